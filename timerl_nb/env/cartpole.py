@@ -1,0 +1,50 @@
+"""CartPole-v1: the equations of motion of Barto, Sutton and Anderson (1983), as Gymnasium's."""
+
+from __future__ import annotations
+
+from math import pi
+
+from timerl_nb.env.core import Environment, Tensor
+from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.frontend.sources import ones, random_uniform, stack, where
+from timerl_nb.symbolic.domain import Domain
+
+GRAVITY = 9.8  # m/s²
+CART, POLE = 1.0, 0.1  # kg
+TOTAL = CART + POLE
+LENGTH = 0.5  # m, half of the pole
+FORCE = 10.0  # N
+TICK = 0.02  # s
+X_LIMIT = 2.4  # m
+ANGLE_LIMIT = 12 * pi / 180
+
+
+class CartPole(Environment):
+    """Balance a pole on a cart by pushing left (0) or right (1).
+
+    The state, and the observation: position (m), velocity, angle (rad), angular velocity. The reward
+    is 1 per step; an episode terminates beyond ±2.4 m or ±12° and is truncated after 500 steps.
+    """
+
+    obs_space = Box(-float("inf"), float("inf"), (4,))
+    act_space = Discrete(2)
+    max_steps = 500
+
+    def first_state(self, domain: Domain) -> Tensor:
+        return random_uniform((4,), -0.05, 0.05, domain=domain)
+
+    def transition(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, velocity, angle, spin = state.unstack(-1)
+        force = where(action == 1, FORCE, -FORCE)
+        sin, cos = angle.sin(), angle.cos()
+        push = (force + POLE * LENGTH * spin * spin * sin) / TOTAL
+        twist = (GRAVITY * sin - cos * push) / (LENGTH * (4.0 / 3.0 - POLE * cos * cos / TOTAL))
+        acceleration = push - POLE * LENGTH * twist * cos / TOTAL
+        after = [
+            x + TICK * velocity,
+            velocity + TICK * acceleration,
+            angle + TICK * spin,
+            spin + TICK * twist,
+        ]
+        ended = (abs(after[0]) > X_LIMIT) | (abs(after[2]) > ANGLE_LIMIT)
+        return stack(after, -1), ones(()), ended

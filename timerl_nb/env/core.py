@@ -1,0 +1,270 @@
+"""Environments as recurrence equations.
+
+An environment's state is a recurrent tensor: the reset gives it at time 0, the transition at t + 1.
+The time dimension is the one that `step` has and `reset` lacks. In the default episode-mask mode an
+episode that is done stands still: its state is frozen, its rewards are 0, `alive` is false
+(semantics.md §8); with `autoreset` a new episode begins, at the next step or at the same one, as in
+Gymnasium's modes of these names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
+from timerl_nb.frontend.context import current
+from timerl_nb.frontend.indexing import as_dims
+from timerl_nb.frontend.sources import tensor, where
+from timerl_nb.frontend.tensor import RecurrentTensor, constant, value_of
+from timerl_nb.ir.ops import Read
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import Lin, eq, ge, sym
+
+Tensor = RecurrentTensor
+Autoreset = Literal["next_step", "same_step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step returns; it unpacks to observation, reward and done.
+
+    `alive` says whether the step was part of an episode, `final_obs` is the observation that the
+    transition led to even where `obs` already belongs to the next episode.
+    """
+
+    obs: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    alive: Tensor
+    final_obs: Tensor
+
+    @property
+    def done(self) -> Tensor:
+        return self.terminated | self.truncated
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.obs, self.reward, self.done))
+
+
+class Environment(ABC):
+    """An environment written in recurrent tensors.
+
+    Subclasses say what a first state, a transition and an observation are; episodes, truncation and
+    masks are the same for all.
+
+    Args:
+        autoreset: None (episode mask), "next_step" or "same_step".
+        max_steps: the length after which an episode is truncated; the environment's own by default.
+        differentiable: let gradients flow through transitions into the actions.
+    """
+
+    obs_space: Any
+    act_space: Any
+    max_steps: int | None = None
+
+    def __init__(
+        self,
+        *,
+        autoreset: Autoreset | None = None,
+        max_steps: int | None = None,
+        differentiable: bool = False,
+    ) -> None:
+        if autoreset not in (None, "next_step", "same_step"):
+            raise EnvError(
+                f"autoreset={autoreset!r} is not a mode.",
+                hint="use None (episode mask), 'next_step' or 'same_step'.",
+            )
+        if max_steps is not None and max_steps < 1:
+            raise EnvError(f"max_steps must be at least 1, not {max_steps}.")
+        self.autoreset = autoreset
+        self.max_steps = max_steps or type(self).max_steps
+        self.differentiable = differentiable
+        self._reset: tuple[Domain, Tensor, Origin] | None = None
+        self._stepped: Origin | None = None
+
+    # --- what an environment is --------------------------------------------------------------
+
+    @abstractmethod
+    def first_state(self, domain: Domain) -> Tensor:
+        """A state to start from, drawn independently over the domain."""
+
+    @abstractmethod
+    def transition(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The next state, the reward, and whether the episode has terminated."""
+
+    def observe(self, state: Tensor) -> Tensor:
+        """What is seen of a state; all of it by default."""
+        return state
+
+    # --- what a program does with it -------------------------------------------------------------
+
+    def reset(self, *, domain: Any) -> Tensor:
+        """The first observation of every episode, over `domain` (environments, iterations).
+
+        Raises:
+            EnvError: the environment has been reset already.
+        """
+        ctx = current()
+        if self._reset is not None:
+            raise EnvError(
+                "this environment has been reset already.",
+                others={"first at": self._reset[2]},
+                hint="make another environment for another set of episodes.",
+            )
+        names = as_dims(ctx, ctx.space, domain)
+        state = self.first_state(names)
+        self._reset = (names, state, user_origin())
+        return self.observe(state)
+
+    def step(self, action: Tensor) -> Step:
+        """Take one action per environment and time.
+
+        Raises:
+            EnvError: before `reset`, a second time, or with actions that do not fit.
+        """
+        if self._reset is None:
+            raise EnvError("step comes before reset.", hint="call env.reset(domain=(b, i)) first.")
+        if self._stepped is not None:
+            raise EnvError(
+                "this environment has been stepped already.",
+                others={"first at": self._stepped},
+                hint="an environment has one step equation; make another environment.",
+            )
+        domain, first, _ = self._reset
+        self._check_action(action)
+        time = [d for d in action.domain if d not in domain]
+        if len(time) != 1 or set(domain) - set(action.domain):
+            raise DomainError(
+                f"actions vary over ({', '.join(action.domain)}) and resets over "
+                f"({', '.join(domain)}): the time dimension is the one that actions have and "
+                "resets lack.",
+                hint="let actions vary over the resets' dimensions and one more.",
+            )
+        self._stepped = user_origin()
+        episode = _Episode(action, time[0], first)
+        return self._steps[self.autoreset](self, episode, action)
+
+    def _check_action(self, action: Tensor) -> None:
+        space = self.act_space
+        if action.shape != space.shape or action.dtype != space.dtype:
+            raise EnvError(
+                f"an action is {space.dtype}{list(space.shape)}, not {action.type}.",
+                hint=f"the action space is {space}.",
+            )
+
+    def _advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.transition(state, action if self.differentiable else action.detach())
+
+    def _masked(self, episode: _Episode, action: Tensor) -> Step:
+        state, alive = episode.state, episode.flag("alive", True)
+        after, reward, ended = self._advance(state, action)
+        state_next = where(alive, after, state)
+        terminated = alive & ended
+        truncated = alive & self._truncated(episode.elapsed_at_time() + 1, episode)
+        episode.carry(state, state_next)
+        episode.carry(alive, alive & ~(terminated | truncated))
+        obs = self.observe(state_next)
+        return Step(obs, where(alive, reward, 0.0), terminated, truncated, alive, obs)
+
+    def _next_step(self, episode: _Episode, action: Tensor) -> Step:
+        state, over = episode.state, episode.flag("over", False)
+        steps = episode.counter()
+        after, reward, ended = self._advance(state, action)
+        alive = ~over
+        fresh = self.first_state(action.domain)
+        state_next = where(over, fresh, after)
+        terminated = alive & ended
+        truncated = alive & self._truncated(steps + 1, episode)
+        episode.carry(state, state_next)
+        episode.carry(over, terminated | truncated)
+        episode.carry(steps, where(over, 0, steps + 1))
+        obs = self.observe(state_next)
+        return Step(obs, where(alive, reward, 0.0), terminated, truncated, alive, obs)
+
+    def _same_step(self, episode: _Episode, action: Tensor) -> Step:
+        state, steps = episode.state, episode.counter()
+        after, reward, terminated = self._advance(state, action)
+        truncated = self._truncated(steps + 1, episode)
+        done = terminated | truncated
+        state_next = where(done, self.first_state(action.domain), after)
+        episode.carry(state, state_next)
+        episode.carry(steps, where(done, 0, steps + 1))
+        alive = steps >= 0  # every step belongs to an episode
+        reward = where(alive, reward, 0.0)
+        return Step(
+            self.observe(state_next), reward, terminated, truncated, alive, self.observe(after)
+        )
+
+    _steps = {None: _masked, "next_step": _next_step, "same_step": _same_step}
+
+    def _truncated(self, steps: Any, episode: _Episode) -> Tensor:
+        """Whether an episode of `steps` steps (an index expression or a tensor) is cut off."""
+        ctx = episode.ctx
+        if self.max_steps is None:
+            return constant(ctx, False)
+        if isinstance(steps, Lin):
+            return value_of(ctx, ge(steps, self.max_steps))
+        return steps >= self.max_steps
+
+
+class _Episode:
+    """The recurrent tensors of one environment's episodes: state, flags and counters over time."""
+
+    def __init__(self, action: Tensor, time: str, first: Tensor) -> None:
+        self.ctx, self.time, self.domain = action.ctx, time, action.domain
+        self.state = self.recurrent("state", first)
+
+    def recurrent(self, name: str, first: Tensor) -> Tensor:
+        """A tensor that is `first` at time 0; `carry` gives its value later on."""
+        x = tensor(first.shape, first.dtype, domain=self.domain).named(name)
+        read = first.read
+        start = Read(read.source, read.out, read.index, eq(sym(self.time), 0))
+        self.ctx.add_branch(x.read.source, start)
+        return x
+
+    def flag(self, name: str, first: bool) -> Tensor:
+        return self.recurrent(name, constant(self.ctx, first))
+
+    def counter(self) -> Tensor:
+        return self.recurrent("steps", constant(self.ctx, 0, "i32"))
+
+    def elapsed_at_time(self) -> Lin:
+        """The steps taken before the current time where no episode restarts."""
+        return sym(self.time)
+
+    def carry(self, x: Tensor, value: Tensor) -> None:
+        """Let `x` be `value` one step later."""
+        read = value.settled().at({self.time: sym(self.time) - 1}).read
+        later = Read(read.source, read.out, read.index, ge(sym(self.time), 1))
+        self.ctx.add_branch(x.read.source, later)
+
+
+_FACTORIES: dict[str, Callable[..., Environment]] = {}
+
+
+def register(name: str, factory: Callable[..., Environment]) -> None:
+    """Let `make(name, …)` call `factory(…)`."""
+    _FACTORIES[name] = factory
+
+
+def make(name: str, **options: Any) -> Environment:
+    """The environment of that name; options go to its class.
+
+    Raises:
+        EnvError: there is no environment of that name, or an option that it does not take.
+    """
+    if name.startswith("gym."):
+        raise EnvError(
+            f"{name}: environments on the host are not supported yet.",
+            hint=f"the JAX-native ones are {', '.join(map(repr, _FACTORIES))}.",
+        )
+    if name not in _FACTORIES:
+        raise EnvError(f"there is no environment {name!r}.", hint=one_of(name, list(_FACTORIES)))
+    try:
+        return _FACTORIES[name](**options)
+    except TypeError as error:
+        raise EnvError(f"{name}: {error}.") from None

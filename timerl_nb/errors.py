@@ -1,0 +1,152 @@
+"""Errors that answer at the user's own line.
+
+Every error a user can get is a `TimeRLError`: it says what is wrong, where (the line of the user's
+program), the evidence (a sample point, the shapes, the legal values) and what to do next.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The line of the user's program that wrote something."""
+
+    file: str = "<unknown>"
+    line: int = 0
+
+    @property
+    def text(self) -> str:
+        """The source line itself, stripped; empty where the source cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def place(self) -> str:
+        """`train.py:12`, or `In[3]:2` for a notebook cell."""
+        return f"{_display_name(self.file)}:{self.line}" if self.line else self.file
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}" if self.text else self.place
+
+
+def _display_name(file: str) -> str:
+    # ipykernel compiles each cell under a temporary file name; IPython knows the cell's number.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None:
+        named = shell.compile.format_code_name(file)
+        if named is not None:
+            return str(named[1])
+    return os.path.basename(file)
+
+
+def user_origin() -> Origin:
+    """The innermost stack frame outside this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None:
+        return Origin()
+    return Origin(frame.f_code.co_filename, frame.f_lineno)
+
+
+class TimeRLError(Exception):
+    """Base of all errors: `what`, `origins` (label and line), `evidence`, `hint`."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        origin: Origin | None = None,
+        others: Mapping[str, Origin] | None = None,
+        evidence: str | Iterable[str] = (),
+        hint: str = "",
+    ) -> None:
+        self.what = what
+        self.origin = origin if origin is not None else user_origin()
+        self.others = dict(others or {})
+        self.evidence = (evidence,) if isinstance(evidence, str) else tuple(evidence)
+        self.hint = hint
+        super().__init__(self._compose())
+
+    def _compose(self) -> str:
+        lines = [self.what, f"  at {self.origin}"]
+        lines += [f"  {label} {origin}" for label, origin in self.others.items()]
+        lines += [f"  {line}" for line in self.evidence]
+        if self.hint:
+            lines.append(f"  What to do: {self.hint}")
+        return "\n".join(lines)
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython shows this in place of the stack of compiler frames.
+        return [f"{type(self).__name__}: {self}"]
+
+
+class IndexExpressionError(TimeRLError):
+    """An index that is not quasi-affine, of another context, or not an index at all."""
+
+
+class DomainError(TimeRLError):
+    """A symbolic dimension where it cannot be, or missing where it must be."""
+
+
+class ShapeError(TimeRLError):
+    """Shapes or dtypes that do not go together."""
+
+
+class BranchError(TimeRLError):
+    """A tensor defined by branches that leave points out, overlap, or come too late."""
+
+
+class ReadError(TimeRLError):
+    """A read of a tensor where it is not defined."""
+
+
+class GradientError(TimeRLError):
+    """A derivative that does not exist or is not supported."""
+
+
+class BoundsError(TimeRLError):
+    """A bound that is missing, unknown, or not a positive integer."""
+
+
+class OptionError(TimeRLError):
+    """An unknown option, or a value that an option does not take."""
+
+
+class ScheduleError(TimeRLError):
+    """A program that no order of execution can satisfy, or one beyond the ceiling on isl's work."""
+
+
+class ExecutionError(TimeRLError):
+    """A failure while a program runs."""
+
+
+class EnvError(TimeRLError):
+    """An environment that does not exist, or is used in a way it does not allow."""
+
+
+class VerificationError(TimeRLError):
+    """A graph that breaks an invariant: a fault of the compiler, not of the program."""
+
+
+def one_of(name: str, legal: Sequence[str]) -> str:
+    """The legal values as a hint, the closest to `name` first named."""
+    import difflib
+
+    close = difflib.get_close_matches(name, legal, n=1)
+    start = f"did you mean {close[0]!r}? " if close else ""
+    return f"{start}one of {', '.join(map(repr, legal))}"
+
+
+def point_text(point: Mapping[str, int]) -> str:
+    """`i = 0, t = 9`."""
+    return ", ".join(f"{name} = {value}" for name, value in point.items())

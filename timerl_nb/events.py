@@ -1,0 +1,32 @@
+"""What a run reports: event records, and the protocol of whoever listens.
+
+The runtime emits; profilers, tests and live views listen. The runtime never imports them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+EventKind = Literal["execute", "read", "write", "free", "sink"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened at instruction `step`.
+
+    `name` is the statement (execute, sink) or the tensor (read, write, free); `nbytes` is the
+    change of live bytes that the event makes (0 for reads).
+    """
+
+    step: int
+    kind: EventKind
+    name: str
+    point: tuple[int, ...]
+    nbytes: int = 0
+
+
+class Recorder(Protocol):
+    """Anything that can be called with an event."""
+
+    def __call__(self, event: Event, /) -> None: ...

@@ -1,0 +1,1 @@
+"""What a user writes: contexts, symbolic indices, recurrent tensors, gradients."""

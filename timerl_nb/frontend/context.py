@@ -1,0 +1,258 @@
+"""The context: symbolic dimensions, and the graph that a program writes into.
+
+Everything a user writes inside `with Context(...)` adds operations here; `pdg()` takes a frozen
+picture of them. `program.Context` adds `compile`.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Self
+
+from timerl_nb.errors import (
+    BranchError,
+    DomainError,
+    IndexExpressionError,
+    Origin,
+    ShapeError,
+    user_origin,
+)
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, OutputAttrs
+from timerl_nb.ir.kinds import TypeRuleError
+from timerl_nb.ir.ops import Op, Output, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import operation
+from timerl_nb.ir.shapes import TensorType
+from timerl_nb.symbolic.domain import Dim, Dims, Domain
+from timerl_nb.symbolic.expr import Cond, sym
+
+_CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None)
+
+# words of isl's language; a dimension of such a name could not be written down
+_RESERVED = frozenset(
+    {"and", "or", "not", "exists", "all", "mod", "floor", "ceil", "min", "max"}
+) | {
+    "true",
+    "false",
+    "infty",
+    "nan",
+    "rat",
+    "implies",
+}
+
+
+def current() -> Context:
+    """The context whose `with` block is open.
+
+    Raises:
+        DomainError: no block is open.
+    """
+    found = _CURRENT.get()
+    if found is None:
+        raise DomainError(
+            "no context is open.",
+            hint='write the program inside `with trl.Context("b", "i", "t"):`',
+        )
+    return found
+
+
+class Context:
+    """Symbolic dimensions, outermost first, and the program written over them.
+
+    Args:
+        names: the dimensions' variables; the bound of `t` is named `T`.
+        num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
+    """
+
+    def __init__(self, *names: str, num_dims: int | None = None) -> None:
+        if num_dims is not None:
+            if names:
+                raise DomainError("give names or num_dims, not both.")
+            names = tuple(f"d{k}" for k in range(num_dims))
+        self.space = Dims(tuple(Dim(name, _bound_name(name)) for name in names))
+        taken = [*self.space.names, *self.space.bounds]
+        if len(set(taken)) < len(taken):
+            raise DomainError(
+                f"the names {', '.join(names)} (with bounds {', '.join(self.space.bounds)}) clash.",
+                hint="give each dimension a name of its own, in lower case.",
+            )
+        self._symbols = tuple(
+            (Index(self, sym(d.name)), Index(self, sym(d.bound))) for d in self.space
+        )
+        self._ops: dict[int, Op] = {}
+        self._streams = 0
+        self._region: tuple[str, ...] = ()
+        self._traversed: dict[int, Origin] = {}
+        self._outputs: dict[str, Origin] = {}
+        self._tokens: list[Any] = []
+        self._late: list[Callable[[], None]] = []
+        self.parameters: dict[int, Any] = {}
+
+    # --- what a user sees ------------------------------------------------------------------------
+
+    @property
+    def dims(self) -> tuple[tuple[Index, Index], ...]:
+        """The dimensions as (variable, bound) pairs: `(b, B), (i, I), (t, T) = ctx.dims`."""
+        return self._symbols
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_CURRENT.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.reset(self._tokens.pop())
+
+    @contextmanager
+    def region(self, name: str) -> Iterator[None]:
+        """Operations written inside belong to the region `name`; regions nest."""
+        before = self._region
+        self._region = (*before, name)
+        try:
+            yield
+        finally:
+            self._region = before
+
+    def output(self, name: str, x: Any) -> None:
+        """Return the values of the recurrent tensor `x`, stacked over its domain, as `name`.
+
+        Raises:
+            DomainError: an output of that name exists.
+        """
+        if name in self._outputs:
+            raise DomainError(
+                f"there are two outputs named {name!r}.",
+                others={"the first is at": self._outputs[name]},
+                hint="give each output a name of its own.",
+            )
+        self._outputs[name] = user_origin()
+        self.add("output", [x.read], OutputAttrs(name))
+
+    def __repr__(self) -> str:
+        dims = ", ".join(f"{d.name} < {d.bound}" for d in self.space)
+        return f"Context({dims}; {len(self._ops)} operations)"
+
+    # --- building ----------------------------------------------------------------------------
+
+    def __getitem__(self, op_id: int) -> Op:
+        return self._ops[op_id]
+
+    def add(
+        self, kind: str, reads: Sequence[Read], attrs: Any = NO_ATTRS, *, label: str = ""
+    ) -> Op:
+        """Append an operation.
+
+        Raises:
+            ShapeError: the kind does not take operands of these types.
+        """
+        origin = user_origin()
+        try:
+            op = operation(
+                self.space,
+                self._ops,
+                len(self._ops),
+                kind,
+                reads,
+                attrs,
+                origin=origin,
+                region=self._region,
+                label=label,
+            )
+        except TypeRuleError as error:
+            raise ShapeError(f"{kind}: {error}.", origin=origin) from None
+        self._ops[op.id] = op
+        return op
+
+    def add_sink(self, names: Sequence[str], reads: Sequence[Read], path: str, where: Cond) -> None:
+        """Append a checkpoint that writes the named reads at the points where `where` holds."""
+        op = self.add("checkpoint", reads, CheckpointAttrs(path, tuple(names)))
+        domain = self.space.ordered({*op.domain, *where.symbols})
+        self._ops[op.id] = op.with_(where=where, domain=domain)
+
+    def open_merge(self, kind: TensorType, domain: Domain, label: str = "") -> Op:
+        """Append a tensor that branches will define."""
+        op = Op(
+            len(self._ops),
+            "merge",
+            domain,
+            (),
+            (Output(kind, domain),),
+            MergeAttrs(),
+            origin=user_origin(),
+            region=self._region,
+            label=label,
+        )
+        self._ops[op.id] = op
+        return op
+
+    def add_branch(self, merge_id: int, read: Read) -> None:
+        """Give an open merge another branch.
+
+        Raises:
+            BranchError: a gradient has already been taken through the merge.
+        """
+        op = self._ops[merge_id]
+        if merge_id in self._traversed:
+            raise BranchError(
+                f"{op.label or 'this tensor'} gets a branch after a gradient was taken through it.",
+                others={"the gradient was taken at": self._traversed[merge_id]},
+                hint="assign all branches before backward() or trl.grad().",
+            )
+        lines = (*op.attrs.lines, user_origin())
+        self._ops[merge_id] = op.with_(inputs=(*op.inputs, read), attrs=MergeAttrs(lines))
+
+    def set_branches(self, merge_id: int, reads: Sequence[Read]) -> None:
+        """Replace all branches of a merge (parameters are constant until they get an update)."""
+        lines = (user_origin(),) * len(reads)
+        op = self._ops[merge_id]
+        self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=MergeAttrs(lines))
+
+    def set_label(self, op_id: int, label: str) -> None:
+        self._ops[op_id] = self._ops[op_id].with_(label=label)
+
+    def traversed(self, merge_id: int) -> None:
+        """Remember that a gradient has been taken through a merge, which so becomes final."""
+        self._traversed.setdefault(merge_id, user_origin())
+
+    def next_stream(self) -> int:
+        """The ordinal of the next random operation."""
+        self._streams += 1
+        return self._streams - 1
+
+    def snapshot(self) -> Pdg:
+        """The program as written so far, as a frozen graph."""
+        draft = Pdg(self.space, self._ops)
+        return Pdg(self.space, {op_id: self._ops[op_id] for op_id in draft.order})
+
+    def at_end(self, late: Callable[[], None]) -> None:
+        """Write `late()` last of all, when the program is complete."""
+        self._late.append(late)
+
+    def pdg(self) -> Pdg:
+        """The whole program as a frozen graph, with what can only be written at its end.
+
+        The context itself stays as it is, so that a notebook can go on writing.
+        """
+        kept = dict(self._ops)
+        try:
+            for late in self._late:
+                late()
+            return self.snapshot()
+        finally:
+            self._ops = kept
+
+
+def _bound_name(name: str) -> str:
+    if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
+        raise IndexExpressionError(
+            f"{name!r} cannot name a dimension.", hint="use a plain identifier such as t or step."
+        )
+    if name in _RESERVED:
+        raise IndexExpressionError(
+            f"{name!r} cannot name a dimension: it is a word of the polyhedral language.",
+            hint="choose another name.",
+        )
+    return name.upper() if name.upper() != name else name + "_bound"

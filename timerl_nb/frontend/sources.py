@@ -1,0 +1,362 @@
+"""Where tensors come from: branches to be assigned, given arrays, parameters, indices, chance."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from timerl_nb.errors import DomainError, ShapeError, TimeRLError
+from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
+from timerl_nb.frontend.tensor import (
+    RecurrentTensor,
+    apply,
+    as_tensor,
+    broadcast_to,
+    constant,
+    elementwise,
+)
+from timerl_nb.ir.attrs import AxisAttrs, ConstArray, ConstAttrs, OutputAttrs, RngAttrs
+from timerl_nb.ir.ops import Read
+from timerl_nb.ir.pdg import at_own_point
+from timerl_nb.ir.shapes import NUMPY, DType, Shape, TensorType, dtype_name, is_float, narrow
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import Lin, eq, ge, sym
+
+
+class HasType(Protocol):
+    """A space or a tensor: anything with a shape and a dtype."""
+
+    @property
+    def shape(self) -> Any: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
+def _domain(ctx: Context, domain: Any) -> Domain:
+    return as_dims(ctx, ctx.space, domain)
+
+
+def _shape(shape: Any) -> Shape:
+    given = (shape,) if isinstance(shape, int | np.integer | Index) else tuple(shape)
+    found: list[int | Lin] = []
+    for size in given:
+        if isinstance(size, Index):
+            found.append(size.lin)
+        elif isinstance(size, Lin):
+            found.append(size)
+        elif isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0:
+            found.append(int(size))
+        else:
+            raise ShapeError(f"{size!r} is not a size.", hint="sizes are integers of at least 0.")
+    return tuple(found)
+
+
+def _dtype(dtype: Any) -> DType:
+    try:
+        return dtype_name(dtype)
+    except (KeyError, TypeError):
+        raise ShapeError(
+            f"{dtype!r} is not an element type.", hint=f"use one of {', '.join(NUMPY)}."
+        ) from None
+
+
+def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTensor:
+    """A tensor to be defined by branches: `x[t + 1] = …`, `x[0] = …`."""
+    ctx = current()
+    op = ctx.open_merge(TensorType(_shape(shape), _dtype(dtype)), _domain(ctx, domain))
+    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+
+
+def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
+    """A tensor to be defined by branches, of the shape and dtype of a space or tensor.
+
+    `domain` defaults to the model's own where it is a tensor.
+    """
+    if domain is None:
+        domain = model.domain if isinstance(model, RecurrentTensor) else ()
+    return tensor(model.shape, model.dtype, domain=domain)
+
+
+def data(array: Any, *, domain: Any = ()) -> RecurrentTensor:
+    """Given values: the array's leading axes are the domain, the others the shape.
+
+    Raises:
+        ShapeError: the array has fewer axes than the domain has dimensions.
+    """
+    ctx = current()
+    names = _domain(ctx, domain)
+    try:
+        values = narrow(np.asarray(array))
+    except (TypeError, ValueError):
+        raise ShapeError(f"{type(array).__name__} is no array of numbers.") from None
+    if values.ndim < len(names):
+        raise ShapeError(
+            f"an array of rank {values.ndim} cannot vary over ({', '.join(names)}).",
+            hint="its leading axes are the domain's dimensions, in the context's order.",
+        )
+    op = ctx.add("data", [], ConstAttrs(ConstArray(values), names))
+    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+
+
+def value(index: Index | Condition | int) -> RecurrentTensor:
+    """An index expression as a tensor: int32, or boolean for a condition."""
+    return as_tensor(current(), index)
+
+
+def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
+    """A tensor whose elements are all `fill`."""
+    ctx = current()
+    filled = constant(ctx, fill, _dtype(dtype) if dtype is not None else None)
+    return broadcast_to(filled, _shape(shape))
+
+
+def zeros(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
+    return full(shape, 1, dtype)
+
+
+def arange(size: int, dtype: Any = "i32") -> RecurrentTensor:
+    """The integers 0 to size - 1 along one axis."""
+    return constant(current(), np.arange(size), _dtype(dtype))
+
+
+def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
+    """`x` where the condition (a boolean tensor or an index condition) holds, else `y`."""
+    return elementwise("where", [condition, x, y])
+
+
+def minimum(*args: Any) -> Any:
+    """`trl.min`: of index expressions an index expression, of tensors a tensor."""
+    return _extremum("min", args)
+
+
+def maximum(*args: Any) -> Any:
+    """`trl.max`: of index expressions an index expression, of tensors a tensor."""
+    return _extremum("max", args)
+
+
+def _extremum(which: str, args: tuple[Any, ...]) -> Any:
+    if not args:
+        raise ShapeError(f"trl.{which} needs at least one argument.")
+    if not any(isinstance(arg, RecurrentTensor) for arg in args):
+        return extremum(which, args)
+    result = args[0]
+    for arg in args[1:]:
+        result = elementwise(f"{which}2", [result, arg])
+    return result
+
+
+def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+    """Tensors one after the other along an axis."""
+    if not xs:
+        raise ShapeError("there is nothing to join.")
+    return apply("concat", xs, AxisAttrs(axis % max(xs[0].rank, 1)))
+
+
+def stack(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
+    """Tensors of one shape along a new axis."""
+    return concat([x.unsqueeze(axis) for x in xs], axis if axis >= 0 else xs[0].rank + 1 + axis)
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+
+class Parameter(RecurrentTensor):
+    """A trainable tensor: `w[0] = init`, `w[i + 1]` its update, constant without one.
+
+    Gradients do not flow through the update: `grad` at i is the derivative with respect to the
+    value at i alone (semantics.md §5).
+    """
+
+    def __init__(self, ctx: Context, init: RecurrentTensor, domain: Domain, label: str) -> None:
+        op = ctx.open_merge(init.type, domain, label)
+        super().__init__(ctx, at_own_point(op.id, op.outputs[0]))
+        self._init = init
+        self._gradient: RecurrentTensor | None = None
+        self._next: RecurrentTensor | None = None
+        ctx.set_branches(op.id, [init.read])
+        ctx.parameters[op.id] = self
+        ctx.at_end(self._return_last)
+
+    def _return_last(self) -> None:
+        """Let the run return the value after the last iteration (`result.parameters`)."""
+        last = self.next
+        step = self.op.domain[-1:]
+        x = last.at({d: self.ctx.space[d].size - 1 for d in step})
+        self.ctx.add("output", [x.read], OutputAttrs(self.name, "parameter"))
+
+    @property
+    def grad(self) -> RecurrentTensor:
+        """The gradient that `backward()` left here, over the parameter's domain."""
+        if self._gradient is None:
+            raise TimeRLError(
+                f"{self.name} has no gradient.", hint="call loss.backward() before reading it."
+            )
+        return self._gradient
+
+    def accumulate(self, gradient: RecurrentTensor) -> None:
+        """Add to the gradient; several losses' gradients add up."""
+        self._gradient = gradient if self._gradient is None else self._gradient + gradient
+
+    @property
+    def has_grad(self) -> bool:
+        return self._gradient is not None
+
+    @property
+    def next(self) -> RecurrentTensor:
+        """The value after this iteration's update; the parameter itself where it has none."""
+        return self if self._next is None else self._next
+
+    @property
+    def is_updated(self) -> bool:
+        return self._next is not None
+
+    def update(self, value: RecurrentTensor) -> None:
+        """Let `value` be the parameter at the next iteration.
+
+        Raises:
+            DomainError: the parameter has an update already, or no dimension to change along.
+        """
+        domain = self.op.domain
+        if self._next is not None:
+            raise DomainError(
+                f"{self.name} is updated twice.",
+                others={"first at": self._next.op.origin},
+                hint="step one optimiser per parameter.",
+            )
+        if not domain:
+            raise DomainError(
+                f"{self.name} has no dimension to change along.",
+                others={"it is made at": self.op.origin},
+                hint="make it with domain=(i,), i being the iterations.",
+            )
+        if value.type != self.type:
+            raise ShapeError(f"{self.name} is {self.type}, but its update is {value.type}.")
+        self._next = value.settled()
+        step = sym(domain[-1])
+        first = self._init.read
+        later = self._next.at({domain[-1]: step - 1}).read
+        self.ctx.set_branches(
+            self.op.id,
+            [
+                Read(first.source, first.out, first.index, eq(step, 0)),
+                Read(later.source, later.out, later.index, ge(step, 1)),
+            ],
+        )
+
+
+def parameter(
+    given: Any, *, domain: Any = (), init: Any = None, dtype: Any = "f32", name: str = ""
+) -> Parameter:
+    """A trainable tensor.
+
+    Args:
+        given: its shape, or an array or tensor with its first value.
+        domain: the dimensions it varies over; it changes along the last.
+        init: with a shape: a function from the shape to the first value; zeros by default.
+        name: what pictures, checkpoints and `result.parameters` call it.
+    """
+    ctx = current()
+    if isinstance(given, RecurrentTensor):
+        first = given
+    elif isinstance(given, np.ndarray) or hasattr(given, "__array__"):
+        first = constant(ctx, given)
+    else:
+        shape = _shape(given)
+        first = zeros(shape, dtype) if init is None else as_tensor(ctx, init(shape))
+    if not is_float(first.dtype):
+        raise ShapeError(f"a parameter must have floating-point values, not {first.type}.")
+    names = _domain(ctx, domain)
+    taken = {p.name for p in ctx.parameters.values()}
+    label = name or f"p{len(ctx.parameters)}"
+    if label in taken:
+        raise DomainError(f"there are two parameters named {label!r}.", hint="name them apart.")
+    inner = [d for d in first.domain if d not in names[:-1]]
+    if inner:
+        raise DomainError(
+            f"the first value of {label} varies over {', '.join(inner)}.",
+            hint="a parameter's first value may vary over its domain but the last dimension.",
+        )
+    return Parameter(ctx, first, names, label)
+
+
+# --- chance --------------------------------------------------------------------------------------
+
+
+def random_bits(
+    shape: Any = (), *, domain: Any = (), stream: int | str | None = None
+) -> RecurrentTensor:
+    """Random 32-bit unsigned integers, independent at every point of the domain.
+
+    The bits are a function of the run's seed, the stream (an ordinal unless a name is given) and
+    the point, never of the order of execution (`ir.randomness`).
+    """
+    ctx = current()
+    sizes = _shape(shape)
+    if any(not isinstance(s, int) for s in sizes):
+        raise ShapeError("random values need a shape of integers.")
+    attrs = RngAttrs(ctx.next_stream() if stream is None else stream, _domain(ctx, domain), sizes)
+    op = ctx.add("rng", [], attrs)
+    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+
+
+def random_uniform(
+    shape: Any = (),
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    domain: Any = (),
+    stream: int | str | None = None,
+) -> RecurrentTensor:
+    """Uniform float32 numbers strictly between `low` and `high`."""
+    drawn = apply("unit", [random_bits(shape, domain=domain, stream=stream)])
+    return drawn if (low, high) == (0.0, 1.0) else drawn * float(high - low) + float(low)
+
+
+def random_normal(
+    shape: Any = (),
+    mean: float = 0.0,
+    std: float = 1.0,
+    *,
+    domain: Any = (),
+    stream: int | str | None = None,
+) -> RecurrentTensor:
+    """Normal float32 numbers, by the inverse of the distribution function."""
+    drawn = random_uniform(shape, domain=domain, stream=stream)
+    unit = (drawn * 2.0 - 1.0).erf_inv() * float(2**0.5)
+    return unit if (mean, std) == (0.0, 1.0) else unit * float(std) + float(mean)
+
+
+def random_gumbel(
+    shape: Any = (), *, domain: Any = (), stream: int | str | None = None
+) -> RecurrentTensor:
+    """Standard Gumbel float32 numbers: the argmax of logits plus these is a categorical draw."""
+    return -(-(random_uniform(shape, domain=domain, stream=stream).log())).log()
+
+
+__all__ = [
+    "Parameter",
+    "arange",
+    "concat",
+    "data",
+    "full",
+    "like",
+    "maximum",
+    "minimum",
+    "ones",
+    "parameter",
+    "random_bits",
+    "random_gumbel",
+    "random_normal",
+    "random_uniform",
+    "stack",
+    "tensor",
+    "value",
+    "where",
+    "zeros",
+]

@@ -1,0 +1,699 @@
+"""Recurrent tensors: what equations are written with.
+
+A `RecurrentTensor` is a read of an operation's output at index expressions. Its domain is the set
+of dimensions that those expressions vary with; operators and methods add operations whose domain is
+the union of their operands' (000_9a2364bc51ddf94b.txt §4). A tensor that is not indexed stands for
+itself at the current point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import BranchError, DomainError, IndexExpressionError, ShapeError
+from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.indexing import Condition, Index, as_dims, as_lin, parse
+from timerl_nb.ir.attrs import (
+    NO_ATTRS,
+    AtAttrs,
+    AxesAttrs,
+    AxisAttrs,
+    CastAttrs,
+    ConstArray,
+    ConstAttrs,
+    DiscountAttrs,
+    DotAttrs,
+    PermAttrs,
+    RangeAttrs,
+    ShapeAttrs,
+    SlidingAttrs,
+    ValueAttrs,
+)
+from timerl_nb.ir.ops import Op, Read, read_symbols
+from timerl_nb.ir.pdg import at_own_point, read_type
+from timerl_nb.ir.rewrite import compose
+from timerl_nb.ir.shapes import (
+    NUMPY,
+    DType,
+    Shape,
+    Size,
+    TensorType,
+    dtype_name,
+    is_float,
+    narrow,
+    promote,
+    same_shape,
+    shape_of,
+)
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import (
+    Cond,
+    Entry,
+    Lin,
+    Slice,
+    all_of,
+    lin,
+    lt,
+    sym,
+)
+from timerl_nb.symbolic.polyhedra import Relation, Set
+
+
+class RecurrentTensor:
+    """A tensor that varies over symbolic dimensions; `f32[4] @ (b, i, t)`."""
+
+    __array_ufunc__ = None  # NumPy leaves operators to us
+
+    def __init__(self, ctx: Context, read: Read) -> None:
+        self.ctx = ctx
+        self.read = read
+
+    # --- what it is --------------------------------------------------------------------------
+
+    @property
+    def op(self) -> Op:
+        """The operation that is read."""
+        return self.ctx[self.read.source]
+
+    @property
+    def type(self) -> TensorType:
+        return read_type(self.op.outputs[self.read.out], self.read)
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def domain(self) -> Domain:
+        return self.ctx.space.ordered(read_symbols(self.read))
+
+    @property
+    def name(self) -> str:
+        return self.op.label or f"%{self.op.id}"
+
+    def named(self, label: str) -> RecurrentTensor:
+        """Give the operation behind the tensor a name that pictures and errors show."""
+        self.ctx.set_label(self.read.source, label)
+        return self
+
+    def __repr__(self) -> str:
+        return f"{self.type} @ ({', '.join(self.domain)})"
+
+    def __bool__(self) -> bool:
+        raise ShapeError(
+            "a recurrent tensor has no truth value while the program is written.",
+            hint="use trl.where(condition, x, y).",
+        )
+
+    def __iter__(self) -> Any:
+        raise ShapeError(
+            f"a recurrent tensor ({self}) cannot be iterated over.",
+            hint="x.unstack(axis) gives the slices of a concrete axis.",
+        )
+
+    # --- symbolic indexing -------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, Condition):
+            return ConditionalTensor(self, key)
+        return self.at(parse(self.ctx, self.ctx.space, self.domain, key, self.name))
+
+    def at(self, entries: dict[str, Entry]) -> RecurrentTensor:
+        """The tensor with the given dimensions of its domain read elsewhere."""
+        domain = self.domain
+        index = tuple(entries.get(d, sym(d)) for d in domain)
+        if all(isinstance(e, Lin) and e.as_symbol == d for d, e in zip(domain, index, strict=True)):
+            return self
+        composed = compose(Read(-1, 0, index), domain, self.read)
+        if composed is None:
+            return self.settled().at(entries)
+        return RecurrentTensor(self.ctx, composed)
+
+    def settled(self) -> RecurrentTensor:
+        """The same tensor as an operation's value at the current point."""
+        output = self.op.outputs[self.read.out]
+        if at_own_point(self.read.source, output, self.read.out) == self.read:
+            return self
+        return _add(self.ctx, "reshape", [self], ShapeAttrs(self.shape))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        op = self.op
+        if op.kind != "merge" or self.read != at_own_point(op.id, op.outputs[0]):
+            raise BranchError(
+                f"{self.name} is not a tensor defined by branches.",
+                others={"it is made at": op.origin},
+                hint="make it with trl.tensor(...) or trl.like(...), then assign its branches.",
+            )
+        if op.id in self.ctx.parameters:
+            raise BranchError(
+                "a parameter changes through its update only.",
+                hint="use an optimiser, or p.update(next_value).",
+            )
+        branch = as_tensor(self.ctx, value, like=self.dtype)
+        if branch.dtype != self.dtype or not same_shape(branch.shape, self.shape):
+            raise ShapeError(
+                f"{self.name} is {self.type}, but this branch is {branch.type}.",
+                others={f"{self.name} is made at": op.origin},
+                hint="make the branch's shape and dtype those of the tensor.",
+            )
+        self.ctx.add_branch(op.id, _branch(self, key, branch))
+
+    # --- arithmetic --------------------------------------------------------------------------
+
+    def _with(self, kind: str, other: Any, *, swap: bool = False) -> RecurrentTensor:
+        try:
+            rhs = as_tensor(self.ctx, other, like=self.dtype)
+        except TypeError:
+            return NotImplemented
+        return elementwise(kind, [rhs, self] if swap else [self, rhs])
+
+    def __add__(self, other: Any) -> RecurrentTensor:
+        return self._with("add", other)
+
+    def __radd__(self, other: Any) -> RecurrentTensor:
+        return self._with("add", other, swap=True)
+
+    def __sub__(self, other: Any) -> RecurrentTensor:
+        return self._with("sub", other)
+
+    def __rsub__(self, other: Any) -> RecurrentTensor:
+        return self._with("sub", other, swap=True)
+
+    def __mul__(self, other: Any) -> RecurrentTensor:
+        return self._with("mul", other)
+
+    def __rmul__(self, other: Any) -> RecurrentTensor:
+        return self._with("mul", other, swap=True)
+
+    def __truediv__(self, other: Any) -> RecurrentTensor:
+        return self.floating()._with("div", other)
+
+    def __rtruediv__(self, other: Any) -> RecurrentTensor:
+        return self.floating()._with("div", other, swap=True)
+
+    def __floordiv__(self, other: Any) -> RecurrentTensor:
+        return self._with("floordiv", other)
+
+    def __mod__(self, other: Any) -> RecurrentTensor:
+        return self._with("mod", other)
+
+    def __pow__(self, other: Any) -> RecurrentTensor:
+        return self._with("pow", other)
+
+    def __rpow__(self, other: Any) -> RecurrentTensor:
+        return self.floating()._with("pow", other, swap=True)
+
+    def __neg__(self) -> RecurrentTensor:
+        return elementwise("neg", [self])
+
+    def __abs__(self) -> RecurrentTensor:
+        return elementwise("abs", [self])
+
+    def __eq__(self, other: object) -> Any:
+        return self._with("eq", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._with("ne", other)
+
+    def __lt__(self, other: Any) -> RecurrentTensor:
+        return self._with("lt", other)
+
+    def __le__(self, other: Any) -> RecurrentTensor:
+        return self._with("le", other)
+
+    def __gt__(self, other: Any) -> RecurrentTensor:
+        return self._with("lt", other, swap=True)
+
+    def __ge__(self, other: Any) -> RecurrentTensor:
+        return self._with("le", other, swap=True)
+
+    def __and__(self, other: Any) -> RecurrentTensor:
+        return self._with("and", other)
+
+    def __or__(self, other: Any) -> RecurrentTensor:
+        return self._with("or", other)
+
+    def __rand__(self, other: Any) -> RecurrentTensor:
+        return self._with("and", other, swap=True)
+
+    def __ror__(self, other: Any) -> RecurrentTensor:
+        return self._with("or", other, swap=True)
+
+    def __invert__(self) -> RecurrentTensor:
+        return elementwise("not", [self])
+
+    __hash__ = object.__hash__
+
+    def exp(self) -> RecurrentTensor:
+        return elementwise("exp", [self.floating()])
+
+    def log(self) -> RecurrentTensor:
+        return elementwise("log", [self.floating()])
+
+    def sqrt(self) -> RecurrentTensor:
+        return elementwise("sqrt", [self.floating()])
+
+    def sin(self) -> RecurrentTensor:
+        return elementwise("sin", [self.floating()])
+
+    def cos(self) -> RecurrentTensor:
+        return elementwise("cos", [self.floating()])
+
+    def tanh(self) -> RecurrentTensor:
+        return elementwise("tanh", [self.floating()])
+
+    def sigmoid(self) -> RecurrentTensor:
+        return elementwise("sigmoid", [self.floating()])
+
+    def erf_inv(self) -> RecurrentTensor:
+        return elementwise("erf_inv", [self.floating()])
+
+    def floor(self) -> RecurrentTensor:
+        return elementwise("floor", [self.floating()])
+
+    def sign(self) -> RecurrentTensor:
+        return elementwise("sign", [self])
+
+    def square(self) -> RecurrentTensor:
+        return self * self
+
+    def clip(self, low: Any, high: Any) -> RecurrentTensor:
+        """Values below `low` and above `high` replaced by these."""
+        return self._with("max2", low)._with("min2", high)
+
+    def detach(self) -> RecurrentTensor:
+        """The same values; gradients do not flow through."""
+        return elementwise("detach", [self])
+
+    def cast(self, dtype: Any) -> RecurrentTensor:
+        """The same values as another element type ("f32", "i32", "bool", float, np.int32, …)."""
+        name = dtype_name(dtype)
+        return self if name == self.dtype else _add(self.ctx, "cast", [self], CastAttrs(name))
+
+    def floating(self) -> RecurrentTensor:
+        """Integers and booleans as float32."""
+        return self if is_float(self.dtype) else self.cast("f32")
+
+    # --- reductions and scans ----------------------------------------------------------------
+
+    def sum(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+        """The sum over symbolic dimensions (`over`) or concrete axes (`axis`; all by default)."""
+        x, axes = self._axes(over, axis)
+        return _add(self.ctx, "sum", [x], AxesAttrs(axes)) if axes else x
+
+    def prod(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+        """The product over symbolic dimensions or concrete axes."""
+        x, axes = self._axes(over, axis)
+        return _add(self.ctx, "prod", [x], AxesAttrs(axes)) if axes else x
+
+    def max(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+        """The greatest element over symbolic dimensions or concrete axes."""
+        x, axes = self._axes(over, axis)
+        return _add(self.ctx, "max", [x], AxesAttrs(axes)) if axes else x
+
+    def min(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+        """The least element over symbolic dimensions or concrete axes."""
+        x, axes = self._axes(over, axis)
+        return _add(self.ctx, "min", [x], AxesAttrs(axes)) if axes else x
+
+    def any(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+        """Whether a boolean tensor holds anywhere."""
+        return self.max(over, axis)
+
+    def all(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+        """Whether a boolean tensor holds everywhere."""
+        return self.min(over, axis)
+
+    def mean(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+        """The mean over symbolic dimensions or concrete axes, as floating-point numbers."""
+        x, axes = self.floating()._axes(over, axis)
+        if not axes:
+            return x
+        total = _add(self.ctx, "sum", [x], AxesAttrs(axes))
+        for a in axes:
+            total = total / value_of(self.ctx, lin(x.shape[a])).cast(total.dtype)
+        return total
+
+    def argmax(self, axis: int = -1) -> RecurrentTensor:
+        """The first position of the greatest element along an axis, as int32."""
+        return _add(self.ctx, "argmax", [self], AxisAttrs(self._axis(axis)))
+
+    def discounted_sum(self, gamma: float, axis: int = 0) -> RecurrentTensor:
+        """Sum of gamma**k * x[k] along an axis; after a symbolic slice, the slice's by default."""
+        attrs = DiscountAttrs(self._axis(axis), _gamma(gamma))
+        return _add(self.ctx, "discounted_sum", [self.floating()], attrs)
+
+    def cumsum(self, axis: int = 0) -> RecurrentTensor:
+        """The running sum along an axis."""
+        return _add(
+            self.ctx, "sliding_sum", [self], SlidingAttrs(self._axis(axis), 1.0, None, False)
+        )
+
+    def _axis(self, axis: int) -> int:
+        if not isinstance(axis, int | np.integer) or not -self.rank <= axis < self.rank:
+            raise ShapeError(
+                f"{self.type} has no axis {axis!r}.",
+                hint="sum(over=t) reduces a symbolic dimension, sum(axis=k) an axis.",
+            )
+        return int(axis) % self.rank
+
+    def _axes(self, over: Any, axis: Any) -> tuple[RecurrentTensor, tuple[int, ...]]:
+        """The tensor to reduce, and the axes: symbolic dimensions become leading ones."""
+        if over is not None and axis is not None:
+            raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
+        if over is None:
+            given = range(self.rank) if axis is None else axis
+            listed = [given] if isinstance(given, int | np.integer) else list(given)
+            axes = tuple(self._axis(a) for a in listed)
+            if len(set(axes)) < len(axes):
+                raise ShapeError(f"an axis is named twice in {axis!r}.")
+            return self, axes
+        names = as_dims(self.ctx, self.ctx.space, over)
+        for name in names:
+            if name not in self.domain:
+                raise DomainError(
+                    f"{self} does not vary over {name}, so it cannot be reduced over it.",
+                    hint=f"it varies over ({', '.join(self.domain)}).",
+                )
+        # A reduced dimension may stand inside another entry's slice: settle first.
+        x = self if self._plain() else self.settled()
+        return x.at({n: self.ctx.space[n].whole for n in names}), tuple(range(len(names)))
+
+    def _plain(self) -> bool:
+        return all(isinstance(e, Lin) for e in self.read.index)
+
+    # --- products and layout -------------------------------------------------------------------
+
+    def __matmul__(self, other: Any) -> RecurrentTensor:
+        rhs = as_tensor(self.ctx, other, like=self.dtype)
+        if not self.rank or not rhs.rank or min(self.rank, rhs.rank) > 2 < max(self.rank, rhs.rank):
+            raise ShapeError(f"@ takes matrices and vectors, not {self.type} and {rhs.type}.")
+        batch = "abcdefgh"[: max(self.rank, rhs.rank) - 2]
+        left = batch[: max(0, self.rank - 2)] + ("ij" if self.rank > 1 else "j")
+        right = batch[: max(0, rhs.rank - 2)] + ("jk" if rhs.rank > 1 else "j")
+        out = batch + "i" * (self.rank > 1) + "k" * (rhs.rank > 1)
+        return dot(self, rhs, f"{left},{right}->{out}")
+
+    def __rmatmul__(self, other: Any) -> RecurrentTensor:
+        return as_tensor(self.ctx, other, like=self.dtype) @ self
+
+    def reshape(self, *shape: Any) -> RecurrentTensor:
+        """The same elements in another shape; one size may be -1 where all sizes are integers."""
+        sizes: list[Any] = list(shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
+        sizes = [s.lin if isinstance(s, Index) else s for s in sizes]
+        if -1 in sizes and all(isinstance(s, int) for s in self.shape):
+            rest = prod(s for s in sizes if isinstance(s, int) and s != -1)
+            total = prod(s for s in self.shape if isinstance(s, int))
+            sizes[sizes.index(-1)] = total // max(rest, 1)
+        return _add(self.ctx, "reshape", [self], ShapeAttrs(shape_of(sizes)))
+
+    def unsqueeze(self, axis: int) -> RecurrentTensor:
+        """A new axis of size 1."""
+        at = axis if axis >= 0 else self.rank + 1 + axis
+        return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
+
+    def transpose(self, *perm: int) -> RecurrentTensor:
+        """The axes in the given order; reversed by default."""
+        order = tuple(self._axis(a) for a in perm) if perm else tuple(reversed(range(self.rank)))
+        return _add(self.ctx, "transpose", [self], PermAttrs(order))
+
+    def expand(self, *shape: Any) -> RecurrentTensor:
+        """Axes of size 1 repeated, and axes added in front, up to the given shape."""
+        sizes = shape_of(shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
+        return broadcast_to(self, sizes)
+
+    def flip(self, axis: int) -> RecurrentTensor:
+        """An axis in reverse order."""
+        return _add(self.ctx, "flip", [self], AxisAttrs(self._axis(axis)))
+
+    def slice(self, lo: Any, hi: Any, axis: int = 0) -> RecurrentTensor:
+        """Positions lo : hi of a concrete axis; the ends may be index expressions."""
+        ends = RangeAttrs(self._axis(axis), as_lin(self.ctx, lo), as_lin(self.ctx, hi))
+        return _add(self.ctx, "range", [self], ends)
+
+    def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
+        """One position of a concrete axis, given by an integer, an index or an integer tensor."""
+        k = self._axis(axis)
+        if isinstance(at, RecurrentTensor):
+            return _take(self, at, k)
+        position = as_lin(self.ctx, at)
+        if position.is_const and position.const < 0:
+            position = lin(self.shape[k]) + position
+        if (
+            position.is_const
+            and isinstance(self.shape[k], int)
+            and not (0 <= position.const < lin(self.shape[k]).const)
+        ):
+            raise ShapeError(f"{self.type} has no position {at} along axis {k}.")
+        return _add(self.ctx, "at", [self], AtAttrs(k, position))
+
+    def unstack(self, axis: int = 0) -> list[RecurrentTensor]:
+        """The slices of an axis of integer size, one tensor each."""
+        size = self.shape[self._axis(axis)]
+        if not isinstance(size, int):
+            raise ShapeError(f"axis {axis} of {self.type} has a symbolic size.")
+        return [self.take(k, axis) for k in range(size)]
+
+
+class ConditionalTensor:
+    """A tensor at the points where a condition holds; sinks take it."""
+
+    def __init__(self, x: RecurrentTensor, condition: Condition) -> None:
+        if condition.owner is not x.ctx:
+            raise IndexExpressionError(
+                f"{condition} belongs to another context.",
+                hint="use the symbols of the context that the tensor was made in.",
+            )
+        self.x, self.condition = x, condition
+
+    def checkpoint(self, path: str) -> None:
+        """Save the tensor at these points to `path` (a folder)."""
+        self.x.ctx.add_sink(
+            [self.x.op.label or "value"], [self.x.read], str(path), self.condition.cond
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        raise DomainError(
+            f"a tensor conditioned on {self.condition} has no {name!r}: it can only be saved.",
+            hint="trl.where(condition, x, y) chooses between values at every point.",
+        )
+
+
+# --- making operations -----------------------------------------------------------------------
+
+
+def _add(ctx: Context, kind: str, args: Sequence[RecurrentTensor], attrs: Any) -> RecurrentTensor:
+    for arg in args:
+        if arg.ctx is not ctx:
+            raise IndexExpressionError(
+                f"{arg} belongs to another context.",
+                hint="a program has one context; make the tensor inside it.",
+            )
+    op = ctx.add(kind, [arg.read for arg in args], attrs)
+    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+
+
+def apply(kind: str, args: Sequence[RecurrentTensor], attrs: Any = NO_ATTRS) -> RecurrentTensor:
+    """An operation of any kind on tensors of one context."""
+    return _add(args[0].ctx, kind, args, attrs)
+
+
+def constant(ctx: Context, value: Any, dtype: DType | None = None) -> RecurrentTensor:
+    """A constant tensor without symbolic dimensions."""
+    array = np.asarray(value)
+    array = narrow(array) if dtype is None else array.astype(NUMPY[dtype])
+    return _add(ctx, "const", [], ConstAttrs(ConstArray(array)))
+
+
+def value_of(ctx: Context, e: Lin | Cond) -> RecurrentTensor:
+    """An index expression as a tensor: int32, or boolean for a condition."""
+    if isinstance(e, Lin) and e.is_const:
+        return constant(ctx, np.int32(e.const))
+    return _add(ctx, "value", [], ValueAttrs(e, "i32" if isinstance(e, Lin) else "bool"))
+
+
+def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> RecurrentTensor:
+    """A tensor of whatever arithmetic accepts.
+
+    Python numbers are weak: they take the type `like`, unless it cannot hold them.
+
+    Raises:
+        TypeError: the value is nothing that arithmetic accepts.
+    """
+    if isinstance(value, RecurrentTensor):
+        return value
+    if ctx is None:
+        ctx = current()
+    if isinstance(value, Index):
+        as_lin(ctx, value)
+        return value_of(ctx, value.lin)
+    if isinstance(value, Condition):
+        return value_of(ctx, value.cond)
+    if isinstance(value, bool):
+        return constant(ctx, np.bool_(value))
+    if isinstance(value, int):
+        return constant(ctx, value, like if like not in (None, "bool") else "i32")
+    if isinstance(value, float):
+        return constant(ctx, value, like if like is not None and is_float(like) else "f32")
+    if isinstance(value, str) or value is None or callable(value):
+        raise TypeError(f"{type(value).__name__} is no tensor")
+    try:
+        return constant(ctx, value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{type(value).__name__} is no tensor") from None
+
+
+def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
+    """An elementwise operation after NumPy's rules of broadcasting and type promotion."""
+    ctx = next((a.ctx for a in args if isinstance(a, RecurrentTensor)), None)
+    known = [a.dtype for a in args if isinstance(a, RecurrentTensor)]
+    like = promote(known) if known else None
+    xs = [as_tensor(ctx, a, like) for a in args]
+    logical = kind in ("and", "or", "not")
+    values = xs[1:] if kind == "where" else xs
+    if len(values) > 1 and not logical:
+        common = promote(x.dtype for x in values)
+        if kind == "div" and not is_float(common):
+            common = "f32"
+        xs = [*xs[: len(xs) - len(values)], *(x.cast(common) for x in values)]
+    rank = max(x.rank for x in xs)
+    xs = [_lead(x, rank) for x in xs]
+    return apply(kind, xs)
+
+
+def _lead(x: RecurrentTensor, rank: int) -> RecurrentTensor:
+    if x.rank in (0, rank):  # scalars go with every rank
+        return x
+    return x.reshape((*(1,) * (rank - x.rank), *x.shape))
+
+
+def broadcast_to(x: RecurrentTensor, shape: Shape) -> RecurrentTensor:
+    """`x` repeated along axes of size 1, and leading axes, up to `shape`."""
+    if same_shape(x.shape, shape):
+        return x
+    return apply("expand", [_lead(x, len(shape))], ShapeAttrs(shape))
+
+
+def dot(left: RecurrentTensor, right: RecurrentTensor, spec: str) -> RecurrentTensor:
+    """A contraction written as for `einsum`: a letter per axis."""
+    inputs, out = spec.split("->")
+    a, b = inputs.split(",")
+    common = promote((left.dtype, right.dtype))
+    return apply("dot", [left.cast(common), right.cast(common)], DotAttrs(a, b, out))
+
+
+def _take(x: RecurrentTensor, at: RecurrentTensor, axis: int) -> RecurrentTensor:
+    if is_float(at.dtype) or at.dtype == "bool":
+        raise ShapeError(f"positions must be integers, not {at.type}.")
+    size = x.shape[axis]
+    chosen = one_hot(at, size)  # [*at.shape, size]
+    labels = "abcdefghijklm"[: x.rank]
+    picks = "nopqrstuvw"[: at.rank]
+    out = labels[:axis] + picks + labels[axis + 1 :]
+    return dot(chosen.cast(x.dtype), x, f"{picks}{labels[axis]},{labels}->{out}")
+
+
+def one_hot(at: RecurrentTensor, size: Size) -> RecurrentTensor:
+    """Booleans that are true at position `at` of a new last axis of length `size`."""
+    if not isinstance(size, int):
+        raise ShapeError("the number of positions must be an integer.")
+    return at.unsqueeze(-1) == constant(at.ctx, np.arange(size, dtype=np.int32))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int | np.integer | Index | Lin)
+
+
+def _gamma(gamma: Any) -> float:
+    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.number):
+        raise ShapeError(
+            f"the discount must be a number, not {gamma!r}.",
+            hint="write a discount that varies as a recurrence: g[t] = r[t] + gamma[t] * g[t+1].",
+        )
+    return float(gamma)
+
+
+# --- branches ----------------------------------------------------------------------------------
+
+
+def _branch(x: RecurrentTensor, key: Any, value: RecurrentTensor) -> Read:
+    """The read, from the tensor's own point, that `x[key] = value` means."""
+    ctx, dims, domain = x.ctx, x.ctx.space, x.op.domain
+    if isinstance(key, Condition):
+        if key.owner is not ctx:
+            as_lin(ctx, key)
+        _only_dims(x, value.domain, domain)
+        return Read(value.read.source, value.read.out, value.read.index, key.cond)
+    entries = parse(ctx, dims, domain, key, x.name)
+    if any(isinstance(e, Slice) for e in entries.values()):
+        raise IndexExpressionError(
+            f"{x.name}: the left-hand side of a branch takes no slice.",
+            hint=f"use a condition: {x.name}[(t >= 2) & (t < 5)] = …",
+        )
+    bound = dims.ordered({s for e in entries.values() for s in e.symbols})
+    _only_dims(x, value.domain, bound)
+    return _invert(x, entries, bound, value)
+
+
+def _only_dims(x: RecurrentTensor, given: Domain, allowed: Domain) -> None:
+    extra = [d for d in given if d not in allowed]
+    if extra:
+        raise DomainError(
+            f"the branch's value varies over {', '.join(extra)}, which the left-hand side of "
+            f"{x.name} does not bind.",
+            hint=f"index the value at a point, or let {x.name} vary over {', '.join(extra)}.",
+        )
+
+
+def _invert(
+    x: RecurrentTensor, entries: dict[str, Entry], bound: Domain, value: RecurrentTensor
+) -> Read:
+    """Solve `point = entries(symbols)` for the symbols: where the value is read, and when."""
+    dims, domain = x.ctx.space, x.op.domain
+    sink = Set.of(dims, bound)
+    target = Set.of(dims, domain)
+    index = tuple(entries[d] for d in domain)
+    forward = Relation.reads(sink, index, target).within(target)
+    if not forward.is_injective():
+        raise BranchError(
+            f"{x.name}[{', '.join(map(str, index))}] assigns one point from several: the left-hand "
+            "index is not injective.",
+            evidence=_collision(forward),
+            hint="let every symbol of the value determine the point that it defines.",
+        )
+    inverse = forward.inverse()
+    cond = inverse.domain().condition(target)
+    solved = {s: _point_entry(inverse, s, entries) for s in bound}
+    point = compose(Read(-1, 0, tuple(solved[d] for d in value.domain)), value.domain, value.read)
+    assert point is not None  # points always compose
+    return Read(point.source, point.out, point.index, all_of(cond, point.cond))
+
+
+def _point_entry(inverse: Relation, symbol: str, entries: dict[str, Entry]) -> Lin:
+    # the usual `t + c` needs no solving
+    for d, e in entries.items():
+        if isinstance(e, Lin) and (e - e.const).as_symbol == symbol:
+            return sym(d) - e.const
+    return inverse.bounds(symbol)[0]
+
+
+def _collision(forward: Relation) -> str:
+    both = forward.then(forward.inverse())
+    for name in both.left:
+        different = Relation.of(both.dims, both.left, both.right, lt(sym(name), sym(name + "'")))
+        found = (both & different).at({d.bound: 8 for d in both.dims}).sample()
+        if found is not None:
+            return f"sample: {found[0]} and {found[1]} are assigned to the same point"
+    return "two points are assigned to the same one"

@@ -1,0 +1,60 @@
+"""The one way artifacts show themselves.
+
+An artifact has a text, a DOT graph, a JSON value and `find`; this mix-in adds the notebook
+representation, drawn by whoever registered a picture for the type (`show/` does). A picture that
+fails never breaks a cell: the text remains.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Picture = Callable[[Any], str]
+_PICTURES: dict[type, Picture] = {}
+
+
+def register_picture(artifact: type, picture: Picture) -> None:
+    """Draw every instance of `artifact` with `picture`, a function from the value to SVG text."""
+    _PICTURES[artifact] = picture
+
+
+class Inspectable(ABC):
+    """A value that prints, draws, serialises and can be searched."""
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    @abstractmethod
+    def to_dot(self) -> str:
+        """A Graphviz graph of the artifact."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The artifact as plain JSON values; ids are the same in every stage."""
+
+    def find(self, text: str) -> Sequence[str]:
+        """The lines of the artifact's text that contain `text`, ignoring case."""
+        return [line for line in str(self).splitlines() if text.lower() in line.lower()]
+
+    def to_svg(self) -> str:
+        """The artifact's picture, as it appears in a notebook."""
+        for cls in type(self).__mro__:
+            if cls in _PICTURES:
+                return _PICTURES[cls](self)
+        raise LookupError(f"no picture is registered for {type(self).__name__}")
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> Mapping[str, object]:
+        bundle: dict[str, object] = {"text/plain": str(self)}
+        try:
+            bundle["image/svg+xml"] = self.to_svg()
+        except Exception as error:  # a failure to draw must leave the text
+            warnings.warn(f"{type(self).__name__} could not be drawn: {error!r}", stacklevel=2)
+        return bundle

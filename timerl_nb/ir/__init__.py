@@ -1,0 +1,1 @@
+"""The intermediate representation: operations, the polyhedral dependence graph, its meaning."""

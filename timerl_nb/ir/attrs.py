@@ -1,0 +1,183 @@
+"""The parameters of operations: one frozen record per family of kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from timerl_nb.errors import Origin
+from timerl_nb.ir.shapes import DType, Shape, Size
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import Cond, Lin
+
+
+class ConstArray:
+    """A constant array, copied and frozen, that compares by contents."""
+
+    __slots__ = ("array", "key")
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.array(array)
+        self.array.setflags(write=False)
+        self.key = (self.array.shape, self.array.dtype.str, self.array.tobytes())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstArray) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        if self.array.size == 1:
+            return str(self.array.reshape(())[()])
+        return f"{self.array.dtype}{list(self.array.shape)}"
+
+
+@dataclass(frozen=True)
+class NoAttrs:
+    """Kinds without parameters."""
+
+
+NO_ATTRS = NoAttrs()
+
+
+@dataclass(frozen=True)
+class ConstAttrs:
+    """The value of a `const`, or the values of `data` with the domain's axes leading."""
+
+    value: ConstArray
+    dims: Domain = ()
+
+
+@dataclass(frozen=True)
+class ValueAttrs:
+    """The value of an index expression; the dimensions in `axes` vary along the leading axes."""
+
+    expr: Lin | Cond
+    dtype: DType
+    axes: Domain = ()
+    sizes: Shape = ()
+
+
+@dataclass(frozen=True)
+class RngAttrs:
+    """Random bits of `stream` at the original coordinates `dims`.
+
+    The dimensions in `axes` are laid out along the leading axes (of lengths `sizes`); the others
+    are the operation's domain. The bits of one original point have shape `shape`.
+    """
+
+    stream: int | str
+    dims: Domain
+    shape: Shape
+    axes: Domain = ()
+    sizes: Shape = ()
+
+
+@dataclass(frozen=True)
+class CastAttrs:
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class AxesAttrs:
+    """The axes that a reduction removes."""
+
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AxisAttrs:
+    axis: int
+
+
+@dataclass(frozen=True)
+class DiscountAttrs:
+    """sum of gamma**k * x[k] along an axis; counted from the far end where `reverse`."""
+
+    axis: int
+    gamma: float
+    reverse: bool = False
+
+
+@dataclass(frozen=True)
+class SlidingAttrs:
+    """y[k] = sum over j < window of gamma**j * x[k + j], or x[k - j] where not `forward`.
+
+    Terms beyond either end are left out; `window` None is unbounded.
+    """
+
+    axis: int
+    gamma: float
+    window: Size | None
+    forward: bool
+
+
+@dataclass(frozen=True)
+class DotAttrs:
+    """A contraction of two operands: a label per axis; labels missing from `out` are summed."""
+
+    left: str
+    right: str
+    out: str
+
+    def __str__(self) -> str:
+        return f"{self.left},{self.right}->{self.out}"
+
+
+@dataclass(frozen=True)
+class ShapeAttrs:
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class PermAttrs:
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RangeAttrs:
+    """Positions lo : hi of an axis."""
+
+    axis: int
+    lo: Lin
+    hi: Lin
+
+
+@dataclass(frozen=True)
+class AtAttrs:
+    """Position `at` of an axis, which is removed."""
+
+    axis: int
+    at: Lin
+
+
+@dataclass(frozen=True)
+class OutputAttrs:
+    name: str
+    role: Literal["output", "parameter"] = "output"
+
+
+@dataclass(frozen=True)
+class CheckpointAttrs:
+    """The file that a checkpoint writes, and the name of each operand in it."""
+
+    path: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AccumulateAttrs:
+    """The reduction, and the dimensions that it runs over."""
+
+    reduce: str
+    dims: Domain
+
+
+@dataclass(frozen=True)
+class MergeAttrs:
+    """The line of the user's program that wrote each branch."""
+
+    lines: tuple[Origin, ...] = field(default=(), compare=False)

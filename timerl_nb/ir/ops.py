@@ -1,0 +1,133 @@
+"""Operations as data: one record for every kind.
+
+An operation reads other operations' outputs at points given by index expressions (`Read`). What a
+kind takes and returns stands in the table of `kinds`; what it computes, how it is differentiated,
+vectorised or lowered stands in the tables of those who do so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from timerl_nb.errors import Origin
+from timerl_nb.ir.attrs import (
+    NO_ATTRS,
+    AccumulateAttrs,
+    AtAttrs,
+    ConstAttrs,
+    RangeAttrs,
+    RngAttrs,
+    ValueAttrs,
+)
+from timerl_nb.ir.shapes import DType, Shape, TensorType
+from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin
+
+
+@dataclass(frozen=True)
+class Read:
+    """One operand: output `out` of operation `source` at the points `index`.
+
+    `index` has one entry per dimension of the source output's domain, in order; each slice in it
+    prepends an axis to the value. `cond` restricts the reader's points (branches of a merge only).
+    """
+
+    source: int
+    out: int
+    index: Index
+    cond: Cond = TRUE
+
+
+@dataclass(frozen=True)
+class Output:
+    """One result of an operation.
+
+    It varies over `domain`. Where that is smaller than the operation's, the operation's values are
+    combined over the missing dimensions, in no particular order, by the reduction `reduce`.
+    """
+
+    type: TensorType
+    domain: Domain
+    reduce: str | None = None
+
+    def __str__(self) -> str:
+        how = f" by {self.reduce}" if self.reduce else ""
+        return f"{self.type} @ ({', '.join(self.domain)}){how}"
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation, evaluated at every point of its domain at which `where` holds."""
+
+    id: int
+    kind: str
+    domain: Domain
+    inputs: tuple[Read, ...]
+    outputs: tuple[Output, ...]
+    attrs: Any = NO_ATTRS
+    where: Cond = TRUE
+    origin: Origin = field(default=Origin(), compare=False)
+    region: tuple[str, ...] = field(default=(), compare=False)
+    label: str = field(default="", compare=False)
+
+    @property
+    def type(self) -> TensorType:
+        return self.outputs[0].type
+
+    @property
+    def shape(self) -> Shape:
+        return self.outputs[0].type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.outputs[0].type.dtype
+
+    @property
+    def name(self) -> str:
+        """A short name: the label where there is one, else kind and id."""
+        return f"{self.label}.{self.id}" if self.label else f"{self.kind}.{self.id}"
+
+    def with_(self, **changes: Any) -> Op:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class DataflowAttrs:
+    """A fused region: operations in order, and which of their outputs the dataflow's are.
+
+    Inside, a read of source `OPERAND` is the dataflow's own operand number `out`.
+    """
+
+    body: tuple[Op, ...]
+    results: tuple[tuple[int, int], ...]
+
+
+OPERAND = -1
+
+
+def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
+    """The index expressions among an operation's parameters."""
+    if isinstance(attrs, ValueAttrs):
+        return (attrs.expr,)
+    if isinstance(attrs, AtAttrs):
+        return (attrs.at,)
+    if isinstance(attrs, RangeAttrs):
+        return (attrs.lo, attrs.hi)
+    return ()
+
+
+def attr_domain(dims: Dims, attrs: Any) -> Domain:
+    """The dimensions that an operation varies over because of its parameters alone."""
+    if isinstance(attrs, RngAttrs):
+        return dims.ordered(set(attrs.dims) - set(attrs.axes))
+    if isinstance(attrs, ConstAttrs | AccumulateAttrs):
+        return attrs.dims
+    along = attrs.axes if isinstance(attrs, ValueAttrs) else ()
+    symbols = {s for e in attr_exprs(attrs) for s in e.symbols}
+    return dims.ordered(symbols - set(along))
+
+
+def read_symbols(read: Read) -> frozenset[str]:
+    """The symbols that a read's index and condition vary with."""
+    return read.cond.symbols.union(*(entry.symbols for entry in read.index))

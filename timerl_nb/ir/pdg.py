@@ -1,0 +1,214 @@
+"""The polyhedral dependence graph: a frozen value.
+
+Nodes are operations, each standing for all points of its domain; edges are the operations' reads.
+Cycles pass through merges (000_9a2364bc51ddf94b.txt §5.1). A graph is made by a `rewrite.Edit` and
+never changed; operations keep their ids through the passes that leave them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from graphviz import Digraph
+
+from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.kinds import SINKS
+from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read
+from timerl_nb.ir.shapes import Shape, TensorType, size
+from timerl_nb.ir.text import attrs_text, op_json, op_lines
+from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.expr import TRUE, Lin, Slice, index_text, sym
+from timerl_nb.symbolic.polyhedra import Relation, Set
+
+
+class Pdg(Inspectable):
+    """Operations by id, over the program's dimensions."""
+
+    def __init__(self, dims: Dims, ops: Mapping[int, Op]) -> None:
+        self.dims = dims
+        self.ops: Mapping[int, Op] = MappingProxyType(dict(ops))
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops.values())
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __getitem__(self, op_id: int) -> Op:
+        return self.ops[op_id]
+
+    # --- edges -------------------------------------------------------------------------------
+
+    @cached_property
+    def readers(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """For each operation, who reads it: (operation id, operand slot)."""
+        found: dict[int, list[tuple[int, int]]] = {op_id: [] for op_id in self.ops}
+        for op in self:
+            for slot, read in enumerate(op.inputs):
+                found[read.source].append((op.id, slot))
+        return {op_id: tuple(pairs) for op_id, pairs in found.items()}
+
+    def output(self, read: Read) -> Output:
+        """The output that a read reads."""
+        return self.ops[read.source].outputs[read.out]
+
+    def read_type(self, read: Read) -> TensorType:
+        """The type of what a read yields: the slices' axes before the source's own."""
+        return read_type(self.output(read), read)
+
+    def is_identity(self, read: Read) -> bool:
+        """Whether the source is read at the reader's own point."""
+        return read.cond is TRUE and all(
+            isinstance(e, Lin) and e.as_symbol == d
+            for e, d in zip(read.index, self.output(read).domain, strict=True)
+        )
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The ids such that operands come first, edges into merges aside (cycles go through them)."""
+        done: dict[int, None] = {}
+        for start in self.ops:
+            stack: list[tuple[int, bool]] = [(start, False)]
+            while stack:
+                op_id, ready = stack.pop()
+                if op_id in done:
+                    continue
+                op = self.ops[op_id]
+                if ready or op.kind == "merge":
+                    done[op_id] = None
+                    continue
+                stack.append((op_id, True))
+                stack += [(r.source, False) for r in reversed(op.inputs) if r.source not in done]
+        return tuple(done)
+
+    @property
+    def sinks(self) -> tuple[Op, ...]:
+        """The roots: outputs and checkpoints."""
+        return tuple(op for op in self if op.kind in SINKS)
+
+    # --- points ------------------------------------------------------------------------------
+
+    def points(self, op: Op) -> Set:
+        """The points at which the operation is evaluated."""
+        return Set.of(self.dims, op.domain, op.where)
+
+    def defined(self, read: Read) -> Set:
+        """The points at which the tensor that is read has a value."""
+        source, output = self.ops[read.source], self.output(read)
+        # what an accumulation leaves is defined even where nothing was added
+        where = source.where if output.domain == source.domain else TRUE
+        return Set.of(self.dims, output.domain, where)
+
+    def reads(self, op: Op, read: Read) -> Relation:
+        """Each point of the operation with the source tensor's points it reads."""
+        sink = Set.of(self.dims, op.domain) & self.points(op)
+        if read.cond is not TRUE:
+            sink = sink & Set.of(self.dims, op.domain, read.cond)
+        return Relation.reads(sink, read.index, self.defined(read))
+
+    # --- how it shows itself ---------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        lines = [f"pdg over {', '.join(f'{d.name} < {d.bound}' for d in self.dims)}"]
+        for op in self:
+            lines += op_lines(self.ops, op, "  ")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": "pdg",
+            "dims": [{"name": d.name, "bound": d.bound} for d in self.dims],
+            "ops": [op_json(op) for op in self],
+        }
+
+    def to_dot(self) -> str:
+        """Operations in clusters by region; edges from source to reader, labelled with φ and ψ."""
+        graph = Digraph("pdg", graph_attr={"rankdir": "TB", "fontname": "sans-serif"})
+        graph.attr(
+            "node", shape="box", style="filled,rounded", fontname="sans-serif", fontsize="10"
+        )
+        graph.attr("edge", fontname="sans-serif", fontsize="9")
+        regions: dict[tuple[str, ...], list[Op]] = {}
+        for op in self:
+            regions.setdefault(op.region, []).append(op)
+        for region, ops in regions.items():
+            if not region:
+                self._dot_nodes(graph, ops)
+                continue
+            with graph.subgraph(name=f"cluster_{'_'.join(region)}") as cluster:
+                assert cluster is not None
+                cluster.attr(label=" / ".join(region), fontname="sans-serif", color="#999999")
+                self._dot_nodes(cluster, ops)
+        for op in self:
+            for read in op.inputs:
+                graph.edge(str(read.source), str(op.id), label=self._edge_label(read))
+        return graph.source
+
+    def _dot_nodes(self, graph: Digraph, ops: list[Op]) -> None:
+        for op in ops:
+            fill, shape = node_look(op)
+            graph.node(str(op.id), node_label(op), id=f"op{op.id}", fillcolor=fill, shape=shape)
+
+    def _edge_label(self, read: Read) -> str:
+        parts: list[str] = []
+        if not all(
+            isinstance(e, Lin) and e.as_symbol == d
+            for e, d in zip(read.index, self.output(read).domain, strict=True)
+        ):
+            parts.append(index_text(read.index))
+        if read.cond is not TRUE:
+            parts.append(f"if {read.cond}")
+        return " ".join(parts)
+
+
+def read_type(output: Output, read: Read) -> TensorType:
+    """The type of what `read` yields of `output`."""
+    lead: Shape = tuple(size(e.length) for e in read.index if isinstance(e, Slice))
+    return TensorType((*lead, *output.type.shape), output.type.dtype)
+
+
+def at_own_point(source: int, output: Output, out: int = 0) -> Read:
+    """The read of an output at the reader's own point."""
+    return Read(source, out, tuple(sym(name) for name in output.domain))
+
+
+def domain_of(dims: Dims, symbols: frozenset[str]) -> Domain:
+    return dims.ordered(symbols)
+
+
+# Okabe-Ito colours, lightened; kinds are told apart by shape as well.
+_LOOKS = {
+    "source": ("#dfeef8", "ellipse"),
+    "control": ("#fbe9c6", "diamond"),
+    "sink": ("#f6d3c1", "house"),
+    "fused": ("#d3ecdf", "box3d"),
+    "plain": ("#f2f2f2", "box"),
+}
+
+
+def node_look(op: Op) -> tuple[str, str]:
+    """Fill colour and shape of an operation's node."""
+    if op.kind == "dataflow":
+        return _LOOKS["fused"]
+    if op.kind in SINKS:
+        return _LOOKS["sink"]
+    if op.kind in ("merge", "accumulate"):
+        return _LOOKS["control"]
+    return _LOOKS["source"] if not op.inputs else _LOOKS["plain"]
+
+
+def node_label(op: Op) -> str:
+    """What stands in an operation's node."""
+    head = f"{op.label or op.kind}  %{op.id}"
+    if isinstance(op.attrs, DataflowAttrs):
+        text = f"{len(op.attrs.body)} operations"
+    else:
+        text = " ".join(p for p in (op.kind if op.label else "", attrs_text(op.attrs)) if p)
+    lines = [head, text[:40]]
+    if op.outputs:
+        shown = [str(o.type) for o in op.outputs[:3]] + ["…"] * (len(op.outputs) > 3)
+        lines.append(f"{', '.join(shown)} @ ({', '.join(op.domain)})")
+    return "\n".join(line for line in lines if line)

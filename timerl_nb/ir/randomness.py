@@ -1,0 +1,59 @@
+"""Random bits as a pure function of (seed, stream, point).
+
+The generator is threefry2x32 with 20 rounds (Salmon et al. 2011). A key starts as the seed, and the
+stream and every original coordinate but the first are folded into it; the first coordinate is the
+instance (environments come first in a context), and counts: element e of instance n of a value with
+m elements has the counter n * m + e, and its bits are the exclusive or of the two words.
+So a draw does not depend on when, in what batch, or how often it is made.
+
+The arithmetic works on any arrays of unsigned 32-bit integers, NumPy's and JAX's alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+Words = tuple[Any, Any]
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+
+
+def threefry(key: Words, counter: Words) -> Words:
+    """Encrypt a 64-bit counter with a 64-bit key, both as two unsigned 32-bit words."""
+    k0, k1 = key
+    keys = (k0, k1, k0 ^ k1 ^ type_like(k0, _PARITY))
+    x0, x1 = counter[0] + k0, counter[1] + k1
+    for group in range(5):
+        for r in _ROTATIONS[group % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << type_like(x1, r)) | (x1 >> type_like(x1, 32 - r)))
+        x0 = x0 + keys[(group + 1) % 3]
+        x1 = x1 + keys[(group + 2) % 3] + type_like(x1, group + 1)
+    return x0, x1
+
+
+def type_like(array: Any, value: int) -> Any:
+    """A constant of the array's own type."""
+    return array.dtype.type(value)
+
+
+def stream_words(stream: int | str) -> tuple[int, int]:
+    """The counter that stands for a stream; named streams never meet numbered ones."""
+    return (1, crc32(stream.encode())) if isinstance(stream, str) else (0, stream)
+
+
+def bits(seed: Words, stream: Words, coords: Sequence[Any], element: Any, count: int) -> Any:
+    """The bits of element `element` of the value, of `count` elements, at the given coordinates.
+
+    The coordinates stand in the order of the draw's domain. All arguments but `count` are unsigned
+    32-bit arrays that broadcast against each other.
+    """
+    key = threefry(seed, stream)
+    for coord in coords[1:]:
+        key = threefry(key, (coord ^ coord, coord))
+    counter = coords[0] * type_like(coords[0], count) + element if coords else element
+    x0, x1 = threefry(key, (counter ^ counter, counter))
+    return x0 ^ x1

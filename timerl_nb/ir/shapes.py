@@ -1,0 +1,118 @@
+"""Shapes with symbolic sizes, and element types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.symbolic.expr import Lin, evaluate, lin, subst
+
+Size = int | Lin
+Shape = tuple[Size, ...]
+DType = str
+
+NUMPY: Final[Mapping[DType, np.dtype[Any]]] = {
+    "bool": np.dtype(np.bool_),
+    "i32": np.dtype(np.int32),
+    "u32": np.dtype(np.uint32),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+}
+_FROM_NUMPY: Final = {dtype: name for name, dtype in NUMPY.items()}
+_RANK: Final = {"bool": 0, "u32": 1, "i32": 1, "f32": 2, "f64": 3}
+
+
+def dtype_name(dtype: Any) -> DType:
+    """The short name of a NumPy-like dtype, Python type or name; KeyError where there is none."""
+    if isinstance(dtype, str) and dtype in NUMPY:
+        return dtype
+    plain = {float: "f32", int: "i32", bool: "bool"}
+    return plain[dtype] if dtype in plain else _FROM_NUMPY[np.dtype(dtype)]
+
+
+def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array in one of the program's element types: 64-bit values become 32-bit ones."""
+    if array.dtype in _FROM_NUMPY and array.dtype != np.float64:
+        return array
+    for kind, name in (("f", "f32"), ("u", "u32"), ("i", "i32"), ("b", "bool")):
+        if array.dtype.kind == kind:
+            return array.astype(NUMPY[name])
+    raise TypeError(f"no element type for {array.dtype}")
+
+
+def is_float(dtype: DType) -> bool:
+    return dtype in ("f32", "f64")
+
+
+def promote(dtypes: Iterable[DType]) -> DType:
+    """The element type that can hold all: bool < integers < f32 < f64."""
+    found = list(dtypes)
+    best = max(found, key=_RANK.__getitem__)
+    if best == "u32" and "i32" in found:
+        return "i32"
+    return best
+
+
+def size(value: Size) -> Size:
+    """A size with constants as plain integers."""
+    return value.const if isinstance(value, Lin) and value.is_const else value
+
+
+def shape_of(sizes: Iterable[Size]) -> Shape:
+    return tuple(size(s) for s in sizes)
+
+
+def same_size(a: Size, b: Size) -> bool:
+    return lin(a) is lin(b)
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
+
+
+def concrete(shape: Shape, env: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape with every size evaluated; negative lengths are empty."""
+    return tuple(s if isinstance(s, int) else max(0, evaluate(s, env)) for s in shape)
+
+
+def subst_shape(shape: Shape, by: Mapping[str, Lin]) -> Shape:
+    return shape_of(s if isinstance(s, int) else subst(s, by) for s in shape)
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape | None:
+    """The common shape of operands, None if there is none.
+
+    Scalars go with everything; the others must be of equal rank, with sizes that agree or are 1.
+    """
+    out: list[Size] = []
+    ranked = [shape for shape in shapes if shape]
+    if len({len(shape) for shape in ranked}) > 1:
+        return None
+    for sizes in zip(*ranked, strict=True):
+        wide = [s for s in sizes if s != 1]
+        if any(not same_size(s, wide[0]) for s in wide):
+            return None
+        out.append(wide[0] if wide else 1)
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and element type of the value at one point."""
+
+    shape: Shape
+    dtype: DType
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def nbytes(self, env: Mapping[str, int]) -> int:
+        """Bytes of one value under actual bounds (and indices, where the shape has them)."""
+        return int(np.prod(concrete(self.shape, env), dtype=np.int64)) * NUMPY[self.dtype].itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"

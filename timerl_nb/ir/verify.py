@@ -1,0 +1,156 @@
+"""What must hold of every graph, after construction and after every pass.
+
+`verify` checks the structure (ids, operands, types, domains); a failure there is a fault of the
+compiler. `prove_reads` lets isl show that every read lies where its source is defined, under given
+bounds; a failure there is the program's, and names tensor, line and a sample point.
+"""
+
+from __future__ import annotations
+
+from timerl_nb.errors import BranchError, Origin, ReadError, VerificationError, point_text
+from timerl_nb.ir.attrs import AccumulateAttrs, MergeAttrs
+from timerl_nb.ir.kinds import KINDS, SINKS, TypeRuleError
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, read_symbols
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.shapes import same_shape
+from timerl_nb.ir.text import op_line, read_text
+from timerl_nb.symbolic.expr import TRUE, const, subst_entry
+from timerl_nb.symbolic.polyhedra import Point, Set
+
+
+def verify(pdg: Pdg) -> None:
+    """Check the graph's structure.
+
+    Raises:
+        VerificationError: an operation breaks an invariant; the message shows its line.
+    """
+    for op in pdg:
+        for problem in _problems(pdg, op):
+            raise VerificationError(
+                f"{problem}", origin=op.origin, evidence=f"operation: {op_line(pdg.ops, op)}"
+            )
+
+
+def _problems(pdg: Pdg, op: Op) -> list[str]:
+    found: list[str] = []
+    spec = KINDS.get(op.kind)
+    if spec is None:
+        return [f"there is no operation kind {op.kind!r}"]
+    if spec.arity is not None and len(op.inputs) != spec.arity:
+        found.append(f"{op.kind} takes {spec.arity} operands, not {len(op.inputs)}")
+    for read in op.inputs:
+        if read.source not in pdg.ops or read.out >= len(pdg.ops[read.source].outputs):
+            return [f"reads %{read.source}.{read.out}, which does not exist"]
+        if len(read.index) != len(pdg.output(read).domain):
+            return [f"reads %{read.source} with {len(read.index)} indices"]
+        if read.cond is not TRUE and op.kind != "merge":
+            found.append("only a merge's branches have conditions")
+    needed = {s for r in op.inputs for s in read_symbols(r)} | set(attr_domain(pdg.dims, op.attrs))
+    missing = pdg.dims.ordered(needed - set(op.domain))
+    if missing:
+        found.append(f"depends on {', '.join(missing)} but varies over ({', '.join(op.domain)})")
+    if op.kind in SINKS:
+        return found + (["a sink has no outputs"] if op.outputs else [])
+    if isinstance(op.attrs, DataflowAttrs):
+        return found + _dataflow_problems(op, op.attrs)
+    try:
+        made = spec.infer([pdg.read_type(read) for read in op.inputs], op.attrs)
+    except TypeRuleError as error:
+        return [*found, str(error)]
+    if len(op.outputs) != 1:
+        found.append(f"{op.kind} has one output, not {len(op.outputs)}")
+    elif made.dtype != op.dtype or not same_shape(made.shape, op.shape):
+        found.append(f"results in {made} but is declared {op.type}")
+    reduced = op.attrs.dims if isinstance(op.attrs, AccumulateAttrs) else ()
+    if op.outputs[0].domain != tuple(d for d in op.domain if d not in reduced):
+        found.append("its output varies over other dimensions than it does")
+    return found
+
+
+def _dataflow_problems(op: Op, attrs: DataflowAttrs) -> list[str]:
+    seen: dict[int, Op] = {}
+    for inner in attrs.body:
+        for read in inner.inputs:
+            if read.source == OPERAND:
+                if read.out >= len(op.inputs):
+                    return [f"%{inner.id} reads operand {read.out}, which does not exist"]
+            elif read.source not in seen:
+                return [f"%{inner.id} reads %{read.source} before it is computed"]
+        if set(inner.domain) - set(op.domain):
+            return [f"%{inner.id} varies over dimensions that the dataflow lacks"]
+        seen[inner.id] = inner
+    if len(attrs.results) != len(op.outputs):
+        return ["a dataflow has one output per result"]
+    return []
+
+
+def prove_reads(pdg: Pdg, bounds: Point) -> None:
+    """Prove every read inside its source's domain, and every merge complete and unambiguous.
+
+    Raises:
+        ReadError: a read of points where the source has no value.
+        BranchError: branches that leave points out or overlap.
+    """
+    for op in pdg:
+        if op.kind == "merge":
+            _prove_branches(pdg, op, bounds)
+        for read in op.inputs:
+            if op.where is TRUE and pdg.ops[read.source].where is TRUE and pdg.is_identity(read):
+                continue
+            outside = pdg.reads(op, read).outside(pdg.defined(read)).at(bounds)
+            found = outside.sample()
+            if found is not None:
+                raise _outside(pdg, op, read, *found)
+
+
+def _outside(
+    pdg: Pdg, op: Op, read: Read, sink: dict[str, int], source: dict[str, int]
+) -> ReadError:
+    tensor = pdg.ops[read.source]
+    name = tensor.label or f"the tensor %{tensor.id}"
+    by = {d: const(v) for d, v in sink.items()}
+    shown = ", ".join(str(subst_entry(entry, by)) for entry in read.index)
+    index = read_text(pdg.ops, read)
+    index = index[index.index("[") :] if "[" in index else ""
+    at = f" at {point_text(sink)}" if sink else ""
+    return ReadError(
+        f"{name}{index} is read{at}, where it is not defined: it has no value at "
+        f"{point_text(source)}.",
+        origin=op.origin,
+        others={"defined at": tensor.origin},
+        evidence=f"sample: the reader's point {point_text(sink) or '()'} reads [{shown}]",
+        hint="restrict the index with trl.min / trl.max, give the tensor a branch for the missing "
+        "points, or define the reading tensor by branches.",
+    )
+
+
+def _prove_branches(pdg: Pdg, op: Op, bounds: Point) -> None:
+    covered: Set | None = None
+    name = op.label or f"the tensor %{op.id}"
+    lines = [f"branch where {r.cond}: {line}" for r, line in _branches(op)]
+    for read in op.inputs:
+        here = Set.of(pdg.dims, op.domain, read.cond)
+        if covered is not None:
+            both = (covered & here).at(bounds).sample()
+            if both is not None:
+                raise BranchError(
+                    f"{name} has two values at {point_text(both)}: its branches overlap.",
+                    origin=op.origin,
+                    evidence=lines,
+                    hint="make the left-hand indices disjoint.",
+                )
+        covered = here if covered is None else covered | here
+    everywhere = pdg.points(op)
+    missing = (everywhere - covered if covered is not None else everywhere).at(bounds).sample()
+    if missing is not None:
+        raise BranchError(
+            f"{name} has no value at {point_text(missing)}: no branch covers that point.",
+            origin=op.origin,
+            evidence=lines or ["it has no branch at all"],
+            hint="assign the missing points, for example with a constant index or a condition.",
+        )
+
+
+def _branches(op: Op) -> list[tuple[Read, Origin]]:
+    lines = op.attrs.lines if isinstance(op.attrs, MergeAttrs) else (op.origin,) * len(op.inputs)
+    return list(zip(op.inputs, lines, strict=True))

@@ -1,0 +1,74 @@
+"""Symbolic dimensions and their order.
+
+A dimension is a variable (`t`) with an upper bound symbol (`T`): 0 <= t < T. A domain is the tuple
+of the names of the dimensions that something varies over, always in the context's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, span, sym
+
+Domain = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One symbolic dimension: the names of its variable and of its bound."""
+
+    name: str
+    bound: str
+
+    @property
+    def var(self) -> Lin:
+        return sym(self.name)
+
+    @property
+    def size(self) -> Lin:
+        return sym(self.bound)
+
+    @property
+    def whole(self) -> Slice:
+        return span(0, self.size)
+
+    @property
+    def inside(self) -> Cond:
+        return all_of(ge(self.var, 0), lt(self.var, self.size))
+
+
+@dataclass(frozen=True)
+class Dims:
+    """The dimensions of a program, in order."""
+
+    all: tuple[Dim, ...]
+
+    def __iter__(self) -> Iterator[Dim]:
+        return iter(self.all)
+
+    def __getitem__(self, name: str) -> Dim:
+        for dim in self.all:
+            if dim.name == name:
+                return dim
+        raise KeyError(name)
+
+    def __contains__(self, name: str) -> bool:
+        return any(dim.name == name for dim in self.all)
+
+    @property
+    def names(self) -> Domain:
+        return tuple(dim.name for dim in self.all)
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        return tuple(dim.bound for dim in self.all)
+
+    def ordered(self, names: Iterable[str]) -> Domain:
+        """The given dimensions, each once, in the program's order; other symbols are left out."""
+        wanted = set(names)
+        return tuple(dim.name for dim in self.all if dim.name in wanted)
+
+    def inside(self, domain: Domain) -> Cond:
+        """0 <= d < D for each dimension of the domain."""
+        return all_of(TRUE, *(self[name].inside for name in domain))

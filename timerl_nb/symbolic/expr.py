@@ -1,0 +1,635 @@
+"""Quasi-affine index expressions: hash-consed, simplified when made, compared by identity.
+
+An integer expression is always a `Lin`: a constant plus integer multiples of atoms. Atoms are
+symbols (a dimension's variable or its bound), floor divisions and remainders by constants, minima
+and maxima, and choices between two expressions. Conditions are comparisons of a `Lin` with zero,
+joined by and / or; negation is pushed inwards when it is applied, so there is no `Not`.
+Users write these through `frontend.indexing`; everything below works on them directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import gcd
+from typing import Any, Final, Literal
+from weakref import WeakValueDictionary
+
+Rel = Literal[">=", "==", "!="]
+Which = Literal["min", "max"]
+Subst = Mapping[str, "Lin"]
+
+_TABLE: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+class Node:
+    """A hash-consed node: equal structure is the same object, so `==` and `hash` are identity."""
+
+    __slots__ = ("__weakref__", "fields", "symbols")
+    fields: tuple[Any, ...]
+    symbols: frozenset[str]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make, (type(self), *self.fields)
+
+
+def _make(cls: type[Any], *fields: Any) -> Any:
+    key = (cls, *fields)
+    node = _TABLE.get(key)
+    if node is None:
+        node = object.__new__(cls)
+        node.fields = fields
+        node.symbols = frozenset(_symbols(cls, fields))
+        _TABLE[key] = node
+    return node
+
+
+def _symbols(cls: type[Any], fields: Iterable[Any]) -> Iterable[str]:
+    if cls is Sym:
+        yield next(iter(fields))
+        return
+    for field in fields:
+        if isinstance(field, Node):
+            yield from field.symbols
+        elif isinstance(field, tuple):
+            yield from _symbols(cls, field)  # pyright: ignore[reportUnknownArgumentType]
+
+
+# --- atoms -----------------------------------------------------------------------------------
+
+
+class Sym(Node):
+    """A symbol: a dimension's variable (`t`) or its upper bound (`T`)."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return self.fields[0]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Div(Node):
+    """floor(arg / by), by > 0."""
+
+    __slots__ = ()
+
+    @property
+    def arg(self) -> Lin:
+        return self.fields[0]
+
+    @property
+    def by(self) -> int:
+        return self.fields[1]
+
+    def __str__(self) -> str:
+        return f"{_tight(self.arg)} // {self.by}"
+
+
+class Mod(Node):
+    """arg - by * floor(arg / by), by > 0."""
+
+    __slots__ = ()
+
+    @property
+    def arg(self) -> Lin:
+        return self.fields[0]
+
+    @property
+    def by(self) -> int:
+        return self.fields[1]
+
+    def __str__(self) -> str:
+        return f"{_tight(self.arg)} % {self.by}"
+
+
+class Extremum(Node):
+    """The least or greatest of several expressions."""
+
+    __slots__ = ()
+
+    @property
+    def which(self) -> Which:
+        return self.fields[0]
+
+    @property
+    def args(self) -> tuple[Lin, ...]:
+        return self.fields[1]
+
+    def __str__(self) -> str:
+        return f"{self.which}({', '.join(map(str, self.args))})"
+
+
+class Pick(Node):
+    """`then` where the condition holds, else `other`."""
+
+    __slots__ = ()
+
+    @property
+    def cond(self) -> Cond:
+        return self.fields[0]
+
+    @property
+    def then(self) -> Lin:
+        return self.fields[1]
+
+    @property
+    def other(self) -> Lin:
+        return self.fields[2]
+
+    def __str__(self) -> str:
+        return f"where({self.cond}, {self.then}, {self.other})"
+
+
+Atom = Sym | Div | Mod | Extremum | Pick
+
+
+def _tight(e: Lin) -> str:
+    return str(e) if len(e.terms) + bool(e.const) == 1 and e.is_atom else f"({e})"
+
+
+# --- linear combinations ---------------------------------------------------------------------
+
+
+class Lin(Node):
+    """`const` + the sum of coefficient * atom; the only kind of integer expression."""
+
+    __slots__ = ()
+
+    @property
+    def const(self) -> int:
+        return self.fields[0]
+
+    @property
+    def terms(self) -> tuple[tuple[Atom, int], ...]:
+        return self.fields[1]
+
+    @property
+    def is_const(self) -> bool:
+        return not self.fields[1]
+
+    @property
+    def is_atom(self) -> bool:
+        return self.const == 0 and len(self.terms) == 1 and self.terms[0][1] == 1
+
+    @property
+    def as_symbol(self) -> str | None:
+        """The symbol's name if the expression is just a symbol."""
+        if self.is_atom and isinstance(self.terms[0][0], Sym):
+            return self.terms[0][0].name
+        return None
+
+    def __add__(self, other: Lin | int) -> Lin:
+        if isinstance(other, int):
+            return _make(Lin, self.const + other, self.terms) if other else self
+        if other.is_const:
+            return self + other.const
+        if self.is_const:
+            return other + self.const
+        return _linear(self.const + other.const, (*self.terms, *other.terms))
+
+    def __radd__(self, other: int) -> Lin:
+        return self + other
+
+    def __neg__(self) -> Lin:
+        return self * -1
+
+    def __sub__(self, other: Lin | int) -> Lin:
+        return self + (-other)
+
+    def __rsub__(self, other: int) -> Lin:
+        return -self + other
+
+    def __mul__(self, k: int) -> Lin:
+        if k == 1:
+            return self
+        return _linear(self.const * k, tuple((a, c * k) for a, c in self.terms))
+
+    def __rmul__(self, k: int) -> Lin:
+        return self * k
+
+    def __floordiv__(self, by: int) -> Lin:
+        return _floordiv(self, by)
+
+    def __mod__(self, by: int) -> Lin:
+        return _mod(self, by)
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for atom, coef in sorted(self.terms, key=lambda term: term[1] < 0):
+            body = str(atom)
+            if abs(coef) != 1:
+                shown = f"({body})" if isinstance(atom, Div | Mod) else body
+                body = f"{abs(coef)}*{shown}"
+            elif isinstance(atom, Div | Mod) and (coef < 0 or parts):
+                body = f"({body})"
+            parts.append((" - " if parts else "-") + body if coef < 0 else _plus(parts) + body)
+        if self.const or not parts:
+            sign = " - " if self.const < 0 else " + "
+            parts.append(f"{sign}{abs(self.const)}" if parts else str(self.const))
+        return "".join(parts)
+
+
+def _plus(parts: list[str]) -> str:
+    return " + " if parts else ""
+
+
+def _linear(const: int, terms: Iterable[tuple[Atom, int]]) -> Lin:
+    total: dict[Atom, int] = {}
+    for atom, coef in terms:
+        total[atom] = total.get(atom, 0) + coef
+    kept = [(atom, coef) for atom, coef in total.items() if coef]
+    return _make(Lin, const, tuple(sorted(kept, key=lambda term: _order(term[0]))))
+
+
+def _order(atom: Atom) -> tuple[int, str]:
+    return (0 if isinstance(atom, Sym) else 1, str(atom))
+
+
+def _of(atom: Atom) -> Lin:
+    return _make(Lin, 0, ((atom, 1),))
+
+
+def const(value: int) -> Lin:
+    return _make(Lin, int(value), ())
+
+
+def sym(name: str) -> Lin:
+    return _of(_make(Sym, name))
+
+
+def lin(value: Lin | int) -> Lin:
+    return value if isinstance(value, Lin) else const(value)
+
+
+ZERO: Final = const(0)
+ONE: Final = const(1)
+
+
+def _floordiv(e: Lin, by: int) -> Lin:
+    if by <= 0:
+        raise ValueError("division by a constant that is not positive")
+    if by == 1:
+        return e
+    # (k*x + r) // k == x + r // k
+    whole = [(a, c // by) for a, c in e.terms if c % by == 0]
+    rest = _linear(e.const % by, [(a, c) for a, c in e.terms if c % by])
+    outside = _linear(e.const // by, whole)
+    if rest.is_const:
+        return outside
+    if rest.is_atom and isinstance(rest.terms[0][0], Div):  # floor(floor(x/m)/n) == floor(x/(m*n))
+        inner = rest.terms[0][0]
+        return outside + _floordiv(inner.arg, inner.by * by)
+    g = gcd(by, *(c for _, c in rest.terms))
+    if g > 1:
+        reduced = _linear(rest.const // g, [(a, c // g) for a, c in rest.terms])
+        return outside + _floordiv(reduced, by // g)
+    return outside + _of(_make(Div, rest, by))
+
+
+def _mod(e: Lin, by: int) -> Lin:
+    if by <= 0:
+        raise ValueError("remainder by a constant that is not positive")
+    rest = _linear(e.const % by, [(a, c % by) for a, c in e.terms])
+    if rest.is_const:
+        return const(rest.const % by)
+    if rest.is_atom and isinstance(rest.terms[0][0], Mod) and rest.terms[0][0].by % by == 0:
+        return _mod(rest.terms[0][0].arg, by)  # (x % mn) % n == x % n
+    return _of(_make(Mod, rest, by))
+
+
+def _extremum(which: Which, args: Iterable[Lin | int]) -> Lin:
+    best: dict[tuple[Any, ...], int] = {}  # same terms: only the constants compete
+    pick = min if which == "min" else max
+    pending = [lin(arg) for arg in args]
+    while pending:
+        arg = pending.pop(0)
+        atom = arg.terms[0][0] if len(arg.terms) == 1 and arg.terms[0][1] == 1 else None
+        if isinstance(atom, Extremum) and atom.which == which:
+            pending[:0] = [inner + arg.const for inner in atom.args]
+            continue
+        best[arg.terms] = pick(best.get(arg.terms, arg.const), arg.const)
+    kept = [_make(Lin, value, terms) for terms, value in best.items()]
+    if len(kept) == 1:
+        return kept[0]
+    return _of(_make(Extremum, which, tuple(kept)))
+
+
+def minimum(*args: Lin | int) -> Lin:
+    return _extremum("min", args)
+
+
+def maximum(*args: Lin | int) -> Lin:
+    return _extremum("max", args)
+
+
+def pick(cond: Cond, then: Lin | int, other: Lin | int) -> Lin:
+    """`then` where `cond` holds, else `other`."""
+    then, other = lin(then), lin(other)
+    if cond is TRUE or then is other:
+        return then
+    if cond is FALSE:
+        return other
+    return _of(_make(Pick, cond, then, other))
+
+
+# --- conditions ------------------------------------------------------------------------------
+
+
+class Cmp(Node):
+    """`arg rel 0`."""
+
+    __slots__ = ()
+
+    @property
+    def rel(self) -> Rel:
+        return self.fields[0]
+
+    @property
+    def arg(self) -> Lin:
+        return self.fields[1]
+
+    def __str__(self) -> str:
+        left = _linear(0, [(a, c) for a, c in self.arg.terms if c > 0])
+        right = _linear(0, [(a, -c) for a, c in self.arg.terms if c < 0])
+        c = self.arg.const
+        if self.rel != ">=":
+            return f"{left} {self.rel} {right - c}" if left.terms else f"{right} {self.rel} {c}"
+        if not left.terms:
+            return f"{right} <= {c}"
+        if right.terms and c < 0:
+            swap = right.is_atom and c == -1
+            return f"{right} < {left}" if swap else f"{left} > {right - c - 1}"
+        return f"{left} >= {right - c}"
+
+
+class And(Node):
+    """All of several conditions; TRUE is the empty one."""
+
+    __slots__ = ()
+
+    @property
+    def args(self) -> tuple[Cond, ...]:
+        return self.fields[0]
+
+    def __str__(self) -> str:
+        parts = (f"({c})" if isinstance(c, Or) else str(c) for c in self.args)
+        return " & ".join(parts) if self.args else "True"
+
+
+class Or(Node):
+    """Any of several conditions; FALSE is the empty one."""
+
+    __slots__ = ()
+
+    @property
+    def args(self) -> tuple[Cond, ...]:
+        return self.fields[0]
+
+    def __str__(self) -> str:
+        parts = (f"({c})" if isinstance(c, And) else str(c) for c in self.args)
+        return " | ".join(parts) if self.args else "False"
+
+
+Cond = Cmp | And | Or
+
+TRUE: Final[Cond] = _make(And, ())
+FALSE: Final[Cond] = _make(Or, ())
+
+
+def compare(rel: Rel, arg: Lin) -> Cond:
+    """`arg rel 0`, normalised."""
+    if arg.is_const:
+        holds = arg.const >= 0 if rel == ">=" else (arg.const == 0) == (rel == "==")
+        return TRUE if holds else FALSE
+    g = gcd(*(c for _, c in arg.terms))
+    if rel == ">=":
+        return _make(Cmp, rel, _linear(arg.const // g, [(a, c // g) for a, c in arg.terms]))
+    if arg.const % g:
+        return FALSE if rel == "==" else TRUE
+    if arg.terms[0][1] < 0:
+        g = -g
+    return _make(Cmp, rel, _linear(arg.const // g, [(a, c // g) for a, c in arg.terms]))
+
+
+def eq(a: Lin | int, b: Lin | int) -> Cond:
+    return compare("==", lin(a) - b)
+
+
+def ne(a: Lin | int, b: Lin | int) -> Cond:
+    return compare("!=", lin(a) - b)
+
+
+def ge(a: Lin | int, b: Lin | int) -> Cond:
+    return compare(">=", lin(a) - b)
+
+
+def le(a: Lin | int, b: Lin | int) -> Cond:
+    return compare(">=", lin(b) - a)
+
+
+def lt(a: Lin | int, b: Lin | int) -> Cond:
+    return compare(">=", lin(b) - a - 1)
+
+
+def gt(a: Lin | int, b: Lin | int) -> Cond:
+    return lt(b, a)
+
+
+def negate(cond: Cond) -> Cond:
+    """The condition that holds exactly where `cond` does not."""
+    if isinstance(cond, Cmp):
+        if cond.rel == ">=":
+            return compare(">=", -cond.arg - 1)
+        return compare("==" if cond.rel == "!=" else "!=", cond.arg)
+    joined = any_of if isinstance(cond, And) else all_of
+    return joined(*(negate(arg) for arg in cond.args))
+
+
+def all_of(*conds: Cond) -> Cond:
+    return _join(And, TRUE, FALSE, conds)
+
+
+def any_of(*conds: Cond) -> Cond:
+    return _join(Or, FALSE, TRUE, conds)
+
+
+def _join(cls: type[Any], neutral: Cond, absorbing: Cond, conds: Iterable[Cond]) -> Cond:
+    kept: dict[Cond, None] = {}
+    for cond in conds:
+        parts: tuple[Cond, ...] = cond.args if isinstance(cond, cls) else (cond,)
+        for part in parts:
+            if part is absorbing or negate(part) in kept:
+                return absorbing
+            if part is not neutral:
+                kept[part] = None
+    if len(kept) == 1:
+        return next(iter(kept))
+    return _make(cls, tuple(kept)) if kept else neutral
+
+
+# --- slices ----------------------------------------------------------------------------------
+
+
+class Slice(Node):
+    """The half-open range lo : hi of positions along one dimension."""
+
+    __slots__ = ()
+
+    @property
+    def lo(self) -> Lin:
+        return self.fields[0]
+
+    @property
+    def hi(self) -> Lin:
+        return self.fields[1]
+
+    @property
+    def length(self) -> Lin:
+        """hi - lo; a range that ends before it starts is empty, see `size_of`."""
+        return _distribute(self.hi, self.lo)
+
+    def __str__(self) -> str:
+        return f"{self.lo}:{self.hi}"
+
+
+def _distribute(hi: Lin, lo: Lin) -> Lin:
+    # min(t + 5, T) - t reads better, and simplifies further, as min(5, T - t).
+    if len(hi.terms) == 1 and isinstance(hi.terms[0][0], Extremum) and hi.terms[0][1] == 1:
+        atom = hi.terms[0][0]
+        return _extremum(atom.which, [arg + hi.const - lo for arg in atom.args])
+    return hi - lo
+
+
+def span(lo: Lin | int, hi: Lin | int) -> Slice:
+    return _make(Slice, lin(lo), lin(hi))
+
+
+Entry = Lin | Slice
+Index = tuple[Entry, ...]
+
+
+def index_text(index: Index) -> str:
+    return "[" + ", ".join(map(str, index)) + "]"
+
+
+# --- substitution, evaluation ------------------------------------------------------------------
+
+
+def rewrite(e: Lin, replace: Callable[[Atom], Lin | None]) -> Lin:
+    """Rebuild with `replace(atom)` in place of each atom for which it is not None, outermost first."""
+    total = const(e.const)
+    for atom, coef in e.terms:
+        total = total + (replace(atom) or _rewrite_inside(atom, replace)) * coef
+    return total
+
+
+def _rewrite_inside(atom: Atom, replace: Callable[[Atom], Lin | None]) -> Lin:
+    if isinstance(atom, Sym):
+        return _of(atom)
+    if isinstance(atom, Div):
+        return rewrite(atom.arg, replace) // atom.by
+    if isinstance(atom, Mod):
+        return rewrite(atom.arg, replace) % atom.by
+    if isinstance(atom, Extremum):
+        return _extremum(atom.which, [rewrite(arg, replace) for arg in atom.args])
+    then, other = rewrite(atom.then, replace), rewrite(atom.other, replace)
+    return pick(rewrite_cond(atom.cond, replace), then, other)
+
+
+def rewrite_cond(cond: Cond, replace: Callable[[Atom], Lin | None]) -> Cond:
+    if isinstance(cond, Cmp):
+        return compare(cond.rel, rewrite(cond.arg, replace))
+    joined = all_of if isinstance(cond, And) else any_of
+    return joined(*(rewrite_cond(arg, replace) for arg in cond.args))
+
+
+def find_pick(e: Lin) -> Pick | None:
+    """A choice that occurs in the expression, an innermost one first."""
+    for atom, _ in e.terms:
+        inner: tuple[Lin, ...] = ()
+        if isinstance(atom, Div | Mod):
+            inner = (atom.arg,)
+        elif isinstance(atom, Extremum):
+            inner = atom.args
+        elif isinstance(atom, Pick):
+            inner = (atom.then, atom.other)
+        for arg in inner:
+            if (found := find_pick(arg)) is not None:
+                return found
+        if isinstance(atom, Pick):
+            return atom
+    return None
+
+
+def subst(e: Lin, by: Subst) -> Lin:
+    """Replace symbols by expressions, all at once."""
+    if not any(name in by for name in e.symbols):
+        return e
+    return rewrite(e, lambda atom: by.get(atom.name) if isinstance(atom, Sym) else None)
+
+
+def subst_cond(cond: Cond, by: Subst) -> Cond:
+    if not any(name in by for name in cond.symbols):
+        return cond
+    return rewrite_cond(cond, lambda atom: by.get(atom.name) if isinstance(atom, Sym) else None)
+
+
+def subst_entry(entry: Entry, by: Subst) -> Entry:
+    if isinstance(entry, Slice):
+        return span(subst(entry.lo, by), subst(entry.hi, by))
+    return subst(entry, by)
+
+
+def python_source(node: Lin | Cond) -> str:
+    """The expression as Python source over its symbols' names."""
+    if isinstance(node, Lin):
+        parts = [f"{coef}*{_source_atom(atom)}" for atom, coef in node.terms]
+        if node.const or not parts:
+            parts.append(str(node.const))
+        text = "+".join(part.removeprefix("1*") for part in parts).replace("+-", "-")
+        return f"({text})" if len(parts) > 1 else text
+    if isinstance(node, Cmp):
+        return f"({python_source(node.arg)} {node.rel} 0)"
+    if not node.args:
+        return str(isinstance(node, And))
+    word = " and " if isinstance(node, And) else " or "
+    return "(" + word.join(map(python_source, node.args)) + ")"
+
+
+def _source_atom(atom: Atom) -> str:
+    if isinstance(atom, Sym):
+        return atom.name
+    if isinstance(atom, Div):
+        return f"(({python_source(atom.arg)})//{atom.by})"
+    if isinstance(atom, Mod):
+        return f"(({python_source(atom.arg)})%{atom.by})"
+    if isinstance(atom, Extremum):
+        return f"{atom.which}({', '.join(map(python_source, atom.args))})"
+    then, other = python_source(atom.then), python_source(atom.other)
+    return f"({then} if {python_source(atom.cond)} else {other})"
+
+
+_COMPILED: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def compile_python(source: str, names: Iterable[str]) -> Callable[..., Any]:
+    """A function of the named symbols, in that order, that evaluates `source`."""
+    params = ", ".join(names)
+    found = _COMPILED.get((params, source))
+    if found is None:
+        found = eval(f"lambda {params}: {source}", {"min": min, "max": max})
+        _COMPILED[params, source] = found
+    return found
+
+
+def evaluate(node: Lin | Cond, env: Mapping[str, Any]) -> Any:
+    """The value at `env`, which maps every symbol that occurs to an int; `//` and `%` floor."""
+    if isinstance(node, Lin) and node.is_const:
+        return node.const
+    names = sorted(node.symbols)
+    return compile_python(python_source(node), names)(*(env[name] for name in names))

@@ -1,0 +1,390 @@
+"""Integer sets and relations that speak in dimension names; with `scheduling`, the door to isl.
+
+isl identifies dimensions by position and holds two sets equal that differ only in names, so a
+positional slip would be silent: here every set and relation carries its names, and every operation
+checks them. The bounds of all dimensions are parameters, always in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, reduce
+from itertools import combinations
+
+import islpy as isl
+
+from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.expr import (
+    TRUE,
+    And,
+    Cmp,
+    Cond,
+    Div,
+    Extremum,
+    Index,
+    Lin,
+    Mod,
+    Pick,
+    Slice,
+    Sym,
+    all_of,
+    any_of,
+    compare,
+    const,
+    eq,
+    find_pick,
+    ge,
+    lt,
+    maximum,
+    minimum,
+    negate,
+    pick,
+    rewrite,
+    sym,
+)
+
+Point = Mapping[str, int]
+_CONTEXT = isl.DEFAULT_CONTEXT
+_SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
+_PARAM, _DIV = isl.dim_type.param, isl.dim_type.div
+
+
+def primed(name: str) -> str:
+    """The name of a relation's target dimension inside a condition over both sides."""
+    return name + "'"
+
+
+# --- expressions to isl ------------------------------------------------------------------------
+
+
+def _lin_text(e: Lin) -> str:
+    parts = [f"{coef}*{_atom_text(atom)}" for atom, coef in e.terms]
+    return " + ".join([*parts, str(e.const)]) if e.const or not parts else " + ".join(parts)
+
+
+def _atom_text(atom: Sym | Div | Mod | Extremum | Pick) -> str:
+    if isinstance(atom, Sym):
+        return atom.name
+    if isinstance(atom, Div):
+        return f"floor(({_lin_text(atom.arg)})/{atom.by})"
+    if isinstance(atom, Mod):
+        return f"(({_lin_text(atom.arg)}) mod {atom.by})"
+    if isinstance(atom, Extremum):
+        return f"{atom.which}({', '.join(map(_lin_text, atom.args))})"
+    raise AssertionError("choices are split before they reach isl")
+
+
+def _cond_text(cond: Cond) -> str:
+    if isinstance(cond, Cmp):
+        return f"{_lin_text(cond.arg)} {'=' if cond.rel == '==' else cond.rel} 0"
+    if not cond.args:
+        return "true" if cond is TRUE else "false"
+    word = " and " if isinstance(cond, And) else " or "
+    return "(" + word.join(map(_cond_text, cond.args)) + ")"
+
+
+def _without_choices(cond: Cond) -> Cond:
+    """The same condition without `Pick`: isl knows no choice inside an expression."""
+    if isinstance(cond, Cmp):
+        found = find_pick(cond.arg)
+        if found is None:
+            return cond
+        then, other = (
+            compare(cond.rel, rewrite(cond.arg, lambda a, v=v: v if a is found else None))
+            for v in (found.then, found.other)
+        )
+        whole = any_of(all_of(found.cond, then), all_of(negate(found.cond), other))
+        return _without_choices(whole)
+    joined = all_of if isinstance(cond, And) else any_of
+    return joined(*map(_without_choices, cond.args))
+
+
+def _params(dims: Dims) -> str:
+    return f"[{', '.join(dims.bounds)}] -> "
+
+
+@lru_cache(maxsize=50_000)
+def _read_set(text: str) -> isl.Set:
+    return isl.Set.read_from_str(_CONTEXT, text)
+
+
+@lru_cache(maxsize=50_000)
+def _read_map(text: str) -> isl.Map:
+    return isl.Map.read_from_str(_CONTEXT, text)
+
+
+# --- isl to expressions ------------------------------------------------------------------------
+
+
+def _aff_lin(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> tuple[Lin, int]:
+    """The affine expression times its denominator, and the denominator."""
+    scale = aff.get_denominator_val().to_python()
+    scaled = aff.scale_val(isl.Val.int_from_si(_CONTEXT, scale))
+    total = const(scaled.get_constant_val().to_python())
+    for kind, of in ((_IN, names), (_PARAM, bounds)):
+        for k, name in enumerate(of):
+            coef = scaled.get_coefficient_val(kind, k).to_python()
+            if coef:
+                total = total + sym(name) * coef
+    for k in range(scaled.dim(_DIV)):
+        coef = scaled.get_coefficient_val(_DIV, k).to_python()
+        if coef:
+            # isl's division variables are floors of affine expressions
+            inner, by = _aff_lin(scaled.get_div(k), names, bounds)
+            total = total + inner // by * coef
+    return total, scale
+
+
+def _aff(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> Lin:
+    total, scale = _aff_lin(aff, names, bounds)
+    if scale != 1:
+        raise AssertionError(f"a rational bound: {aff}")
+    return total
+
+
+def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
+    options: list[Cond] = []
+    for basic in s.compute_divs().coalesce().get_basic_sets():
+        conds: list[Cond] = []
+        for constraint in basic.get_constraints():
+            e, _ = _aff_lin(constraint.get_aff(), names, bounds)
+            if constraint.is_div_constraint():
+                continue
+            conds.append(eq(e, 0) if constraint.is_equality() else ge(e, 0))
+        options.append(all_of(*conds))
+    return any_of(*options)
+
+
+def _pw_lin(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
+    pieces: list[tuple[isl.Set, isl.Aff]] = []
+    pw.coalesce().foreach_piece(lambda s, a: pieces.append((s, a)))
+    lins = [_aff(a, names, bounds) for _, a in pieces]
+    whole = pw.domain()
+    distinct = {lin: aff for lin, (_, aff) in zip(lins, pieces, strict=True)}
+    # Degenerate bounds (T = 4, say) split off pieces that a minimum or maximum covers as well, so
+    # the smallest subset of the pieces that works is the expression.
+    for size in range(1, min(len(distinct), 4) + 1):
+        for chosen in combinations(distinct.items(), size):
+            for join, joined in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
+                best = reduce(join, (isl.PwAff.from_aff(aff) for _, aff in chosen))
+                if best.intersect_domain(whole).is_equal(pw):
+                    return joined(*(lin for lin, _ in chosen))
+    remaining = whole
+    result = lins[-1]
+    for (piece, _), value in list(zip(pieces, lins, strict=True))[:-1]:
+        result = pick(_set_cond(piece.gist(remaining), names, bounds), value, result)
+    return result
+
+
+# --- sets --------------------------------------------------------------------------------------
+
+
+class Set:
+    """The points of a domain at which a condition holds."""
+
+    def __init__(self, dims: Dims, domain: Domain, raw: isl.Set) -> None:
+        self.dims, self.domain, self.raw = dims, domain, raw
+
+    @classmethod
+    def of(cls, dims: Dims, domain: Domain, cond: Cond = TRUE) -> Set:
+        """{ domain : 0 <= d < D for each dimension, and cond }."""
+        full = _without_choices(all_of(dims.inside(domain), cond))
+        text = f"{_params(dims)}{{ [{', '.join(domain)}] : {_cond_text(full)} }}"
+        return cls(dims, domain, _read_set(text))
+
+    def _like(self, raw: isl.Set) -> Set:
+        return Set(self.dims, self.domain, raw)
+
+    def _same(self, other: Set) -> isl.Set:
+        if other.domain != self.domain:
+            raise AssertionError(f"sets over {self.domain} and {other.domain}")
+        return other.raw
+
+    def __and__(self, other: Set) -> Set:
+        return self._like(self.raw.intersect(self._same(other)))
+
+    def __or__(self, other: Set) -> Set:
+        return self._like(self.raw.union(self._same(other)).coalesce())
+
+    def __sub__(self, other: Set) -> Set:
+        return self._like(self.raw.subtract(self._same(other)))
+
+    def __le__(self, other: Set) -> bool:
+        return bool(self.raw.is_subset(self._same(other)))
+
+    def is_empty(self) -> bool:
+        return bool(self.raw.is_empty())
+
+    def at(self, bounds: Point) -> Set:
+        """The set under actual bounds, and under any bounds of at least 1 where none is given."""
+        return self._like(self.raw.intersect_params(bounds_set(self.dims, bounds)))
+
+    def sample(self) -> dict[str, int] | None:
+        """One point of the set, by name; None where it is empty."""
+        if self.is_empty():
+            return None
+        point = self.raw.sample_point()
+        return {
+            name: point.get_coordinate_val(_SET, k).to_python()
+            for k, name in enumerate(self.domain)
+        }
+
+    def points(self, bounds: Point) -> Iterator[tuple[int, ...]]:
+        """All points under actual bounds, in lexicographic order."""
+        found: list[tuple[int, ...]] = []
+        n = len(self.domain)
+        raw = self.at(bounds).raw.project_out(_PARAM, 0, len(self.dims.all))
+        raw.foreach_point(
+            lambda p: found.append(
+                tuple(p.get_coordinate_val(_SET, k).to_python() for k in range(n))
+            )
+        )
+        return iter(sorted(found))
+
+    def condition(self, given: Set | None = None) -> Cond:
+        """A condition that, among the points of `given`, holds exactly on the set."""
+        raw = self.raw if given is None else self.raw.gist(self._same(given))
+        return _set_cond(raw, self.domain, self.dims.bounds)
+
+    def bounds(self, name: str) -> tuple[Lin, Lin]:
+        """The least and greatest value of one dimension, as expressions of the bounds."""
+        k = self.domain.index(name)
+        of = self.dims.bounds
+        return _pw_lin(self.raw.dim_min(k), (), of), _pw_lin(self.raw.dim_max(k), (), of)
+
+    def greatest(self, e: Lin, bounds: Point) -> int:
+        """The greatest value of an expression over the set, under actual bounds."""
+        text = (
+            f"{_params(self.dims)}{{ [{', '.join(self.domain)}] -> [v] : "
+            f"{_cond_text(_without_choices(eq(sym('v'), e)))} }}"
+        )
+        image = self.at(bounds).raw.apply(_read_map(text))
+        return image.dim_max_val(0).to_python()
+
+    def __str__(self) -> str:
+        return str(self.raw)
+
+
+def bounds_set(dims: Dims, bounds: Point) -> isl.Set:
+    """The parameter set with the given bounds fixed and the others at least 1."""
+    conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), 1) for n in dims.bounds]
+    return _read_set(f"{_params(dims)}{{ : {_cond_text(all_of(*conds))} }}")
+
+
+# --- relations ---------------------------------------------------------------------------------
+
+
+class Relation:
+    """Pairs of points: of a source domain `left` and of a target domain `right`."""
+
+    def __init__(self, dims: Dims, left: Domain, right: Domain, raw: isl.Map) -> None:
+        self.dims, self.left, self.right, self.raw = dims, left, right, raw
+
+    @classmethod
+    def of(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
+        """The pairs for which `cond` holds; it names the right side's dimensions with a prime."""
+        text = (
+            f"{_params(dims)}{{ [{', '.join(left)}] -> [{', '.join(map(primed, right))}] : "
+            f"{_cond_text(_without_choices(cond))} }}"
+        )
+        return cls(dims, left, right, _read_map(text))
+
+    @classmethod
+    def reads(cls, sink: Set, index: Index, source: Set) -> Relation:
+        """Which source points each sink point reads through `index`; not cut to the source."""
+        conds: list[Cond] = []
+        for name, entry in zip(source.domain, index, strict=True):
+            to = sym(primed(name))
+            if isinstance(entry, Slice):
+                conds += [ge(to, entry.lo), lt(to, entry.hi)]
+            else:
+                conds.append(eq(to, entry))
+        made = cls.of(sink.dims, sink.domain, source.domain, all_of(*conds))
+        return made._like(made.raw.intersect_domain(sink.raw))
+
+    def _like(self, raw: isl.Map) -> Relation:
+        return Relation(self.dims, self.left, self.right, raw)
+
+    def _same(self, other: Relation) -> isl.Map:
+        if (other.left, other.right) != (self.left, self.right):
+            raise AssertionError(f"{self.left}->{self.right} and {other.left}->{other.right}")
+        return other.raw
+
+    def __and__(self, other: Relation) -> Relation:
+        return self._like(self.raw.intersect(self._same(other)))
+
+    def __or__(self, other: Relation) -> Relation:
+        return self._like(self.raw.union(self._same(other)).coalesce())
+
+    def __sub__(self, other: Relation) -> Relation:
+        return self._like(self.raw.subtract(self._same(other)))
+
+    def is_empty(self) -> bool:
+        return bool(self.raw.is_empty())
+
+    def at(self, bounds: Point) -> Relation:
+        return self._like(self.raw.intersect_params(bounds_set(self.dims, bounds)))
+
+    def within(self, right: Set) -> Relation:
+        """Only the pairs whose target lies in `right`."""
+        if right.domain != self.right:
+            raise AssertionError(f"range {self.right} cut with {right.domain}")
+        return self._like(self.raw.intersect_range(right.raw))
+
+    def outside(self, right: Set) -> Relation:
+        """Only the pairs whose target does not lie in `right`."""
+        return self - self.within(right)
+
+    def inverse(self) -> Relation:
+        return Relation(self.dims, self.right, self.left, self.raw.reverse())
+
+    def then(self, other: Relation) -> Relation:
+        """Pairs (a, c) such that (a, b) is in this relation and (b, c) in the other."""
+        if self.right != other.left:
+            raise AssertionError(f"{self.right} does not meet {other.left}")
+        return Relation(self.dims, self.left, other.right, self.raw.apply_range(other.raw))
+
+    def domain(self) -> Set:
+        return Set(self.dims, self.left, self.raw.domain())
+
+    def range(self) -> Set:
+        return Set(self.dims, self.right, self.raw.range())
+
+    def is_function(self) -> bool:
+        return bool(self.raw.is_single_valued())
+
+    def is_injective(self) -> bool:
+        return bool(self.raw.is_injective())
+
+    def sample(self) -> tuple[dict[str, int], dict[str, int]] | None:
+        """One pair, each side by name; None where the relation is empty."""
+        if self.is_empty():
+            return None
+        point = self.raw.wrap().sample_point()
+        values = [
+            point.get_coordinate_val(_SET, k).to_python()
+            for k in range(len(self.left) + len(self.right))
+        ]
+        cut = len(self.left)
+        return (
+            dict(zip(self.left, values[:cut], strict=True)),
+            dict(zip(self.right, values[cut:], strict=True)),
+        )
+
+    def bounds(self, name: str) -> tuple[Lin, Lin]:
+        """Per left point, the least and greatest right value of one dimension."""
+        k = self.right.index(name)
+        of = self.dims.bounds
+        low = _pw_lin(self.raw.dim_min(k), self.left, of)
+        return low, _pw_lin(self.raw.dim_max(k), self.left, of)
+
+    def __str__(self) -> str:
+        return str(self.raw)
+
+
+def union(relations: Iterable[Relation]) -> Relation | None:
+    """All pairs of several relations between the same domains; None for no relation."""
+    total: Relation | None = None
+    for relation in relations:
+        total = relation if total is None else total | relation
+    return total
