@@ -264,6 +264,7 @@ VJP: Final[Mapping[str, Rule]] = {
     "sigmoid": _unary(lambda x, y: y * (1.0 - y)),
     "erf_inv": _unary(lambda x, y: (y * y).exp() * float(np.sqrt(np.pi) / 2)),
     "cast": lambda node, g: [g.cast(node.inputs[0].dtype)],
+    "copy": lambda node, g: [g],
     "add": _binary(lambda g, x, y, z: (g, g)),
     "sub": _binary(lambda g, x, y, z: (g, -g)),
     "mul": _binary(lambda g, x, y, z: (g * y, g * x)),

@@ -129,7 +129,7 @@ class Context:
                 hint="give each output a name of its own.",
             )
         self._outputs[name] = user_origin()
-        self.add("output", [x.read], OutputAttrs(name))
+        self.add("output", [x.read], OutputAttrs(name, dims=x.domain))
 
     def __repr__(self) -> str:
         dims = ", ".join(f"{d.name} < {d.bound}" for d in self.space)

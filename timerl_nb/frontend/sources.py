@@ -188,7 +188,7 @@ class Parameter(RecurrentTensor):
         last = self.next
         step = self.op.domain[-1:]
         x = last.at({d: self.ctx.space[d].size - 1 for d in step})
-        self.ctx.add("output", [x.read], OutputAttrs(self.name, "parameter"))
+        self.ctx.add("output", [x.read], OutputAttrs(self.name, "parameter", x.domain))
 
     @property
     def grad(self) -> RecurrentTensor:

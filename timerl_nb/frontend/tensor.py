@@ -146,7 +146,7 @@ class RecurrentTensor:
         output = self.op.outputs[self.read.out]
         if at_own_point(self.read.source, output, self.read.out) == self.read:
             return self
-        return _add(self.ctx, "reshape", [self], ShapeAttrs(self.shape))
+        return elementwise("copy", [self])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         op = self.op

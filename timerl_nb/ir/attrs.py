@@ -45,10 +45,16 @@ NO_ATTRS = NoAttrs()
 
 @dataclass(frozen=True)
 class ConstAttrs:
-    """The value of a `const`, or the values of `data` with the domain's axes leading."""
+    """The value of a `const`, or the values of `data`.
+
+    The leading axes of data are the dimensions `dims`; those in `axes` are laid out along the
+    leading axes of the result (of lengths `sizes`), the others are the operation's domain.
+    """
 
     value: ConstArray
     dims: Domain = ()
+    axes: Domain = ()
+    sizes: Shape = ()
 
 
 @dataclass(frozen=True)
@@ -156,8 +162,15 @@ class AtAttrs:
 
 @dataclass(frozen=True)
 class OutputAttrs:
+    """An output's name, and the dimensions it is stacked over.
+
+    Those in `axes` are the leading axes of the operand, the others are the sink's domain.
+    """
+
     name: str
     role: Literal["output", "parameter"] = "output"
+    dims: Domain = ()
+    axes: Domain = ()
 
 
 @dataclass(frozen=True)

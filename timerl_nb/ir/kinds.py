@@ -211,7 +211,8 @@ def _at(types: Types, attrs: AtAttrs) -> TensorType:
 
 def _const(_: Types, attrs: ConstAttrs) -> TensorType:
     array = attrs.value.array
-    return TensorType(tuple(map(int, array.shape[len(attrs.dims) :])), dtype_name(array.dtype))
+    shape = tuple(map(int, array.shape[len(attrs.dims) :]))
+    return TensorType((*attrs.sizes, *shape), dtype_name(array.dtype))
 
 
 def _value(_: Types, attrs: ValueAttrs) -> TensorType:
@@ -274,6 +275,7 @@ def _table() -> Mapping[str, KindSpec]:
     row("not", 1, _logical, "elementwise", "Logical negation.")
     row("cast", 1, _cast, "elementwise", "The same values in another element type.")
     row("unit", 1, _unit, "elementwise", "Random bits as numbers strictly between 0 and 1.")
+    row("copy", 1, _same, "elementwise", "x itself, as a value of its own.")
     row("detach", 1, _same, "elementwise", "x itself; gradients stop here.")
     for kind, doc in (
         ("add", "x + y"),

@@ -121,7 +121,9 @@ def attr_domain(dims: Dims, attrs: Any) -> Domain:
     """The dimensions that an operation varies over because of its parameters alone."""
     if isinstance(attrs, RngAttrs):
         return dims.ordered(set(attrs.dims) - set(attrs.axes))
-    if isinstance(attrs, ConstAttrs | AccumulateAttrs):
+    if isinstance(attrs, ConstAttrs):
+        return dims.ordered(set(attrs.dims) - set(attrs.axes))
+    if isinstance(attrs, AccumulateAttrs):
         return attrs.dims
     along = attrs.axes if isinstance(attrs, ValueAttrs) else ()
     symbols = {s for e in attr_exprs(attrs) for s in e.symbols}

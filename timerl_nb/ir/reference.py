@@ -58,7 +58,7 @@ class Reference:
     def outputs(self) -> dict[str, Array]:
         """Every output, stacked over its domain, by name."""
         return {
-            op.attrs.name: self.stacked(op.inputs[0], op)
+            op.attrs.name: in_order(self.stacked(op.inputs[0], op), op)
             for op in self.pdg.sinks
             if isinstance(op.attrs, OutputAttrs)
         }
@@ -203,6 +203,14 @@ class Reference:
         return np.asarray(result, self._dtype(op.dtype))
 
 
+def in_order(stacked: Array, sink: Op) -> Array:
+    """An output's values with its dimensions' axes in the order of the dimensions."""
+    attrs: OutputAttrs = sink.attrs
+    have = [*sink.domain, *attrs.axes]
+    perm = [have.index(d) for d in attrs.dims]
+    return np.transpose(stacked, [*perm, *range(len(perm), stacked.ndim)])
+
+
 # --- what each kind computes -------------------------------------------------------------------
 
 
@@ -213,7 +221,8 @@ def _plain(f: Callable[..., Any]) -> Rule:
 
 def _const(ref: Reference, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: ConstAttrs = op.attrs
-    return attrs.value.array[tuple(env[d] for d in attrs.dims)]
+    grid = _grid(attrs.axes, concrete(attrs.sizes, env), env)
+    return attrs.value.array[tuple(grid[d] for d in attrs.dims)]
 
 
 def _grid(axes: Sequence[str], sizes: Sequence[int], env: Env) -> dict[str, Any]:
@@ -361,6 +370,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "not": _plain(np.logical_not),
     "cast": lambda ref, op, args, env: args[0].astype(ref._dtype(op.dtype)),
     "unit": _plain(unit),
+    "copy": _plain(lambda x: x),
     "detach": _plain(lambda x: x),
     "add": _plain(np.add),
     "sub": _plain(np.subtract),

@@ -30,8 +30,8 @@ from timerl_nb.symbolic.expr import TRUE, Lin, index_text, sym
 def attrs_text(attrs: Any) -> str:
     """The parameters as they stand in an operation's line; empty where there are none."""
     match attrs:
-        case ConstAttrs(value):
-            return str(value)
+        case ConstAttrs(value, _, axes):
+            return f"{value}" + (f" along {', '.join(axes)}" if axes else "")
         case ValueAttrs(expr, _, axes):
             return f"{expr}" + (f" along {', '.join(axes)}" if axes else "")
         case RngAttrs(stream, dims, _, axes):
@@ -58,8 +58,8 @@ def attrs_text(attrs: Any) -> str:
             return f"axis={axis} {lo}:{hi}"
         case AtAttrs(axis, at):
             return f"axis={axis} at {at}"
-        case OutputAttrs(name, role):
-            return f"{role} {name!r}"
+        case OutputAttrs(name, role, _, axes):
+            return f"{role} {name!r}" + (f" along {', '.join(axes)}" if axes else "")
         case CheckpointAttrs(path):
             return repr(path)
         case AccumulateAttrs(reduce, dims):

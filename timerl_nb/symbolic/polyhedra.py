@@ -155,7 +155,8 @@ def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
     return any_of(*options)
 
 
-def _pw_lin(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
+def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
+    """A piecewise affine function of the named dimensions as one expression."""
     pieces: list[tuple[isl.Set, isl.Aff]] = []
     pw.coalesce().foreach_piece(lambda s, a: pieces.append((s, a)))
     lins = [_aff(a, names, bounds) for _, a in pieces]
@@ -250,7 +251,9 @@ class Set:
         """The least and greatest value of one dimension, as expressions of the bounds."""
         k = self.domain.index(name)
         of = self.dims.bounds
-        return _pw_lin(self.raw.dim_min(k), (), of), _pw_lin(self.raw.dim_max(k), (), of)
+        return pw_expression(self.raw.dim_min(k), (), of), pw_expression(
+            self.raw.dim_max(k), (), of
+        )
 
     def greatest(self, e: Lin, bounds: Point) -> int:
         """The greatest value of an expression over the set, under actual bounds."""
@@ -375,8 +378,8 @@ class Relation:
         """Per left point, the least and greatest right value of one dimension."""
         k = self.right.index(name)
         of = self.dims.bounds
-        low = _pw_lin(self.raw.dim_min(k), self.left, of)
-        return low, _pw_lin(self.raw.dim_max(k), self.left, of)
+        low = pw_expression(self.raw.dim_min(k), self.left, of)
+        return low, pw_expression(self.raw.dim_max(k), self.left, of)
 
     def __str__(self) -> str:
         return str(self.raw)

@@ -1,0 +1,1 @@
+"""Transformations: graph in, graph out, each a module that can be left out."""

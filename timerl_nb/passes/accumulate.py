@@ -1,0 +1,84 @@
+"""Sums over symbolic dimensions become accumulations: each point adds its part to one slot.
+
+A reduction of x[i, 0:T] would hold all of x until it runs. As an unordered reduction each x[i, t] is
+added where it is produced, in whatever order the schedule has; axes that are concrete are reduced
+first. Slices that move with the reader (windows, prefixes) stay as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timerl_nb.ir.attrs import AccumulateAttrs, AxesAttrs, CastAttrs
+from timerl_nb.ir.kinds import REDUCTIONS
+from timerl_nb.ir.ops import Op, Output
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import Edit, Rewritten, Step
+from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, sym
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """Reductions over whole slices of symbolic dimensions, point by point."""
+
+    name: str = "accumulate"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        edit = Edit(pdg)
+        for op in pdg:
+            if op.kind in REDUCTIONS and any(isinstance(e, Slice) for e in op.inputs[0].index):
+                reason = _refusal(edit, op)
+                if reason is None:
+                    _accumulate(edit, op)
+                else:
+                    edit.refused[op.id] = reason
+        return edit.finish()
+
+
+def _refusal(edit: Edit, op: Op) -> str | None:
+    """Why the reduction cannot run point by point; None if it can."""
+    (read,) = op.inputs
+    slices = 0
+    for d, entry in zip(edit.ops[read.source].outputs[read.out].domain, read.index, strict=True):
+        if isinstance(entry, Slice):
+            slices += 1
+            moving = edit.dims.ordered(entry.symbols)
+            if moving:
+                return f"its slice {entry} moves with {', '.join(moving)}"
+        elif entry.as_symbol != d:
+            return f"it reads {d} at {entry}"
+    if not set(range(slices)) <= set(op.attrs.axes):
+        return "it does not reduce all slices that it reads"
+    return None
+
+
+def _accumulate(edit: Edit, op: Op) -> None:
+    (read,) = op.inputs
+    source = edit.ops[read.source]
+    output = source.outputs[read.out]
+    where: list[Cond] = []
+    dims: list[str] = []
+    for d, entry in zip(output.domain, read.index, strict=True):
+        if isinstance(entry, Slice):
+            dims.append(d)
+            if entry is not edit.dims[d].whole:
+                where.append(all_of(ge(sym(d), entry.lo), lt(sym(d), entry.hi)))
+        else:
+            assert isinstance(entry, Lin)
+    part = edit.own(source, read.out)
+    inner = tuple(a - len(dims) for a in op.attrs.axes if a >= len(dims))
+    if inner:
+        part = edit.own(edit.add(op.kind, [part], AxesAttrs(inner), like=op))
+    elif output.type.dtype != op.dtype:  # booleans are counted
+        part = edit.own(edit.add("cast", [part], CastAttrs(op.dtype), like=op))
+    edit.insert(
+        op.with_(
+            kind="accumulate",
+            domain=output.domain,
+            inputs=(part,),
+            attrs=AccumulateAttrs(op.kind, tuple(dims)),
+            outputs=(Output(op.type, op.domain, op.kind),),
+            where=all_of(TRUE, *where),
+        )
+    )
+    edit.steps.append(Step("accumulated", (op.id,), (op.id,), f"over {', '.join(dims)}"))

@@ -1,0 +1,122 @@
+"""Sums of products become contractions.
+
+A weight gradient written as the sum over b of x[b] * dy[b] is one matrix product over the merged
+axes, never a broadcast, a multiplication and a reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from timerl_nb.ir.attrs import AxesAttrs, DotAttrs, PermAttrs, ShapeAttrs
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import Edit, Rewritten
+from timerl_nb.ir.shapes import is_float
+from timerl_nb.passes.simplify import (
+    Answer,
+    Look,
+    Rule,
+    apply_rules,
+    remove_dead,
+    remove_duplicates,
+)
+
+
+def _sum_of_dot(look: Look) -> Answer:
+    """sum over axes of a contraction = the contraction over these as well."""
+    op = look.op
+    inner = look.operand(0) if op.kind == "sum" else None
+    if inner is None or inner.kind != "dot":
+        return None
+    dot: DotAttrs = inner.attrs
+    gone = {dot.out[a] for a in op.attrs.axes}
+    out = "".join(x for x in dot.out if x not in gone)
+    if not gone <= set(dot.left) & set(dot.right):
+        return None  # an axis of one operand alone is better summed before
+    return look.remade("dot", inner.inputs, DotAttrs(dot.left, dot.right, out))
+
+
+def _sum_of_transpose(look: Look) -> Answer:
+    """sum(transpose(x)) over the leading axes' permutation = sum(x), where the rest stays in order."""
+    op = look.op
+    inner = look.operand(0) if op.kind in ("sum", "max", "min", "prod") else None
+    if inner is None or inner.kind != "transpose":
+        return None
+    perm = inner.attrs.perm
+    axes = tuple(sorted(perm[a] for a in op.attrs.axes))
+    rest = [perm[k] for k in range(len(perm)) if k not in op.attrs.axes]
+    if rest != sorted(rest):
+        return None
+    return look.remade(op.kind, inner.inputs, AxesAttrs(axes))
+
+
+def _dot_of_transpose(look: Look) -> Answer:
+    """A contraction of a transposed operand = the contraction with its labels in the old order."""
+    op = look.op
+    if op.kind != "dot":
+        return None
+    for k, labels in enumerate((op.attrs.left, op.attrs.right)):
+        inner = look.operand(k)
+        if inner is None or inner.kind != "transpose":
+            continue
+        perm: PermAttrs = inner.attrs
+        old = "".join(labels[perm.perm.index(a)] for a in range(len(labels)))
+        both = (old, op.attrs.right) if k == 0 else (op.attrs.left, old)
+        inputs = [inner.inputs[0] if j == k else r for j, r in enumerate(op.inputs)]
+        return look.remade("dot", inputs, DotAttrs(*both, op.attrs.out))
+    return None
+
+
+def _sum_of_outer(look: Look) -> Answer:
+    """sum over a of x[a, i, 1] * y[a, 1, j] = a contraction over a."""
+    op = look.op
+    inner = look.operand(0) if op.kind == "sum" else None
+    if inner is None or inner.kind != "mul" or not is_float(op.dtype):
+        return None
+    inside = Look(look.edit, inner)
+    shapes = [inside.shape(k) for k in (0, 1)]
+    labels = "abcdefghijklmnopq"[: len(inner.shape)]
+    if any(len(shape) != len(labels) for shape in shapes):
+        return None
+    mine = ["".join(x for x, s in zip(labels, shape, strict=True) if s != 1) for shape in shapes]
+    gone = {labels[a] for a in op.attrs.axes}
+    out = "".join(x for k, x in enumerate(labels) if x not in gone and inner.shape[k] != 1)
+    alone = [set(mine[k]) - set(mine[1 - k]) for k in (0, 1)]
+    if not all(alone) or not gone <= set(mine[0]) & set(mine[1]) or len(out) != len(op.shape):
+        return None
+    reads = [_without_ones(look, inner, k) for k in (0, 1)]
+    return look.remade("dot", reads, DotAttrs(mine[0], mine[1], out))
+
+
+def _without_ones(look: Look, inner: Op, k: int) -> Read:
+    shape = Look(look.edit, inner).shape(k)
+    kept = tuple(s for s in shape if s != 1)
+    if len(kept) == len(shape):
+        return inner.inputs[k]
+    made = look.edit.add("reshape", [inner.inputs[k]], ShapeAttrs(kept), like=look.op)
+    return look.edit.own(made)
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "sum of a contraction": _sum_of_dot,
+    "sum of a transpose": _sum_of_transpose,
+    "contraction of a transpose": _dot_of_transpose,
+    "sum of an outer product": _sum_of_outer,
+}
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Sums of products as single contractions over merged axes."""
+
+    name: str = "contract"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        edit = Edit(pdg)
+        apply_rules(edit, RULES)
+        remove_duplicates(edit)
+        remove_dead(edit)
+        return edit.finish()

@@ -1,0 +1,403 @@
+"""Which operations may run as one statement, without taking any schedule away.
+
+Groups of operations over the same domain are joined only where that loses no order of execution
+(000_9a2364bc51ddf94b.txt §5.4; polyhedral.md §1):
+
+* a *recurrence*: a cycle whose edges all stay at a point or go back along one direction;
+* a *single reader*: whoever needs the producer needs it at one reader's own point, so it can wait;
+* *nothing more needed*: a reader that needs only what its producer needs can run at once after it;
+* *nobody earlier*: all other readers of a producer need this reader as well, so it can wait for it;
+* a *bundle*: groups that need exactly the same (all parameters' updates, all layers' gradients);
+* a *ride*: a group that reads nothing but what another reads as well.
+
+What is needed is compared as (group, index, condition), with merges looked through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import compose
+from timerl_nb.passes.cycles import components
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin, Slice, subst_entry, sym
+
+_LAYOUT = frozenset({"reshape", "transpose", "expand", "at", "range", "flip", "cast"})
+
+
+class Need:
+    """Something read, seen from the reader's point: a source's output at an index, if `cond`.
+
+    Interned by `Grouping.need`, so that equal needs are the same object.
+    """
+
+    __slots__ = ("cond", "domain", "holds_own", "index", "is_own", "source", "symbols")
+
+    def __init__(self, source: int, domain: Domain, index: Index, cond: Cond) -> None:
+        self.source, self.domain, self.index, self.cond = source, domain, index, cond
+        pairs = list(zip(domain, index, strict=True))
+        # the value at the reader's own point; or a slice with that value in it
+        self.is_own = cond is TRUE and all(
+            isinstance(e, Lin) and e.as_symbol == d for d, e in pairs
+        )
+        self.holds_own = cond is TRUE and all(_within(e, d) for d, e in pairs)
+        self.symbols = cond.symbols.union(*(e.symbols for e in index))
+
+
+def _within(entry: Lin | Slice, dim: str) -> bool:
+    if isinstance(entry, Lin):
+        return entry.as_symbol == dim
+    var = sym(dim)
+    starts = entry.lo is var or (entry.lo.is_const and entry.lo.const == 0)
+    # t:T, t:min(t + n, T), 0:t + 1, 0:T: the end is beyond t wherever t is inside the domain
+    ends = entry.hi is var + 1 or entry.lo is var or not entry.hi.symbols.intersection((dim,))
+    return starts and ends
+
+
+@dataclass
+class Group:
+    """Operations that run together; `needs` leaves out what they need of each other at one point."""
+
+    domain: Domain
+    where: Cond
+    members: set[int]
+    needs: set[Need] = field(default_factory=set[Need])
+    reaches: frozenset[int] = frozenset()  # groups needed at the own point, directly or not
+    known: frozenset[Need] = frozenset()  # all that running here presupposes
+
+
+class Grouping:
+    """Groups of a graph's operations, joined step by step."""
+
+    def __init__(self, pdg: Pdg) -> None:
+        self.pdg = pdg
+        self.inlined = _inlineable(pdg)
+        self.pinned = {k for k in self.inlined if _is_pinned(pdg, k, self.inlined)}
+        self.nodes = [
+            op.id
+            for op in pdg
+            if op.kind != "merge"
+            and op.kind not in SINKS
+            and (op.id not in self.inlined or op.id in self.pinned)
+        ]
+        self._table: dict[tuple[int, Domain, Index, Cond], Need] = {}
+        self.reads = {k: self._resolved(pdg[k]) for k in self.nodes}
+        self.kept = self._kept_by_sinks()
+        self.home = {k: k for k in self.nodes}
+        self.groups = {k: Group(pdg[k].domain, pdg[k].where, {k}) for k in self.nodes}
+        self.joins: list[tuple[str, tuple[int, ...]]] = []
+
+    # --- what operations need --------------------------------------------------------------------
+
+    def external(self, op: Op) -> list[Read]:
+        """What an operation reads, seen from its own point, with inlined operands looked through."""
+        found: list[Read] = []
+        for read in op.inputs:
+            if read.source in self.inlined and self.pdg.is_identity(read):
+                found += self.external(self.pdg[read.source])
+            else:
+                found.append(read)
+        return found
+
+    def need(self, source: int, domain: Domain, index: Index, cond: Cond) -> Need:
+        key = (source, domain, index, cond)
+        found = self._table.get(key)
+        if found is None:
+            found = self._table[key] = Need(*key)
+        return found
+
+    def _resolved(self, op: Op) -> frozenset[Need]:
+        return frozenset(need for read in self.external(op) for need in self._through(read))
+
+    def _through(self, read: Read) -> list[Need]:
+        """The statements' outputs behind a read, merges looked through."""
+        source = self.pdg[read.source]
+        if source.kind != "merge":
+            return [self.need(source.id, self.pdg.output(read).domain, read.index, read.cond)]
+        found: list[Need] = []
+        for branch in source.inputs:
+            composed = compose(read, source.domain, branch)
+            if composed is None:
+                composed = self._across(read, source.domain, branch)
+            found += self._through(composed)
+        return found
+
+    def _across(self, read: Read, domain: Domain, branch: Read) -> Read:
+        """What a slice across branches may read of one: all along the dimensions that are sliced."""
+        entries = dict(zip(domain, read.index, strict=True))
+        points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
+        index = tuple(
+            self.pdg.dims[d].whole
+            if any(name not in points for name in self.pdg.dims.ordered(e.symbols))
+            else subst_entry(e, points)
+            for d, e in zip(self.pdg.output(branch).domain, branch.index, strict=True)
+        )
+        return Read(branch.source, branch.out, index)
+
+    def _kept_by_sinks(self) -> set[int]:
+        kept: set[int] = set()
+        for op in self.pdg.sinks:
+            kept |= {need.source for read in op.inputs for need in self._through(read)}
+        return kept
+
+    # --- joining -----------------------------------------------------------------------------
+
+    def join(self, rule: str, parts: Iterable[int]) -> None:
+        """Make one group of several, under the first one's key."""
+        first, *rest = dict.fromkeys(parts)
+        for other in rest:
+            group = self.groups.pop(other)
+            self.groups[first].members |= group.members
+            self.groups[first].needs |= group.needs
+            for member in group.members:
+                self.home[member] = first
+        self.joins.append((rule, (first, *rest)))
+
+    def refresh(self) -> None:
+        """Bring every group's needs, reach and knowledge up to date."""
+        for key, group in self.groups.items():
+            found = {self._at_home(need) for k in group.members for need in self.reads[k]}
+            group.needs = {n for n in found if not (n.source == key and n.is_own)}
+        done: set[int] = set()
+        for key in self._own_order():
+            group = self.groups[key]
+            near = {n.source for n in group.needs if n.holds_own and n.source != key} & done
+            group.reaches = frozenset(near).union(*(self.groups[k].reaches for k in near))
+            known = set(group.needs)
+            for k in group.reaches:
+                known |= self.groups[k].known
+            inside = frozenset(group.domain)
+            group.known = frozenset(n for n in known if self._dims(n) <= inside)
+            done.add(key)
+
+    def _dims(self, need: Need) -> frozenset[str]:
+        return need.symbols.intersection(self.pdg.dims.names)
+
+    def _at_home(self, need: Need) -> Need:
+        return self.need(self.home[need.source], need.domain, need.index, need.cond)
+
+    def _own_order(self) -> list[int]:
+        """The groups such that those needed at the own point come first."""
+        edges = {
+            key: [n.source for n in g.needs if n.holds_own and n.source != key]
+            for key, g in self.groups.items()
+        }
+        return [key for component in components(edges) for key in component]
+
+    def fits(self, a: int, b: int) -> bool:
+        first, second = self.groups[a], self.groups[b]
+        return a != b and first.domain == second.domain and first.where is second.where
+
+    # --- the rules ---------------------------------------------------------------------------
+
+    def recurrences(self) -> None:
+        """Join each cycle that goes one way along one dimension."""
+        self.refresh()
+        edges = {
+            key: sorted({n.source for n in g.needs if n.source != key})
+            for key, g in self.groups.items()
+        }
+        pending = [(component, 0) for component in components(edges) if len(component) > 1]
+        while pending:
+            component, level = pending.pop()
+            inside = set(component)
+            needs = [
+                (key, n) for key in component for n in self.groups[key].needs if n.source in inside
+            ]
+            cut = self.pdg.dims.names[:level]
+            kept = [(k, n) for k, n in needs if not self._carried(n, cut, needs)]
+            if self._one_way(component, [n for _, n in kept]):
+                self.join("recurrence", component)
+            elif level < len(self.pdg.dims.names):
+                smaller: dict[int, list[int]] = {k: [] for k in component}
+                cut = self.pdg.dims.names[: level + 1]
+                for k, n in needs:
+                    if not self._carried(n, cut, needs):
+                        smaller[k].append(n.source)
+                pending += [(c, level + 1) for c in components(smaller) if len(c) > 1]
+
+    def _carried(self, need: Need, dims: Sequence[str], needs: list[tuple[int, Need]]) -> bool:
+        """Whether a need goes strictly back along one of the dimensions, which none goes ahead in."""
+        return any(
+            (distance := _back(need, d)) is not None
+            and distance >= 1
+            and all(_never_ahead(n, d) for _, n in needs)
+            for d in dims
+        )
+
+    def _one_way(self, component: list[int], needs: list[Need]) -> bool:
+        domain = self.groups[component[0]].domain
+        where = self.groups[component[0]].where
+        if any(
+            self.groups[k].domain != domain or self.groups[k].where is not where for k in component
+        ):
+            return False
+        steps: list[tuple[int, ...]] = []
+        for need in needs:
+            back = [_back(need, d) for d in domain]
+            if need.domain != domain or any(x is None for x in back):
+                return False
+            steps.append(tuple(x for x in back if x is not None))
+        moving = [s for s in steps if any(s)]
+        along = {k for s in moving for k, x in enumerate(s) if x}
+        if len(along) == 1:
+            (k,) = along
+            return len({s[k] > 0 for s in moving}) == 1
+        return all(next(x for x in s if x) > 0 for s in moving)
+
+    def single_readers(self) -> None:
+        """Join each group to its only reader, if that reads it at its own point alone."""
+        self.refresh()
+        readers: dict[int, set[tuple[int, bool]]] = {k: set() for k in self.nodes}
+        for k, needs in self.reads.items():
+            for n in needs:
+                readers[n.source].add((k, n.is_own))
+        for key in reversed(self._own_order()):
+            members = self.groups[key].members
+            if self.kept & members:
+                continue
+            found = {(self.home[k], own) for m in members for k, own in readers[m]} - {(key, True)}
+            if len(found) == 1:
+                ((reader, own),) = found
+                if own and self.fits(key, reader):
+                    self.join("single reader", (reader, key))
+
+    def settle(self) -> None:
+        """Apply the other rules until none applies."""
+        while True:
+            self.refresh()
+            if not (self._join_pairs() or self._bundle() or self._ride_along()):
+                return
+
+    def _join_pairs(self) -> bool:
+        touched: set[int] = set()
+        for b in list(self.groups):
+            if b in touched:
+                continue
+            for n in sorted(self.groups[b].needs, key=lambda n: n.source):
+                a = n.source
+                if not n.is_own or {a, b} & touched or not self.fits(a, b):
+                    continue
+                if any(m.source == a and not m.is_own for m in self.groups[b].needs):
+                    continue
+                if self._needs_no_more(a, b):
+                    rule = "nothing more needed"
+                elif self._nobody_earlier(a, b):
+                    rule = "nobody earlier"
+                else:
+                    continue
+                self.join(rule, (a, b))
+                touched |= {a, b}
+                break
+        return bool(touched)
+
+    def _needs_no_more(self, a: int, b: int) -> bool:
+        first = self.groups[a]
+        for need in self.groups[b].needs:
+            if need.is_own and (need.source == a or need.source in first.reaches):
+                continue
+            if need in first.known or self._is_given(need.source):
+                continue
+            return False
+        return True
+
+    def _is_given(self, key: int) -> bool:
+        """Whether a group needs nothing, so that it can always have run before."""
+        return key in self.groups and not self.groups[key].needs
+
+    def _nobody_earlier(self, a: int, b: int) -> bool:
+        for key, group in self.groups.items():
+            if key == b:
+                continue
+            for need in group.needs:
+                if need.source != a:
+                    continue
+                twin = self.need(b, need.domain, need.index, need.cond)
+                own = need.is_own and b in group.reaches
+                if not own and twin not in group.known:
+                    return False
+        return True
+
+    def _bundle(self) -> bool:
+        alike: dict[tuple[Domain, Cond, frozenset[Need]], list[int]] = {}
+        for key, group in self.groups.items():
+            mine = frozenset(
+                self.need(-1, n.domain, n.index, n.cond) if n.source == key else n
+                for n in group.needs
+            )
+            alike.setdefault((group.domain, group.where, mine), []).append(key)
+        bundles = [keys for keys in alike.values() if len(keys) > 1]
+        for keys in bundles:
+            self.join("bundle", keys)
+        return bool(bundles)
+
+    def _ride_along(self) -> bool:
+        """Join a group to one that reads all that it reads: it costs no launch of its own there."""
+        for b, second in self.groups.items():
+            for a, first in self.groups.items():
+                if not self.fits(a, b) or not second.needs or a in second.reaches:
+                    continue
+                if second.needs <= first.needs and b not in first.reaches:
+                    self.join("rides along", (a, b))
+                    return True
+        return False
+
+
+# --- small questions -----------------------------------------------------------------------------
+
+
+def _back(need: Need, dim: str) -> int | None:
+    """How far back along a dimension a need goes; None where that is not a constant."""
+    if dim not in need.domain:
+        return None
+    entry = need.index[need.domain.index(dim)]
+    if isinstance(entry, Slice):
+        return None
+    distance = sym(dim) - entry
+    return distance.const if distance.is_const else None
+
+
+def _never_ahead(need: Need, dim: str) -> bool:
+    if dim not in need.domain:
+        return True
+    entry = need.index[need.domain.index(dim)]
+    last = entry.hi - 1 if isinstance(entry, Slice) else entry
+    if last.is_const and last.const == 0:
+        return True
+    distance = sym(dim) - last
+    return distance.is_const and distance.const >= 0
+
+
+def _inlineable(pdg: Pdg) -> frozenset[int]:
+    """Operations so cheap that every reader has its own: constants, indices, layout, scalars."""
+    found: set[int] = set()
+    for op_id in pdg.order:
+        op = pdg[op_id]
+        if op.kind in ("const", "value"):
+            found.add(op_id)
+        elif op.kind in _LAYOUT:
+            if pdg.is_identity(op.inputs[0]):
+                found.add(op_id)
+        elif op.kind in ELEMENTWISE and _is_small(op):
+            if all(r.source in found and pdg.is_identity(r) for r in op.inputs):
+                found.add(op_id)
+    return frozenset(found)
+
+
+def _is_small(op: Op) -> bool:
+    return prod(s if isinstance(s, int) else 1 << 30 for s in op.shape) <= 16
+
+
+def _is_pinned(pdg: Pdg, op_id: int, inlined: frozenset[int]) -> bool:
+    """Whether an inlineable operation needs a statement of its own as well."""
+    for reader, slot in pdg.readers[op_id]:
+        read = pdg[reader].inputs[slot]
+        alias = pdg[reader].kind in SINKS | {"merge", "accumulate"}
+        if alias or not pdg.is_identity(read):
+            return True
+    return False

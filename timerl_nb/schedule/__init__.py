@@ -1,0 +1,1 @@
+"""Execution order: constraints from the graph, isl's schedule, its validation."""

@@ -1,0 +1,94 @@
+"""Why no schedule exists: a cycle of points, found by following the graph at small bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from timerl_nb.errors import ScheduleError
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.symbolic.expr import Slice, evaluate
+
+PointOf = tuple[int, tuple[int, ...]]
+
+
+def find_cycle(pdg: Pdg) -> ScheduleError:
+    """An error that shows points which need each other in a circle, with their lines."""
+    for size in (1, 2, 3, 5, 8):
+        cycle = _cycle(pdg, size)
+        if cycle is not None:
+            return _error(pdg, cycle, size)
+    return ScheduleError(
+        "no order of execution satisfies the program's dependences.",
+        evidence="no cycle shows at bounds up to 8",
+        hint="look for tensors that need later points of each other.",
+    )
+
+
+def _cycle(pdg: Pdg, size: int) -> list[PointOf] | None:
+    bounds = {d.bound: size for d in pdg.dims}
+    state: dict[PointOf, int] = {}  # 1 on the path, 2 done
+    for op in pdg:
+        for point in product(range(size), repeat=len(op.domain)):
+            start = (op.id, point)
+            if start in state:
+                continue
+            path: list[tuple[PointOf, Iterator[PointOf]]] = [(start, _needs(pdg, start, bounds))]
+            state[start] = 1
+            while path:
+                node, rest = path[-1]
+                following = next(rest, None)
+                if following is None:
+                    state[node] = 2
+                    path.pop()
+                elif following not in state:
+                    state[following] = 1
+                    path.append((following, _needs(pdg, following, bounds)))
+                elif state[following] == 1:
+                    nodes = [n for n, _ in path]
+                    return [*nodes[nodes.index(following) :], following]
+    return None
+
+
+def _needs(pdg: Pdg, node: PointOf, bounds: dict[str, int]) -> Iterator[PointOf]:
+    op = pdg[node[0]]
+    env = {**bounds, **dict(zip(op.domain, node[1], strict=True))}
+    if not evaluate(op.where, env):
+        return
+    for read in op.inputs:
+        if evaluate(read.cond, env):
+            yield from _sources(pdg, pdg[read.source], read, env, bounds)
+
+
+def _sources(
+    pdg: Pdg, source: Op, read: Read, env: dict[str, int], bounds: dict[str, int]
+) -> Iterator[PointOf]:
+    known: dict[str, range] = {}
+    for d, entry in zip(pdg.output(read).domain, read.index, strict=True):
+        if isinstance(entry, Slice):
+            known[d] = range(evaluate(entry.lo, env), evaluate(entry.hi, env))
+        else:
+            at = evaluate(entry, env)
+            known[d] = range(at, at + 1)
+    whole = {d: range(bounds[pdg.dims[d].bound]) for d in source.domain}
+    inside = {d: range(max(r.start, 0), min(r.stop, whole[d].stop)) for d, r in known.items()}
+    for point in product(*({**whole, **inside}[d] for d in source.domain)):
+        yield source.id, point
+
+
+def _error(pdg: Pdg, cycle: list[PointOf], size: int) -> ScheduleError:
+    lines: list[str] = []
+    shown = [node for node in cycle if pdg[node[0]].kind != "merge"] or cycle
+    for op_id, point in shown:
+        op = pdg[op_id]
+        at = ", ".join(f"{d}={v}" for d, v in zip(op.domain, point, strict=True))
+        lines.append(f"{op.name}[{at}]   {op.origin}")
+    if len(lines) > 12:
+        lines = [*lines[:6], f"… {len(lines) - 12} more …", *lines[-6:]]
+    return ScheduleError(
+        "no order of execution satisfies this program: these values need each other in a circle.",
+        origin=pdg[cycle[0][0]].origin,
+        evidence=["each of these needs the next:", *("  " + line for line in lines)],
+        hint="let one of them read an earlier point (t - 1), or cut the circle with a branch.",
+    )

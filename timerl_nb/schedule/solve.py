@@ -1,0 +1,54 @@
+"""isl's answer: one schedule for the whole program, validated against every dependence."""
+
+from __future__ import annotations
+
+from timerl_nb.errors import ScheduleError, VerificationError, point_text
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.explain import find_cycle
+from timerl_nb.symbolic.scheduling import Schedule, TooMuchWork, Unschedulable, solve
+
+
+def find_schedule(constraints: Constraints, ceiling: int) -> Schedule:
+    """A valid schedule of the graph's statements, whatever the bounds.
+
+    Raises:
+        ScheduleError: no order exists (the message shows a cycle), or isl reached its ceiling.
+    """
+    pdg = constraints.pdg
+    try:
+        schedule = solve(
+            pdg.dims,
+            constraints.statements,
+            constraints.validity,
+            constraints.proximity,
+            ceiling,
+        )
+    except Unschedulable:
+        raise find_cycle(pdg) from None
+    except TooMuchWork:
+        raise ScheduleError(
+            f"scheduling {len(constraints.statements)} statements takes more than the ceiling of "
+            f"{ceiling:,} isl operations.",
+            evidence="statements: " + ", ".join(op.name for op in constraints.ops.values()),
+            hint="keep fuse=True so that fewer statements are left, or raise "
+            "trl.Options(isl_operations=…).",
+        ) from None
+    validate(constraints, schedule)
+    return schedule
+
+
+def validate(constraints: Constraints, schedule: Schedule) -> None:
+    """Check the schedule against every dependence.
+
+    Raises:
+        VerificationError: one is broken; a fault of the compiler.
+    """
+    broken = schedule.violation(constraints.validity)
+    if broken is not None:
+        edge, before, after = broken
+        source, sink = constraints.ops[edge.source], constraints.ops[edge.sink]
+        raise VerificationError(
+            f"the schedule runs {sink.name} at {point_text(after)} before {source.name} at "
+            f"{point_text(before)}, which it needs.",
+            origin=sink.origin,
+        )

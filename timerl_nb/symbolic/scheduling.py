@@ -1,0 +1,367 @@
+"""Schedules and loop trees of named statements: the second half of the door to isl.
+
+A statement is a name with a set of points. Dependences between statements are relations from the
+producer's points to the consumer's. `solve` finds an order (a schedule tree), `Schedule` answers
+questions about it: what runs when, who is the last to read a value, and the loops that scan it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import islpy as isl
+
+from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.expr import (
+    Cond,
+    Lin,
+    all_of,
+    any_of,
+    compare,
+    const,
+    maximum,
+    minimum,
+    pick,
+    sym,
+)
+from timerl_nb.symbolic.polyhedra import (
+    Point,
+    Relation,
+    Set,
+    bounds_set,
+    pw_expression,
+)
+
+_SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
+
+
+class Unschedulable(Exception):
+    """No order satisfies the dependences."""
+
+
+class TooMuchWork(Exception):
+    """The ceiling on isl's operations was reached."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Points of `source` that must run before (or near) points of `sink`."""
+
+    source: str
+    sink: str
+    pairs: Relation  # source point -> sink point
+
+
+Node = TypeVar("Node")
+
+
+class LoopBuilder(Protocol[Node]):
+    """What turns the scan of a schedule into nodes of somebody's own."""
+
+    def loop(self, counter: str, first: Lin, last: Lin, step: int, body: Node) -> Node: ...
+    def branch(self, cond: Cond, then: Node, other: Node | None) -> Node: ...
+    def sequence(self, parts: Sequence[Node]) -> Node: ...
+    def call(self, name: str, point: tuple[Lin, ...]) -> Node: ...
+
+
+def _named(relation: Relation, left: str, right: str) -> isl.UnionMap:
+    raw = relation.raw.set_tuple_name(_IN, left).set_tuple_name(_OUT, right)
+    return isl.UnionMap.from_map(raw)
+
+
+def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
+    total = isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, f"[{', '.join(dims.bounds)}] -> {{ }}")
+    for edge in edges:
+        total = total.union(_named(edge.pairs, edge.source, edge.sink))
+    return total.coalesce()
+
+
+def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
+    total: isl.UnionSet | None = None
+    for name, points in statements.items():
+        one = isl.UnionSet.from_set(points.raw.set_tuple_name(name))
+        total = one if total is None else total.union(one)
+    if total is None:
+        raise AssertionError("a program without statements has no schedule")
+    return total
+
+
+def solve(
+    dims: Dims,
+    statements: Mapping[str, Set],
+    validity: Sequence[Edge],
+    proximity: Sequence[Edge],
+    ceiling: int,
+) -> Schedule:
+    """A schedule that respects `validity` and keeps `proximity` short, for all bounds >= 1.
+
+    Args:
+        ceiling: how many elementary operations isl may spend.
+
+    Raises:
+        Unschedulable: no order satisfies the dependences.
+        TooMuchWork: the ceiling was reached.
+    """
+    domain = _union_set(statements)
+    constraints = isl.ScheduleConstraints.on_domain(domain)
+    constraints = constraints.set_validity(_union_map(dims, validity))
+    constraints = constraints.set_proximity(_union_map(dims, proximity))
+    constraints = constraints.set_context(bounds_set(dims, {}))
+    context = isl.DEFAULT_CONTEXT
+    context.reset_operations()
+    context.set_max_operations(ceiling)
+    try:
+        raw = constraints.compute_schedule()
+        work = context.get_operations() if hasattr(context, "get_operations") else 0
+    except isl.Error as error:
+        if "maximal number of operations" in str(error):
+            raise TooMuchWork(str(error)) from None
+        raise Unschedulable(str(error)) from None
+    finally:
+        context.set_max_operations(0)
+    return Schedule(dims, dict(statements), raw, work)
+
+
+class Schedule:
+    """An order of all points of some statements: a tree of bands, sequences and filters."""
+
+    def __init__(
+        self, dims: Dims, statements: dict[str, Set], raw: isl.Schedule, work: int = 0
+    ) -> None:
+        self.dims, self.statements, self.raw, self.work = dims, statements, raw, work
+        self._domain = _union_set(statements)
+        self._theta = raw.get_map().intersect_domain(self._domain)
+
+    # --- when does what run --------------------------------------------------------------------
+
+    def times(self) -> dict[str, tuple[Lin, ...]]:
+        """For each statement its time, a vector of expressions of its dimensions."""
+        found: dict[str, tuple[Lin, ...]] = {}
+
+        def add(one: isl.Map) -> None:
+            name = one.get_tuple_name(_IN)
+            found[name] = _components(one, self.statements[name].domain, self.dims)
+
+        self._theta.foreach_map(add)
+        return {name: found[name] for name in self.statements}
+
+    def loops(self) -> dict[str, list[tuple[int, Lin]]]:
+        """For each statement the loops around it, outermost first: the loop and its position in it.
+
+        Statements that run in the same loop have the same loop's number in their lists.
+        """
+        found: dict[str, list[tuple[int, Lin]]] = {name: [] for name in self.statements}
+        count = 0
+
+        def visit(node: isl.ScheduleNode) -> bool:
+            nonlocal count
+            if node.get_type() == isl.schedule_node_type.band:
+                partial = node.band_get_partial_schedule_union_map()
+                partial = partial.intersect_domain(node.get_domain())
+                width = node.band_n_member()
+
+                def add(one: isl.Map, first: int = count) -> None:
+                    name = one.get_tuple_name(_IN)
+                    parts = _components(one, self.statements[name].domain, self.dims)
+                    found[name] += [(first + k, part) for k, part in enumerate(parts)]
+
+                partial.foreach_map(add)
+                count += width
+            return True
+
+        self.raw.get_root().foreach_descendant_top_down(visit)
+        return found
+
+    def violation(self, validity: Sequence[Edge]) -> tuple[Edge, Point, Point] | None:
+        """A dependence that the schedule breaks, with a sample of its two points; None if none is."""
+        space = isl.Set.from_union_set(self._theta.range()).get_space()
+        before = isl.UnionMap.from_map(isl.Map.lex_lt(space))
+        everything = _union_map(self.dims, validity).intersect_domain(self._domain)
+        everything = everything.intersect_range(self._domain)
+        broken = everything.apply_domain(self._theta).apply_range(self._theta).subtract(before)
+        if broken.is_empty():
+            return None
+        for edge in validity:
+            pairs = _named(edge.pairs, edge.source, edge.sink)
+            pairs = pairs.intersect_domain(self._domain).intersect_range(self._domain)
+            ordered = self._theta.apply_range(before).apply_range(self._theta.reverse())
+            wrong = pairs.subtract(ordered)
+            if not wrong.is_empty():
+                raw = isl.Map.from_union_map(wrong)
+                relation = Relation(self.dims, edge.pairs.left, edge.pairs.right, raw)
+                found = relation.at({}).sample()
+                if found is not None:
+                    return edge, *found
+        return None
+
+    # --- lifetimes -----------------------------------------------------------------------------
+
+    def last_readers(self, uses: Sequence[Edge]) -> list[Edge]:
+        """For each value that the edges name as source, the statement points that read it last.
+
+        Args:
+            uses: value -> the statement points that make or read it.
+        """
+        flow = _union_map(self.dims, uses)
+        last = flow.apply_range(self._theta).lexmax()
+        readers = last.apply_range(self._theta.reverse()).intersect(flow)
+        lefts = {edge.source: edge.pairs.left for edge in uses}
+        found: list[Edge] = []
+
+        def add(one: isl.Map) -> None:
+            value, reader = one.get_tuple_name(_IN), one.get_tuple_name(_OUT)
+            right = self.statements[reader].domain
+            pairs = Relation(self.dims, lefts[value], right, _anonymous(one))
+            found.append(Edge(value, reader, pairs))
+
+        readers.foreach_map(add)
+        return sorted(found, key=lambda edge: (edge.source, edge.sink))
+
+    def with_calls_after(self, calls: Sequence[Edge]) -> Schedule:
+        """The schedule with, after each point of a statement, the calls that belong to it.
+
+        Args:
+            calls: the points of a statement (`source`) -> the points of a new statement (`sink`).
+        """
+        after: dict[str, list[Edge]] = {}
+        for call in calls:
+            after.setdefault(call.source, []).append(call)
+
+        def walk(node: isl.ScheduleNode) -> isl.ScheduleNode:
+            if node.get_type() == isl.schedule_node_type.leaf:
+                prefix = node.get_prefix_schedule_relation().reverse()
+                names: list[str] = []
+                node.get_domain().foreach_set(lambda s: names.append(s.get_tuple_name()))
+                for name in names:
+                    for call in reversed(after.get(name, [])):
+                        extension = prefix.apply_range(_named(call.pairs, call.source, call.sink))
+                        node = node.graft_after(isl.ScheduleNode.from_extension(extension))
+                return node
+            for k in range(node.n_children()):
+                depth = node.get_tree_depth()
+                node = walk(node.child(k))
+                while node.get_tree_depth() > depth:
+                    node = node.parent()
+            return node
+
+        raw = walk(self.raw.get_root()).get_schedule()
+        grafted = Schedule.__new__(Schedule)
+        grafted.dims, grafted.statements, grafted.work = self.dims, self.statements, self.work
+        grafted.raw, grafted._domain, grafted._theta = raw, self._domain, self._theta
+        return grafted
+
+    # --- loops ---------------------------------------------------------------------------------
+
+    def scan(self, bounds: Point, builder: LoopBuilder[Node]) -> Node:
+        """The loops that visit all points in order under actual bounds.
+
+        Inner loops are split where a guard would be needed (prologue, steady state, epilogue).
+        """
+
+        def separate(node: isl.ScheduleNode) -> isl.ScheduleNode:
+            inner = node.get_schedule_depth() >= 1
+            if node.get_type() == isl.schedule_node_type.band and inner:
+                every = ", ".join(f"separate[{k}]" for k in range(node.band_n_member()))
+                text = f"{{ {every.replace(', ', '; ')} }}"
+                options = isl.UnionSet.read_from_str(isl.DEFAULT_CONTEXT, text)
+                return node.band_set_ast_build_options(options)
+            return node
+
+        raw = self.raw.map_schedule_node_bottom_up(separate)
+        build = isl.AstBuild.from_context(bounds_set(self.dims, bounds))
+        return _scan(build.node_from_schedule(raw), {}, builder)
+
+    def __str__(self) -> str:
+        return str(self.raw)
+
+
+def _anonymous(one: isl.Map) -> isl.Map:
+    return one.reset_tuple_id(_IN).reset_tuple_id(_OUT)
+
+
+def _components(one: isl.Map, domain: Domain, dims: Dims) -> tuple[Lin, ...]:
+    many = isl.PwMultiAff.from_map(one)
+    return tuple(
+        pw_expression(many.get_pw_aff(k), domain, dims.bounds) for k in range(many.dim(_OUT))
+    )
+
+
+# --- isl's loop trees ----------------------------------------------------------------------------
+
+
+def _scan(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilder[Node]) -> Node:
+    kind = node.get_type()
+    if kind == isl.ast_node_type.block:
+        children: list[isl.AstNode] = []
+        node.block_get_children().foreach(children.append)
+        return builder.sequence([_scan(child, known, builder) for child in children])
+    if kind == isl.ast_node_type.if_:
+        then = _scan(node.if_get_then_node(), known, builder)
+        other = _scan(node.if_get_else_node(), known, builder) if node.if_has_else_node() else None
+        return builder.branch(_condition(node.if_get_cond(), known), then, other)
+    if kind == isl.ast_node_type.for_:
+        counter = node.for_get_iterator().get_id().get_name()
+        first = _integer(node.for_get_init(), known)
+        if node.for_is_degenerate():
+            return _scan(node.for_get_body(), {**known, counter: first}, builder)
+        end = node.for_get_cond()
+        last = _integer(end.get_op_arg(1), known)
+        if end.get_op_type() == isl.ast_expr_op_type.lt:
+            last = last - 1
+        step = node.for_get_inc().get_val().to_python()
+        body = _scan(node.for_get_body(), known, builder)
+        return builder.loop(counter, first, last, step, body)
+    if kind == isl.ast_node_type.user:
+        call = node.user_get_expr()
+        args = [call.get_op_arg(k) for k in range(call.get_op_n_arg())]
+        name = args[0].get_id().get_name()
+        return builder.call(name, tuple(_integer(arg, known) for arg in args[1:]))
+    raise AssertionError(f"a loop tree with a node of kind {kind}")
+
+
+def _integer(e: isl.AstExpr, known: Mapping[str, Lin]) -> Lin:
+    if e.get_type() == isl.ast_expr_type.int:
+        return const(e.get_val().to_python())
+    if e.get_type() == isl.ast_expr_type.id:
+        name = e.get_id().get_name()
+        return known.get(name) or sym(name)
+    op, kind = e.get_op_type(), isl.ast_expr_op_type
+    if op in (kind.cond, kind.select):
+        chosen = _condition(e.get_op_arg(0), known)
+        return pick(chosen, _integer(e.get_op_arg(1), known), _integer(e.get_op_arg(2), known))
+    args = [_integer(e.get_op_arg(k), known) for k in range(e.get_op_n_arg())]
+    if op == kind.minus:
+        return -args[0]
+    if op == kind.add:
+        return args[0] + args[1]
+    if op == kind.sub:
+        return args[0] - args[1]
+    if op == kind.mul:
+        left, right = args
+        return left * right.const if right.is_const else right * left.const
+    if op == kind.min:
+        return minimum(*args)
+    if op == kind.max:
+        return maximum(*args)
+    if op in (kind.fdiv_q, kind.pdiv_q, kind.div):
+        return args[0] // args[1].const
+    if op in (kind.pdiv_r, kind.zdiv_r):
+        return args[0] % args[1].const
+    raise AssertionError(f"an index expression with the operation {op}")
+
+
+def _condition(e: isl.AstExpr, known: Mapping[str, Lin]) -> Cond:
+    op, kind = e.get_op_type(), isl.ast_expr_op_type
+    if op in (kind.and_, kind.and_then, kind.or_, kind.or_else):
+        args = [_condition(e.get_op_arg(k), known) for k in range(e.get_op_n_arg())]
+        return all_of(*args) if op in (kind.and_, kind.and_then) else any_of(*args)
+    left, right = (_integer(e.get_op_arg(k), known) for k in (0, 1))
+    if op == kind.eq:
+        return compare("==", left - right)
+    if op in (kind.ge, kind.gt):
+        return compare(">=", left - right - (op == kind.gt))
+    if op in (kind.le, kind.lt):
+        return compare(">=", right - left - (op == kind.lt))
+    raise AssertionError(f"a condition with the operation {op}")
