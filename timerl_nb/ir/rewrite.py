@@ -50,6 +50,17 @@ def unchanged(pdg: Pdg) -> Rewritten:
     return Rewritten(pdg, {op_id: (op_id,) for op_id in pdg.ops})
 
 
+def chain(first: Rewritten, second: Rewritten) -> Rewritten:
+    """One transformation after another, as one."""
+    ids = {
+        old: tuple(sorted({new for middle in middles for new in second.ids.get(middle, ())}))
+        for old, middles in first.ids.items()
+    }
+    refused = {k: why for k, why in first.refused.items() if k in second.pdg.ops}
+    steps = (*first.steps, *second.steps)
+    return Rewritten(second.pdg, ids, steps, {**refused, **second.refused})
+
+
 def operation(
     dims: Dims,
     ops: Mapping[int, Op],

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from timerl_nb.ir.attrs import AxesAttrs, DotAttrs, PermAttrs, ShapeAttrs
+from timerl_nb.ir.attrs import DotAttrs, ShapeAttrs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten
@@ -37,37 +37,6 @@ def _sum_of_dot(look: Look) -> Answer:
     if not gone <= set(dot.left) & set(dot.right):
         return None  # an axis of one operand alone is better summed before
     return look.remade("dot", inner.inputs, DotAttrs(dot.left, dot.right, out))
-
-
-def _sum_of_transpose(look: Look) -> Answer:
-    """sum(transpose(x)) over the leading axes' permutation = sum(x), where the rest stays in order."""
-    op = look.op
-    inner = look.operand(0) if op.kind in ("sum", "max", "min", "prod") else None
-    if inner is None or inner.kind != "transpose":
-        return None
-    perm = inner.attrs.perm
-    axes = tuple(sorted(perm[a] for a in op.attrs.axes))
-    rest = [perm[k] for k in range(len(perm)) if k not in op.attrs.axes]
-    if rest != sorted(rest):
-        return None
-    return look.remade(op.kind, inner.inputs, AxesAttrs(axes))
-
-
-def _dot_of_transpose(look: Look) -> Answer:
-    """A contraction of a transposed operand = the contraction with its labels in the old order."""
-    op = look.op
-    if op.kind != "dot":
-        return None
-    for k, labels in enumerate((op.attrs.left, op.attrs.right)):
-        inner = look.operand(k)
-        if inner is None or inner.kind != "transpose":
-            continue
-        perm: PermAttrs = inner.attrs
-        old = "".join(labels[perm.perm.index(a)] for a in range(len(labels)))
-        both = (old, op.attrs.right) if k == 0 else (op.attrs.left, old)
-        inputs = [inner.inputs[0] if j == k else r for j, r in enumerate(op.inputs)]
-        return look.remade("dot", inputs, DotAttrs(*both, op.attrs.out))
-    return None
 
 
 def _sum_of_outer(look: Look) -> Answer:
@@ -102,8 +71,6 @@ def _without_ones(look: Look, inner: Op, k: int) -> Read:
 
 RULES: Final[Mapping[str, Rule]] = {
     "sum of a contraction": _sum_of_dot,
-    "sum of a transpose": _sum_of_transpose,
-    "contraction of a transpose": _dot_of_transpose,
     "sum of an outer product": _sum_of_outer,
 }
 

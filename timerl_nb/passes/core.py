@@ -59,11 +59,3 @@ class Pipeline:
             if name not in passes:
                 raise OptionError(f"there is no pass {name!r}.", hint=one_of(name, list(passes)))
         return cls(tuple(passes[name] for name in names))
-
-
-def then(first: Mapping[int, tuple[int, ...]], second: Rewritten) -> dict[int, tuple[int, ...]]:
-    """The id map of one transformation after another."""
-    return {
-        old: tuple(sorted({new for middle in middles for new in second.ids.get(middle, ())}))
-        for old, middles in first.items()
-    }

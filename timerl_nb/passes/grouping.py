@@ -15,7 +15,7 @@ What is needed is compared as (group, index, condition), with merges looked thro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -209,28 +209,25 @@ class Grouping:
             needs = [
                 (key, n) for key in component for n in self.groups[key].needs if n.source in inside
             ]
-            cut = self.pdg.dims.names[:level]
-            kept = [(k, n) for k, n in needs if not self._carried(n, cut, needs)]
-            if self._one_way(component, [n for _, n in kept]):
+            if self._one_way(component, self._within(needs, level)):
                 self.join("recurrence", component)
-            elif level < len(self.pdg.dims.names):
+            elif level < len(self.pdg.dims.all):
                 smaller: dict[int, list[int]] = {k: [] for k in component}
-                cut = self.pdg.dims.names[: level + 1]
-                for k, n in needs:
-                    if not self._carried(n, cut, needs):
-                        smaller[k].append(n.source)
+                for key, n in self._within(needs, level + 1):
+                    smaller[key].append(n.source)
                 pending += [(c, level + 1) for c in components(smaller) if len(c) > 1]
 
-    def _carried(self, need: Need, dims: Sequence[str], needs: list[tuple[int, Need]]) -> bool:
-        """Whether a need goes strictly back along one of the dimensions, which none goes ahead in."""
-        return any(
-            (distance := _back(need, d)) is not None
-            and distance >= 1
-            and all(_never_ahead(n, d) for _, n in needs)
-            for d in dims
-        )
+    def _within(self, needs: list[tuple[int, Need]], level: int) -> list[tuple[int, Need]]:
+        """The needs within one point of the first dimensions, as far as none goes ahead in them.
 
-    def _one_way(self, component: list[int], needs: list[Need]) -> bool:
+        Those that go strictly back along such a dimension are met before the point begins.
+        """
+        outer = [
+            d for d in self.pdg.dims.names[:level] if all(_never_ahead(n, d) for _, n in needs)
+        ]
+        return [(k, n) for k, n in needs if not any((_back(n, d) or 0) >= 1 for d in outer)]
+
+    def _one_way(self, component: list[int], needs: list[tuple[int, Need]]) -> bool:
         domain = self.groups[component[0]].domain
         where = self.groups[component[0]].where
         if any(
@@ -238,7 +235,7 @@ class Grouping:
         ):
             return False
         steps: list[tuple[int, ...]] = []
-        for need in needs:
+        for _, need in needs:
             back = [_back(need, d) for d in domain]
             if need.domain != domain or any(x is None for x in back):
                 return False

@@ -17,8 +17,10 @@ import numpy as np
 
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
+    AxesAttrs,
     ConstArray,
     ConstAttrs,
+    DotAttrs,
     PermAttrs,
     ShapeAttrs,
     ValueAttrs,
@@ -263,7 +265,40 @@ def _constants_together(look: Look) -> Answer:
     return None
 
 
+def _sum_of_transpose(look: Look) -> Answer:
+    """sum(transpose(x)) over the leading axes' permutation = sum(x), where the rest stays in order."""
+    op = look.op
+    inner = look.operand(0) if op.kind in ("sum", "max", "min", "prod") else None
+    if inner is None or inner.kind != "transpose":
+        return None
+    perm = inner.attrs.perm
+    axes = tuple(sorted(perm[a] for a in op.attrs.axes))
+    rest = [perm[k] for k in range(len(perm)) if k not in op.attrs.axes]
+    if rest != sorted(rest):
+        return None
+    return look.remade(op.kind, inner.inputs, AxesAttrs(axes))
+
+
+def _dot_of_transpose(look: Look) -> Answer:
+    """A contraction of a transposed operand = the contraction with its labels in the old order."""
+    op = look.op
+    if op.kind != "dot":
+        return None
+    for k, labels in enumerate((op.attrs.left, op.attrs.right)):
+        inner = look.operand(k)
+        if inner is None or inner.kind != "transpose":
+            continue
+        perm: PermAttrs = inner.attrs
+        old = "".join(labels[perm.perm.index(a)] for a in range(len(labels)))
+        both = (old, op.attrs.right) if k == 0 else (op.attrs.left, old)
+        inputs = [inner.inputs[0] if j == k else r for j, r in enumerate(op.inputs)]
+        return look.remade("dot", inputs, DotAttrs(*both, op.attrs.out))
+    return None
+
+
 RULES: Final[Mapping[str, Rule]] = {
+    "sum of a transpose": _sum_of_transpose,
+    "contraction of a transpose": _dot_of_transpose,
     "identity": _identity,
     "double": _double,
     "trivial merge": _trivial_merge,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from timerl_nb.ir.attrs import (
     AtAttrs,
@@ -30,9 +30,10 @@ from timerl_nb.ir.attrs import (
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg, read_type
-from timerl_nb.ir.rewrite import Edit, Rewritten, Step
+from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import Shape, TensorType
 from timerl_nb.passes.cycles import cycles_of
+from timerl_nb.passes.simplify import RULES, apply_rules, remove_dead, remove_duplicates
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import (
     Entry,
@@ -532,3 +533,52 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
                 except Refused as refusal:
                     found[read.source] = str(refusal)
     return found
+
+
+class Keep(Protocol):
+    """Says which operations had better stay symbolic over a dimension (`schedule.trial`)."""
+
+    def __call__(self, pdg: Pdg, dim: Dim, /) -> Iterable[int]: ...
+
+
+def keep_nothing(pdg: Pdg, dim: Dim, /) -> Iterable[int]:
+    """Vectorise whatever can be, as the paper does."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Vectorize:
+    """Dimensions as axes.
+
+    Attributes:
+        dims: the dimensions to try, or None for all.
+        keep: the operations to leave alone, by dimension.
+    """
+
+    dims: tuple[str, ...] | None = None
+    keep: Keep = keep_nothing
+    name: str = "vectorize"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        total = unchanged(pdg)
+        for dim in self._in_order(pdg):
+            chosen, why = choose(total.pdg, dim, self.keep(total.pdg, dim))
+            refused = {**total.refused, **why}
+            if chosen:
+                total = chain(total, _tidied(vectorize_over(total.pdg, dim, chosen)))
+            total = replace(total, refused=refused)
+        return total
+
+    def _in_order(self, pdg: Pdg) -> list[Dim]:
+        """Dimensions along which nothing is sequential first: the others are tried on what is left."""
+        wanted = [d for d in pdg.dims if self.dims is None or d.name in self.dims]
+        return sorted(wanted, key=lambda d: bool(cycles_of(pdg, d.name).sequential))
+
+
+def _tidied(made: Rewritten) -> Rewritten:
+    """Without the transpositions and repetitions that the new axes do not need."""
+    edit = Edit(made.pdg)
+    apply_rules(edit, RULES)
+    remove_duplicates(edit)
+    remove_dead(edit)
+    return chain(made, edit.finish())

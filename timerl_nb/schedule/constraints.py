@@ -15,6 +15,7 @@ from functools import cached_property
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg, at_own_point
+from timerl_nb.passes.cycles import components
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import (
     TRUE,
@@ -58,6 +59,9 @@ class Constraints:
             statement_name(op): op for op in pdg if op.kind not in ("merge", "output")
         }
         self.statements: dict[str, Set] = {n: pdg.points(op) for n, op in self.ops.items()}
+        self._made: dict[tuple[object, ...], tuple[Relation, Relation]] = {}
+        # keyed by identity; the operands are kept alive beside the result
+        self._composed: dict[tuple[int, int], tuple[Relation, Relation, Relation]] = {}
 
     @cached_property
     def uses(self) -> list[Use]:
@@ -79,14 +83,26 @@ class Constraints:
         return found
 
     def _uses(self, op: Op, read: Read) -> Iterator[Use]:
-        whole = self.pdg.reads(op, read).within(self.pdg.defined(read))
-        near = self._near(op, read).within(self.pdg.defined(read))
-        yield from self._through(op, read, whole, near)
+        yield from self._through(op, read, *self._pair(op, read))
 
-    def _near(self, op: Op, read: Read) -> Relation:
-        sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, read.cond)
-        index = tuple(_upper_end(self.pdg.dims, e) for e in read.index)
-        return Relation.reads(sink, index, self.pdg.defined(read))
+    def _pair(self, op: Op, read: Read) -> tuple[Relation, Relation]:
+        """All that a read reads, and its upper end; each distinct relation is made once."""
+        source = self.pdg.defined(read)
+        key = (op.domain, op.where, read.cond, read.index, source.domain, source.raw)
+        found = self._made.get(key)
+        if found is None:
+            whole = self.pdg.reads(op, read).within(source)
+            sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, read.cond)
+            index = tuple(_upper_end(self.pdg.dims, e) for e in read.index)
+            found = self._made[key] = (whole, Relation.reads(sink, index, source).within(source))
+        return found
+
+    def _joined(self, first: Relation, second: Relation) -> Relation:
+        key = (id(first), id(second))
+        found = self._composed.get(key)
+        if found is None:
+            found = self._composed[key] = (first.then(second), first, second)
+        return found[0]
 
     def _through(self, op: Op, read: Read, whole: Relation, near: Relation) -> Iterator[Use]:
         source = self.pdg[read.source]
@@ -95,9 +111,10 @@ class Constraints:
                 yield Use(op.id, source.id, read.out, whole, near)
             return
         for branch in source.inputs:
-            behind = self.pdg.reads(source, branch).within(self.pdg.defined(branch))
-            close = self._near(source, branch).within(self.pdg.defined(branch))
-            yield from self._through(op, branch, whole.then(behind), near.then(close))
+            behind, close = self._pair(source, branch)
+            yield from self._through(
+                op, branch, self._joined(whole, behind), self._joined(near, close)
+            )
 
     # --- as edges for isl ------------------------------------------------------------------------
 
@@ -109,8 +126,18 @@ class Constraints:
 
     @cached_property
     def proximity(self) -> list[Edge]:
-        """Producer -> consumer pairs to keep close, and iteration ends to keep together."""
-        return [self._edge(use, use.near) for use in self.uses] + list(self._iteration_ends())
+        """Producer -> consumer pairs to keep close, and iteration ends to keep together.
+
+        Accumulations are left out: their slot is there anyway, and isl joins two loops only where
+        every pair it is to keep close can stay within a constant distance, which a sum over a whole
+        dimension cannot.
+        """
+        near = [
+            self._edge(use, use.near)
+            for use in self.uses
+            if self.pdg[use.source].outputs[use.out].reduce is None
+        ]
+        return near + list(self._iteration_ends())
 
     def _edge(self, use: Use, values: Relation) -> Edge:
         source, reader = self.pdg[use.source], self.pdg[use.reader]
@@ -152,6 +179,15 @@ class Constraints:
                         found.add(d)
         return frozenset(found)
 
+    @cached_property
+    def _recurrent(self) -> frozenset[int]:
+        """The operations that need themselves at other points, directly or not."""
+        edges: dict[int, list[int]] = {op.id: [] for op in self.ops.values()}
+        for use in self.uses:
+            edges[use.reader].append(use.source)
+        cyclic = [c for c in components(edges) if len(c) > 1 or c[0] in edges[c[0]]]
+        return frozenset(k for c in cyclic for k in c)
+
     def _iteration_ends(self) -> Iterator[Edge]:
         """Statistics and sinks stay beside the last update of the same iteration.
 
@@ -160,7 +196,7 @@ class Constraints:
         """
         read = {use.source for use in self.uses if use.source != use.reader}
         ends = [op for op in self.ops.values() if op.id not in read and op.domain]
-        updates = [op for op in self.ops.values() if op.id in read and op.domain]
+        updates = [op for op in self.ops.values() if op.id in read and op.id in self._recurrent]
         for end in ends:
             for update in updates:
                 if update.domain == end.domain and update.where is TRUE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, span, sym
 
@@ -56,11 +57,11 @@ class Dims:
     def __contains__(self, name: str) -> bool:
         return any(dim.name == name for dim in self.all)
 
-    @property
+    @cached_property
     def names(self) -> Domain:
         return tuple(dim.name for dim in self.all)
 
-    @property
+    @cached_property
     def bounds(self) -> tuple[str, ...]:
         return tuple(dim.bound for dim in self.all)
 

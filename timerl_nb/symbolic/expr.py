@@ -10,21 +10,23 @@ Users write these through `frontend.indexing`; everything below works on them di
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from math import gcd
 from typing import Any, Final, Literal
-from weakref import WeakValueDictionary
 
 Rel = Literal[">=", "==", "!="]
 Which = Literal["min", "max"]
 Subst = Mapping[str, "Lin"]
 
-_TABLE: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+# Programs use few distinct expressions over and over: nodes live as long as the process, and the
+# arithmetic below remembers its results.
+_TABLE: dict[tuple[Any, ...], Any] = {}
 
 
 class Node:
     """A hash-consed node: equal structure is the same object, so `==` and `hash` are identity."""
 
-    __slots__ = ("__weakref__", "fields", "symbols")
+    __slots__ = ("fields", "symbols")
     fields: tuple[Any, ...]
     symbols: frozenset[str]
 
@@ -184,13 +186,7 @@ class Lin(Node):
         return None
 
     def __add__(self, other: Lin | int) -> Lin:
-        if isinstance(other, int):
-            return _make(Lin, self.const + other, self.terms) if other else self
-        if other.is_const:
-            return self + other.const
-        if self.is_const:
-            return other + self.const
-        return _linear(self.const + other.const, (*self.terms, *other.terms))
+        return _sum(self, other)
 
     def __radd__(self, other: int) -> Lin:
         return self + other
@@ -205,9 +201,7 @@ class Lin(Node):
         return -self + other
 
     def __mul__(self, k: int) -> Lin:
-        if k == 1:
-            return self
-        return _linear(self.const * k, tuple((a, c * k) for a, c in self.terms))
+        return _scaled(self, k)
 
     def __rmul__(self, k: int) -> Lin:
         return self * k
@@ -232,6 +226,18 @@ class Lin(Node):
             sign = " - " if self.const < 0 else " + "
             parts.append(f"{sign}{abs(self.const)}" if parts else str(self.const))
         return "".join(parts)
+
+
+@cache
+def _sum(a: Lin, b: Lin | int) -> Lin:
+    if isinstance(b, int):
+        return _make(Lin, a.const + b, a.terms) if b else a
+    return _linear(a.const + b.const, (*a.terms, *b.terms))
+
+
+@cache
+def _scaled(e: Lin, k: int) -> Lin:
+    return _linear(e.const * k, tuple((a, c * k) for a, c in e.terms))
 
 
 def _plus(parts: list[str]) -> str:
@@ -401,6 +407,7 @@ TRUE: Final[Cond] = _make(And, ())
 FALSE: Final[Cond] = _make(Or, ())
 
 
+@cache
 def compare(rel: Rel, arg: Lin) -> Cond:
     """`arg rel 0`, normalised."""
     if arg.is_const:
@@ -440,6 +447,7 @@ def gt(a: Lin | int, b: Lin | int) -> Cond:
     return lt(b, a)
 
 
+@cache
 def negate(cond: Cond) -> Cond:
     """The condition that holds exactly where `cond` does not."""
     if isinstance(cond, Cmp):

@@ -1,0 +1,1 @@
+"""The loop nest: nodes, and how they are built from a schedule."""

@@ -1,0 +1,169 @@
+"""The loop AST: what the executors run (000_9a2364bc51ddf94b.txt §6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphviz import Digraph
+
+from timerl_nb.inspectable import Inspectable
+from timerl_nb.symbolic.expr import Cond, Lin
+
+
+@dataclass(frozen=True)
+class Execute:
+    """Run operation `op_id` at the point that the expressions of the loop counters give."""
+
+    op_id: int
+    point: tuple[Lin, ...]
+
+
+@dataclass(frozen=True)
+class Deallocate:
+    """Free the values of one lifetime at a point."""
+
+    lifetime: str
+    point: tuple[Lin, ...]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`counter` from `first` to `last`, both included, by `step`."""
+
+    counter: str
+    first: Lin
+    last: Lin
+    step: int
+    body: Node
+
+
+@dataclass(frozen=True)
+class If:
+    cond: Cond
+    then: Node
+    other: Node | None = None
+
+
+Node = Execute | Deallocate | Sequence | Loop | If
+
+
+class Ast(Inspectable):
+    """A loop nest, with the names of what it runs and frees."""
+
+    def __init__(self, root: Node, names: Mapping[int, str], values: Mapping[str, str]) -> None:
+        self.root = root
+        self.names = dict(names)  # operation id -> name
+        self.values = dict(values)  # lifetime -> the tensors' names
+
+    def __iter__(self) -> Iterator[Node]:
+        """All nodes, a node before its parts."""
+        stack: list[Node] = [self.root]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack += reversed(children(node))
+
+    def lines(self) -> list[tuple[int, str, Node]]:
+        """The nest as (depth, text, node) per line."""
+        found: list[tuple[int, str, Node]] = []
+        self._lines(self.root, 0, found)
+        return found
+
+    def _lines(self, node: Node, depth: int, found: list[tuple[int, str, Node]]) -> None:
+        if isinstance(node, Sequence):
+            for part in node.parts:
+                self._lines(part, depth, found)
+            return
+        found.append((depth, self.line(node), node))
+        if isinstance(node, Loop):
+            self._lines(node.body, depth + 1, found)
+        elif isinstance(node, If):
+            self._lines(node.then, depth + 1, found)
+            if node.other is not None:
+                found.append((depth, "else:", node))
+                self._lines(node.other, depth + 1, found)
+
+    def line(self, node: Node) -> str:
+        """One node's own line."""
+        if isinstance(node, Loop):
+            step = f", {node.step}" if node.step != 1 else ""
+            return f"for {node.counter} in range({node.first}, {node.last + 1}{step}):"
+        if isinstance(node, If):
+            return f"if {node.cond}:"
+        at = ", ".join(map(str, node.point)) if isinstance(node, Execute | Deallocate) else ""
+        if isinstance(node, Execute):
+            return f"{self.names[node.op_id]}({at})"
+        if isinstance(node, Deallocate):
+            return f"free {self.values[node.lifetime]} @ ({at})"
+        return ""
+
+    def __str__(self) -> str:
+        return "\n".join("  " * depth + text for depth, text, _ in self.lines())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"stage": "ast", "root": self._json(self.root)}
+
+    def _json(self, node: Node) -> dict[str, Any]:
+        if isinstance(node, Execute):
+            return {
+                "node": "execute",
+                "op_id": node.op_id,
+                "name": self.names[node.op_id],
+                "point": [str(e) for e in node.point],
+            }
+        if isinstance(node, Deallocate):
+            return {
+                "node": "deallocate",
+                "lifetime": node.lifetime,
+                "point": [str(e) for e in node.point],
+            }
+        if isinstance(node, Loop):
+            return {
+                "node": "loop",
+                "counter": node.counter,
+                "first": str(node.first),
+                "last": str(node.last),
+                "step": node.step,
+                "body": self._json(node.body),
+            }
+        if isinstance(node, If):
+            found = {"node": "if", "cond": str(node.cond), "then": self._json(node.then)}
+            return found | ({"else": self._json(node.other)} if node.other else {})
+        return {"node": "sequence", "parts": [self._json(part) for part in node.parts]}
+
+    def to_dot(self) -> str:
+        """The nest as a tree."""
+        graph = Digraph("ast", graph_attr={"rankdir": "LR", "fontname": "sans-serif"})
+        graph.attr("node", shape="box", style="filled,rounded", fontname="monospace", fontsize="10")
+        looks = {"Loop": "#dfeef8", "If": "#fbe9c6", "Execute": "#d3ecdf", "Deallocate": "#f6d3c1"}
+        stack = [(self.root, "root")]
+        count = 0
+        graph.node("root", "program", fillcolor="#f2f2f2")
+        while stack:
+            node, parent = stack.pop()
+            key = parent
+            if not isinstance(node, Sequence):
+                count += 1
+                key = f"n{count}"
+                graph.node(key, self.line(node), fillcolor=looks[type(node).__name__])
+                graph.edge(parent, key)
+            stack += [(part, key) for part in reversed(children(node))]
+        return graph.source
+
+
+def children(node: Node) -> list[Node]:
+    """The parts of a node, in order."""
+    if isinstance(node, Sequence):
+        return list(node.parts)
+    if isinstance(node, Loop):
+        return [node.body]
+    if isinstance(node, If):
+        return [node.then] + ([node.other] if node.other is not None else [])
+    return []

@@ -1,0 +1,1 @@
+"""What lives when: exact lifetimes, stores, and the memory timeline before anything runs."""

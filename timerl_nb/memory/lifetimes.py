@@ -1,0 +1,97 @@
+"""Exact lifetimes (polyhedral.md §2): for every value the statement point that reads it last.
+
+Values are the statements' outputs. Those with the same readers share a lifetime, and are freed by
+one instruction, grafted into the schedule behind their last reader. Values that the run returns are
+not freed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timerl_nb.schedule.constraints import Constraints, statement_name
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.polyhedra import Relation, Set
+from timerl_nb.symbolic.scheduling import Edge, Schedule
+
+Tensor = tuple[int, int]  # operation id, output number
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """Tensors that live and die together.
+
+    `made` relates the producer's points to the values' points, `frees` the values' points to the
+    statement points after which they go; `kept` are the points that stay.
+    """
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    domain: Domain
+    producer: str
+    made: Relation
+    frees: tuple[Edge, ...]
+    kept: Set | None
+
+
+def find_lifetimes(constraints: Constraints, schedule: Schedule) -> tuple[Lifetime, ...]:
+    """The lifetimes of all tensors under a schedule."""
+    pdg = constraints.pdg
+    readers: dict[Tensor, list[Edge]] = {}
+    for use in constraints.uses:
+        name = statement_name(pdg[use.reader])
+        readers.setdefault((use.source, use.out), []).append(Edge("", name, use.values.inverse()))
+    alike: dict[tuple[object, ...], list[Tensor]] = {}
+    for op in constraints.ops.values():
+        for out, output in enumerate(op.outputs):
+            uses = readers.get((op.id, out), [])
+            kept = constraints.kept.get((op.id, out))
+            key = (
+                op.id,
+                output.domain,
+                str(kept) if kept else "",
+                frozenset((e.sink, str(e.pairs)) for e in uses),
+            )
+            alike.setdefault(key, []).append((op.id, out))
+    uses_of: list[Edge] = []
+    drafts: list[Lifetime] = []
+    for k, tensors in enumerate(alike.values()):
+        op = pdg[tensors[0][0]]
+        made = constraints.contributions(op, tensors[0][1])
+        kept = constraints.kept.get(tensors[0])
+        name, producer = f"V{k}", statement_name(op)
+        drafts.append(Lifetime(name, tuple(tensors), made.right, producer, made, (), kept))
+        # its own producer is a reader too: what nobody reads goes at once
+        pairs = [Edge(name, producer, made.inverse())]
+        pairs += [Edge(name, e.sink, e.pairs) for e in readers.get(tensors[0], [])]
+        uses_of += [
+            e if kept is None else Edge(name, e.sink, _without(e.pairs, kept)) for e in pairs
+        ]
+    frees: dict[str, list[Edge]] = {}
+    for edge in schedule.last_readers(uses_of):
+        frees.setdefault(edge.source, []).append(edge)
+    return tuple(
+        Lifetime(
+            d.name, d.tensors, d.domain, d.producer, d.made, tuple(frees.get(d.name, [])), d.kept
+        )
+        for d in drafts
+    )
+
+
+def _without(pairs: Relation, kept: Set) -> Relation:
+    inside = pairs.inverse().within(kept).inverse()
+    return pairs - inside
+
+
+def free_calls(lifetimes: tuple[Lifetime, ...]) -> list[Edge]:
+    """The frees as calls to graft behind statements."""
+    return [
+        Edge(edge.sink, free_name(life), edge.pairs.inverse())
+        for life in lifetimes
+        for edge in life.frees
+    ]
+
+
+def free_name(life: Lifetime) -> str:
+    """The name under which the loop tree calls a lifetime's end."""
+    return f"F{life.name[1:]}"

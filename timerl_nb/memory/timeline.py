@@ -1,0 +1,277 @@
+"""Live bytes over schedule time, without running: from the schedule and the lifetimes alone.
+
+Every point's time and every value's end are affine, so all of them are computed at once with NumPy
+and sorted. The loop AST and the executors are not asked: that the ledger of a run agrees is a test
+of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.memory.lifetimes import Lifetime
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import (
+    TRUE,
+    And,
+    Cmp,
+    Cond,
+    Div,
+    Extremum,
+    Lin,
+    Mod,
+    Pick,
+    Sym,
+)
+from timerl_nb.symbolic.polyhedra import Point, Set
+from timerl_nb.symbolic.scheduling import Schedule
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds how many bytes."""
+
+    tensor: str
+    nbytes: int
+    points: int
+
+    def __str__(self) -> str:
+        return f"{self.tensor}: {self.nbytes:,} bytes in {self.points} values"
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Live bytes while each executed point runs, in execution order.
+
+    `time` counts executed points; `bytes` are live bytes during each; `statement` is the index in
+    `statements` of what runs.
+    """
+
+    time: Array
+    bytes: Array
+    statement: Array
+    statements: tuple[str, ...]
+    spans: tuple[Span, ...]
+    transient: Array
+
+    @property
+    def peak(self) -> int:
+        """The greatest number of live bytes."""
+        return int(self.bytes.max(initial=0))
+
+    @property
+    def peak_time(self) -> int:
+        return int(self.bytes.argmax()) if len(self.bytes) else 0
+
+    @cached_property
+    def by_tensor(self) -> Mapping[str, Array]:
+        """Live bytes of each tensor over time."""
+        found: dict[str, Array] = {}
+        for span in self.spans:
+            for name, nbytes in span.tensors:
+                series = _series(span.born, span.dies, nbytes, len(self.time))
+                found[name] = found[name] + series if name in found else series
+        return found
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """Who holds the bytes at the peak, the largest first."""
+        return self.holders_at(self.peak_time)
+
+    def holders_at(self, time: int) -> tuple[Holder, ...]:
+        """Who holds the live bytes at a time, the largest first."""
+        found: list[Holder] = []
+        for span in self.spans:
+            count = int(((span.born <= time) & (span.dies >= time)).sum())
+            if count:
+                found += [Holder(name, nbytes * count, count) for name, nbytes in span.tensors]
+        if len(self.transient) and self.transient[time]:
+            found.append(Holder("gathered operands", int(self.transient[time]), 1))
+        return tuple(sorted(found, key=lambda h: (-h.nbytes, h.tensor)))
+
+
+@dataclass(frozen=True)
+class Span:
+    """When the values of one lifetime are born and die, and the bytes of each tensor's value."""
+
+    tensors: tuple[tuple[str, int], ...]
+    domain: Domain
+    points: Array
+    born: Array
+    dies: Array
+
+    @property
+    def most_at_once(self) -> int:
+        """How many values live at the same time at most."""
+        if not len(self.born):
+            return 0
+        end = int(max(self.dies.max(), self.born.max())) + 2
+        return int(_series(self.born, self.dies, 1, end).max())
+
+
+def _series(born: Array, dies: Array, nbytes: int, length: int) -> Array:
+    change = np.zeros(length + 1, np.int64)
+    np.add.at(change, np.minimum(born, length), nbytes)
+    np.add.at(change, np.minimum(dies + 1, length), -nbytes)
+    return np.cumsum(change[:length])
+
+
+def predict(
+    schedule: Schedule,
+    lifetimes: Sequence[Lifetime],
+    bounds: Point,
+    sizes: Mapping[tuple[int, int], int],
+    names: Mapping[str, str],
+    tensors: Mapping[tuple[int, int], str],
+    gathered: Mapping[str, int],
+) -> Timeline:
+    """The timeline of a schedule.
+
+    Args:
+        sizes: bytes of one value of each tensor.
+        names, tensors: what statements and tensors are called.
+        gathered: bytes of operands that a statement materialises while it runs.
+    """
+    clock = _Clock(schedule, bounds)
+    total = len(clock.order)
+    live = np.zeros(total, np.int64)
+    spans: list[Span] = []
+    for life in lifetimes:
+        span = _span(clock, life, sizes, tensors)
+        spans.append(span)
+        live += _series(span.born, span.dies, sum(n for _, n in span.tensors), total)
+    transient = np.zeros(total, np.int64)
+    for name, nbytes in gathered.items():
+        transient[clock.ranks[name]] += nbytes
+    statement = np.zeros(total, np.int32)
+    for k, name in enumerate(clock.ranks):
+        statement[clock.ranks[name]] = k
+    return Timeline(
+        np.arange(total),
+        live + transient,
+        statement,
+        tuple(names[name] for name in clock.ranks),
+        tuple(spans),
+        transient,
+    )
+
+
+class _Clock:
+    """Ranks of all points of all statements in the order of the schedule."""
+
+    def __init__(self, schedule: Schedule, bounds: Point) -> None:
+        self.schedule, self.bounds = schedule, bounds
+        self.sizes = {d.name: bounds[d.bound] for d in schedule.dims}
+        self.times = schedule.times()
+        self.points = {name: self.grid(points) for name, points in schedule.statements.items()}
+        vectors = {name: self._vectors(name, pts) for name, pts in self.points.items()}
+        stacked = np.concatenate(list(vectors.values()))
+        self._low = stacked.min(0) if len(stacked) else np.zeros(stacked.shape[1], np.int64)
+        self._radix = (stacked.max(0) - self._low + 1) if len(stacked) else self._low + 1
+        self.order = np.sort(self._encode(stacked))
+        self.ranks = {n: np.searchsorted(self.order, self._encode(v)) for n, v in vectors.items()}
+
+    def grid(self, points: Set) -> Array:
+        """All points of a set, one row each."""
+        axes = [np.arange(self.sizes[d]) for d in points.domain]
+        if not axes:
+            rows = np.zeros((1, 0), np.int64)
+        else:
+            rows = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+        inside = values(
+            points.condition(Set.of(points.dims, points.domain)), self.env(points.domain, rows)
+        )
+        return rows[np.broadcast_to(inside, len(rows))]
+
+    def env(self, domain: Domain, rows: Array) -> dict[str, Any]:
+        return {**self.bounds, **{d: rows[:, k] for k, d in enumerate(domain)}}
+
+    def _vectors(self, name: str, rows: Array) -> Array:
+        env = self.env(self.schedule.statements[name].domain, rows)
+        parts = [np.broadcast_to(values(e, env), len(rows)) for e in self.times[name]]
+        return np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((len(rows), 1), int)
+
+    def _encode(self, vectors: Array) -> Array:
+        code = np.zeros(len(vectors), np.int64)
+        for k in range(vectors.shape[1]):
+            code = code * self._radix[k] + (vectors[:, k] - self._low[k])
+        return code
+
+    def rank(self, name: str, rows: Array) -> Array:
+        """The ranks of the given points of a statement."""
+        return np.searchsorted(self.order, self._encode(self._vectors(name, rows)))
+
+
+def _span(
+    clock: _Clock,
+    life: Lifetime,
+    sizes: Mapping[tuple[int, int], int],
+    tensors: Mapping[tuple[int, int], str],
+) -> Span:
+    made, ranks = clock.points[life.producer], clock.ranks[life.producer]
+    producer = clock.schedule.statements[life.producer].domain
+    rows = made[:, [producer.index(d) for d in life.domain]]
+    points, which = (
+        np.unique(rows, axis=0, return_inverse=True)
+        if len(life.domain)
+        else (
+            rows[:1],
+            np.zeros(len(rows), np.int64),
+        )
+    )
+    end = len(clock.order)
+    born = np.full(len(points), end, np.int64)
+    np.minimum.at(born, which.ravel(), ranks)
+    dies = np.full(len(points), end, np.int64)
+    env = clock.env(life.domain, points)
+    for edge in life.frees:
+        given = edge.pairs.domain()
+        here = np.broadcast_to(values(given.condition(), env), len(points))
+        reader = edge.pairs.right
+        if not here.any():
+            continue
+        at = [np.broadcast_to(values(edge.pairs.bounds(d)[0], env), len(points)) for d in reader]
+        target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
+        dies[here] = clock.rank(edge.sink, target)
+    named = tuple((tensors[t], sizes[t]) for t in life.tensors)
+    return Span(named, life.domain, points, born, dies)
+
+
+def values(e: Lin | Cond, env: Mapping[str, Any]) -> Any:
+    """An index expression or condition on whole arrays of points."""
+    if isinstance(e, Lin):
+        total: Any = e.const
+        for atom, coef in e.terms:
+            total = total + coef * _atom(atom, env)
+        return total
+    if isinstance(e, Cmp):
+        arg = values(e.arg, env)
+        return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
+    whole: Any = e is TRUE or isinstance(e, And)
+    for part in e.args:
+        whole = whole & values(part, env) if isinstance(e, And) else whole | values(part, env)
+    return whole
+
+
+def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any]) -> Any:
+    if isinstance(atom, Sym):
+        return env[atom.name]
+    if isinstance(atom, Div):
+        return values(atom.arg, env) // atom.by
+    if isinstance(atom, Mod):
+        return values(atom.arg, env) % atom.by
+    if isinstance(atom, Extremum):
+        join = np.minimum if atom.which == "min" else np.maximum
+        parts = [values(arg, env) for arg in atom.args]
+        result = parts[0]
+        for part in parts[1:]:
+            result = join(result, part)
+        return result
+    return np.where(values(atom.cond, env), values(atom.then, env), values(atom.other, env))
