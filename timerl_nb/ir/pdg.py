@@ -15,11 +15,11 @@ from typing import Any
 from graphviz import Digraph
 
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.kinds import SINKS
+from timerl_nb.ir.kinds import SINKS, TypeRuleError
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read
-from timerl_nb.ir.shapes import Shape, TensorType, size
+from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
 from timerl_nb.ir.text import attrs_text, op_json, op_lines
-from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import TRUE, Lin, Slice, index_text, sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
 
@@ -165,18 +165,31 @@ class Pdg(Inspectable):
 
 
 def read_type(output: Output, read: Read) -> TensorType:
-    """The type of what `read` yields of `output`."""
+    """The type of what `read` yields of `output`, seen from the reader.
+
+    Raises:
+        TypeRuleError: a slice of values whose shapes differ.
+    """
     lead: Shape = tuple(size(e.length) for e in read.index if isinstance(e, Slice))
-    return TensorType((*lead, *output.type.shape), output.type.dtype)
+    inner = output.type.shape
+    if any(isinstance(s, Lin) and s.symbols.intersection(output.domain) for s in inner):
+        entries = dict(zip(output.domain, read.index, strict=True))
+        points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
+        for s in inner:
+            varying = (
+                s.symbols.intersection(output.domain) - set(points) if isinstance(s, Lin) else ()
+            )
+            if varying:
+                raise TypeRuleError(
+                    f"a slice along {', '.join(varying)} of values {output.type}, whose shapes differ"
+                )
+        inner = subst_shape(inner, points)
+    return TensorType((*lead, *inner), output.type.dtype)
 
 
 def at_own_point(source: int, output: Output, out: int = 0) -> Read:
     """The read of an output at the reader's own point."""
     return Read(source, out, tuple(sym(name) for name in output.domain))
-
-
-def domain_of(dims: Dims, symbols: frozenset[str]) -> Domain:
-    return dims.ordered(symbols)
 
 
 # Okabe-Ito colours, lightened; kinds are told apart by shape as well.

@@ -1,0 +1,162 @@
+"""The memory plan: a store per tensor, when its values live, and the predicted timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from graphviz import Digraph
+
+from timerl_nb.errors import Origin
+from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.lifetimes import Lifetime, Tensor
+from timerl_nb.memory.sizes import Sizes
+from timerl_nb.memory.timeline import Timeline, predict
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.names import statement_names, tensor_name
+from timerl_nb.symbolic.polyhedra import Point
+from timerl_nb.symbolic.scheduling import Schedule
+
+StoreKind = Literal["slot", "point"]
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a tensor's values are kept.
+
+    A *slot* holds one value, since no two are ever live at once; a *point* store maps points to
+    values, `most` at a time. `nbytes` are the bytes of one value.
+    """
+
+    name: str
+    kind: StoreKind
+    nbytes: int
+    most: int
+    lifetime: str
+
+    def __str__(self) -> str:
+        held = "1 value" if self.most == 1 else f"at most {self.most:,} values"
+        return f"{self.name}: {self.kind}, {held} of {self.nbytes:,} bytes"
+
+
+class MemoryPlan(Inspectable):
+    """Stores, lifetimes and the predicted use of memory under actual bounds."""
+
+    def __init__(
+        self,
+        constraints: Constraints,
+        schedule: Schedule,
+        lifetimes: tuple[Lifetime, ...],
+        bounds: Point,
+    ) -> None:
+        self.bounds: Mapping[str, int] = dict(bounds)
+        self.lifetimes = {life.name: life for life in lifetimes}
+        self._constraints, self._schedule = constraints, schedule
+        self.sizes = Sizes(constraints.pdg, bounds)
+
+    @property
+    def _pdg(self) -> Pdg:
+        return self._constraints.pdg
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        pdg, names = self._pdg, statement_names(self._pdg)
+        tensors = [t for life in self.lifetimes.values() for t in life.tensors]
+        ops = self._constraints.ops
+        gathered = {name: self.sizes.gathered_bytes(op) for name, op in ops.items()}
+        return predict(
+            self._schedule,
+            tuple(self.lifetimes.values()),
+            self.bounds,
+            {t: self.sizes.output_bytes(pdg[t[0]], t[1]) for t in tensors},
+            {name: names[op.id] for name, op in ops.items()},
+            {t: tensor_name(pdg, *t) for t in tensors},
+            {name: nbytes for name, nbytes in gathered.items() if nbytes},
+        )
+
+    def timeline(self) -> Timeline:
+        """Live bytes over schedule time, predicted: nothing is run."""
+        return self._timeline
+
+    @property
+    def peak(self) -> int:
+        """The predicted greatest number of live device bytes."""
+        return self._timeline.peak
+
+    @property
+    def holders(self) -> tuple[Any, ...]:
+        """Who holds the bytes at the predicted peak."""
+        return self._timeline.holders
+
+    @cached_property
+    def stores(self) -> Mapping[Tensor, Store]:
+        """The store of each tensor."""
+        found: dict[Tensor, Store] = {}
+        for life, span in zip(self.lifetimes.values(), self._timeline.spans, strict=True):
+            most = span.most_at_once
+            kind: StoreKind = "slot" if most <= 1 else "point"
+            for tensor, (name, nbytes) in zip(life.tensors, span.tensors, strict=True):
+                found[tensor] = Store(name, kind, nbytes, most, life.name)
+        return found
+
+    def origin(self, tensor: Tensor) -> Origin:
+        """The user's line behind a tensor."""
+        op = self._pdg[tensor[0]]
+        if isinstance(op.attrs, DataflowAttrs):
+            source, _ = op.attrs.results[tensor[1]]
+            if source != OPERAND:
+                return next(o.origin for o in op.attrs.body if o.id == source)
+        return op.origin
+
+    # --- how it shows itself ---------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        line = self._timeline
+        bounds = ", ".join(f"{name} = {value}" for name, value in self.bounds.items())
+        lines = [f"memory under {bounds}", f"peak: {line.peak:,} bytes at step {line.peak_time:,}"]
+        lines += [f"  {holder}" for holder in line.holders[:8]]
+        lines.append("stores:")
+        lines += [f"  {store}" for store in self.stores.values()]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": "memory",
+            "bounds": dict(self.bounds),
+            "peak": self.peak,
+            "peak_time": self._timeline.peak_time,
+            "holders": [
+                {"tensor": h.tensor, "bytes": h.nbytes, "values": h.points} for h in self.holders
+            ],
+            "stores": [
+                {
+                    "op_id": tensor[0],
+                    "out": tensor[1],
+                    "name": store.name,
+                    "kind": store.kind,
+                    "bytes": store.nbytes,
+                    "most": store.most,
+                }
+                for tensor, store in self.stores.items()
+            ],
+        }
+
+    def to_dot(self) -> str:
+        """Statements and stores: who writes where, who reads from where."""
+        graph = Digraph("memory", graph_attr={"rankdir": "LR", "fontname": "sans-serif"})
+        graph.attr("node", style="filled", fontname="sans-serif", fontsize="10")
+        names = statement_names(self._pdg)
+        for op in self._constraints.ops.values():
+            graph.node(f"s{op.id}", names[op.id], shape="box", fillcolor="#d3ecdf")
+        for tensor, store in self.stores.items():
+            key = f"v{tensor[0]}_{tensor[1]}"
+            label = f"{store.name}\n{store.kind}, {store.most} x {store.nbytes:,} B"
+            graph.node(key, label, shape="cylinder", fillcolor="#dfeef8")
+            graph.edge(f"s{tensor[0]}", key)
+        for use in {(u.source, u.out, u.reader) for u in self._constraints.uses}:
+            graph.edge(f"v{use[0]}_{use[1]}", f"s{use[2]}")
+        return graph.source

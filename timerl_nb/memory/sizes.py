@@ -1,0 +1,69 @@
+"""How large things are under actual bounds.
+
+An axis of symbolic length has a static capacity: the greatest length at any point (semantics.md §3).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.shapes import NUMPY, Shape, Size, TensorType
+from timerl_nb.symbolic.expr import Slice, evaluate
+from timerl_nb.symbolic.polyhedra import Point
+
+# A slice of more points than this is gathered into one array before the kernel that reads it runs.
+MANY = 16
+
+
+class Sizes:
+    """Capacities and bytes of a graph's values under actual bounds."""
+
+    def __init__(self, pdg: Pdg, bounds: Point) -> None:
+        self.pdg, self.bounds = pdg, bounds
+        self._capacities: dict[tuple[int, Size], int] = {}
+
+    def capacity(self, op: Op, size: Size) -> int:
+        """The greatest value of a size at any point of an operation's domain."""
+        if isinstance(size, int):
+            return size
+        key = (op.id, size)
+        if key not in self._capacities:
+            moving = size.symbols.intersection(op.domain)
+            points = self.pdg.points(op)
+            value = points.greatest(size, self.bounds) if moving else evaluate(size, self.bounds)
+            self._capacities[key] = max(0, value)
+        return self._capacities[key]
+
+    def shape(self, op: Op, shape: Shape) -> tuple[int, ...]:
+        return tuple(self.capacity(op, s) for s in shape)
+
+    def type_bytes(self, op: Op, kind: TensorType) -> int:
+        return prod(self.shape(op, kind.shape)) * NUMPY[kind.dtype].itemsize
+
+    def output_bytes(self, op: Op, out: int) -> int:
+        """Bytes of one value of an output."""
+        return self.type_bytes(op, op.outputs[out].type)
+
+    def point_shape(self, read: Read) -> tuple[int, ...]:
+        """The shape of one point's value of what is read."""
+        return self.shape(self.pdg[read.source], self.pdg.output(read).type.shape)
+
+    def span(self, op: Op, read: Read) -> int:
+        """How many points a read's slices span at most; 1 where it has none."""
+        return prod(self.capacity(op, e.length) for e in read.index if isinstance(e, Slice))
+
+    def is_gathered(self, op: Op, read: Read) -> bool:
+        """Whether a read is gathered into one array before the kernel runs."""
+        return any(isinstance(e, Slice) for e in read.index) and self.span(op, read) > MANY
+
+    def gathered_bytes(self, op: Op) -> int:
+        """Bytes of the operands that are gathered for one point of an operation."""
+        return sum(
+            self.span(op, read)
+            * prod(self.point_shape(read))
+            * NUMPY[self.pdg.output(read).type.dtype].itemsize
+            for read in op.inputs
+            if self.is_gathered(op, read)
+        )

@@ -1,0 +1,1 @@
+"""Executors: kernels, stores, the memory ledger, and the interpreter of the loop AST."""

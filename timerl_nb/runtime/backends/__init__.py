@@ -1,0 +1,1 @@
+"""Engines that compile and run kernels, behind one thin interface."""

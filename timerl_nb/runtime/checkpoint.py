@@ -1,0 +1,58 @@
+"""Checkpoints: safetensors files, written whole or not at all.
+
+A file is written under another name in its folder, flushed to the disk, and renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+from safetensors.numpy import save as to_bytes
+
+from timerl_nb.errors import ExecutionError
+
+
+def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
+    """`folder/i=9.safetensors`; `folder/final.safetensors` for a program without iterations."""
+    name = ",".join(f"{d}={v}" for d, v in point.items()) or "final"
+    return Path(folder) / f"{name}.safetensors"
+
+
+def write_checkpoint(folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]) -> Path:
+    """Write named arrays for one point; returns the file.
+
+    Raises:
+        ExecutionError: the folder cannot be written to.
+    """
+    path = checkpoint_file(folder, point)
+    meta = {d: str(v) for d, v in point.items()}
+    payload = to_bytes({n: np.ascontiguousarray(x) for n, x in arrays.items()}, metadata=meta)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(payload)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise ExecutionError(
+            f"the checkpoint {path} cannot be written: {error.strerror}.",
+            hint="choose a folder that exists or can be made, with space left.",
+        ) from None
+    return path
+
+
+def read_checkpoint(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The named arrays of a checkpoint file."""
+    return load_file(str(path))

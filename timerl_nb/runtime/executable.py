@@ -1,0 +1,99 @@
+"""The executable: kernels, and the program text that launches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from graphviz import Digraph
+
+from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.ops import DataflowAttrs
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.loops.nodes import Ast, Execute
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.source import Source
+
+
+class Executable(Inspectable):
+    """What the interpreter runs: a kernel per fused region, and the Python text around them."""
+
+    def __init__(self, pdg: Pdg, ast: Ast, plan: MemoryPlan) -> None:
+        self.pdg, self.ast, self.plan = pdg, ast, plan
+        executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
+        self.kernels = {
+            op_id: Kernel(plan.sizes, pdg[op_id])
+            for op_id in executed
+            if isinstance(pdg[op_id].attrs, DataflowAttrs)
+        }
+        self._code: dict[bool, Any] = {}
+
+    @cached_property
+    def source(self) -> str:
+        """The program as Python."""
+        return Source(self.pdg, self.ast, self.plan, self.kernels).text()
+
+    def code(self, *, record: bool) -> Any:
+        """The compiled program; with `record` it reports every read, write and free."""
+        if record not in self._code:
+            source = self.source
+            if record:
+                source = Source(self.pdg, self.ast, self.plan, self.kernels, record=True).text()
+            self._code[record] = compile(source, "<timerl program>", "exec")
+        return self._code[record]
+
+    def compiles(self) -> dict[str, int]:
+        """How often each kernel has been compiled so far."""
+        sizes: dict[str, int] = {}
+        for op_id, kernel in self.kernels.items():
+            counter: Callable[[], int] = kernel.run._cache_size
+            sizes[self.ast.names[op_id]] = counter()
+        return sizes
+
+    def __str__(self) -> str:
+        return self.source
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": "executable",
+            "executor": "interpret",
+            "kernels": [
+                {
+                    "op_id": op_id,
+                    "name": self.ast.names[op_id],
+                    "operations": len(kernel.body),
+                    "operands": len(kernel.op.inputs),
+                    "outputs": len(kernel.op.outputs),
+                    "coordinates": list(kernel.coords),
+                }
+                for op_id, kernel in self.kernels.items()
+            ],
+            "source": self.source,
+        }
+
+    def to_dot(self) -> str:
+        """Kernels, with the operations inside each."""
+        graph = Digraph("executable", graph_attr={"rankdir": "LR", "fontname": "sans-serif"})
+        graph.attr("node", shape="box", style="filled", fontname="sans-serif", fontsize="10")
+        for op_id, kernel in self.kernels.items():
+            name = self.ast.names[op_id]
+            graph.node(
+                str(op_id),
+                f"{name}\n{len(kernel.body)} operations, {len(kernel.op.outputs)} outputs",
+                fillcolor="#d3ecdf",
+            )
+        for op_id, kernel in self.kernels.items():
+            for source in {s for r in kernel.op.inputs for s in self._behind(r.source)}:
+                graph.edge(str(source), str(op_id))
+        return graph.source
+
+    def _behind(self, op_id: int) -> set[int]:
+        """The kernels behind a read, merges looked through."""
+        if self.pdg[op_id].kind != "merge":
+            return {op_id} & set(self.kernels)
+        found: set[int] = set()
+        for read in self.pdg[op_id].inputs:
+            found |= self._behind(read.source)
+        return found

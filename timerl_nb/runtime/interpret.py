@@ -1,0 +1,179 @@
+"""The interpreter: one run of an executable, whole or instruction by instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import ExecutionError
+from timerl_nb.events import Event, Recorder
+from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.reference import in_order
+from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.checkpoint import write_checkpoint
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.source import store_name
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction that has run."""
+
+    kind: str
+    name: str
+    point: tuple[int, ...]
+
+    def __str__(self) -> str:
+        verb = "run" if self.kind == "execute" else "free"
+        return f"{verb} {self.name}({', '.join(map(str, self.point))})"
+
+
+class Run:
+    """A run in progress: its stores, its ledger, and the program at the instruction it has reached.
+
+    Args:
+        seed: of all random streams; any integer.
+        recorder: is called with every event, if given (slower).
+        progress: is called after every turn of the outermost loop.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        seed: int,
+        recorder: Recorder | None = None,
+        progress: Callable[[], None] | None = None,
+    ) -> None:
+        self.executable = executable
+        self.ledger = Ledger()
+        self._stores: dict[tuple[int, int], dict[Any, Any]] = {
+            tensor: {} for tensor in executable.plan.stores
+        }
+        self._support = _Support(self.ledger, seed, recorder, progress)
+        self._space = self._namespace(record=recorder is not None)
+        self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
+        self._program = self._space["program"]()
+        self.instructions = 0
+        self.finished = False
+
+    def _namespace(self, *, record: bool) -> dict[str, Any]:
+        space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
+        for tensor, store in self._stores.items():
+            space[store_name(tensor)] = store
+        for op_id, kernel in self.executable.kernels.items():
+            space[f"kernel_{op_id}"] = kernel.run
+            for out in kernel.accumulated:
+                space[f"start_{store_name((op_id, out))}"] = kernel.start(out)
+            for slot in range(len(kernel.op.inputs)):
+                if kernel.is_sliced(slot):
+                    space[f"pad_{op_id}_{slot}"] = kernel.padding(slot)
+        exec(self.executable.code(record=record), space)
+        return space
+
+    # --- running -----------------------------------------------------------------------------
+
+    def step(self) -> Instruction | None:
+        """Run one instruction; None when the program is at its end."""
+        done = next(self._program, None)
+        if done is None:
+            self.finished = True
+            return None
+        self.instructions += 1
+        return Instruction(*done)
+
+    def complete(self) -> None:
+        """Run all that is left."""
+        count = 0
+        for _ in self._program:
+            count += 1
+        self.instructions += count
+        self.finished = True
+
+    # --- looking -----------------------------------------------------------------------------
+
+    @property
+    def stores(self) -> dict[str, dict[Any, Any]]:
+        """What is held now: by tensor name, values by point (by 0 in a slot)."""
+        found: dict[str, dict[Any, Any]] = {}
+        for tensor, store in self._stores.items():
+            if store:
+                name = self.executable.plan.stores[tensor].name
+                found.setdefault(name, {}).update(store)
+        return found
+
+    def outputs(
+        self, names: Sequence[str] | None = None
+    ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+        """The values of the program's outputs by (role, name), stacked over their domains."""
+        if not self.finished:
+            raise ExecutionError("the run has not ended yet.", hint="call step() until it is None.")
+        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
+        found: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
+        for op in pdg.sinks:
+            if not isinstance(op.attrs, OutputAttrs):
+                continue
+            if names is not None and op.attrs.role == "output" and op.attrs.name not in names:
+                continue
+            at = self._space[f"output_{op.id}"]
+            lengths = [bounds[pdg.dims[d].bound] for d in op.domain]
+            values = [backend.to_numpy(at(*p)) for p in product(*map(range, lengths))]
+            stacked = np.stack(values).reshape((*lengths, *values[0].shape))
+            found[op.attrs.role, op.attrs.name] = in_order(stacked, op)
+        return found
+
+    def release(self) -> int:
+        """Let go of what the outputs held; returns the bytes that only outputs had kept."""
+        kept = self.ledger.live
+        for store in self._stores.values():
+            store.clear()
+        self.ledger.live = 0
+        return kept
+
+
+class _Support:
+    """What the program's text calls `rt`."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        seed: int,
+        recorder: Recorder | None,
+        progress: Callable[[], None] | None,
+    ) -> None:
+        self.ledger = ledger
+        self.seed = backend.seed_words(seed)
+        self.stack = backend.stack
+        self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
+        self.trace = ledger.trace.append
+        self.progress: Callable[[], None] = progress or (lambda: None)
+        self._recorder = recorder
+        self._step = -1
+
+    def save(self, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]) -> None:
+        write_checkpoint(folder, point, {n: backend.to_numpy(x) for n, x in arrays.items()})
+
+    # --- events --------------------------------------------------------------------------------
+
+    def _emit(self, kind: Any, name: str, point: tuple[int, ...], nbytes: int = 0) -> None:
+        assert self._recorder is not None
+        self._recorder(Event(self._step, kind, name, point, nbytes))
+
+    def launch(self, name: str, point: tuple[int, ...]) -> None:
+        self._step += 1
+        self._emit("execute", name, point)
+
+    def read(self, value: Any, name: str, point: tuple[int, ...]) -> Any:
+        self._emit("read", name, point)
+        return value
+
+    def wrote(self, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        self._emit("write", name, point, nbytes)
+
+    def freed(self, name: str, point: tuple[int, ...], nbytes: int, held: bool) -> None:
+        if held:
+            self._emit("free", name, point, -nbytes)

@@ -1,0 +1,143 @@
+"""One fused region as a compiled function.
+
+A kernel takes the seed, the coordinates that its contents depend on, its operands (a slice as a tuple
+of its points, or as one array where there are many) and the slots it adds to; it returns the
+region's outputs. It is compiled once, whatever the point: lengths that vary are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from timerl_nb.errors import ExecutionError
+from timerl_nb.ir.attrs import ConstAttrs, RngAttrs, ValueAttrs
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs
+from timerl_nb.ir.reference import identity
+from timerl_nb.ir.shapes import NUMPY, Shape
+from timerl_nb.memory.sizes import Sizes
+from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.symbolic.expr import Lin, Slice
+
+
+class Kernel:
+    """A dataflow operation, ready to be compiled under actual bounds."""
+
+    def __init__(self, sizes: Sizes, op: Op) -> None:
+        assert isinstance(op.attrs, DataflowAttrs)
+        self.op, self.sizes, self.pdg = op, sizes, sizes.pdg
+        self.body: tuple[Op, ...] = op.attrs.body
+        self.operand_sizes: list[Shape] = [self.pdg.read_type(read).shape for read in op.inputs]
+        self.needs_seed = any(inner.kind == "rng" for inner in self.body)
+        self.coords = self._coordinates()
+        self.accumulated = [k for k, o in enumerate(op.outputs) if o.reduce is not None]
+        self._check_padding()
+
+    def _coordinates(self) -> tuple[str, ...]:
+        """The dimensions whose values the contents depend on."""
+        found: set[str] = set()
+        shapes = [
+            *self.operand_sizes,
+            *(o.type.shape for inner in self.body for o in inner.outputs),
+        ]
+        for size in (s for shape in shapes for s in shape):
+            found |= size.symbols if isinstance(size, Lin) else set()
+        for inner in self.body:
+            attrs = inner.attrs
+            for e in attr_exprs(attrs):
+                found |= e.symbols
+            if isinstance(attrs, RngAttrs | ConstAttrs):
+                found |= set(attrs.dims)
+            if isinstance(attrs, RngAttrs | ConstAttrs | ValueAttrs):
+                found -= set(attrs.axes) - set(self.op.domain)
+        return tuple(d for d in self.op.domain if d in found)
+
+    def is_sliced(self, slot: int) -> bool:
+        return any(isinstance(e, Slice) for e in self.op.inputs[slot].index)
+
+    def start(self, out: int) -> Any:
+        """What an accumulation starts from."""
+        kind, reduce = self.op.outputs[out].type, self.op.outputs[out].reduce
+        assert reduce is not None
+        fill = identity(reduce, NUMPY[kind.dtype])
+        return backend.full(self.sizes.shape(self.op, kind.shape), kind.dtype, fill)
+
+    def padding(self, slot: int) -> Any:
+        """What stands for points beyond the end of a slice."""
+        read = self.op.inputs[slot]
+        return backend.zeros(self.sizes.point_shape(read), self.pdg.output(read).type.dtype)
+
+    def _check_padding(self) -> None:
+        moving = set(self.op.domain)
+        sizes = self._shapes()
+        for inner in self.body:
+            reason = backend.NO_PADDING.get(inner.kind)
+            if reason is None:
+                continue
+            for shape in sizes[inner.id]:
+                for axis, size in enumerate(shape):
+                    varies = isinstance(size, Lin) and size.symbols & moving
+                    if varies and _touches(inner, axis):
+                        raise ExecutionError(
+                            f"{inner.kind} cannot run along an axis whose length ({size}) varies: "
+                            f"{reason}.",
+                            origin=inner.origin,
+                            hint="reduce the slice first, or let its length be fixed.",
+                        )
+
+    def _shapes(self) -> dict[int, list[Shape]]:
+        """The symbolic shapes of each contained operation's operands."""
+        made: dict[int, Shape] = {inner.id: inner.shape for inner in self.body}
+        return {
+            inner.id: [
+                self.operand_sizes[r.out] if r.source == OPERAND else made[r.source]
+                for r in inner.inputs
+            ]
+            for inner in self.body
+        }
+
+    @cached_property
+    def run(self) -> Callable[..., Any]:
+        """The compiled function: (seed, coordinates, operands, slots) -> outputs."""
+        return backend.compile_kernel(self.trace)
+
+    def trace(
+        self,
+        seed: Any,
+        coords: Sequence[Any],
+        operands: Sequence[Any],
+        slots: Sequence[Any],
+    ) -> tuple[Any, ...]:
+        """The outputs, in terms of the engine's arrays."""
+        point: Mapping[str, Any] = dict(zip(self.coords, coords, strict=True))
+        scope = backend.Scope(
+            self.sizes.bounds, point, seed, lambda size: self.sizes.capacity(self.op, size)
+        )
+        shapes = self._shapes()
+        done: dict[tuple[int, int], Any] = {
+            (OPERAND, k): self._operand(k, x) for k, x in enumerate(operands)
+        }
+        for inner in self.body:
+            args = [done[r.source, r.out] for r in inner.inputs]
+            done[inner.id, 0] = backend.RULES[inner.kind](scope, inner, args, shapes[inner.id])
+        assert isinstance(self.op.attrs, DataflowAttrs)
+        results = [done[key] for key in self.op.attrs.results]
+        for slot, k in zip(slots, self.accumulated, strict=True):
+            reduce = self.op.outputs[k].reduce
+            assert reduce is not None
+            results[k] = backend.COMBINE[reduce](slot, results[k])
+        return tuple(results)
+
+    def _operand(self, slot: int, x: Any) -> Any:
+        if not self.is_sliced(slot):
+            return x
+        read = self.op.inputs[slot]
+        lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
+        shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
+        return backend.joined(x, shape)
+
+
+def _touches(op: Op, axis: int) -> bool:
+    """Whether an operation moves elements along the axis."""
+    return op.kind == "reshape" or axis == op.attrs.axis

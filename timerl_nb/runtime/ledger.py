@@ -1,0 +1,26 @@
+"""The memory ledger of a run: bytes owned by stores, operands gathered for an Execute, outputs.
+
+The engine's own temporaries inside a kernel are not in it (reliability.md).
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Ledger:
+    """Live bytes now, and during every executed point so far."""
+
+    live: int = 0
+    trace: array[int] = field(default_factory=lambda: array("q"))
+
+    @property
+    def peak(self) -> int:
+        """The greatest number of bytes that were live at once."""
+        return max(self.trace, default=0)
+
+    def timeline(self) -> list[int]:
+        """Live bytes during each executed point, in order."""
+        return list(self.trace)

@@ -1,0 +1,278 @@
+"""The Python program that a compiled program runs as.
+
+Each statement becomes a function of its point that looks up its operands, launches its kernel and
+puts away the outputs; each lifetime a function that frees its values; the loop AST a generator that
+calls them in order and yields after every instruction. It is the executable's text: what one reads
+is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from timerl_nb.ir.attrs import CheckpointAttrs, OutputAttrs
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import compose
+from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node
+from timerl_nb.loops.nodes import Sequence as Block
+from timerl_nb.memory.plan import MemoryPlan, Store
+from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.symbolic.expr import Lin, Slice, python_source, sym
+
+Tensor = tuple[int, int]
+
+
+def store_name(tensor: Tensor) -> str:
+    return f"v{tensor[0]}_{tensor[1]}"
+
+
+class Source:
+    """Writes the program.
+
+    `record` makes every read, write, free and launch report itself to `emit`.
+    """
+
+    def __init__(
+        self,
+        pdg: Pdg,
+        ast: Ast,
+        plan: MemoryPlan,
+        kernels: Mapping[int, Kernel],
+        *,
+        record: bool = False,
+    ) -> None:
+        self.pdg, self.ast, self.plan, self.kernels = pdg, ast, plan, kernels
+        self.record = record
+        self._fresh = count()
+
+    def text(self) -> str:
+        """The whole program as Python source."""
+        parts: list[str] = []
+        executed = {n.op_id for n in self.ast if isinstance(n, Execute)}
+        freed = {n.lifetime for n in self.ast if isinstance(n, Deallocate)}
+        for op in self.pdg:
+            if op.id in executed:
+                parts.append(self._sink(op) if op.kind == "checkpoint" else self._statement(op))
+        parts += [self._free(name) for name in self.plan.lifetimes if name in freed]
+        parts += [self._output(op) for op in self.pdg.sinks if op.kind == "output"]
+        parts.append(self._program())
+        return "\n\n".join(parts) + "\n"
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _key(self, tensor: Tensor, index: Sequence[str]) -> str:
+        if self.plan.stores[tensor].kind == "slot" or not index:
+            return "0" if self.plan.stores[tensor].kind == "slot" else "()"
+        return index[0] if len(index) == 1 else f"({', '.join(index)})"
+
+    def _value(self, read: Read) -> str:
+        """An expression for what a read without slices yields."""
+        source = self.pdg[read.source]
+        if source.kind == "merge":
+            return self._choice(source, read)
+        tensor = (read.source, read.out)
+        index = [python_source(e) for e in read.index if isinstance(e, Lin)]
+        name, key = store_name(tensor), self._key(tensor, index)
+        found = f"{name}[{key}]"
+        if self.pdg.output(read).reduce is not None:  # nothing may have been added
+            found = f"{name}.get({key}, start_{name})"
+        if self.record:
+            point = f"({', '.join(index)}{',' * (len(index) == 1)})"
+            return f"rt.read({found}, {self.plan.stores[tensor].name!r}, {point})"
+        return found
+
+    def _choice(self, merge: Op, read: Read) -> str:
+        """A merge's value: a chain of conditions, the last branch unconditional."""
+        branches: list[tuple[str, str]] = []
+        for branch in merge.inputs:
+            composed = compose(
+                Read(read.source, read.out, read.index), merge.outputs[0].domain, branch
+            )
+            assert composed is not None  # points always compose
+            plain = Read(composed.source, composed.out, composed.index)
+            branches.append((python_source(composed.cond), self._value(plain)))
+        text = branches[-1][1]
+        for cond, value in reversed(branches[:-1]):
+            text = f"({value} if {cond} else {text})"
+        return text
+
+    def _points(self, read: Read) -> str:
+        """An expression for the list of a slice's points, in row-major order."""
+        loops: list[str] = []
+        index: list[Lin] = []
+        for entry in read.index:
+            if isinstance(entry, Slice):
+                name = f"rt_x{next(self._fresh)}"
+                lo, hi = python_source(entry.lo), python_source(entry.hi)
+                loops.append(f"for {name} in range({lo}, {hi})")
+                index.append(sym(name))
+            else:
+                index.append(entry)
+        value = self._value(Read(read.source, read.out, tuple(index)))
+        return f"[{value} {' '.join(loops)}]"
+
+    def _operand(self, kernel: Kernel, slot: int) -> str:
+        op, read = kernel.op, kernel.op.inputs[slot]
+        if not kernel.is_sliced(slot):
+            return self._value(read)
+        lengths = [e.length for e in read.index if isinstance(e, Slice)]
+        if any(length.symbols.intersection(op.domain) for length in lengths):
+            points = self._padded(kernel, slot)
+        else:
+            points = self._points(read)
+        return f"rt.{'stack' if kernel.sizes.is_gathered(op, read) else 'points'}({points})"
+
+    def _padded(self, kernel: Kernel, slot: int) -> str:
+        """A slice's points up to its capacity, with padding beyond its end."""
+        op, read = kernel.op, kernel.op.inputs[slot]
+        loops: list[str] = []
+        index: list[Lin] = []
+        inside: list[str] = []
+        for entry in read.index:
+            if isinstance(entry, Slice):
+                name = f"rt_x{next(self._fresh)}"
+                lo, hi = python_source(entry.lo), python_source(entry.hi)
+                capacity = kernel.sizes.capacity(op, entry.length)
+                loops.append(f"for {name} in range({lo}, {lo} + {capacity})")
+                inside.append(f"{name} < {hi}")
+                index.append(sym(name))
+            else:
+                index.append(entry)
+        value = self._value(Read(read.source, read.out, tuple(index)))
+        fill = f"pad_{op.id}_{slot}"
+        return f"[{value} if {' and '.join(inside)} else {fill} {' '.join(loops)}]"
+
+    # --- functions ---------------------------------------------------------------------------
+
+    def _name(self, op_id: int) -> str:
+        text = "".join(c if c.isalnum() else "_" for c in self.ast.names[op_id])
+        return text if text.isidentifier() and not text[0].isdigit() else f"op_{op_id}"
+
+    def _statement(self, op: Op) -> str:
+        kernel = self.kernels[op.id]
+        lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
+        if self.record:
+            lines.append(
+                f"    rt.launch({self.ast.names[op.id]!r}, ({''.join(d + ', ' for d in op.domain)}))"
+            )
+        slots: list[str] = []
+        grown = [str(self._fixed_bytes(op))]
+        for out in kernel.accumulated:
+            tensor = (op.id, out)
+            name, key = store_name(tensor), self._key(tensor, op.outputs[out].domain)
+            slots.append(f"{name}.get({key}, start_{name})")
+            grown.append(f"({self.plan.stores[tensor].nbytes} if {key} not in {name} else 0)")
+        lines.append(f"    rt_new = {' + '.join(g for g in grown if g != '0') or '0'}")
+        operands = [self._operand(kernel, k) for k in range(len(op.inputs))]
+        gathered = kernel.sizes.gathered_bytes(op)
+        lines += [
+            f"    rt_out = kernel_{op.id}(",
+            f"        {'rt.seed' if kernel.needs_seed else '()'},",
+            f"        ({''.join(d + ', ' for d in kernel.coords)}),",
+            "        (",
+            *(f"            {operand}," for operand in operands),
+            "        ),",
+            f"        ({''.join(s + ', ' for s in slots)}),",
+            "    )",
+        ]
+        for out, output in enumerate(op.outputs):
+            tensor = (op.id, out)
+            key = self._key(tensor, output.domain)
+            if self.record:
+                fresh = "0 if " + f"{key} in {store_name(tensor)} else " if output.reduce else ""
+                nbytes = f"{fresh}{self.plan.stores[tensor].nbytes}"
+                point = "".join(d + ", " for d in output.domain)
+                lines.append(
+                    f"    rt.wrote({self.plan.stores[tensor].name!r}, ({point}), {nbytes})"
+                )
+            lines.append(f"    {store_name(tensor)}[{key}] = rt_out[{out}]")
+        lines.append("    rt.ledger.live = rt_live = rt.ledger.live + rt_new")
+        lines.append(f"    rt.trace(rt_live + {gathered})" if gathered else "    rt.trace(rt_live)")
+        return "\n".join(lines)
+
+    def _fixed_bytes(self, op: Op) -> int:
+        return sum(
+            self.plan.stores[op.id, k].nbytes
+            for k, output in enumerate(op.outputs)
+            if output.reduce is None
+        )
+
+    def _sink(self, op: Op) -> str:
+        attrs: CheckpointAttrs = op.attrs
+        values = [self._value(read) for read in op.inputs]
+        named = "".join(f"{n!r}: {v}, " for n, v in zip(attrs.names, values, strict=True))
+        point = "".join(f"{d!r}: {d}, " for d in op.domain)
+        lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
+        if self.record:
+            lines.append(
+                f"    rt.launch({self.ast.names[op.id]!r}, ({''.join(d + ', ' for d in op.domain)}))"
+            )
+        lines.append(f"    rt.save({attrs.path!r}, {{{point}}}, {{{named}}})")
+        lines.append("    rt.trace(rt.ledger.live)")
+        return "\n".join(lines)
+
+    def _free(self, name: str) -> str:
+        life = self.plan.lifetimes[name]
+        lines = [f"def free_{name}({', '.join(life.domain)}):"]
+        total = 0
+        for tensor in life.tensors:
+            store: Store = self.plan.stores[tensor]
+            key = self._key(tensor, life.domain)
+            at = store_name(tensor)
+            reduced = self.pdg[tensor[0]].outputs[tensor[1]].reduce is not None
+            if self.record:
+                point = "".join(d + ", " for d in life.domain)
+                lines.append(
+                    f"    rt.freed({store.name!r}, ({point}), {store.nbytes}, {key} in {at})"
+                )
+            if reduced:
+                lines.append(
+                    f"    rt.ledger.live -= {store.nbytes} if {at}.pop({key}, None) is not None else 0"
+                )
+            else:
+                lines.append(f"    del {at}[{key}]")
+                total += store.nbytes
+        if total:
+            lines.append(f"    rt.ledger.live -= {total}")
+        return "\n".join(lines)
+
+    def _output(self, op: Op) -> str:
+        attrs: OutputAttrs = op.attrs
+        value = self._value(op.inputs[0])
+        if any(isinstance(e, Slice) for e in op.inputs[0].index):
+            value = f"rt.stack({self._points(op.inputs[0])})"
+        return f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name}\n    return {value}"
+
+    # --- control -----------------------------------------------------------------------------
+
+    def _program(self) -> str:
+        lines = ["def program():"]
+        self._node(self.ast.root, 1, lines)
+        return "\n".join(lines)
+
+    def _node(self, node: Node, depth: int, lines: list[str]) -> None:
+        pad = "    " * depth
+        if isinstance(node, Block):
+            for part in node.parts:
+                self._node(part, depth, lines)
+        elif isinstance(node, Loop):
+            first, end = python_source(node.first), python_source(node.last + 1)
+            lines.append(f"{pad}for {node.counter} in range({first}, {end}, {node.step}):")
+            self._node(node.body, depth + 1, lines)
+            if depth == 1:
+                lines.append(f"{pad}    rt.progress()")
+        elif isinstance(node, If):
+            lines.append(f"{pad}if {python_source(node.cond)}:")
+            self._node(node.then, depth + 1, lines)
+            if node.other is not None:
+                lines.append(f"{pad}else:")
+                self._node(node.other, depth + 1, lines)
+        else:
+            point = ", ".join(python_source(e) for e in node.point)
+            name = self._name(node.op_id) if isinstance(node, Execute) else f"free_{node.lifetime}"
+            what = "execute" if isinstance(node, Execute) else "free"
+            shown = self.ast.names[node.op_id] if isinstance(node, Execute) else node.lifetime
+            lines.append(f"{pad}{name}({point})")
+            lines.append(f"{pad}yield {what!r}, {shown!r}, ({point}{',' * (len(node.point) == 1)})")
