@@ -24,6 +24,7 @@ from timerl_nb.frontend.tensor import (
     broadcast_to,
     constant,
     dot,
+    register_backward,
     value_of,
 )
 from timerl_nb.ir.attrs import (
@@ -705,3 +706,6 @@ def _power(node: Node, gamma: float, power: Lin) -> Any:
     if power.is_const:
         return gamma**power.const
     return gamma ** value_of(node.ctx, power).cast("f32")
+
+
+register_backward(backward)

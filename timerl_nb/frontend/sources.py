@@ -14,8 +14,10 @@ from timerl_nb.frontend.tensor import (
     apply,
     as_tensor,
     broadcast_to,
-    constant,
     elementwise,
+)
+from timerl_nb.frontend.tensor import (
+    constant as const_tensor,
 )
 from timerl_nb.ir.attrs import AxisAttrs, ConstArray, ConstAttrs, OutputAttrs, RngAttrs
 from timerl_nb.ir.ops import Read
@@ -105,10 +107,18 @@ def value(index: Index | Condition | int) -> RecurrentTensor:
     return as_tensor(current(), index)
 
 
+def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
+    """A given number or array, the same at every point."""
+    try:
+        return const_tensor(current(), given, None if dtype is None else _dtype(dtype))
+    except (TypeError, ValueError):
+        raise ShapeError(f"{given!r} is no number or array of numbers.") from None
+
+
 def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
     """A tensor whose elements are all `fill`."""
     ctx = current()
-    filled = constant(ctx, fill, _dtype(dtype) if dtype is not None else None)
+    filled = const_tensor(ctx, fill, _dtype(dtype) if dtype is not None else None)
     return broadcast_to(filled, _shape(shape))
 
 
@@ -122,7 +132,7 @@ def ones(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
 
 def arange(size: int, dtype: Any = "i32") -> RecurrentTensor:
     """The integers 0 to size - 1 along one axis."""
-    return constant(current(), np.arange(size), _dtype(dtype))
+    return const_tensor(current(), np.arange(size), _dtype(dtype))
 
 
 def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
@@ -265,7 +275,7 @@ def parameter(
     if isinstance(given, RecurrentTensor):
         first = given
     elif isinstance(given, np.ndarray) or hasattr(given, "__array__"):
-        first = constant(ctx, given)
+        first = const_tensor(ctx, given)
     else:
         shape = _shape(given)
         first = zeros(shape, dtype) if init is None else as_tensor(ctx, init(shape))
@@ -343,6 +353,7 @@ __all__ = [
     "Parameter",
     "arange",
     "concat",
+    "constant",
     "data",
     "full",
     "like",

@@ -8,7 +8,7 @@ itself at the current point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -61,6 +61,14 @@ from timerl_nb.symbolic.expr import (
     sym,
 )
 from timerl_nb.symbolic.polyhedra import Relation, Set
+
+# `autodiff` stands above this module and enters itself here.
+_BACKWARD: list[Callable[[RecurrentTensor], None]] = []
+
+
+def register_backward(rule: Callable[[RecurrentTensor], None]) -> None:
+    """Let `x.backward()` be `rule(x)`."""
+    _BACKWARD[:] = [rule]
 
 
 class RecurrentTensor:
@@ -296,6 +304,14 @@ class RecurrentTensor:
     def detach(self) -> RecurrentTensor:
         """The same values; gradients do not flow through."""
         return elementwise("detach", [self])
+
+    def backward(self) -> None:
+        """Add to each parameter's `grad` the gradient of the sum of this over all its points.
+
+        Raises:
+            GradientError: no parameter can be reached.
+        """
+        _BACKWARD[0](self)
 
     def cast(self, dtype: Any) -> RecurrentTensor:
         """The same values as another element type ("f32", "i32", "bool", float, np.int32, …)."""

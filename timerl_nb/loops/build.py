@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node, Sequence
+from timerl_nb.loops.tidy import tidy
 from timerl_nb.memory.lifetimes import Lifetime, free_calls, free_name
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names, tensor_name
 from timerl_nb.symbolic.expr import Cond, Lin
 from timerl_nb.symbolic.polyhedra import Point
-from timerl_nb.symbolic.scheduling import Schedule
+from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
 class _Builder:
@@ -40,7 +41,7 @@ class _Builder:
 
 def build_ast(
     constraints: Constraints,
-    schedule: Schedule,
+    schedule: ScheduleTree,
     lifetimes: Iterable[Lifetime],
     bounds: Point,
 ) -> Ast:
@@ -54,4 +55,4 @@ def build_ast(
         life.name: ", ".join(tensor_name(pdg, op_id, out) for op_id, out in life.tensors)
         for life in lives
     }
-    return Ast(root, statement_names(pdg), values)
+    return Ast(tidy(root), statement_names(pdg), values)

@@ -9,7 +9,7 @@ from typing import Any
 from graphviz import Digraph
 
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.symbolic.expr import Cond, Lin
+from timerl_nb.symbolic.expr import Cond, Index, Lin
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Execute:
 
 @dataclass(frozen=True)
 class Deallocate:
-    """Free the values of one lifetime at a point."""
+    """Free the values of one lifetime at a point, or at all points of a range."""
 
     lifetime: str
-    point: tuple[Lin, ...]
+    point: Index
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.polyhedra import Relation, Set
-from timerl_nb.symbolic.scheduling import Edge, Schedule
+from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
 
 Tensor = tuple[int, int]  # operation id, output number
 
@@ -34,7 +34,7 @@ class Lifetime:
     kept: Set | None
 
 
-def find_lifetimes(constraints: Constraints, schedule: Schedule) -> tuple[Lifetime, ...]:
+def find_lifetimes(constraints: Constraints, schedule: ScheduleTree) -> tuple[Lifetime, ...]:
     """The lifetimes of all tensors under a schedule."""
     pdg = constraints.pdg
     readers: dict[Tensor, list[Edge]] = {}

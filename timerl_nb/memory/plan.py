@@ -19,7 +19,7 @@ from timerl_nb.memory.timeline import Timeline, predict
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names, tensor_name
 from timerl_nb.symbolic.polyhedra import Point
-from timerl_nb.symbolic.scheduling import Schedule
+from timerl_nb.symbolic.scheduling import ScheduleTree
 
 StoreKind = Literal["slot", "point"]
 
@@ -49,7 +49,7 @@ class MemoryPlan(Inspectable):
     def __init__(
         self,
         constraints: Constraints,
-        schedule: Schedule,
+        schedule: ScheduleTree,
         lifetimes: tuple[Lifetime, ...],
         bounds: Point,
     ) -> None:

@@ -269,10 +269,33 @@ class Source:
             if node.other is not None:
                 lines.append(f"{pad}else:")
                 self._node(node.other, depth + 1, lines)
+        elif isinstance(node, Execute):
+            name = self.ast.names[node.op_id]
+            self._call(pad, self._name(node.op_id), "execute", name, node.point, lines)
         else:
-            point = ", ".join(python_source(e) for e in node.point)
-            name = self._name(node.op_id) if isinstance(node, Execute) else f"free_{node.lifetime}"
-            what = "execute" if isinstance(node, Execute) else "free"
-            shown = self.ast.names[node.op_id] if isinstance(node, Execute) else node.lifetime
-            lines.append(f"{pad}{name}({point})")
-            lines.append(f"{pad}yield {what!r}, {shown!r}, ({point}{',' * (len(node.point) == 1)})")
+            free = f"free_{node.lifetime}"
+            index: list[Lin] = []
+            inner = pad
+            for entry in node.point:
+                if isinstance(entry, Slice):
+                    counter = f"rt_x{next(self._fresh)}"
+                    lo, hi = python_source(entry.lo), python_source(entry.hi)
+                    lines.append(f"{inner}for {counter} in range({lo}, {hi}):")
+                    inner += "    "
+                    index.append(sym(counter))
+                else:
+                    index.append(entry)
+            self._call(inner, free, "free", node.lifetime, tuple(index), lines)
+
+    def _call(
+        self,
+        pad: str,
+        function: str,
+        kind: str,
+        name: str,
+        point: tuple[Lin, ...],
+        lines: list[str],
+    ) -> None:
+        args = ", ".join(python_source(e) for e in point)
+        lines.append(f"{pad}{function}({args})")
+        lines.append(f"{pad}yield {kind!r}, {name!r}, ({args}{',' * (len(point) == 1)})")

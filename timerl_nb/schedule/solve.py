@@ -5,10 +5,10 @@ from __future__ import annotations
 from timerl_nb.errors import ScheduleError, VerificationError, point_text
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
-from timerl_nb.symbolic.scheduling import Schedule, TooMuchWork, Unschedulable, solve
+from timerl_nb.symbolic.scheduling import ScheduleTree, TooMuchWork, Unschedulable, solve
 
 
-def find_schedule(constraints: Constraints, ceiling: int) -> Schedule:
+def find_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
     """A valid schedule of the graph's statements, whatever the bounds.
 
     Raises:
@@ -37,7 +37,7 @@ def find_schedule(constraints: Constraints, ceiling: int) -> Schedule:
     return schedule
 
 
-def validate(constraints: Constraints, schedule: Schedule) -> None:
+def validate(constraints: Constraints, schedule: ScheduleTree) -> None:
     """Check the schedule against every dependence.
 
     Raises:

@@ -1,7 +1,7 @@
 """Schedules and loop trees of named statements: the second half of the door to isl.
 
 A statement is a name with a set of points. Dependences between statements are relations from the
-producer's points to the consumer's. `solve` finds an order (a schedule tree), `Schedule` answers
+producer's points to the consumer's. `solve` finds an order (a schedule tree), `ScheduleTree` answers
 questions about it: what runs when, who is the last to read a value, and the loops that scan it.
 """
 
@@ -94,7 +94,7 @@ def solve(
     validity: Sequence[Edge],
     proximity: Sequence[Edge],
     ceiling: int,
-) -> Schedule:
+) -> ScheduleTree:
     """A schedule that respects `validity` and keeps `proximity` short, for all bounds >= 1.
 
     Args:
@@ -121,10 +121,10 @@ def solve(
         raise Unschedulable(str(error)) from None
     finally:
         context.set_max_operations(0)
-    return Schedule(dims, dict(statements), raw, work)
+    return ScheduleTree(dims, dict(statements), raw, work)
 
 
-class Schedule:
+class ScheduleTree:
     """An order of all points of some statements: a tree of bands, sequences and filters."""
 
     def __init__(
@@ -219,7 +219,7 @@ class Schedule:
         readers.foreach_map(add)
         return sorted(found, key=lambda edge: (edge.source, edge.sink))
 
-    def with_calls_after(self, calls: Sequence[Edge]) -> Schedule:
+    def with_calls_after(self, calls: Sequence[Edge]) -> ScheduleTree:
         """The schedule with, after each point of a statement, the calls that belong to it.
 
         Args:
@@ -247,7 +247,7 @@ class Schedule:
             return node
 
         raw = walk(self.raw.get_root()).get_schedule()
-        grafted = Schedule.__new__(Schedule)
+        grafted = ScheduleTree.__new__(ScheduleTree)
         grafted.dims, grafted.statements, grafted.work = self.dims, self.statements, self.work
         grafted.raw, grafted._domain, grafted._theta = raw, self._domain, self._theta
         return grafted

@@ -1,0 +1,61 @@
+"""TimeRL-nb: deep reinforcement learning as recurrence equations, compiled and looked into.
+
+`import timerl_nb as trl`. This module only re-exports; `docs/` describes each part.
+"""
+
+from timerl_nb import distributions, env, errors, nn, optim, random
+from timerl_nb.config import Options
+from timerl_nb.frontend.autodiff import grad
+from timerl_nb.frontend.sources import (
+    Parameter,
+    arange,
+    concat,
+    constant,
+    data,
+    full,
+    like,
+    ones,
+    parameter,
+    stack,
+    tensor,
+    value,
+    where,
+    zeros,
+)
+from timerl_nb.frontend.sources import maximum as max
+from timerl_nb.frontend.sources import minimum as min
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.program import Context, Program, Result
+from timerl_nb.rl.policy import DNNBuilder
+
+__all__ = [
+    "Context",
+    "DNNBuilder",
+    "Options",
+    "Parameter",
+    "Program",
+    "RecurrentTensor",
+    "Result",
+    "arange",
+    "concat",
+    "constant",
+    "data",
+    "distributions",
+    "env",
+    "errors",
+    "full",
+    "grad",
+    "like",
+    "max",
+    "min",
+    "nn",
+    "ones",
+    "optim",
+    "parameter",
+    "random",
+    "stack",
+    "tensor",
+    "value",
+    "where",
+    "zeros",
+]

@@ -1,0 +1,97 @@
+"""Options, and the environment variables that are read (here alone)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, Self
+
+from timerl_nb.errors import OptionError, one_of
+
+ENVIRONMENT: Final = {
+    "TIMERL_PROGRESS": "0 switches progress bars off everywhere",
+}
+
+
+def progress_by_default() -> bool:
+    """Whether `execute` shows a progress bar unless told."""
+    return os.environ.get("TIMERL_PROGRESS", "1") != "0"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The decisions of a compilation; one field each.
+
+    Attributes:
+        simplify: dead and duplicate code, constants, algebra, factors of sums.
+        vectorize: dimensions that become axes: True for all that can, False for none, or their
+            names. Over a dimension along which something runs one by one, operations stay that a
+            trial schedule runs in that very loop.
+        trial: decide by trial schedules what to vectorise and lift; False vectorises whatever can
+            be, as the paper does.
+        lift: sums over windows become one batch operation where their loop is not acting's.
+        accumulate: sums over symbolic dimensions are added up point by point.
+        contract: sums of products become single contractions.
+        fuse: operations of one domain run as one kernel.
+        executor: "interpret" runs the loop nest instruction by instruction.
+        backend: the engine that compiles kernels.
+        isl_operations: the ceiling on isl's work in one scheduling, in its elementary operations.
+    """
+
+    simplify: bool = True
+    vectorize: bool | tuple[str, ...] = True
+    trial: bool = True
+    lift: bool = True
+    accumulate: bool = True
+    contract: bool = True
+    fuse: bool = True
+    executor: Literal["interpret"] = "interpret"
+    backend: Literal["jax"] = "jax"
+    isl_operations: int = 100_000_000
+
+    def __new__(cls, **options: Any) -> Self:
+        _check_names(options)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name in ("simplify", "trial", "lift", "accumulate", "contract", "fuse"):
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong(name, getattr(self, name), "True or False")
+        if isinstance(self.vectorize, list):
+            object.__setattr__(self, "vectorize", tuple(self.vectorize))
+        dims = self.vectorize
+        if not isinstance(dims, bool) and not (
+            isinstance(dims, tuple) and all(isinstance(d, str) for d in dims)
+        ):
+            raise _wrong("vectorize", dims, 'True, False, or names of dimensions such as ("b",)')
+        if self.executor != "interpret":
+            raise _wrong("executor", self.executor, '"interpret"')
+        if self.backend != "jax":
+            raise _wrong("backend", self.backend, '"jax"')
+        ceiling = self.isl_operations
+        if isinstance(ceiling, bool) or not isinstance(ceiling, int) or ceiling < 1:
+            raise _wrong("isl_operations", ceiling, "a positive integer")
+
+    def with_(self, **changes: Any) -> Options:
+        """These options with some changed.
+
+        Raises:
+            OptionError: there is no option of that name, or it does not take that value.
+        """
+        _check_names(changes)
+        return replace(self, **changes)
+
+
+def _check_names(options: Mapping[str, object]) -> None:
+    known = [field.name for field in fields(Options)]
+    for name in options:
+        if name not in known:
+            raise OptionError(f"there is no option {name!r}.", hint=one_of(name, known))
+
+
+def _wrong(name: str, value: object, legal: str) -> OptionError:
+    return OptionError(f"{name}={value!r} is not possible.", hint=f"{name} is {legal}.")
+
+
+__all__ = ["ENVIRONMENT", "Options", "progress_by_default"]

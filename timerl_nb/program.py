@@ -1,0 +1,474 @@
+"""The face: a context that compiles, the stages of a compilation, and what a run returns."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from timerl_nb.config import Options, progress_by_default
+from timerl_nb.errors import BoundsError, OptionError, TimeRLError, one_of
+from timerl_nb.events import Recorder
+from timerl_nb.frontend.context import Context as Frontend
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.loops.build import build_ast
+from timerl_nb.loops.nodes import Ast, Execute, Loop, children
+from timerl_nb.memory.lifetimes import find_lifetimes
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.contract import Contract
+from timerl_nb.passes.core import Pass, Pipeline
+from timerl_nb.passes.fuse import Fuse, Separate
+from timerl_nb.passes.lift import Lift
+from timerl_nb.passes.simplify import Simplify
+from timerl_nb.passes.vectorize import Vectorize, keep_nothing
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.interpret import Instruction, Run
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.schedule import Schedule
+from timerl_nb.schedule.solve import find_schedule
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.stages import Listing, Stage, Stages
+from timerl_nb.symbolic.expr import Slice
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Context(Frontend):
+    """Symbolic dimensions and the program written over them; `compile` makes it runnable.
+
+    Args:
+        names: the dimensions' variables, outermost first; the bound of `t` is named `T`.
+        num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
+    """
+
+    def compile(self, bounds: Mapping[Any, int], options: Options | None = None) -> Program:
+        """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.
+
+        Args:
+            bounds: a positive integer for the bound of each dimension.
+            options: the decisions of the compilation.
+
+        Raises:
+            BoundsError: a bound is missing, unknown or not a positive integer.
+            ReadError, BranchError: a tensor is read where it is not defined, has two values at a
+                point or none.
+            ScheduleError: no order of execution exists.
+        """
+        if options is not None and not isinstance(options, Options):
+            raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
+        try:
+            actual = check_bounds(self, bounds)
+            return Program(self.pdg(), actual, options or Options())
+        except TimeRLError as error:
+            raise error.with_traceback(None) from None
+
+
+def check_bounds(ctx: Frontend, given: Mapping[Any, Any]) -> dict[str, int]:
+    """The bounds by name, each a positive integer.
+
+    Raises:
+        BoundsError: one is missing, unknown or of another kind.
+    """
+    known = ctx.space.bounds
+    found: dict[str, int] = {}
+    for key, value in given.items():
+        name = key if isinstance(key, str) else _bound_name(ctx, key)
+        if name not in known:
+            raise BoundsError(
+                f"{name} is not a bound of this context.",
+                hint=f"the bounds are {', '.join(known)}.",
+            )
+        if name in found:
+            raise BoundsError(f"the bound {name} is given twice.")
+        found[name] = _bound_value(name, value)
+    missing = [name for name in known if name not in found]
+    if missing:
+        raise BoundsError(
+            f"the bound {missing[0]} is missing.",
+            hint=f"pass {{{', '.join(f'{name}: …' for name in known)}}} to compile.",
+        )
+    return {name: found[name] for name in known}
+
+
+def _bound_name(ctx: Frontend, key: Any) -> str:
+    name = key.lin.as_symbol if isinstance(key, Index) else None
+    if name is None:
+        raise BoundsError(f"{key!r} is no bound.", hint="use the bound symbols of ctx.dims.")
+    if isinstance(key, Index) and key.owner is not ctx:
+        raise BoundsError(f"{name} is a symbol of another context.")
+    if name in ctx.space:
+        raise BoundsError(
+            f"{name} is a variable, not a bound.", hint=f"write {ctx.space[name].bound}: …"
+        )
+    return name
+
+
+def _bound_value(name: str, value: Any) -> int:
+    if isinstance(value, RecurrentTensor):
+        raise BoundsError(
+            f"the bound {name} is a tensor: dynamic bounds are not supported yet.",
+            hint="give an integer.",
+        )
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise BoundsError(f"the bound {name} must be an integer, not {value!r}.")
+    if value < 1:
+        raise BoundsError(f"the bound {name} must be at least 1, not {value}.")
+    return int(value)
+
+
+# --- compiling -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Front:
+    """All stages that hold for any bounds."""
+
+    stages: tuple[Stage, ...]
+    constraints: Constraints
+    tree: ScheduleTree
+    seconds: float
+
+
+def pipeline(options: Options) -> Pipeline:
+    """The passes that the options ask for, in order."""
+    trials = Trials(options.isl_operations)
+    keep = trials.keep if options.trial else keep_nothing
+    passes: list[Pass] = []
+    if options.simplify:
+        passes.append(Simplify())
+    if options.vectorize:
+        dims = options.vectorize if isinstance(options.vectorize, tuple) else None
+        passes.append(Vectorize(dims, keep))
+    if options.lift:
+        passes.append(Lift(keep))
+    if options.accumulate:
+        passes.append(Accumulate())
+    if options.contract:
+        passes.append(Contract())
+    passes.append(Fuse() if options.fuse else Separate())
+    return Pipeline(tuple(passes))
+
+
+def _compile_front(pdg: Pdg, options: Options) -> _Front:
+    """Run the passes and find the schedule."""
+    stages: list[Stage] = []
+    for one in pipeline(options):
+        start = time.perf_counter()
+        made = one.run(pdg)
+        seconds = time.perf_counter() - start
+        verify(made.pdg)
+        summary = f"{_count(pdg)} -> {_count(made.pdg)} operations, {len(made.steps)} steps"
+        if one.name in ("fuse", "separate"):
+            summary = f"{_count(pdg)} operations -> {_kernels(made.pdg)} kernels"
+        stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg))
+        pdg = made.pdg
+    start = time.perf_counter()
+    constraints = Constraints(pdg)
+    tree = find_schedule(constraints, options.isl_operations)
+    return _Front(tuple(stages), constraints, tree, time.perf_counter() - start)
+
+
+def _count(pdg: Pdg) -> int:
+    return len(pdg)
+
+
+def _kernels(pdg: Pdg) -> int:
+    return sum(op.kind == "dataflow" for op in pdg)
+
+
+class Program:
+    """A compiled program: every stage a value, and ways to run it."""
+
+    def __init__(
+        self, pdg: Pdg, bounds: Mapping[str, int], options: Options, front: _Front | None = None
+    ) -> None:
+        self.options, self.bounds = options, dict(bounds)
+        start = time.perf_counter()
+        _check_dims(pdg, options)
+        verify(pdg)
+        _check_data(pdg, self.bounds)
+        prove_reads(pdg, self.bounds)
+        checked = time.perf_counter() - start
+        listing = Listing(pdg)
+        self._front = front or _compile_front(pdg, options)
+        lines = f"{len(listing.lines)} lines"
+        dims = ", ".join(f"{k} = {v}" for k, v in self.bounds.items())
+        stages = [
+            Stage("source", listing, 0.0, lines),
+            Stage("pdg", pdg, checked, f"{len(pdg)} operations, {dims}"),
+            *self._front.stages,
+        ]
+        self.stages = Stages((*stages, *self._back()))
+        self._run: Run | None = None
+        _warn_of_long_windows(self.memory, self._front.constraints)
+
+    def _back(self) -> Iterator[Stage]:
+        """The stages that depend on the bounds."""
+        constraints, tree = self._front.constraints, self._front.tree
+        schedule = Schedule(constraints, tree, self.bounds)
+        summary = (
+            f"{len(constraints.statements)} statements, {len(constraints.validity)} dependences"
+        )
+        yield Stage("schedule", schedule, self._front.seconds, summary)
+        start = time.perf_counter()
+        lifetimes = find_lifetimes(constraints, tree)
+        plan = MemoryPlan(constraints, tree, lifetimes, self.bounds)
+        summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
+        yield Stage("memory", plan, time.perf_counter() - start, summary)
+        start = time.perf_counter()
+        ast = build_ast(constraints, tree, lifetimes, self.bounds)
+        count = sum(isinstance(node, Execute) for node in ast)
+        loops = sum(isinstance(node, Loop) for node in ast)
+        yield Stage("ast", ast, time.perf_counter() - start, f"{loops} loops, {count} launches")
+        start = time.perf_counter()
+        executable = Executable(constraints.pdg, ast, plan)
+        summary = f"{len(executable.kernels)} kernels, {executable.source.count(chr(10))} lines"
+        yield Stage("executable", executable, time.perf_counter() - start, summary)
+
+    # --- the stages by name ----------------------------------------------------------------------
+
+    def _artifact(self, name: str) -> Any:
+        return self.stages[name].artifact
+
+    @property
+    def pdg(self) -> Pdg:
+        """The graph as the user wrote it."""
+        return self._artifact("pdg")
+
+    @property
+    def fused(self) -> Pdg:
+        """The graph after all passes."""
+        return self._front.constraints.pdg
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._artifact("schedule")
+
+    @property
+    def memory(self) -> MemoryPlan:
+        return self._artifact("memory")
+
+    @property
+    def ast(self) -> Ast:
+        return self._artifact("ast")
+
+    @property
+    def executable(self) -> Executable:
+        return self._artifact("executable")
+
+    # --- again, differently ----------------------------------------------------------------------
+
+    def with_options(self, **changes: Any) -> Program:
+        """The same program compiled again from its `pdg` stage, with some options changed.
+
+        Raises:
+            OptionError: there is no such option, or it does not take that value.
+        """
+        return Program(self.pdg, self.bounds, self.options.with_(**changes))
+
+    def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
+        """The same program under other bounds; the passes and the schedule are kept.
+
+        Args:
+            bounds: the bounds to change, by symbol or name.
+
+        Raises:
+            BoundsError: a bound is unknown or not a positive integer.
+        """
+        changed = dict(self.bounds)
+        for key, value in bounds.items():
+            name = key.lin.as_symbol if isinstance(key, Index) else key
+            if name not in changed:
+                raise BoundsError(
+                    f"{key} is not a bound of this program.",
+                    hint=f"the bounds are {', '.join(changed)}.",
+                )
+            changed[name] = _bound_value(name, value)
+        return Program(self.pdg, changed, self.options, self._front)
+
+    # --- running -----------------------------------------------------------------------------
+
+    def execute(
+        self,
+        seed: int = 0,
+        *,
+        progress: bool | None = None,
+        on_event: Recorder | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> Result:
+        """Run the program to its end.
+
+        Args:
+            seed: of all random streams; the same seed gives the same result.
+            progress: show a progress bar over the outermost loop.
+            on_event: is called with every read, write, free and launch (slower).
+            outputs: the outputs to return; all by default.
+
+        Raises:
+            OptionError: an output of that name does not exist.
+        """
+        known = [op.attrs.name for op in self.pdg.sinks if op.kind == "output"]
+        for name in outputs or ():
+            if name not in known:
+                raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
+        shown = progress_by_default() if progress is None else progress
+        turns = _turns(self.ast)
+        start = time.perf_counter()
+        with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
+            run = Run(self.executable, _seed(seed), on_event, bar.update if shown else None)
+            run.complete()
+            values = run.outputs(outputs)
+        seconds = time.perf_counter() - start
+        kept = run.release()
+        return Result(
+            {name: x for (role, name), x in values.items() if role == "output"},
+            {name: x for (role, name), x in values.items() if role == "parameter"},
+            RunMemory(run.ledger.peak, tuple(run.ledger.timeline()), kept),
+            seconds,
+            run.instructions,
+        )
+
+    def step(self, seed: int = 0) -> Instruction | None:
+        """Run one instruction; None at the end of the program, after which it starts over.
+
+        Args:
+            seed: of all random streams; counts at the first instruction.
+        """
+        if self._run is None:
+            self._run = Run(self.executable, _seed(seed))
+        done = self._run.step()
+        if done is None:
+            self._run = None
+        return done
+
+    @property
+    def stores(self) -> dict[str, dict[Any, Any]]:
+        """What a stepped run holds now: by tensor, values by point."""
+        return {} if self._run is None else self._run.stores
+
+    def __repr__(self) -> str:
+        bounds = ", ".join(f"{k} = {v}" for k, v in self.bounds.items())
+        return f"Program({bounds})\n{self.stages!r}"
+
+
+def _seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise OptionError(f"the seed must be an integer, not {seed!r}.")
+    return int(seed)
+
+
+def _turns(ast: Ast) -> int | None:
+    """How often the outermost loop turns."""
+    for node in [ast.root, *children(ast.root)]:
+        if isinstance(node, Loop) and node.first.is_const and node.last.is_const:
+            return node.last.const - node.first.const + 1
+    return None
+
+
+def _check_dims(pdg: Pdg, options: Options) -> None:
+    if isinstance(options.vectorize, tuple):
+        for name in options.vectorize:
+            if name not in pdg.dims:
+                known = ", ".join(pdg.dims.names)
+                raise OptionError(
+                    f"vectorize names {name!r}, which is no dimension of the program.",
+                    hint=f"the dimensions are {known}.",
+                )
+
+
+def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
+    """Given arrays must have a value for every point."""
+    for op in pdg:
+        if not isinstance(op.attrs, ConstAttrs):
+            continue
+        for axis, name in enumerate(op.attrs.dims):
+            have, want = op.attrs.value.array.shape[axis], bounds[pdg.dims[name].bound]
+            if have < want:
+                raise BoundsError(
+                    f"the data has {have} values along {name}, but {pdg.dims[name].bound} = {want}.",
+                    origin=op.origin,
+                    hint="give more data, or a smaller bound.",
+                )
+
+
+def _warn_of_long_windows(plan: MemoryPlan, constraints: Constraints) -> None:
+    """Say where every point of a loop gathers a slice that grows with a bound."""
+    for op in constraints.ops.values():
+        for read in op.inputs:
+            moving = [
+                e for e in read.index if isinstance(e, Slice) and e.length.symbols & set(op.domain)
+            ]
+            span = plan.sizes.span(op, read)
+            if moving and span > 64:
+                source = constraints.pdg[read.source]
+                warnings.warn(
+                    f"{source.name} is read in slices [{moving[0]}] of up to {span} points at every "
+                    f"point of ({', '.join(op.domain)}): padded to {span} each time. "
+                    "Leave lift and vectorize on, or shorten the slice.",
+                    stacklevel=5,
+                )
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """Memory as the run's ledger measured it, in bytes."""
+
+    peak: int
+    _timeline: tuple[int, ...] = field(repr=False)
+    kept: int = 0
+
+    def timeline(self) -> Array:
+        """Live bytes during each executed point, in order."""
+        return np.asarray(self._timeline, np.int64)
+
+
+@dataclass(frozen=True)
+class Result(Mapping[str, Array]):
+    """What a run returned: outputs by name, stacked over their domains.
+
+    Attributes:
+        parameters: each parameter's value after the last iteration.
+        memory: the ledger's measurements.
+        seconds: how long the run took.
+        instructions: how many instructions ran.
+    """
+
+    _outputs: Mapping[str, Array] = field(repr=False)
+    parameters: Mapping[str, Array] = field(repr=False)
+    memory: RunMemory
+    seconds: float
+    instructions: int
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._outputs:
+            raise OptionError(
+                f"there is no output {name!r}.", hint=one_of(name, list(self._outputs))
+            )
+        return self._outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self._outputs.items())
+        return (
+            f"Result({shapes}; {len(self.parameters)} parameters; {self.instructions:,} instructions "
+            f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes)"
+        )

@@ -1,0 +1,105 @@
+"""All points of a schedule in order, by number: affine times evaluated on whole arrays at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import (
+    TRUE,
+    And,
+    Cmp,
+    Cond,
+    Div,
+    Extremum,
+    Lin,
+    Mod,
+    Pick,
+    Sym,
+)
+from timerl_nb.symbolic.polyhedra import Point, Set
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Clock:
+    """Ranks of all points of all statements in the order of the schedule."""
+
+    def __init__(self, schedule: ScheduleTree, bounds: Point) -> None:
+        self.schedule, self.bounds = schedule, bounds
+        self.sizes = {d.name: bounds[d.bound] for d in schedule.dims}
+        self.times = schedule.times()
+        self.points = {name: self.grid(points) for name, points in schedule.statements.items()}
+        vectors = {name: self._vectors(name, pts) for name, pts in self.points.items()}
+        stacked = np.concatenate(list(vectors.values()))
+        self._low = stacked.min(0) if len(stacked) else np.zeros(stacked.shape[1], np.int64)
+        self._radix = (stacked.max(0) - self._low + 1) if len(stacked) else self._low + 1
+        self.order = np.sort(self._encode(stacked))
+        self.ranks = {n: np.searchsorted(self.order, self._encode(v)) for n, v in vectors.items()}
+
+    def grid(self, points: Set) -> Array:
+        """All points of a set, one row each."""
+        axes = [np.arange(self.sizes[d]) for d in points.domain]
+        if not axes:
+            rows = np.zeros((1, 0), np.int64)
+        else:
+            rows = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+        inside = values(
+            points.condition(Set.of(points.dims, points.domain)), self.env(points.domain, rows)
+        )
+        return rows[np.broadcast_to(inside, len(rows))]
+
+    def env(self, domain: Domain, rows: Array) -> dict[str, Any]:
+        return {**self.bounds, **{d: rows[:, k] for k, d in enumerate(domain)}}
+
+    def _vectors(self, name: str, rows: Array) -> Array:
+        env = self.env(self.schedule.statements[name].domain, rows)
+        parts = [np.broadcast_to(values(e, env), len(rows)) for e in self.times[name]]
+        return np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((len(rows), 1), int)
+
+    def _encode(self, vectors: Array) -> Array:
+        code = np.zeros(len(vectors), np.int64)
+        for k in range(vectors.shape[1]):
+            code = code * self._radix[k] + (vectors[:, k] - self._low[k])
+        return code
+
+    def rank(self, name: str, rows: Array) -> Array:
+        """The ranks of the given points of a statement."""
+        return np.searchsorted(self.order, self._encode(self._vectors(name, rows)))
+
+
+def values(e: Lin | Cond, env: Mapping[str, Any]) -> Any:
+    """An index expression or condition on whole arrays of points."""
+    if isinstance(e, Lin):
+        total: Any = e.const
+        for atom, coef in e.terms:
+            total = total + coef * _atom(atom, env)
+        return total
+    if isinstance(e, Cmp):
+        arg = values(e.arg, env)
+        return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
+    whole: Any = e is TRUE or isinstance(e, And)
+    for part in e.args:
+        whole = whole & values(part, env) if isinstance(e, And) else whole | values(part, env)
+    return whole
+
+
+def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any]) -> Any:
+    if isinstance(atom, Sym):
+        return env[atom.name]
+    if isinstance(atom, Div):
+        return values(atom.arg, env) // atom.by
+    if isinstance(atom, Mod):
+        return values(atom.arg, env) % atom.by
+    if isinstance(atom, Extremum):
+        join = np.minimum if atom.which == "min" else np.maximum
+        parts = [values(arg, env) for arg in atom.args]
+        result = parts[0]
+        for part in parts[1:]:
+            result = join(result, part)
+        return result
+    return np.where(values(atom.cond, env), values(atom.then, env), values(atom.other, env))

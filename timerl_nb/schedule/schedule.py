@@ -1,0 +1,147 @@
+"""The schedule as an artifact: the time of every statement, and the points of iteration space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from graphviz import Digraph
+
+from timerl_nb.errors import DomainError
+from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.ops import Op
+from timerl_nb.schedule.clock import Clock
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.names import statement_names
+from timerl_nb.symbolic.polyhedra import Point
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class StatementPoints:
+    """When one statement's points run: `time` is the position in the order of all chosen points."""
+
+    op_id: int
+    name: str
+    region: tuple[str, ...]
+    time: Array
+    coordinates: Mapping[str, Array]
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+class Schedule(Inspectable):
+    """An order of all points of all statements, found by isl and checked against every dependence.
+
+    The order holds for all bounds of at least 1; `points` lists it under the program's.
+    """
+
+    def __init__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> None:
+        self.constraints, self.tree, self.bounds = constraints, tree, dict(bounds)
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        return statement_names(self.constraints.pdg)
+
+    @property
+    def statements(self) -> dict[str, Op]:
+        """The statements by name."""
+        return {self.names[op.id]: op for op in self.constraints.ops.values()}
+
+    @cached_property
+    def _clock(self) -> Clock:
+        return Clock(self.tree, self.bounds)
+
+    def points(self, **fixed: int) -> list[StatementPoints]:
+        """Every statement's points, and their places in the order of execution.
+
+        Args:
+            fixed: dimensions held at one value, such as `i=0`. Statements that do not vary over
+                them are left out, and places are counted among the points that remain.
+
+        Raises:
+            DomainError: a name is no dimension.
+        """
+        dims = self.constraints.pdg.dims
+        for name in fixed:
+            if name not in dims:
+                known = ", ".join(dims.names)
+                raise DomainError(
+                    f"{name} is not a dimension.", hint=f"the dimensions are {known}."
+                )
+        chosen: list[tuple[Op, Array, Array]] = []
+        for key, op in self.constraints.ops.items():
+            if not set(fixed) <= set(op.domain):
+                continue
+            rows, ranks = self._clock.points[key], self._clock.ranks[key]
+            inside = np.ones(len(rows), bool)
+            for name, value in fixed.items():
+                inside &= rows[:, op.domain.index(name)] == value
+            chosen.append((op, rows[inside], ranks[inside]))
+        order = np.sort(np.concatenate([ranks for _, _, ranks in chosen] or [np.zeros(0, int)]))
+        return [
+            StatementPoints(
+                op.id,
+                self.names[op.id],
+                op.region,
+                np.searchsorted(order, ranks),
+                {d: rows[:, k] for k, d in enumerate(op.domain)},
+            )
+            for op, rows, ranks in chosen
+        ]
+
+    def loops_of(self, name: str) -> list[str]:
+        """The positions of a statement in the loops around it, as text."""
+        op = self.statements[name]
+        key = next(k for k, o in self.constraints.ops.items() if o.id == op.id)
+        return [f"loop {loop}: {position}" for loop, position in self.tree.loops()[key]]
+
+    # --- how it shows itself ---------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        times = self.tree.times()
+        width = max(len(self._signature(op)) for op in self.constraints.ops.values())
+        lines = [f"schedule of {len(times)} statements"]
+        for key, op in self.constraints.ops.items():
+            time = ", ".join(map(str, times[key]))
+            lines.append(f"  {self._signature(op):<{width}} -> ({time})")
+        return "\n".join(lines)
+
+    def _signature(self, op: Op) -> str:
+        return f"{self.names[op.id]}({', '.join(op.domain)})"
+
+    def to_json(self) -> dict[str, Any]:
+        times, loops = self.tree.times(), self.tree.loops()
+        return {
+            "stage": "schedule",
+            "statements": [
+                {
+                    "op_id": op.id,
+                    "name": self.names[op.id],
+                    "domain": list(op.domain),
+                    "time": [str(e) for e in times[key]],
+                    "loops": [{"loop": k, "position": str(e)} for k, e in loops[key]],
+                }
+                for key, op in self.constraints.ops.items()
+            ],
+        }
+
+    def to_dot(self) -> str:
+        """Statements and the dependences between them."""
+        graph = Digraph("schedule", graph_attr={"rankdir": "TB", "fontname": "sans-serif"})
+        graph.attr(
+            "node", shape="box", style="filled,rounded", fontname="sans-serif", fontsize="10"
+        )
+        times = self.tree.times()
+        for key, op in self.constraints.ops.items():
+            label = f"{self._signature(op)}\n({', '.join(map(str, times[key]))})"
+            graph.node(key, label, fillcolor="#d3ecdf", id=f"op{op.id}")
+        for source, sink in dict.fromkeys((e.source, e.sink) for e in self.constraints.validity):
+            graph.edge(source, sink)
+        return graph.source

@@ -1,0 +1,189 @@
+"""Stages: what a compilation consists of, one value each, with what it cost and what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphviz import Digraph
+
+from timerl_nb.errors import OptionError, Origin, one_of
+from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.ops import DataflowAttrs, Op
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import Rewritten
+from timerl_nb.ir.text import op_line
+
+
+class Listing(Inspectable):
+    """The user's program: the lines that wrote operations, with how many each wrote."""
+
+    def __init__(self, pdg: Pdg) -> None:
+        self.lines: dict[tuple[str, int], tuple[Origin, list[int]]] = {}
+        for op in pdg:
+            key = (op.origin.file, op.origin.line)
+            self.lines.setdefault(key, (op.origin, []))[1].append(op.id)
+
+    def __str__(self) -> str:
+        shown = sorted(self.lines.items())
+        width = max((len(origin.place) for _, (origin, _) in shown), default=0)
+        return "\n".join(
+            f"{origin.place:<{width}}  {len(ids):>4} ops  {origin.text}"
+            for _, (origin, ids) in shown
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": "source",
+            "lines": [
+                {"place": origin.place, "text": origin.text, "op_ids": ids}
+                for _, (origin, ids) in sorted(self.lines.items())
+            ],
+        }
+
+    def to_dot(self) -> str:
+        """The lines in order, with the operations that they wrote."""
+        graph = Digraph("source", graph_attr={"rankdir": "TB"})
+        graph.attr("node", shape="box", fontname="monospace", fontsize="10")
+        before = ""
+        for k, (_, (origin, ids)) in enumerate(sorted(self.lines.items())):
+            graph.node(f"l{k}", f"{origin.place}  {origin.text}\n{len(ids)} operations")
+            if before:
+                graph.edge(before, f"l{k}", style="invis")
+            before = f"l{k}"
+        return graph.source
+
+
+@dataclass(frozen=True)
+class Change:
+    """An operation that a stage added, removed or changed, and what it has to do with before."""
+
+    what: str
+    op_id: int
+    text: str
+    before: tuple[int, ...]
+
+    def __str__(self) -> str:
+        sign = {"added": "+", "removed": "-", "changed": "~"}[self.what]
+        come = f"   from {', '.join(f'%{k}' for k in self.before)}" if self.before else ""
+        return f"{sign} {self.text}{come}"
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What a stage did to the graph."""
+
+    changes: tuple[Change, ...]
+
+    def of(self, what: str) -> tuple[Change, ...]:
+        """The changes of one sort: "added", "removed" or "changed"."""
+        return tuple(change for change in self.changes if change.what == what)
+
+    @property
+    def added(self) -> tuple[Change, ...]:
+        return self.of("added")
+
+    @property
+    def removed(self) -> tuple[Change, ...]:
+        return self.of("removed")
+
+    @property
+    def changed(self) -> tuple[Change, ...]:
+        return self.of("changed")
+
+    def __str__(self) -> str:
+        counts = (
+            f"{len(self.added)} added, {len(self.removed)} removed, {len(self.changed)} changed"
+        )
+        return "\n".join([counts, *map(str, self.changes)])
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a compilation.
+
+    Attributes:
+        name: the stage's name.
+        artifact: its result.
+        seconds: what it cost.
+        summary: counts, in one line.
+        rewritten: for passes, the named steps, the map of ids and the refusals.
+        previous: the graph before it.
+    """
+
+    name: str
+    artifact: Inspectable
+    seconds: float
+    summary: str
+    rewritten: Rewritten | None = None
+    previous: Pdg | None = None
+
+    def diff(self) -> Diff:
+        """The operations that the stage added, removed and changed."""
+        if self.rewritten is None or self.previous is None:
+            return Diff(())
+        old, new = self.previous, self.rewritten.pdg
+        came: dict[int, list[int]] = {}
+        for before, after in self.rewritten.ids.items():
+            for op_id in after:
+                if op_id != before:
+                    came.setdefault(op_id, []).append(before)
+        changes = [_change("removed", old, old[k], ()) for k in old.ops if k not in new.ops]
+        for k in new.ops:
+            if k not in old.ops:
+                changes.append(_change("added", new, new[k], tuple(came.get(k, ()))))
+            elif new[k] != old[k]:
+                changes.append(_change("changed", new, new[k], tuple(came.get(k, ()))))
+        return Diff(tuple(changes))
+
+    def why(self, op_id: int) -> str | None:
+        """Why the stage left an operation alone, where it has a reason."""
+        return None if self.rewritten is None else self.rewritten.refused.get(op_id)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.summary} ({self.seconds * 1e3:.0f} ms)"
+
+
+def _change(what: str, pdg: Pdg, op: Op, before: tuple[int, ...]) -> Change:
+    if isinstance(op.attrs, DataflowAttrs):
+        text = f"%{op.id} {op.label!r} = dataflow of {len(op.attrs.body)} operations"
+    else:
+        text = op_line(pdg.ops, op)
+    return Change(what, op.id, text, before)
+
+
+class Stages(Mapping[str, Stage]):
+    """The stages of a compilation in order, by name."""
+
+    def __init__(self, stages: tuple[Stage, ...]) -> None:
+        self._stages = {stage.name: stage for stage in stages}
+
+    def __getitem__(self, name: str) -> Stage:
+        if name not in self._stages:
+            raise OptionError(f"there is no stage {name!r}.", hint=one_of(name, list(self._stages)))
+        return self._stages[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._stages
+
+    @property
+    def seconds(self) -> float:
+        """The time of all stages together."""
+        return sum(stage.seconds for stage in self._stages.values())
+
+    def __repr__(self) -> str:
+        width = max(map(len, self._stages))
+        lines = [
+            f"{stage.name:<{width}}  {stage.seconds * 1e3:7.1f} ms  {stage.summary}"
+            for stage in self._stages.values()
+        ]
+        return "\n".join([*lines, f"{'total':<{width}}  {self.seconds * 1e3:7.1f} ms"])
