@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphviz import Digraph
-
+from timerl_nb.dot import Dot
 from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs, Op
@@ -44,15 +43,14 @@ class Listing(Inspectable):
 
     def to_dot(self) -> str:
         """The lines in order, with the operations that they wrote."""
-        graph = Digraph("source", graph_attr={"rankdir": "TB"})
-        graph.attr("node", shape="box", fontname="monospace", fontsize="10")
+        graph = Dot("source")
         before = ""
         for k, (_, (origin, ids)) in enumerate(sorted(self.lines.items())):
             graph.node(f"l{k}", f"{origin.place}  {origin.text}\n{len(ids)} operations")
             if before:
-                graph.edge(before, f"l{k}", style="invis")
+                graph.edge(before, f"l{k}")
             before = f"l{k}"
-        return graph.source
+        return str(graph)
 
 
 @dataclass(frozen=True)

@@ -390,9 +390,9 @@ class RecurrentTensor:
         if over is not None and axis is not None:
             raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
         if over is None:
-            given = range(self.rank) if axis is None else axis
-            listed = [given] if isinstance(given, int | np.integer) else list(given)
-            axes = tuple(self._axis(a) for a in listed)
+            given: Any = range(self.rank) if axis is None else axis
+            several = isinstance(given, range | tuple | list)
+            axes = tuple(self._axis(a) for a in (given if several else (given,)))
             if len(set(axes)) < len(axes):
                 raise ShapeError(f"an axis is named twice in {axis!r}.")
             return self, axes

@@ -12,8 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from graphviz import Digraph
-
+from timerl_nb.dot import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.kinds import SINKS, TypeRuleError
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read
@@ -126,31 +125,22 @@ class Pdg(Inspectable):
 
     def to_dot(self) -> str:
         """Operations in clusters by region; edges from source to reader, labelled with φ and ψ."""
-        graph = Digraph("pdg", graph_attr={"rankdir": "TB", "fontname": "sans-serif"})
-        graph.attr(
-            "node", shape="box", style="filled,rounded", fontname="sans-serif", fontsize="10"
-        )
-        graph.attr("edge", fontname="sans-serif", fontsize="9")
+        graph = Dot("pdg")
         regions: dict[tuple[str, ...], list[Op]] = {}
         for op in self:
             regions.setdefault(op.region, []).append(op)
         for region, ops in regions.items():
-            if not region:
-                self._dot_nodes(graph, ops)
-                continue
-            with graph.subgraph(name=f"cluster_{'_'.join(region)}") as cluster:
-                assert cluster is not None
-                cluster.attr(label=" / ".join(region), fontname="sans-serif", color="#999999")
-                self._dot_nodes(cluster, ops)
+            if region:
+                graph.open_cluster(" / ".join(region))
+            for op in ops:
+                fill, shape = node_look(op)
+                graph.node(str(op.id), node_label(op), fill=fill, shape=shape, element=f"op{op.id}")
+            if region:
+                graph.close_cluster()
         for op in self:
             for read in op.inputs:
-                graph.edge(str(read.source), str(op.id), label=self._edge_label(read))
-        return graph.source
-
-    def _dot_nodes(self, graph: Digraph, ops: list[Op]) -> None:
-        for op in ops:
-            fill, shape = node_look(op)
-            graph.node(str(op.id), node_label(op), id=f"op{op.id}", fillcolor=fill, shape=shape)
+                graph.edge(str(read.source), str(op.id), self._edge_label(read))
+        return str(graph)
 
     def _edge_label(self, read: Read) -> str:
         parts: list[str] = []
@@ -192,25 +182,15 @@ def at_own_point(source: int, output: Output, out: int = 0) -> Read:
     return Read(source, out, tuple(sym(name) for name in output.domain))
 
 
-# Okabe-Ito colours, lightened; kinds are told apart by shape as well.
-_LOOKS = {
-    "source": ("#dfeef8", "ellipse"),
-    "control": ("#fbe9c6", "diamond"),
-    "sink": ("#f6d3c1", "house"),
-    "fused": ("#d3ecdf", "box3d"),
-    "plain": ("#f2f2f2", "box"),
-}
-
-
 def node_look(op: Op) -> tuple[str, str]:
     """Fill colour and shape of an operation's node."""
     if op.kind == "dataflow":
-        return _LOOKS["fused"]
+        return FUSED, "box3d"
     if op.kind in SINKS:
-        return _LOOKS["sink"]
+        return SINK, "house"
     if op.kind in ("merge", "accumulate"):
-        return _LOOKS["control"]
-    return _LOOKS["source"] if not op.inputs else _LOOKS["plain"]
+        return CONTROL, "diamond"
+    return (SOURCE, "ellipse") if not op.inputs else (PLAIN, "box")
 
 
 def node_label(op: Op) -> str:

@@ -168,7 +168,7 @@ class Reference:
                 values.append(parts[0])
                 continue
             shape = concrete(output.type.shape, {**self.bounds, **known})
-            kind = np.dtype(self._dtype(output.type.dtype))
+            kind = np.dtype(self.dtype(output.type.dtype))
             values.append(
                 _REDUCE[output.reduce](np.stack(parts))
                 if parts
@@ -177,14 +177,15 @@ class Reference:
         if not lengths:
             return values[0]
         shape = values[0].shape if values else concrete(output.type.shape, env)
-        dtype = values[0].dtype if values else self._dtype(output.type.dtype)
+        dtype = values[0].dtype if values else self.dtype(output.type.dtype)
         return (np.stack(values) if values else np.zeros((0, *shape), dtype)).reshape(
             (*lengths, *shape)
         )
 
     # --- computing ---------------------------------------------------------------------------
 
-    def _dtype(self, dtype: str) -> np.dtype[Any]:
+    def dtype(self, dtype: str) -> np.dtype[Any]:
+        """The NumPy type that an element type is computed in."""
         return np.dtype(np.float64) if self.precise and is_float(dtype) else NUMPY[dtype]
 
     def _compute(self, op: Op, env: Env, reads: Sequence[Read]) -> tuple[Array, ...]:
@@ -200,7 +201,7 @@ class Reference:
     def _apply(self, op: Op, args: Sequence[Array], env: Env) -> Array:
         with np.errstate(all="ignore"):
             result = RULES[op.kind](self, op, args, env)
-        return np.asarray(result, self._dtype(op.dtype))
+        return np.asarray(result, self.dtype(op.dtype))
 
 
 def in_order(stacked: Array, sink: Op) -> Array:
@@ -217,6 +218,14 @@ def in_order(stacked: Array, sink: Op) -> Array:
 def _plain(f: Callable[..., Any]) -> Rule:
     """A rule that needs the operands alone."""
     return lambda ref, op, args, env: f(*args)
+
+
+def _copy(x: Array) -> Array:
+    return x
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
 
 
 def _const(ref: Reference, op: Op, args: Sequence[Array], env: Env) -> Array:
@@ -364,14 +373,14 @@ RULES: Final[Mapping[str, Rule]] = {
     "sin": _plain(np.sin),
     "cos": _plain(np.cos),
     "tanh": _plain(np.tanh),
-    "sigmoid": _plain(lambda x: 1 / (1 + np.exp(-x))),
+    "sigmoid": _plain(_sigmoid),
     "erf_inv": _plain(erf_inv),
     "floor": _plain(np.floor),
     "not": _plain(np.logical_not),
-    "cast": lambda ref, op, args, env: args[0].astype(ref._dtype(op.dtype)),
+    "cast": lambda ref, op, args, env: args[0].astype(ref.dtype(op.dtype)),
     "unit": _plain(unit),
-    "copy": _plain(lambda x: x),
-    "detach": _plain(lambda x: x),
+    "copy": _plain(_copy),
+    "detach": _plain(_copy),
     "add": _plain(np.add),
     "sub": _plain(np.subtract),
     "mul": _plain(np.multiply),
@@ -392,7 +401,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "prod": _reduction,
     "max": _reduction,
     "min": _reduction,
-    "argmax": lambda ref, op, args, env: np.argmax(args[0], op.attrs.axis),
+    "argmax": lambda ref, op, args, env: np.asarray(np.argmax(args[0], op.attrs.axis)),
     "discounted_sum": _discounted,
     "sliding_sum": _sliding,
     "dot": _dot,
@@ -403,8 +412,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "range": _range,
     "at": _at,
     "flip": lambda ref, op, args, env: np.flip(args[0], op.attrs.axis),
-    "merge": _plain(lambda x: x),
-    "accumulate": _plain(lambda x: x),
+    "merge": _plain(_copy),
+    "accumulate": _plain(_copy),
 }
 NO_RULE: Final[Mapping[str, str]] = {
     "dataflow": "its body is evaluated operation by operation",

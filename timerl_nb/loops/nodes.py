@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphviz import Digraph
-
+from timerl_nb.dot import CONTROL, FUSED, SINK, SOURCE, Dot
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.symbolic.expr import Cond, Index, Lin
 
@@ -140,22 +139,21 @@ class Ast(Inspectable):
 
     def to_dot(self) -> str:
         """The nest as a tree."""
-        graph = Digraph("ast", graph_attr={"rankdir": "LR", "fontname": "sans-serif"})
-        graph.attr("node", shape="box", style="filled,rounded", fontname="monospace", fontsize="10")
-        looks = {"Loop": "#dfeef8", "If": "#fbe9c6", "Execute": "#d3ecdf", "Deallocate": "#f6d3c1"}
+        graph = Dot("ast", rankdir="LR")
+        looks = {Loop: SOURCE, If: CONTROL, Execute: FUSED, Deallocate: SINK}
         stack = [(self.root, "root")]
         count = 0
-        graph.node("root", "program", fillcolor="#f2f2f2")
+        graph.node("root", "program")
         while stack:
             node, parent = stack.pop()
             key = parent
             if not isinstance(node, Sequence):
                 count += 1
                 key = f"n{count}"
-                graph.node(key, self.line(node), fillcolor=looks[type(node).__name__])
+                graph.node(key, self.line(node), fill=looks[type(node)])
                 graph.edge(parent, key)
             stack += [(part, key) for part in reversed(children(node))]
-        return graph.source
+        return str(graph)
 
 
 def children(node: Node) -> list[Node]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from graphviz import Digraph
-
+from timerl_nb.dot import FUSED, SOURCE, Dot
 from timerl_nb.errors import Origin
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs
@@ -147,16 +146,15 @@ class MemoryPlan(Inspectable):
 
     def to_dot(self) -> str:
         """Statements and stores: who writes where, who reads from where."""
-        graph = Digraph("memory", graph_attr={"rankdir": "LR", "fontname": "sans-serif"})
-        graph.attr("node", style="filled", fontname="sans-serif", fontsize="10")
+        graph = Dot("memory", rankdir="LR")
         names = statement_names(self._pdg)
         for op in self._constraints.ops.values():
-            graph.node(f"s{op.id}", names[op.id], shape="box", fillcolor="#d3ecdf")
+            graph.node(f"s{op.id}", names[op.id], fill=FUSED, element=f"op{op.id}")
         for tensor, store in self.stores.items():
             key = f"v{tensor[0]}_{tensor[1]}"
             label = f"{store.name}\n{store.kind}, {store.most} x {store.nbytes:,} B"
-            graph.node(key, label, shape="cylinder", fillcolor="#dfeef8")
+            graph.node(key, label, fill=SOURCE, shape="cylinder")
             graph.edge(f"s{tensor[0]}", key)
-        for use in {(u.source, u.out, u.reader) for u in self._constraints.uses}:
+        for use in dict.fromkeys((u.source, u.out, u.reader) for u in self._constraints.uses):
             graph.edge(f"v{use[0]}_{use[1]}", f"s{use[2]}")
-        return graph.source
+        return str(graph)

@@ -33,20 +33,32 @@ _LAYOUT = frozenset({"reshape", "transpose", "expand", "at", "range", "flip", "c
 class Need:
     """Something read, seen from the reader's point: a source's output at an index, if `cond`.
 
-    Interned by `Grouping.need`, so that equal needs are the same object.
+    Interned by `Grouping.need`, so that equal needs are the same object. What is read through a
+    merge (not `direct`) is looked up under the merge's name, and so never inside one region.
     """
 
-    __slots__ = ("cond", "domain", "holds_own", "index", "is_own", "source", "symbols")
+    __slots__ = ("cond", "direct", "domain", "holds_point", "index", "same_point", "source")
 
-    def __init__(self, source: int, domain: Domain, index: Index, cond: Cond) -> None:
+    def __init__(
+        self, source: int, domain: Domain, index: Index, cond: Cond, direct: bool
+    ) -> None:
         self.source, self.domain, self.index, self.cond = source, domain, index, cond
+        self.direct = direct
         pairs = list(zip(domain, index, strict=True))
         # the value at the reader's own point; or a slice with that value in it
-        self.is_own = cond is TRUE and all(
+        self.same_point = cond is TRUE and all(
             isinstance(e, Lin) and e.as_symbol == d for d, e in pairs
         )
-        self.holds_own = cond is TRUE and all(_within(e, d) for d, e in pairs)
-        self.symbols = cond.symbols.union(*(e.symbols for e in index))
+        self.holds_point = cond is TRUE and all(_within(e, d) for d, e in pairs)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether source and reader in one region would pass the value directly."""
+        return self.same_point and self.direct
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        return self.cond.symbols.union(*(e.symbols for e in self.index))
 
 
 def _within(entry: Lin | Slice, dim: str) -> bool:
@@ -85,7 +97,7 @@ class Grouping:
             and op.kind not in SINKS
             and (op.id not in self.inlined or op.id in self.pinned)
         ]
-        self._table: dict[tuple[int, Domain, Index, Cond], Need] = {}
+        self._table: dict[tuple[int, Domain, Index, Cond, bool], Need] = {}
         self.reads = {k: self._resolved(pdg[k]) for k in self.nodes}
         self.kept = self._kept_by_sinks()
         self.home = {k: k for k in self.nodes}
@@ -104,8 +116,10 @@ class Grouping:
                 found.append(read)
         return found
 
-    def need(self, source: int, domain: Domain, index: Index, cond: Cond) -> Need:
-        key = (source, domain, index, cond)
+    def need(
+        self, source: int, domain: Domain, index: Index, cond: Cond, direct: bool = True
+    ) -> Need:
+        key = (source, domain, index, cond, direct)
         found = self._table.get(key)
         if found is None:
             found = self._table[key] = Need(*key)
@@ -114,17 +128,18 @@ class Grouping:
     def _resolved(self, op: Op) -> frozenset[Need]:
         return frozenset(need for read in self.external(op) for need in self._through(read))
 
-    def _through(self, read: Read) -> list[Need]:
+    def _through(self, read: Read, direct: bool = True) -> list[Need]:
         """The statements' outputs behind a read, merges looked through."""
         source = self.pdg[read.source]
         if source.kind != "merge":
-            return [self.need(source.id, self.pdg.output(read).domain, read.index, read.cond)]
+            domain = self.pdg.output(read).domain
+            return [self.need(source.id, domain, read.index, read.cond, direct)]
         found: list[Need] = []
         for branch in source.inputs:
             composed = compose(read, source.domain, branch)
             if composed is None:
                 composed = self._across(read, source.domain, branch)
-            found += self._through(composed)
+            found += self._through(composed, direct=False)
         return found
 
     def _across(self, read: Read, domain: Domain, branch: Read) -> Read:
@@ -166,9 +181,9 @@ class Grouping:
         done: set[int] = set()
         for key in self._own_order():
             group = self.groups[key]
-            near = {n.source for n in group.needs if n.holds_own and n.source != key} & done
+            near = {n.source for n in group.needs if n.holds_point and n.source != key} & done
             group.reaches = frozenset(near).union(*(self.groups[k].reaches for k in near))
-            known = set(group.needs)
+            known = {self._plain(n) for n in group.needs}
             for k in group.reaches:
                 known |= self.groups[k].known
             inside = frozenset(group.domain)
@@ -179,12 +194,17 @@ class Grouping:
         return need.symbols.intersection(self.pdg.dims.names)
 
     def _at_home(self, need: Need) -> Need:
-        return self.need(self.home[need.source], need.domain, need.index, need.cond)
+        home = self.home[need.source]
+        return self.need(home, need.domain, need.index, need.cond, need.direct)
+
+    def _plain(self, need: Need) -> Need:
+        """The need as what is needed, whatever the way."""
+        return self.need(need.source, need.domain, need.index, need.cond)
 
     def _own_order(self) -> list[int]:
         """The groups such that those needed at the own point come first."""
         edges = {
-            key: [n.source for n in g.needs if n.holds_own and n.source != key]
+            key: [n.source for n in g.needs if n.holds_point and n.source != key]
             for key, g in self.groups.items()
         }
         return [key for component in components(edges) for key in component]
@@ -238,6 +258,8 @@ class Grouping:
         for _, need in needs:
             back = [_back(need, d) for d in domain]
             if need.domain != domain or any(x is None for x in back):
+                return False
+            if need.same_point and not need.direct:
                 return False
             steps.append(tuple(x for x in back if x is not None))
         moving = [s for s in steps if any(s)]
@@ -296,9 +318,9 @@ class Grouping:
     def _needs_no_more(self, a: int, b: int) -> bool:
         first = self.groups[a]
         for need in self.groups[b].needs:
-            if need.is_own and (need.source == a or need.source in first.reaches):
+            if need.same_point and (need.source == a or need.source in first.reaches):
                 continue
-            if need in first.known or self._is_given(need.source):
+            if self._plain(need) in first.known or self._is_given(need.source):
                 continue
             return False
         return True
@@ -315,7 +337,7 @@ class Grouping:
                 if need.source != a:
                     continue
                 twin = self.need(b, need.domain, need.index, need.cond)
-                own = need.is_own and b in group.reaches
+                own = need.same_point and b in group.reaches
                 if not own and twin not in group.known:
                     return False
         return True
@@ -324,7 +346,7 @@ class Grouping:
         alike: dict[tuple[Domain, Cond, frozenset[Need]], list[int]] = {}
         for key, group in self.groups.items():
             mine = frozenset(
-                self.need(-1, n.domain, n.index, n.cond) if n.source == key else n
+                self.need(-1, n.domain, n.index, n.cond, n.direct) if n.source == key else n
                 for n in group.needs
             )
             alike.setdefault((group.domain, group.where, mine), []).append(key)
@@ -334,15 +356,37 @@ class Grouping:
         return bool(bundles)
 
     def _ride_along(self) -> bool:
-        """Join a group to one that reads all that it reads: it costs no launch of its own there."""
-        for b, second in self.groups.items():
-            for a, first in self.groups.items():
-                if not self.fits(a, b) or not second.needs or a in second.reaches:
-                    continue
-                if second.needs <= first.needs and b not in first.reaches:
-                    self.join("rides along", (a, b))
-                    return True
+        """Join a group to one that reads all that it reads: it costs no launch of its own there.
+
+        It may so run later than it could; then nothing that the other needs may need it, but for
+        what has run before the point of a dimension in which nothing ever goes ahead.
+        """
+        pairs = [
+            (a, b)
+            for b, second in self.groups.items()
+            for a, first in self.groups.items()
+            if self.fits(a, b) and second.needs and second.needs <= first.needs
+        ]
+        for a, b in pairs:
+            if b not in self._reachable(a):
+                self.join("rides along", (a, b))
+                return True
         return False
+
+    def _reachable(self, start: int) -> set[int]:
+        """The groups that a group needs at any point that has not run before for certain."""
+        every = [(k, n) for k, g in self.groups.items() for n in g.needs]
+        edges: dict[int, list[int]] = {k: [] for k in self.groups}
+        for k, n in self._within(every, len(self.pdg.dims.all)):
+            edges[k].append(n.source)
+        found: set[int] = set()
+        stack = list(edges[start])
+        while stack:
+            k = stack.pop()
+            if k not in found:
+                found.add(k)
+                stack += edges[k]
+        return found
 
 
 # --- small questions -----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
 from timerl_nb.ir.ops import Op, Read
-from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
 from timerl_nb.ir.shapes import NUMPY, Shape, broadcast, is_float, same_shape
@@ -58,8 +58,7 @@ class Look:
 
     def shape(self, k: int) -> Shape:
         read = self.op.inputs[k]
-        lead = tuple(e.length for e in read.index if isinstance(e, Slice))
-        return (*lead, *self.edit.ops[read.source].outputs[read.out].type.shape)
+        return read_type(self.edit.ops[read.source].outputs[read.out], read).shape
 
     def scalar(self, k: int) -> float | None:
         """The value of operand `k` where it is a constant of one element and no axes."""
@@ -86,7 +85,8 @@ class Look:
 def _identity(look: Look) -> Answer:
     """Copies, and operations whose neutral element is an operand."""
     op = look.op
-    one, zero = (lambda k: look.scalar(k) == 1), (lambda k: look.scalar(k) == 0)
+    one = [look.scalar(k) == 1 for k in range(len(op.inputs))]
+    zero = [look.scalar(k) == 0 for k in range(len(op.inputs))]
     match op.kind:
         case "copy" | "detach":  # gradients are written by now
             return look.keeps(0)
@@ -95,12 +95,12 @@ def _identity(look: Look) -> Answer:
         case "transpose" if op.attrs.perm == tuple(range(len(op.attrs.perm))):
             return look.keeps(0)
         case "mul":  # x * 1 = 1 * x = x
-            return look.keeps(0) if one(1) else look.keeps(1) if one(0) else None
-        case "div" | "pow" if one(1):  # x / 1 = x ** 1 = x
+            return look.keeps(0) if one[1] else look.keeps(1) if one[0] else None
+        case "div" | "pow" if one[1]:  # x / 1 = x ** 1 = x
             return look.keeps(0)
         case "add":  # x + 0 = 0 + x = x
-            return look.keeps(0) if zero(1) else look.keeps(1) if zero(0) else None
-        case "sub" if zero(1):  # x - 0 = x
+            return look.keeps(0) if zero[1] else look.keeps(1) if zero[0] else None
+        case "sub" if zero[1]:  # x - 0 = x
             return look.keeps(0)
         case "where" if op.inputs[1] == op.inputs[2]:  # where(c, x, x) = x
             return look.keeps(1)
@@ -162,7 +162,7 @@ def _broadcast(look: Look) -> Answer:
         if inner is None or inner.kind not in ("expand", "reshape") or read.out:
             continue
         source = inner.inputs[0]
-        narrow = (*_slices(source), *look.edit.ops[source.source].outputs[source.out].type.shape)
+        narrow = Look(look.edit, inner).shape(0)
         if inner.kind == "reshape" and narrow:
             continue
         shapes = [narrow if j == k else look.shape(j) for j in range(len(op.inputs))]
@@ -173,31 +173,24 @@ def _broadcast(look: Look) -> Answer:
     return None
 
 
-def _slices(read: Read) -> Shape:
-    return tuple(e.length for e in read.index if isinstance(e, Slice))
-
-
 def _sum_of_repeated(look: Look) -> Answer:
     """sum(expand(x)) over the repeated axes alone = x * how often."""
     op = look.op
     inner = look.operand(0) if op.kind == "sum" else None
     if inner is None or inner.kind != "expand":
         return None
-    before = look.edit.ops[inner.inputs[0].source].outputs[inner.inputs[0].out].type.shape
-    before = (*_slices(inner.inputs[0]), *before)
-    axes = op.attrs.axes
+    before = Look(look.edit, inner).shape(0)
+    axes: tuple[int, ...] = op.attrs.axes
     if len(before) != len(inner.shape) or any(before[a] != 1 for a in axes):
         return None
-    sizes = [inner.shape[a] for a in axes]
-    if any(not isinstance(s, int) for s in sizes):
-        return None
+    sizes = [s for s in (inner.shape[a] for a in axes) if isinstance(s, int)]
     kept = tuple(s for k, s in enumerate(before) if k not in axes)
-    if not same_shape(kept, op.shape):
+    if len(sizes) < len(axes) or not same_shape(kept, op.shape):
         return None
     edit = look.edit
     small = edit.add("reshape", inner.inputs, ShapeAttrs(kept), like=op)
-    times = np.asarray(prod(int(s) for s in sizes if isinstance(s, int)))
-    count = edit.add("const", (), ConstAttrs(ConstArray(_typed(times, op))), like=op)
+    times = ConstAttrs(ConstArray(_typed(prod(sizes), op)))
+    count = edit.add("const", (), times, like=op)
     return look.remade("mul", (edit.own(small), edit.own(count)))
 
 

@@ -422,9 +422,9 @@ class _Vectorizer:
         """Vectorise one operation; its sources are vectorised already, merges aside."""
         operands = tuple(self.operand(op, read) for read in op.inputs)
         kind, reads, attrs = VECTOR[op.kind](Site(self.edit, self.dim, op, operands))
-        self.edit.insert(self._promised(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
+        self.edit.insert(self.promised(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
 
-    def _promised(self, op: Op) -> Op:
+    def promised(self, op: Op) -> Op:
         """The operation with its new type, known before its operands are rewritten."""
         outputs = tuple(
             Output(
@@ -445,7 +445,7 @@ def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
     edit = Edit(pdg)
     work = _Vectorizer(edit, dim, chosen)
     for op_id in chosen:  # types first: cycles read what comes later
-        edit.ops[op_id] = work._promised(edit.ops[op_id])
+        edit.ops[op_id] = work.promised(edit.ops[op_id])
     for op_id in pdg.order:
         if op_id in chosen:
             work.rewrite(pdg[op_id])
@@ -512,7 +512,7 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
     edit = Edit(pdg)
     work = _Vectorizer(edit, dim, frozenset(chosen))
     for op_id in chosen:
-        edit.ops[op_id] = work._promised(edit.ops[op_id])
+        edit.ops[op_id] = work.promised(edit.ops[op_id])
     for op_id in pdg.order:
         op = pdg[op_id]
         try:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from graphviz import Digraph
-
+from timerl_nb.dot import FUSED, Dot
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
@@ -75,19 +74,17 @@ class Executable(Inspectable):
 
     def to_dot(self) -> str:
         """Kernels, with the operations inside each."""
-        graph = Digraph("executable", graph_attr={"rankdir": "LR", "fontname": "sans-serif"})
-        graph.attr("node", shape="box", style="filled", fontname="sans-serif", fontsize="10")
+        graph = Dot("executable", rankdir="LR")
         for op_id, kernel in self.kernels.items():
-            name = self.ast.names[op_id]
+            text = f"{len(kernel.body)} operations, {len(kernel.op.outputs)} outputs"
             graph.node(
-                str(op_id),
-                f"{name}\n{len(kernel.body)} operations, {len(kernel.op.outputs)} outputs",
-                fillcolor="#d3ecdf",
+                str(op_id), f"{self.ast.names[op_id]}\n{text}", fill=FUSED, element=f"op{op_id}"
             )
         for op_id, kernel in self.kernels.items():
-            for source in {s for r in kernel.op.inputs for s in self._behind(r.source)}:
+            behind = (s for r in kernel.op.inputs for s in sorted(self._behind(r.source)))
+            for source in dict.fromkeys(behind):
                 graph.edge(str(source), str(op_id))
-        return graph.source
+        return str(graph)
 
     def _behind(self, op_id: int) -> set[int]:
         """The kernels behind a read, merges looked through."""

@@ -47,7 +47,7 @@ class Run:
         executable: Executable,
         seed: int,
         recorder: Recorder | None = None,
-        progress: Callable[[], None] | None = None,
+        progress: Callable[[], object] | None = None,
     ) -> None:
         self.executable = executable
         self.ledger = Ledger()
@@ -143,14 +143,14 @@ class _Support:
         ledger: Ledger,
         seed: int,
         recorder: Recorder | None,
-        progress: Callable[[], None] | None,
+        progress: Callable[[], object] | None,
     ) -> None:
         self.ledger = ledger
         self.seed = backend.seed_words(seed)
         self.stack = backend.stack
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
         self.trace = ledger.trace.append
-        self.progress: Callable[[], None] = progress or (lambda: None)
+        self.progress: Callable[[], object] = progress or (lambda: None)
         self._recorder = recorder
         self._step = -1
 

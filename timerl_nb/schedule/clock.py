@@ -102,4 +102,6 @@ def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any]) -> An
         for part in parts[1:]:
             result = join(result, part)
         return result
-    return np.where(values(atom.cond, env), values(atom.then, env), values(atom.other, env))
+    chosen: Any = values(atom.cond, env)
+    result: Any = np.where(chosen, values(atom.then, env), values(atom.other, env))
+    return result

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from graphviz import Digraph
 
+from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import DomainError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import Op
@@ -134,14 +134,11 @@ class Schedule(Inspectable):
 
     def to_dot(self) -> str:
         """Statements and the dependences between them."""
-        graph = Digraph("schedule", graph_attr={"rankdir": "TB", "fontname": "sans-serif"})
-        graph.attr(
-            "node", shape="box", style="filled,rounded", fontname="sans-serif", fontsize="10"
-        )
+        graph = Dot("schedule")
         times = self.tree.times()
         for key, op in self.constraints.ops.items():
             label = f"{self._signature(op)}\n({', '.join(map(str, times[key]))})"
-            graph.node(key, label, fillcolor="#d3ecdf", id=f"op{op.id}")
+            graph.node(key, label, fill=FUSED, element=f"op{op.id}")
         for source, sink in dict.fromkeys((e.source, e.sink) for e in self.constraints.validity):
             graph.edge(source, sink)
-        return graph.source
+        return str(graph)

@@ -469,7 +469,9 @@ def any_of(*conds: Cond) -> Cond:
 def _join(cls: type[Any], neutral: Cond, absorbing: Cond, conds: Iterable[Cond]) -> Cond:
     kept: dict[Cond, None] = {}
     for cond in conds:
-        parts: tuple[Cond, ...] = cond.args if isinstance(cond, cls) else (cond,)
+        parts: tuple[Cond, ...] = (cond,)
+        if isinstance(cond, And | Or) and isinstance(cond, cls):
+            parts = cond.args
         for part in parts:
             if part is absorbing or negate(part) in kept:
                 return absorbing

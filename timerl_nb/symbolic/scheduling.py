@@ -5,6 +5,10 @@ producer's points to the consumer's. `solve` finds an order (a schedule tree), `
 questions about it: what runs when, who is the last to read a value, and the loops that scan it.
 """
 
+# islpy's stubs lack the enumerations whose names end in an underscore.
+# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
+# pyright: reportUnnecessaryContains=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,23 +118,44 @@ def solve(
     context.set_max_operations(ceiling)
     try:
         raw = constraints.compute_schedule()
-        work = context.get_operations() if hasattr(context, "get_operations") else 0
     except isl.Error as error:
         if "maximal number of operations" in str(error):
             raise TooMuchWork(str(error)) from None
         raise Unschedulable(str(error)) from None
     finally:
         context.set_max_operations(0)
-    return ScheduleTree(dims, dict(statements), raw, work)
+    return ScheduleTree(dims, dict(statements), _total(raw))
+
+
+def _total(raw: isl.Schedule) -> isl.Schedule:
+    """The schedule as a total order.
+
+    Statements that share a leaf, and parts that isl leaves unordered (a `set` node, which loop
+    generation may reorder), run one after the other: any order will do.
+    """
+
+    def split(node: isl.ScheduleNode) -> isl.ScheduleNode:
+        kind = node.get_type()
+        parts: list[isl.UnionSet] = []
+        if kind == isl.schedule_node_type.leaf:
+            node.get_domain().foreach_set(lambda s: parts.append(isl.UnionSet.from_set(s)))
+        elif kind == isl.schedule_node_type.set:
+            parts = [node.child(k).filter_get_filter() for k in range(node.n_children())]
+        if len(parts) < 2:
+            return node
+        filters = isl.UnionSetList.alloc(isl.DEFAULT_CONTEXT, len(parts))
+        for part in sorted(parts, key=str):
+            filters = filters.add(part)
+        return node.insert_sequence(filters)
+
+    return raw.map_schedule_node_bottom_up(split)
 
 
 class ScheduleTree:
     """An order of all points of some statements: a tree of bands, sequences and filters."""
 
-    def __init__(
-        self, dims: Dims, statements: dict[str, Set], raw: isl.Schedule, work: int = 0
-    ) -> None:
-        self.dims, self.statements, self.raw, self.work = dims, statements, raw, work
+    def __init__(self, dims: Dims, statements: dict[str, Set], raw: isl.Schedule) -> None:
+        self.dims, self.statements, self.raw = dims, statements, raw
         self._domain = _union_set(statements)
         self._theta = raw.get_map().intersect_domain(self._domain)
 
@@ -248,7 +273,7 @@ class ScheduleTree:
 
         raw = walk(self.raw.get_root()).get_schedule()
         grafted = ScheduleTree.__new__(ScheduleTree)
-        grafted.dims, grafted.statements, grafted.work = self.dims, self.statements, self.work
+        grafted.dims, grafted.statements = self.dims, self.statements
         grafted.raw, grafted._domain, grafted._theta = raw, self._domain, self._theta
         return grafted
 

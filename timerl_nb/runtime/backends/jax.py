@@ -269,7 +269,7 @@ def _range(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: RangeAttrs = op.attrs
     n, x = scope.capacity(op.shape[attrs.axis]), args[0]
     lo = scope.value(attrs.lo)
-    if isinstance(lo, int):
+    if not attrs.lo.symbols.intersection(scope.point):
         return jax.lax.slice_in_dim(x, lo, lo + n, axis=attrs.axis)
     at = jnp.clip(lo + jnp.arange(n), 0, x.shape[attrs.axis] - 1)
     return jnp.take(x, at, axis=attrs.axis)
@@ -380,7 +380,7 @@ def stack(values: Sequence[Array]) -> Array:
 
 def joined(values: Array | Sequence[Array], shape: tuple[int, ...]) -> Array:
     """A gathered slice inside a kernel: its points, stacked already or not, in the given shape."""
-    whole = jnp.stack(values) if isinstance(values, tuple | list) else values
+    whole: Array = jnp.stack(values) if isinstance(values, tuple | list) else values
     return whole.reshape(shape)
 
 

@@ -1,0 +1,229 @@
+"""Random programs over the access patterns of the language.
+
+A program is drawn as a list of small decisions, so that Hypothesis shrinks it to the few equations
+that matter. Values stay bounded (tanh after products and recurrences), so that results can be
+compared across executors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+import timerl_nb as trl
+
+SHAPES = ((), (2,), (3,), (2, 3))
+NAMES = ("b", "i", "t")
+
+
+@dataclass
+class Drawn:
+    """A program under construction."""
+
+    draw: Any
+    ctx: trl.Context
+    bounds: dict[str, int]
+    tensors: list[trl.RecurrentTensor] = field(default_factory=list)
+    leaves: list[trl.RecurrentTensor] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def symbols(self) -> dict[str, tuple[Any, Any]]:
+        return {str(var): (var, bound) for var, bound in self.ctx.dims}
+
+    def pick(self, options: Any) -> Any:
+        return self.draw(st.sampled_from(list(options)))
+
+    def tensor(self, *, shape: Any = None, over: str | None = None) -> trl.RecurrentTensor | None:
+        found = [
+            x
+            for x in self.tensors
+            if (shape is None or x.shape == shape) and (over is None or over in x.domain)
+        ]
+        return self.pick(found) if found else None
+
+    def add(self, x: trl.RecurrentTensor, what: str) -> None:
+        self.tensors.append(x)
+        self.log.append(f"x{len(self.tensors) - 1} = {what} : {x}")
+
+
+def _domain(d: Drawn) -> tuple[str, ...]:
+    names = list(d.symbols)
+    keep = d.draw(st.lists(st.sampled_from(names), unique=True, max_size=len(names)))
+    return tuple(n for n in names if n in keep)
+
+
+def source(d: Drawn) -> None:
+    domain, shape = _domain(d), d.pick(SHAPES)
+    kind = d.pick(("data", "data", "normal", "value"))
+    if kind == "value" and domain:
+        var, _ = d.symbols[domain[-1]]
+        d.add(trl.value(var * 2 + 1).cast("f32") * 0.1, f"value({domain[-1]})")
+        return
+    if kind == "normal":
+        d.add(trl.random.normal(shape, domain=domain), f"normal{shape} @ {domain}")
+        return
+    lengths = [d.bounds[n.upper()] for n in domain]
+    seed = d.draw(st.integers(0, 1000))
+    values = np.random.default_rng(seed).normal(size=(*lengths, *shape)).astype(np.float32)
+    x = trl.data(values, domain=domain)
+    d.leaves.append(x)
+    d.add(x, f"data{shape} @ {domain}")
+
+
+def unary(d: Drawn) -> None:
+    x = d.tensor()
+    assert x is not None
+    f = d.pick(("tanh", "sin", "sigmoid", "neg", "square", "abs"))
+    made = {"neg": lambda: -x, "abs": lambda: abs(x), "square": lambda: (x * x).tanh()}
+    d.add(made[f]() if f in made else getattr(x, f)(), f)
+
+
+def binary(d: Drawn) -> None:
+    x = d.tensor()
+    assert x is not None
+    y = d.tensor(shape=x.shape)
+    assert y is not None
+    f = d.pick(("add", "sub", "mul", "max", "where"))
+    made = {
+        "add": lambda: x + y,
+        "sub": lambda: x - y,
+        "mul": lambda: (x * y).tanh(),
+        "max": lambda: trl.max(x, y),
+        "where": lambda: trl.where(x > 0.1, x, y),
+    }
+    d.add(made[f](), f)
+
+
+def matmul(d: Drawn) -> None:
+    x = d.tensor(shape=(2,))
+    w = d.tensor(shape=(2, 3))
+    if x is not None and w is not None:
+        d.add((x @ w).tanh(), "matmul")
+
+
+def reduce_axis(d: Drawn) -> None:
+    x = d.tensor()
+    assert x is not None
+    if x.rank:
+        f = d.pick(("sum", "mean", "max"))
+        d.add(getattr(x, f)(axis=d.draw(st.integers(0, x.rank - 1))), f"{f} axis")
+
+
+def reduce_dims(d: Drawn) -> None:
+    x = d.tensor()
+    assert x is not None
+    if x.domain:
+        dims = d.draw(st.lists(st.sampled_from(x.domain), unique=True, min_size=1, max_size=2))
+        f = d.pick(("sum", "mean", "max", "min"))
+        d.add(getattr(x, f)(over=tuple(dims)).tanh(), f"{f} over {dims}")
+
+
+def point(d: Drawn) -> None:
+    name = d.pick(d.symbols)
+    x = d.tensor(over=name)
+    if x is None:
+        return
+    var, bound = d.symbols[name]
+    options = {
+        "first": 0,
+        "last": bound - 1,
+        "ahead": trl.min(var + d.draw(st.integers(1, 3)), bound - 1),
+        "back": trl.max(var - d.draw(st.integers(1, 3)), 0),
+        "reverse": bound - 1 - var,
+        "half": var // 2,
+    }
+    how = d.pick(options)
+    d.add(x[_key(x, name, options[how])], f"{how} of {name}")
+
+
+def _key(x: trl.RecurrentTensor, name: str, entry: Any) -> tuple[Any, ...]:
+    symbols = {str(var): var for var, _ in x.ctx.dims}
+    return tuple(entry if n == name else symbols[n] for n in x.domain)
+
+
+def window(d: Drawn) -> None:
+    name = d.pick(d.symbols)
+    x = d.tensor(over=name)
+    if x is None:
+        return
+    var, bound = d.symbols[name]
+    n = d.draw(st.integers(1, 4))
+    slices = {
+        "suffix": slice(var, bound),
+        "prefix": slice(0, var + 1),
+        "ahead": slice(var, trl.min(var + n, bound)),
+        "back": slice(trl.max(var - n, 0), var + 1),
+        "whole": slice(0, bound),
+    }
+    how = d.pick(slices)
+    s = x[_key(x, name, slices[how])]
+    f = d.pick(("sum", "discounted", "max", "mean", "fold"))
+    made = {
+        "sum": lambda: s.sum(axis=0),
+        "discounted": lambda: s.discounted_sum(0.5),
+        "max": lambda: s.max(axis=0),
+        "mean": lambda: s.mean(axis=0),
+        "fold": lambda: (s.tanh() * 0.5).sum(axis=0),
+    }
+    if f == "mean" and x.rank == 0 and how == "whole" and name not in x.domain:
+        return
+    d.add(made[f]().tanh(), f"{f} of {how} {n} of {name}")
+
+
+def recurrence(d: Drawn) -> None:
+    name = d.pick(d.symbols)
+    x = d.tensor(over=name)
+    if x is None:
+        return
+    var, bound = d.symbols[name]
+    way = d.pick(("forward", "backward", "two back", "parity"))
+    y = trl.tensor(x.shape, domain=x.domain)
+    if way == "forward":
+        y[_key(x, name, 0)] = x[_key(x, name, 0)]
+        y[_key(x, name, var + 1)] = (y * 0.5 + x).tanh()
+    elif way == "backward":
+        y[_key(x, name, bound - 1)] = x[_key(x, name, bound - 1)]
+        later = y[_key(x, name, trl.min(var + 1, bound - 1))]
+        y[var < bound - 1] = (later * 0.5 + x).tanh()
+    elif way == "two back":
+        y[var < 2] = x
+        y[_key(x, name, var + 2)] = (y - x).tanh()
+    else:
+        y[var % 2 == 0] = x
+        y[var % 2 == 1] = x * 0.25 + y[_key(x, name, trl.max(var - 1, 0))]
+    d.add(y, f"{way} recurrence over {name}")
+
+
+def gradient(d: Drawn) -> None:
+    loss, leaf = d.tensor(), d.pick(d.leaves) if d.leaves else None
+    if loss is None or leaf is None:
+        return
+    try:
+        g = trl.grad(loss * 1.0, leaf)
+    except trl.errors.GradientError:
+        return
+    d.add(g.tanh(), "gradient")
+
+
+STEPS = (unary, binary, matmul, reduce_axis, reduce_dims, point, window, recurrence, gradient, source)
+
+
+@st.composite
+def programs(draw: Any, max_steps: int = 7) -> Drawn:
+    """A program of a few equations, with its bounds."""
+    names = NAMES[-draw(st.integers(1, 3)) :]
+    bounds = {n.upper(): draw(st.integers(1, 4)) for n in names}
+    with trl.Context(*names) as ctx:
+        d = Drawn(draw, ctx, bounds)
+        source(d)
+        source(d)
+        for _ in range(draw(st.integers(1, max_steps))):
+            draw(st.sampled_from(STEPS))(d)
+        count = draw(st.integers(1, min(2, len(d.tensors))))
+        for k, x in enumerate(d.tensors[-count:]):
+            ctx.output(f"y{k}", x)
+    return d
