@@ -42,8 +42,9 @@ class Optimizer(ABC):
                     f"{p.name} has no gradient to step with.",
                     hint="call loss.backward() before opt.step(), and check that the loss uses it.",
                 )
-        for p in self.params:
-            p.update(self._next(p, p.grad))
+        with self.params[0].ctx.region("update"):
+            for p in self.params:
+                p.update(self._next(p, p.grad))
 
     @abstractmethod
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
@@ -103,7 +104,7 @@ def _state(p: Parameter, name: str) -> RecurrentTensor:
 def _carry(state: RecurrentTensor, value: RecurrentTensor) -> None:
     """Let the state be `value` one iteration later."""
     step = state.op.domain[-1]
-    before = value.settled().at({step: sym(step) - 1}).read
+    before = value.settled().named_if_new(f"{state.name}'").at({step: sym(step) - 1}).read
     later = ge(sym(step), 1)
     state.ctx.add_branch(state.read.source, Read(before.source, before.out, before.index, later))
 

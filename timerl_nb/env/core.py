@@ -116,9 +116,10 @@ class Environment(ABC):
                 hint="make another environment for another set of episodes.",
             )
         names = as_dims(ctx, ctx.space, domain)
-        state = self.first_state(names)
-        self._reset = (names, state, user_origin())
-        return self.observe(state)
+        with ctx.region("reset"):
+            state = self.first_state(names)
+            self._reset = (names, state, user_origin())
+            return self.observe(state)
 
     def step(self, action: Tensor) -> Step:
         """Take one action per environment and time.
@@ -238,7 +239,8 @@ class _Episode:
 
     def carry(self, x: Tensor, value: Tensor) -> None:
         """Let `x` be `value` one step later."""
-        read = value.settled().at({self.time: sym(self.time) - 1}).read
+        after = value.settled().named_if_new(f"{x.name}'")
+        read = after.at({self.time: sym(self.time) - 1}).read
         later = Read(read.source, read.out, read.index, ge(sym(self.time), 1))
         self.ctx.add_branch(x.read.source, later)
 

@@ -129,6 +129,7 @@ class Context:
                 hint="give each output a name of its own.",
             )
         self._outputs[name] = user_origin()
+        x.named_if_new(name)
         self.add("output", [x.read], OutputAttrs(name, dims=x.domain))
 
     def __repr__(self) -> str:

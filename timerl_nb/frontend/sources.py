@@ -211,7 +211,8 @@ class Parameter(RecurrentTensor):
 
     def accumulate(self, gradient: RecurrentTensor) -> None:
         """Add to the gradient; several losses' gradients add up."""
-        self._gradient = gradient if self._gradient is None else self._gradient + gradient
+        total = gradient if self._gradient is None else self._gradient + gradient
+        self._gradient = total.named_if_new(f"d{self.name}")
 
     @property
     def has_grad(self) -> bool:
@@ -247,7 +248,7 @@ class Parameter(RecurrentTensor):
             )
         if value.type != self.type:
             raise ShapeError(f"{self.name} is {self.type}, but its update is {value.type}.")
-        self._next = value.settled()
+        self._next = value.settled().named_if_new(f"{self.name}'")
         step = sym(domain[-1])
         first = self._init.read
         later = self._next.at({domain[-1]: step - 1}).read
@@ -272,13 +273,14 @@ def parameter(
         name: what pictures, checkpoints and `result.parameters` call it.
     """
     ctx = current()
-    if isinstance(given, RecurrentTensor):
-        first = given
-    elif isinstance(given, np.ndarray) or hasattr(given, "__array__"):
-        first = const_tensor(ctx, given)
-    else:
-        shape = _shape(given)
-        first = zeros(shape, dtype) if init is None else as_tensor(ctx, init(shape))
+    with ctx.region("init"):
+        if isinstance(given, RecurrentTensor):
+            first = given
+        elif hasattr(given, "__array__"):
+            first = const_tensor(ctx, given)
+        else:
+            shape = _shape(given)
+            first = zeros(shape, dtype) if init is None else as_tensor(ctx, init(shape))
     if not is_float(first.dtype):
         raise ShapeError(f"a parameter must have floating-point values, not {first.type}.")
     names = _domain(ctx, domain)

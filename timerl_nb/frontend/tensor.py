@@ -116,6 +116,10 @@ class RecurrentTensor:
         self.ctx.set_label(self.read.source, label)
         return self
 
+    def named_if_new(self, label: str) -> RecurrentTensor:
+        """Give a name only where there is none: what the user named keeps its name."""
+        return self if self.op.label else self.named(label)
+
     def __repr__(self) -> str:
         return f"{self.type} @ ({', '.join(self.domain)})"
 

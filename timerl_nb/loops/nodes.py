@@ -100,7 +100,9 @@ class Ast(Inspectable):
         if isinstance(node, Execute):
             return f"{self.names[node.op_id]}({at})"
         if isinstance(node, Deallocate):
-            return f"free {self.values[node.lifetime]} @ ({at})"
+            names = self.values[node.lifetime].split(", ")
+            more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+            return f"free {', '.join(names[: 3 if more else 4])}{more} @ ({at})"
         return ""
 
     def __str__(self) -> str:

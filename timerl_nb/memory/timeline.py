@@ -40,7 +40,8 @@ class Timeline:
     """Live bytes while each executed point runs, in execution order.
 
     `time` counts executed points; `bytes` are live bytes during each; `statement` is the index in
-    `statements` of what runs.
+    `statements` of what runs; `turn` is the value of the dimension `outer` that the outermost loop
+    runs along, -1 outside that loop.
     """
 
     time: Array
@@ -49,6 +50,8 @@ class Timeline:
     statements: tuple[str, ...]
     spans: tuple[Span, ...]
     transient: Array
+    outer: str | None
+    turn: Array
 
     @property
     def peak(self) -> int:
@@ -142,6 +145,7 @@ def predict(
     statement = np.zeros(total, np.int32)
     for k, name in enumerate(clock.ranks):
         statement[clock.ranks[name]] = k
+    outer, turn = _turns(schedule, clock)
     return Timeline(
         np.arange(total),
         live + transient,
@@ -149,7 +153,23 @@ def predict(
         tuple(names[name] for name in clock.ranks),
         tuple(spans),
         transient,
+        outer,
+        turn,
     )
+
+
+def _turns(schedule: ScheduleTree, clock: Clock) -> tuple[str | None, Array]:
+    """The dimension that the outermost loop runs along, and its value at every executed point."""
+    turn = np.full(len(clock.order), -1, np.int64)
+    along = [at for loops in schedule.loops().values() for loop, at in loops if loop == 0]
+    dims = {d for at in along for d in schedule.dims.ordered(at.symbols)}
+    if len(dims) != 1:
+        return None, turn
+    (outer,) = dims
+    for name, points in schedule.statements.items():
+        if outer in points.domain:
+            turn[clock.ranks[name]] = clock.points[name][:, points.domain.index(outer)]
+    return outer, turn
 
 
 def _span(

@@ -72,6 +72,6 @@ class MLP(Module):
         ]
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
-        for layer in self.layers[:-1]:
-            x = layer(x).tanh()
+        for k, layer in enumerate(self.layers[:-1]):
+            x = layer(x).tanh().named(f"h{k}")
         return self.layers[-1](x)

@@ -205,8 +205,14 @@ class _Region:
         )
 
     def _region(self) -> tuple[str, ...]:
-        regions = Counter(self.pdg[k].region for k in self.members)
-        return regions.most_common(1)[0][0]
+        """The innermost region that nearly all members belong to."""
+        inside = Counter(
+            region[:depth]
+            for region in (self.pdg[k].region for k in self.members)
+            for depth in range(len(region) + 1)
+        )
+        nearly_all = 0.8 * len(self.members)
+        return max((r for r, count in inside.items() if count >= nearly_all), key=len)
 
     def _label(self) -> str:
         """The region's name, or the names of what the users named inside."""

@@ -39,9 +39,7 @@ class Need:
 
     __slots__ = ("cond", "direct", "domain", "holds_point", "index", "same_point", "source")
 
-    def __init__(
-        self, source: int, domain: Domain, index: Index, cond: Cond, direct: bool
-    ) -> None:
+    def __init__(self, source: int, domain: Domain, index: Index, cond: Cond, direct: bool) -> None:
         self.source, self.domain, self.index, self.cond = source, domain, index, cond
         self.direct = direct
         pairs = list(zip(domain, index, strict=True))

@@ -488,7 +488,7 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
         if rest is None or not summed <= set(rest.outputs[0].domain):
             continue
         index = tuple(entries[d] for d in rest.outputs[0].domain)
-        inner = edit.add("sum", [Read(rest.id, 0, index)], op.attrs, like=op)
+        inner = edit.add("sum", [Read(rest.id, 0, index)], op.attrs, like=op, label=op.label)
         outside = tuple(subst_entry(e, points) for e in scalar.index)
         factor = Read(scalar.source, scalar.out, outside)
         edit.insert(op.with_(kind=how, inputs=(edit.own(inner), factor), attrs=NO_ATTRS))

@@ -36,11 +36,13 @@ class Policy(Module):
 
     def _features(self, o: RecurrentTensor) -> RecurrentTensor:
         x = o.floating() if len(self._obs_shape) == 1 else o.floating().reshape((self._inputs,))
-        return x if self.trunk is None else self.trunk(x).tanh()
+        if self.trunk is None:
+            return x
+        return self.trunk(x).tanh().named(f"h{len(self.trunk.layers) - 1}")
 
     def __call__(self, o: RecurrentTensor) -> Categorical:
         """The distribution over actions for the observation `o`."""
-        return Categorical(self.actor(self._features(o)))
+        return Categorical(self.actor(self._features(o)).named("logits"))
 
     def value(self, o: RecurrentTensor) -> RecurrentTensor:
         """The critic's value of the observation `o`, without axes."""
