@@ -169,7 +169,8 @@ class Context:
 
     def add_sink(self, names: Sequence[str], reads: Sequence[Read], path: str, where: Cond) -> None:
         """Append a checkpoint that writes the named reads at the points where `where` holds."""
-        op = self.add("checkpoint", reads, CheckpointAttrs(path, tuple(names)))
+        attrs = CheckpointAttrs(path, tuple(names))
+        op = self.add("checkpoint", reads, attrs, label="checkpoint")
         domain = self.space.ordered({*op.domain, *where.symbols})
         self._ops[op.id] = op.with_(where=where, domain=domain)
 

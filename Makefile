@@ -1,0 +1,45 @@
+# What the README promises: `make lab` and `make test` work from a fresh clone with Python 3.11.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: lab test setup check format notebooks bench lock clean browser
+
+lab: setup  ## set up, and open JupyterLab on the first notebook
+	$(BIN)/jupyter lab --ip=127.0.0.1 notebooks/00_the_one_line_change.ipynb
+
+test: setup check  ## set up, and run every check and test
+	$(BIN)/pytest
+
+setup: $(STAMP)  ## make the virtual environment, from the lock file
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "TimeRL-nb needs Python 3.11 or newer (make PYTHON=python3.11 …)")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+check: setup  ## format, lint, types, layers
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/basedpyright --level error >$(VENV)/types.log 2>&1 || { cat $(VENV)/types.log; exit 1; }
+	@$(BIN)/pytest tests/test_layers.py
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+notebooks: setup  ## run the notebooks alone
+	$(BIN)/pytest tests/notebooks
+
+bench: setup  ## the interpreter's figures
+	$(BIN)/python -m benchmarks.interpreter
+
+lock:  ## resolve the dependencies anew
+	$(BIN)/uv export --quiet --all-extras --no-emit-project --format requirements-txt -o requirements.lock
+
+clean:
+	rm -rf $(VENV)

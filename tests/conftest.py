@@ -1,0 +1,31 @@
+"""Options and fixtures of all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ["TIMERL_PROGRESS"] = "0"
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with a golden file; `pytest --update-golden` rewrites the file."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.write_text(text + "\n")
+        assert path.exists(), f"{path.name} is missing: run pytest --update-golden, and look at it"
+        assert text + "\n" == path.read_text(), f"{path.name} differs: see --update-golden"
+
+    return compare

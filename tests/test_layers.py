@@ -1,0 +1,115 @@
+"""The layers of docs/layout.md: no import upwards, no cycle, no deferred import of our own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "timerl_nb"
+
+
+def layers() -> dict[str, tuple[int, int]]:
+    """Package or module -> (layer, place within it), read from the table."""
+    found: dict[str, tuple[int, int]] = {}
+    for line in (ROOT / "docs/layout.md").read_text().splitlines():
+        row = re.match(r"\| (\d+) \w+ \| (.*) \|$", line)
+        if row:
+            for place, name in enumerate(re.findall(r"`(\w+)`", row[2])):
+                found[name] = (int(row[1]), place)
+    return found
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(p for p in parts if p != "__init__")
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """The modules of ours that a file imports, and whether inside a function or class."""
+    tree = ast.parse(path.read_text())
+    top = {id(node) for node in tree.body}
+    found: list[tuple[str, bool]] = []
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "timerl_nb":
+            module = node.module or ""
+            for alias in node.names:
+                inner = PACKAGE.parent / module.replace(".", "/") / alias.name
+                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
+                names.append(f"{module}.{alias.name}" if is_module else module)
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names if a.name.split(".")[0] == "timerl_nb"]
+        assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative import"
+        found += [(name, id(node) not in top) for name in names]
+    return found
+
+
+def unit(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_package_has_a_layer() -> None:
+    table = layers()
+    units = {unit(module_name(path)) for path in FILES}
+    assert units == set(table)
+
+
+def test_no_import_goes_up() -> None:
+    table = layers()
+    wrong: list[str] = []
+    for path in FILES:
+        here = module_name(path)
+        for target, _ in imports(path):
+            if unit(target) != unit(here) and table[unit(target)] >= table[unit(here)]:
+                wrong.append(f"{here} imports {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_import_of_ours_is_deferred() -> None:
+    wrong = [f"{path}: {name}" for path in FILES for name, inner in imports(path) if inner]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_cycle_among_modules() -> None:
+    edges = {module_name(path): {name for name, _ in imports(path)} for path in FILES}
+    done: set[str] = set()
+    path: list[str] = []
+
+    def visit(name: str) -> None:
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name in done or name not in edges:
+            return
+        path.append(name)
+        for target in sorted(edges[name] - {name}):
+            visit(target)
+        path.pop()
+        done.add(name)
+
+    for name in edges:
+        visit(name)
+
+
+def test_widgets_use_view_models_only() -> None:
+    """Widgets see programs, graphs and view-models, never passes, schedules or the runtime."""
+    allowed = {"program", "show", "ir"}
+    for path in sorted((ROOT / "widgets/timerl_widgets").glob("*.py")):
+        for name, _ in imports(path):
+            assert unit(name) in allowed, f"{path.name} imports {name}"
+
+
+def test_isl_and_jax_have_one_door_each() -> None:
+    doors = {"islpy": "timerl_nb.symbolic", "jax": "timerl_nb.runtime.backends"}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                door = doors.get(name.split(".")[0])
+                assert door is None or module_name(path).startswith(door), f"{path} imports {name}"

@@ -1,0 +1,53 @@
+"""Every table of rules covers every operation kind, or says why it does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timerl_nb
+from timerl_nb.config import ENVIRONMENT
+from timerl_nb.frontend.autodiff import NO_VJP, VJP
+from timerl_nb.ir import reference
+from timerl_nb.ir.kinds import KINDS
+from timerl_nb.passes.vectorize import NO_VECTOR, VECTOR
+from timerl_nb.runtime.backends import jax as backend
+
+TABLES: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
+    "reference": (reference.RULES, reference.NO_RULE),
+    "gradient": (VJP, NO_VJP),
+    "vectorisation": (VECTOR, NO_VECTOR),
+    "jax": (backend.RULES, backend.NO_RULE),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_kind_has_a_rule_or_a_reason(name: str) -> None:
+    rules, reasons = TABLES[name]
+    assert set(rules) | set(reasons) == set(KINDS)
+    assert not set(rules) & set(reasons)
+    assert all(reason.strip() for reason in reasons.values())
+
+
+def test_each_kind_is_documented() -> None:
+    for spec in KINDS.values():
+        assert spec.doc.endswith(".") and len(spec.doc) > 8, spec.kind
+
+
+def test_padding_rules_name_kinds() -> None:
+    assert set(backend.PADDING) | set(backend.NO_PADDING) <= set(KINDS)
+    assert not set(backend.PADDING) & set(backend.NO_PADDING)
+
+
+def test_environment_variables_are_read_in_config_alone() -> None:
+    root = Path(timerl_nb.__file__).parent
+    for path in root.rglob("*.py"):
+        if path.name != "config.py":
+            assert "os.environ" not in path.read_text(), path
+            assert "getenv" not in path.read_text(), path
+    read = re.findall(r'os\.environ\.get\("(\w+)"', (root / "config.py").read_text())
+    assert set(read) == set(ENVIRONMENT)
