@@ -34,6 +34,7 @@ from timerl_nb.passes.vectorize import Vectorize, keep_nothing
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.solve import find_schedule
 from timerl_nb.schedule.trial import Trials
@@ -162,6 +163,7 @@ def pipeline(options: Options) -> Pipeline:
 
 def _compile_front(pdg: Pdg, options: Options) -> _Front:
     """Run the passes and find the schedule."""
+    source = pdg
     stages: list[Stage] = []
     for one in pipeline(options):
         start = time.perf_counter()
@@ -175,7 +177,7 @@ def _compile_front(pdg: Pdg, options: Options) -> _Front:
         pdg = made.pdg
     start = time.perf_counter()
     constraints = Constraints(pdg)
-    tree = find_schedule(constraints, options.isl_operations)
+    tree = find_schedule(constraints, options.isl_operations, source)
     return _Front(tuple(stages), constraints, tree, time.perf_counter() - start)
 
 
@@ -197,6 +199,7 @@ class Program:
         start = time.perf_counter()
         _check_dims(pdg, options)
         verify(pdg)
+        refuse_circles(pdg)
         _check_data(pdg, self.bounds)
         prove_reads(pdg, self.bounds)
         checked = time.perf_counter() - start

@@ -209,7 +209,18 @@ def gradient(d: Drawn) -> None:
     d.add(g.tanh(), "gradient")
 
 
-STEPS = (unary, binary, matmul, reduce_axis, reduce_dims, point, window, recurrence, gradient, source)
+STEPS = (
+    unary,
+    binary,
+    matmul,
+    reduce_axis,
+    reduce_dims,
+    point,
+    window,
+    recurrence,
+    gradient,
+    source,
+)
 
 
 @st.composite

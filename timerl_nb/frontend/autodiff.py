@@ -397,12 +397,21 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         if op_id in pending:
             result.append(pending[op_id])
         elif total.get(op_id):
-            result.append(_added(total[op_id]).settled())
+            result.append(_over(_added(total[op_id]).settled(), leaf.domain))
         elif optional:
             result.append(None)
         else:
             raise _unreached(graph, ctx, loss, leaf)
     return result
+
+
+def _over(g: Tensor, domain: Domain) -> Tensor:
+    """The gradient as a tensor over the whole domain, also where it is the same everywhere."""
+    if g.domain == domain:
+        return g
+    merge = g.ctx.open_merge(g.type, domain)
+    g.ctx.set_branches(merge.id, [g.read])
+    return RecurrentTensor(g.ctx, at_own_point(merge.id, merge.outputs[0]))
 
 
 def _added(parts: Sequence[Tensor]) -> Tensor:

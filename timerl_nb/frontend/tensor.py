@@ -33,6 +33,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
+from timerl_nb.ir.kinds import TypeRuleError
 from timerl_nb.ir.ops import Op, Read, read_symbols
 from timerl_nb.ir.pdg import at_own_point, read_type
 from timerl_nb.ir.rewrite import compose
@@ -89,7 +90,12 @@ class RecurrentTensor:
 
     @property
     def type(self) -> TensorType:
-        return read_type(self.op.outputs[self.read.out], self.read)
+        try:
+            return read_type(self.op.outputs[self.read.out], self.read)
+        except TypeRuleError as error:
+            raise ShapeError(
+                f"{error}.", hint="reduce the shorter slice first, so that all values are alike."
+            ) from None
 
     @property
     def shape(self) -> Shape:
@@ -420,7 +426,7 @@ class RecurrentTensor:
         rhs = as_tensor(self.ctx, other, like=self.dtype)
         if not self.rank or not rhs.rank or min(self.rank, rhs.rank) > 2 < max(self.rank, rhs.rank):
             raise ShapeError(f"@ takes matrices and vectors, not {self.type} and {rhs.type}.")
-        batch = "abcdefgh"[: max(self.rank, rhs.rank) - 2]
+        batch = "abcdefgh"[: max(self.rank - 2, rhs.rank - 2, 0)]
         left = batch[: max(0, self.rank - 2)] + ("ij" if self.rank > 1 else "j")
         right = batch[: max(0, rhs.rank - 2)] + ("jk" if rhs.rank > 1 else "j")
         out = batch + "i" * (self.rank > 1) + "k" * (rhs.rank > 1)

@@ -26,41 +26,50 @@ class Cycles:
 
 def cycles_of(pdg: Pdg, dim: str) -> Cycles:
     """The cycles of the graph as far as they matter for `dim`."""
-    forward = [d.name for d in pdg.dims if d.name != dim and _never_goes_back(pdg, d.name)]
-    edges: dict[int, list[int]] = {op.id: [] for op in pdg}
-    trivial: dict[tuple[int, int], bool] = {}
-    for op in pdg:
-        for read in op.inputs:
-            if any(_advances(pdg, op, read, d) for d in forward):
-                continue
-            edges[op.id].append(read.source)
-            key = (op.id, read.source)
-            trivial[key] = trivial.get(key, True) and _is_trivial(pdg, op, read, dim)
     sequential: set[int] = set()
     together: list[frozenset[int]] = []
-    for component in components(edges):
-        inside = set(component)
-        cyclic = [(a, b) for a in component for b in edges[a] if b in inside]
-        if not cyclic:
-            continue
-        members = frozenset(k for k in component if dim in pdg[k].domain)
-        if all(trivial[edge] for edge in cyclic):
-            together.append(members)
-        else:
-            sequential |= members
+    pending = [[(op, read) for op in pdg for read in op.inputs]]
+    while pending:
+        edges = pending.pop()
+        targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}
+        for op, read in edges:
+            targets[op.id].append(read.source)
+        for component in components(targets):
+            inside = set(component)
+            inner = [(o, r) for o, r in edges if o.id in inside and r.source in inside]
+            kept = _within_one_point(pdg, inner, dim)
+            if len(kept) < len(inner):
+                pending.append(kept)
+            elif inner:
+                members = frozenset(k for k in component if dim in pdg[k].domain)
+                if all(_is_trivial(pdg, read, dim) for _, read in inner):
+                    together.append(members)
+                else:
+                    sequential |= members
     return Cycles(frozenset(sequential), tuple(together))
 
 
-def _entry(pdg: Pdg, op: Op, read: Read, dim: str) -> Entry | None:
-    """The index of `dim` on an edge; None where the source or the reader does not vary over it."""
+def _within_one_point(pdg: Pdg, edges: list[tuple[Op, Read]], dim: str) -> list[tuple[Op, Read]]:
+    """The edges of a component less those that only go from one point of another dimension to later.
+
+    That dimension must be one in which no edge of the component looks ahead.
+    """
+    outer = [
+        d.name
+        for d in pdg.dims
+        if d.name != dim and all(_never_ahead(pdg, read, d.name) for _, read in edges)
+    ]
+    return [(op, read) for op, read in edges if not any(_advances(pdg, read, d) for d in outer)]
+
+
+def _entry(pdg: Pdg, read: Read, dim: str) -> Entry | None:
+    """The index of `dim` on an edge; None where the source does not vary over it."""
     domain = pdg.output(read).domain
-    if dim not in domain or dim not in op.domain:
-        return None
-    return read.index[domain.index(dim)]
+    return read.index[domain.index(dim)] if dim in domain else None
 
 
-def _is_trivial(pdg: Pdg, op: Op, read: Read, dim: str) -> bool:
-    entry = _entry(pdg, op, read, dim)
+def _is_trivial(pdg: Pdg, read: Read, dim: str) -> bool:
+    entry = _entry(pdg, read, dim)
     if entry is None or dim not in entry.symbols:
         return True
     return isinstance(entry, Lin) and entry.as_symbol == dim
@@ -72,24 +81,20 @@ def _back(entry: Lin, dim: str) -> int | None:
     return distance.const if distance.is_const else None
 
 
-def _never_goes_back(pdg: Pdg, dim: str) -> bool:
-    """Whether no edge reads a later point of the dimension."""
-    for op in pdg:
-        for read in op.inputs:
-            entry = _entry(pdg, op, read, dim)
-            if entry is None:
-                continue
-            last = entry.hi - 1 if isinstance(entry, Slice) else entry
-            distance = _back(last, dim)
-            at_start = last.is_const and last.const == 0
-            if not at_start and (distance is None or distance < 0):
-                return False
-    return True
+def _never_ahead(pdg: Pdg, read: Read, dim: str) -> bool:
+    """Whether an edge never reads a later point of the dimension than its reader's."""
+    entry = _entry(pdg, read, dim)
+    if entry is None:
+        return True
+    last = entry.hi - 1 if isinstance(entry, Slice) else entry
+    distance = _back(last, dim)
+    at_start = last.is_const and last.const == 0
+    return at_start or (distance is not None and distance >= 0)
 
 
-def _advances(pdg: Pdg, op: Op, read: Read, dim: str) -> bool:
-    """Whether the edge always reads a strictly earlier point of the dimension."""
-    entry = _entry(pdg, op, read, dim)
+def _advances(pdg: Pdg, read: Read, dim: str) -> bool:
+    """Whether an edge always reads a strictly earlier point of the dimension."""
+    entry = _entry(pdg, read, dim)
     if not isinstance(entry, Lin):
         return False
     distance = _back(entry, dim)

@@ -8,12 +8,13 @@ never executed. About a dozen statements are left, however deep the networks are
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from timerl_nb.ir.attrs import AccumulateAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import Edit, Rewritten, Step
+from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain
 from timerl_nb.passes.cycles import components
 from timerl_nb.passes.grouping import Grouping
 
@@ -25,11 +26,12 @@ class Fuse:
     name: str = "fuse"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        grouping = Grouping(pdg)
+        ready = break_alias_cycles(pdg)
+        grouping = Grouping(ready.pdg)
         grouping.recurrences()
         grouping.single_readers()
         grouping.settle()
-        return _materialise(pdg, grouping)
+        return chain(ready, _materialise(ready.pdg, grouping))
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,11 @@ class Separate:
     name: str = "separate"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        return _materialise(pdg, Grouping(pdg))
+        ready = break_alias_cycles(pdg)
+        return chain(ready, _materialise(ready.pdg, Grouping(ready.pdg)))
 
 
-def break_alias_cycles(pdg: Pdg) -> Pdg:
+def break_alias_cycles(pdg: Pdg) -> Rewritten:
     """Put a copy between merges that read each other in a cycle, so that each names a value."""
     edges = {
         op.id: [r.source for r in op.inputs if pdg[r.source].kind == "merge"]
@@ -63,7 +66,7 @@ def break_alias_cycles(pdg: Pdg) -> Pdg:
                     read = Read(copy.id, 0, read.index, read.cond)
                 inputs.append(read)
             edit.insert(op.with_(inputs=tuple(inputs)))
-    return edit.finish().pdg
+    return edit.finish()
 
 
 def _materialise(pdg: Pdg, grouping: Grouping) -> Rewritten:
@@ -73,7 +76,7 @@ def _materialise(pdg: Pdg, grouping: Grouping) -> Rewritten:
     order = {op_id: k for k, op_id in enumerate(pdg.order)}
     for key in sorted(grouping.groups):
         members = sorted(grouping.groups[key].members, key=order.__getitem__)
-        region = _Region(pdg, grouping, members, order)
+        region = _Region(pdg, grouping, members)
         op = region.dataflow(edit.fresh_id())
         new[key] = op.id
         edit.ops[op.id] = op
@@ -82,6 +85,7 @@ def _materialise(pdg: Pdg, grouping: Grouping) -> Rewritten:
             made[source, out] = edit.own(op, k)
         for member in members:
             edit.became(member, [op.id])
+    _tell_apart(edit, pdg, [op for op in edit.ops.values() if op.id in new.values()])
     for rule, parts in grouping.joins:
         edit.steps.append(Step(rule, parts, (new[grouping.home[parts[0]]],)))
     return _rewired(pdg, edit, made, grouping)
@@ -108,9 +112,7 @@ def _rewired(
 class _Region:
     """The contents of one dataflow."""
 
-    def __init__(
-        self, pdg: Pdg, grouping: Grouping, members: list[int], order: dict[int, int]
-    ) -> None:
+    def __init__(self, pdg: Pdg, grouping: Grouping, members: list[int]) -> None:
         self.pdg, self.grouping, self.members = pdg, grouping, members
         self.inside = {k for k in members if pdg[k].kind != "accumulate"}
         self.operands: dict[Read, int] = {}
@@ -123,7 +125,6 @@ class _Region:
         self.outputs: list[Output] = []
         for k in members:
             self._provide(k)
-        self.order = order
 
     def _place(self, op_id: int) -> None:
         """Add an operation to the body, its operands inside the region first."""
@@ -191,6 +192,7 @@ class _Region:
     def dataflow(self, op_id: int) -> Op:
         first = self.pdg[self.members[0]]
         body = tuple(self.body.values())
+        region = _home_region(self.pdg, self.members, 0.8)
         return Op(
             op_id,
             "dataflow",
@@ -200,24 +202,35 @@ class _Region:
             DataflowAttrs(body, tuple(self.results)),
             first.where,
             origin=self.pdg[self.members[-1]].origin,
-            region=self._region(),
-            label=self._label(),
+            region=region,
+            label=self._label(region),
         )
 
-    def _region(self) -> tuple[str, ...]:
-        """The innermost region that nearly all members belong to."""
-        inside = Counter(
-            region[:depth]
-            for region in (self.pdg[k].region for k in self.members)
-            for depth in range(len(region) + 1)
-        )
-        nearly_all = 0.8 * len(self.members)
-        return max((r for r, count in inside.items() if count >= nearly_all), key=len)
-
-    def _label(self) -> str:
+    def _label(self, region: tuple[str, ...]) -> str:
         """The region's name, or the names of what the users named inside."""
-        region = self._region()
         if region:
             return region[-1]
         names = [self.pdg[k].label for k in self.members if self.pdg[k].label]
         return "+".join(dict.fromkeys(names[:3]))
+
+
+def _home_region(pdg: Pdg, members: Iterable[int], share: float) -> tuple[str, ...]:
+    """The innermost region that at least this share of the members belongs to."""
+    regions = [pdg[k].region for k in members]
+    inside = Counter(region[:depth] for region in regions for depth in range(len(region) + 1))
+    return max((r for r, count in inside.items() if count >= share * len(regions)), key=len)
+
+
+def _tell_apart(edit: Edit, pdg: Pdg, regions: list[Op]) -> None:
+    """Name dataflows of one label by where most of their results come from, if that is new."""
+    taken = Counter(op.label for op in regions)
+    for op in regions:
+        assert isinstance(op.attrs, DataflowAttrs)
+        if taken[op.label] < 2 or not op.region:
+            continue
+        made = [source for source, _ in op.attrs.results if source in pdg.ops]
+        most = _home_region(pdg, made, 0.5) if made else ()
+        if most and not taken[most[-1]]:
+            taken[op.label] -= 1
+            taken[most[-1]] += 1
+            edit.ops[op.id] = op.with_(label=most[-1], region=most)

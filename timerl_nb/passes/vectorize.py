@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from timerl_nb.ir.attrs import (
+    NO_ATTRS,
     AtAttrs,
     AxesAttrs,
     AxisAttrs,
@@ -418,10 +419,22 @@ class _Vectorizer:
             self._views[op_id, out] = found
         return found
 
+    def _repeated(self, site: Site) -> Made:
+        """An operation that is over the dimension in name only: computed once, and repeated."""
+        if site.op.kind == "output":
+            return "output", [site.full(0)], _output(site)[2]
+        once = self.edit.add(site.op.kind, site.leads(), site.op.attrs, like=site.op)
+        alone = Site(self.edit, self.dim, site.op, (Operand(self.edit.own(once), None),))
+        return "copy", [alone.full(0)], NO_ATTRS
+
     def rewrite(self, op: Op) -> None:
         """Vectorise one operation; its sources are vectorised already, merges aside."""
         operands = tuple(self.operand(op, read) for read in op.inputs)
-        kind, reads, attrs = VECTOR[op.kind](Site(self.edit, self.dim, op, operands))
+        site = Site(self.edit, self.dim, op, operands)
+        if operands and op.kind != "merge" and all(x.axis is None for x in operands):
+            kind, reads, attrs = self._repeated(site)
+        else:
+            kind, reads, attrs = VECTOR[op.kind](site)
         self.edit.insert(self.promised(op).with_(kind=kind, inputs=tuple(reads), attrs=attrs))
 
     def promised(self, op: Op) -> Op:

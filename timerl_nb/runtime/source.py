@@ -147,8 +147,9 @@ class Source:
     # --- functions ---------------------------------------------------------------------------
 
     def _name(self, op_id: int) -> str:
-        text = "".join(c if c.isalnum() else "_" for c in self.ast.names[op_id])
-        return text if text.isidentifier() and not text[0].isdigit() else f"op_{op_id}"
+        label = self.pdg[op_id].label or self.pdg[op_id].kind
+        plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in label)
+        return f"{plain}_{op_id}" if plain.strip("_") and not plain[0].isdigit() else f"op_{op_id}"
 
     def _statement(self, op: Op) -> str:
         kernel = self.kernels[op.id]

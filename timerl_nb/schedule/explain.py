@@ -8,7 +8,23 @@ from itertools import product
 from timerl_nb.errors import ScheduleError
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.passes.cycles import components
 from timerl_nb.symbolic.expr import Slice, evaluate
+
+
+def refuse_circles(pdg: Pdg) -> None:
+    """Refuse a graph in which some value needs itself at the very same point, whatever the point.
+
+    Passes may rely on merges breaking every cycle; one whose only branch reads on breaks none.
+
+    Raises:
+        ScheduleError: there is such a circle; the message shows it.
+    """
+    own = {op.id: [read.source for read in op.inputs if pdg.is_identity(read)] for op in pdg}
+    for component in components(own):
+        if len(component) > 1 or component[0] in own[component[0]]:
+            raise find_cycle(pdg)
+
 
 PointOf = tuple[int, tuple[int, ...]]
 
@@ -88,7 +104,7 @@ def _error(pdg: Pdg, cycle: list[PointOf], size: int) -> ScheduleError:
         lines = [*lines[:6], f"… {len(lines) - 12} more …", *lines[-6:]]
     return ScheduleError(
         "no order of execution satisfies this program: these values need each other in a circle.",
-        origin=pdg[cycle[0][0]].origin,
+        origin=pdg[shown[0][0]].origin,
         evidence=["each of these needs the next:", *("  " + line for line in lines)],
         hint="let one of them read an earlier point (t - 1), or cut the circle with a branch.",
     )

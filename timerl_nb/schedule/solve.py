@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from timerl_nb.errors import ScheduleError, VerificationError, point_text
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
 from timerl_nb.symbolic.scheduling import ScheduleTree, TooMuchWork, Unschedulable, solve
 
 
-def find_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
+def find_schedule(
+    constraints: Constraints, ceiling: int, source: Pdg | None = None
+) -> ScheduleTree:
     """A valid schedule of the graph's statements, whatever the bounds.
+
+    Args:
+        ceiling: how many elementary operations isl may spend.
+        source: the graph in whose terms to explain that there is none; by default the same.
 
     Raises:
         ScheduleError: no order exists (the message shows a cycle), or isl reached its ceiling.
@@ -24,7 +31,7 @@ def find_schedule(constraints: Constraints, ceiling: int) -> ScheduleTree:
             ceiling,
         )
     except Unschedulable:
-        raise find_cycle(pdg) from None
+        raise find_cycle(source or pdg) from None
     except TooMuchWork:
         raise ScheduleError(
             f"scheduling {len(constraints.statements)} statements takes more than the ceiling of "

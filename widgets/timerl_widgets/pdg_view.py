@@ -34,9 +34,7 @@ class PdgView(anywidget.AnyWidget):
         if isinstance(graph, Program):
             graph = graph.pdg
         self.graph = graph_view(graph) if isinstance(graph, Pdg) else graph
-        super().__init__(
-            svg=layout_svg(self.graph.to_dot()), view=self.graph.to_json(), **options
-        )
+        super().__init__(svg=layout_svg(self.graph.to_dot()), view=self.graph.to_json(), **options)
 
     @traitlets.validate("selected")
     def _known(self, proposal: dict[str, Any]) -> list[str]:

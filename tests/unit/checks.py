@@ -1,0 +1,46 @@
+"""What must hold of every run, whatever the program: shared by unit and property tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.events import Event
+from timerl_nb.program import Program, Result
+
+# Values pass through a few float32 operations, in another order under each schedule.
+RTOL, ATOL = 2e-4, 2e-4
+
+
+def assert_same(want: Mapping[str, np.ndarray], have: Mapping[str, Any], what: str) -> None:
+    """Equal outputs: exactly where discrete, within the tolerance where floating-point."""
+    for name, expected in want.items():
+        found = np.asarray(have[name])
+        assert found.shape == expected.shape, f"{what}: {name} has shape {found.shape}"
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(
+                found, expected, rtol=RTOL, atol=ATOL, err_msg=f"{what}: {name}"
+            )
+        else:
+            np.testing.assert_array_equal(found, expected, err_msg=f"{what}: {name}")
+
+
+def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Event]) -> None:
+    """No read of what is not there, no leak, and the ledger as predicted, byte for byte."""
+    live: dict[tuple[str, tuple[int, ...]], int] = {}
+    total = 0
+    for event in events:
+        key = (event.name, event.point)
+        if event.kind == "write":
+            live[key] = live.get(key, 0) + event.nbytes
+        elif event.kind == "free":
+            assert key in live, f"{key} is freed but not there"
+            live[key] += event.nbytes
+        total += event.nbytes
+        assert total >= 0
+    assert total == result.memory.kept, "bytes that are neither freed nor kept by an output"
+    predicted = program.memory.timeline().bytes
+    np.testing.assert_array_equal(predicted, result.memory.timeline())
+    assert program.memory.peak == result.memory.peak

@@ -1,0 +1,536 @@
+"""Wrong programs: the right error, at the user's own line, with evidence and what to do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb import errors
+from timerl_nb.errors import TimeRLError
+
+WRONG: dict[str, tuple[type[TimeRLError], str, Callable[..., None]]] = {}
+
+
+def wrong(kind: type[TimeRLError], message: str) -> Callable[[Callable[..., None]], Any]:
+    """Enter a wrong program; its line marked with `# here` must be named by the error."""
+
+    def enter(write: Callable[..., None]) -> Callable[..., None]:
+        WRONG[write.__name__] = (kind, message, write)
+        return write
+
+    return enter
+
+
+def series(t: Any, n: int = 6) -> Any:
+    return trl.data(np.arange(n, dtype=np.float32), domain=(t,))
+
+
+# --- indices -------------------------------------------------------------------------------------
+
+
+@wrong(errors.IndexExpressionError, r"\(t\) \* \(t\) is not affine")
+def product_of_symbols(ctx, b, B, t, T):
+    series(t)[t * t]  # here
+
+
+@wrong(errors.IndexExpressionError, r"not affine")
+def symbol_times_bound(ctx, b, B, t, T):
+    series(t)[t * B]  # here
+
+
+@wrong(errors.IndexExpressionError, "integers only")
+def fraction_in_an_index(ctx, b, B, t, T):
+    series(t)[t + 0.5]  # here
+
+
+@wrong(errors.IndexExpressionError, "rounds down")
+def true_division(ctx, b, B, t, T):
+    series(t)[t / 2]  # here
+
+
+@wrong(errors.IndexExpressionError, "divisor must be a positive integer")
+def division_by_a_symbol(ctx, b, B, t, T):
+    series(t)[t // b]  # here
+
+
+@wrong(errors.IndexExpressionError, "is negative")
+def negative_index(ctx, b, B, t, T):
+    series(t)[-1]  # here
+
+
+@wrong(errors.IndexExpressionError, "no truth value")
+def condition_in_an_if(ctx, b, B, t, T):
+    if t == 0:  # here
+        series(t)
+
+
+@wrong(errors.IndexExpressionError, "a slice with a step")
+def slice_with_a_step(ctx, b, B, t, T):
+    series(t)[0:T:2]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not an index expression")
+def tensor_as_index(ctx, b, B, t, T):
+    x = series(t)
+    x[x]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not an index expression")
+def text_as_index(ctx, b, B, t, T):
+    series(t)["t"]  # here
+
+
+@wrong(errors.IndexExpressionError, "different contexts")
+def symbols_of_two_contexts(ctx, b, B, t, T):
+    (s, S) = trl.Context("s").dims[0]
+    _ = t + s  # here
+
+
+@wrong(errors.IndexExpressionError, "another context")
+def foreign_symbol(ctx, b, B, t, T):
+    (s, S) = trl.Context("t").dims[0]
+    series(t)[s]  # here
+
+
+@wrong(errors.IndexExpressionError, "another context")
+def foreign_tensor(ctx, b, B, t, T):
+    with trl.Context("t") as other:
+        y = trl.data(np.zeros(3), domain=(other.dims[0][0],))
+    series(t) + y  # here
+
+
+@wrong(errors.DomainError, "at most 1 indices")
+def too_many_indices(ctx, b, B, t, T):
+    series(t)[b, t]  # here
+
+
+@wrong(errors.IndexExpressionError, "only one")
+def two_ellipses(ctx, b, B, t, T):
+    series(t)[..., ...]  # here
+
+
+@wrong(errors.IndexExpressionError, "stands alone")
+def condition_beside_indices(ctx, b, B, t, T):
+    trl.data(np.zeros((2, 6)), domain=(b, t))[b, t > 2]  # here
+
+
+# --- domains -------------------------------------------------------------------------------------
+
+
+@wrong(errors.DomainError, "does not vary over b")
+def reduction_over_a_missing_dimension(ctx, b, B, t, T):
+    series(t).sum(over=b)  # here
+
+
+@wrong(errors.DomainError, "is not a dimension")
+def unknown_dimension(ctx, b, B, t, T):
+    trl.tensor((), domain=("q",))  # here
+
+
+@wrong(errors.DomainError, "is named twice")
+def dimension_named_twice(ctx, b, B, t, T):
+    trl.tensor((), domain=(t, t))  # here
+
+
+@wrong(errors.DomainError, "two outputs named")
+def output_named_twice(ctx, b, B, t, T):
+    ctx.output("y", series(t))
+    ctx.output("y", series(t))  # here
+
+
+@wrong(errors.DomainError, "can only be saved")
+def arithmetic_on_a_conditional(ctx, b, B, t, T):
+    series(t)[t > 2].tanh()  # here
+
+
+@wrong(errors.IndexExpressionError, "cannot name a dimension")
+def reserved_name(ctx, b, B, t, T):
+    trl.Context("min")  # here
+
+
+@wrong(errors.DomainError, "clash")
+def clashing_names(ctx, b, B, t, T):
+    trl.Context("t", "T")  # here
+
+
+# --- shapes and types ----------------------------------------------------------------------------
+
+
+@wrong(errors.ShapeError, "do not broadcast")
+def shapes_that_do_not_fit(ctx, b, B, t, T):
+    trl.zeros((2,)) + trl.zeros((3,))  # here
+
+
+@wrong(errors.ShapeError, "disagree in a size")
+def matrices_that_do_not_fit(ctx, b, B, t, T):
+    trl.zeros((2, 3)) @ trl.zeros((2, 3))  # here
+
+
+@wrong(errors.ShapeError, "no axis")
+def missing_axis(ctx, b, B, t, T):
+    trl.zeros((2,)).sum(axis=3)  # here
+
+
+@wrong(errors.ShapeError, "not both")
+def over_and_axis(ctx, b, B, t, T):
+    series(t).sum(over=t, axis=0)  # here
+
+
+@wrong(errors.ShapeError, "cannot become")
+def impossible_reshape(ctx, b, B, t, T):
+    trl.zeros((2, 3)).reshape(5)  # here
+
+
+@wrong(errors.ShapeError, "no arithmetic on booleans")
+def adding_booleans(ctx, b, B, t, T):
+    (series(t) > 0) + (series(t) > 1)  # here
+
+
+@wrong(errors.ShapeError, "must be boolean")
+def condition_that_is_none(ctx, b, B, t, T):
+    trl.where(series(t), 1.0, 2.0)  # here
+
+
+@wrong(errors.ShapeError, "no truth value")
+def tensor_in_an_if(ctx, b, B, t, T):
+    if series(t) > 0:  # here
+        pass
+
+
+@wrong(errors.ShapeError, "cannot be iterated over")
+def iterating_over_a_tensor(ctx, b, B, t, T):
+    list(trl.zeros((3,)))  # here
+
+
+@wrong(errors.ShapeError, "is not an element type")
+def unknown_dtype(ctx, b, B, t, T):
+    trl.zeros((3,), "complex64")  # here
+
+
+@wrong(errors.ShapeError, "is not a size")
+def negative_size(ctx, b, B, t, T):
+    trl.zeros((-3,))  # here
+
+
+@wrong(errors.ShapeError, "no position 5")
+def position_beyond_the_end(ctx, b, B, t, T):
+    trl.zeros((3,)).take(5)  # here
+
+
+@wrong(errors.ShapeError, "the discount must be a number")
+def tensor_as_discount(ctx, b, B, t, T):
+    x = series(t)
+    x[t:T].discounted_sum(x)  # here
+
+
+@wrong(errors.ShapeError, "cannot vary over")
+def data_of_low_rank(ctx, b, B, t, T):
+    trl.data(np.zeros(6), domain=(b, t))  # here
+
+
+@wrong(errors.ShapeError, "whose shapes differ")
+def slice_of_ragged_values(ctx, b, B, t, T):
+    x = series(t)
+    tails = x[t:T].tanh()
+    tails[0:T].sum()  # here
+
+
+# --- branches ------------------------------------------------------------------------------------
+
+
+@wrong(errors.BranchError, "no branch covers that point")
+def uncovered_points(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x).named("y")  # here
+    y[0] = x[0]
+    y[t + 2] = x
+    ctx.output("y", y)
+
+
+@wrong(errors.BranchError, "its branches overlap")
+def overlapping_branches(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x)  # here
+    y[0] = x[0]
+    y[t < 3] = x
+    y[t >= 1] = x
+    ctx.output("y", y)
+
+
+@wrong(errors.BranchError, "it has no branch at all|no branch covers")
+def no_branch_at_all(ctx, b, B, t, T):
+    ctx.output("y", trl.tensor((), domain=(t,)) * 2)  # here
+
+
+@wrong(errors.BranchError, "not injective")
+def many_to_one_on_the_left(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x)
+    y[t // 2] = x  # here
+
+
+@wrong(errors.IndexExpressionError, "takes no slice")
+def slice_on_the_left(ctx, b, B, t, T):
+    y = trl.like(series(t))
+    y[0:3] = 1.0  # here
+
+
+@wrong(errors.DomainError, "does not bind")
+def value_varies_too_much(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x)
+    y[0] = x  # here
+
+
+@wrong(errors.ShapeError, "but this branch is")
+def branch_of_another_shape(ctx, b, B, t, T):
+    y = trl.tensor((3,), domain=(t,))
+    y[0] = trl.zeros((2,))  # here
+
+
+@wrong(errors.BranchError, "is not a tensor defined by branches")
+def assigning_to_a_value(ctx, b, B, t, T):
+    x = series(t)
+    x[0] = 1.0  # here
+
+
+# --- reads ---------------------------------------------------------------------------------------
+
+
+@wrong(errors.ReadError, r"\[t \+ 1\] is read at t = 5, where it is not defined")
+def read_after_the_end(ctx, b, B, t, T):
+    x = series(t).named("x")
+    ctx.output("y", x[t + 1] * 2)  # here
+
+
+@wrong(errors.ReadError, "where it is not defined")
+def read_before_the_start(ctx, b, B, t, T):
+    x = series(t)
+    ctx.output("y", x[t - 1] * 2)  # here
+
+
+@wrong(errors.ReadError, "where it is not defined")
+def slice_beyond_the_end(ctx, b, B, t, T):
+    x = series(t)
+    ctx.output("y", x[t : t + 3].sum(axis=0))  # here
+
+
+@wrong(errors.ReadError, "where it is not defined")
+def constant_beyond_the_end(ctx, b, B, t, T):
+    ctx.output("y", series(t)[9] * 2)  # here
+
+
+@wrong(errors.ScheduleError, "need each other in a circle")
+def circle(ctx, b, B, t, T):
+    x = trl.tensor((), domain=(t,))
+    y = x * 2.0
+    x[...] = y + 1.0  # here
+    ctx.output("y", y)
+
+
+@wrong(errors.ScheduleError, "need each other in a circle")
+def circle_over_time(ctx, b, B, t, T):
+    x = series(t)
+    s = trl.like(x)
+    s[0] = x[0]
+    s[t + 1] = s - s.mean(over=t)  # here
+    ctx.output("s", s)
+
+
+# --- parameters, optimisers, environments ----------------------------------------------------------
+
+
+@wrong(errors.TimeRLError, "has no gradient")
+def gradient_before_backward(ctx, b, B, t, T):
+    _ = trl.parameter((2,), domain=(t,)).grad  # here
+
+
+@wrong(errors.GradientError, "has no gradient to step with")
+def step_before_backward(ctx, b, B, t, T):
+    trl.optim.Adam([trl.parameter((2,), domain=(t,))]).step()  # here
+
+
+@wrong(errors.DomainError, "is updated twice")
+def two_optimisers(ctx, b, B, t, T):
+    w = trl.parameter((2,), domain=(t,), name="w")
+    w.sum().backward()
+    trl.optim.SGD([w]).step()
+    trl.optim.SGD([w]).step()  # here
+
+
+@wrong(errors.DomainError, "no dimension to change along")
+def update_without_iterations(ctx, b, B, t, T):
+    w = trl.parameter((2,))
+    w.sum().backward()
+    trl.optim.SGD([w]).step()  # here
+
+
+@wrong(errors.ShapeError, "must be positive")
+def learning_rate_of_zero(ctx, b, B, t, T):
+    trl.optim.SGD([trl.parameter((2,), domain=(t,))], lr=0.0)  # here
+
+
+@wrong(errors.EnvError, "did you mean 'CartPole-v1'")
+def unknown_environment(ctx, b, B, t, T):
+    trl.env.make("CartPol-v1")  # here
+
+
+@wrong(errors.EnvError, "comes before reset")
+def step_before_reset(ctx, b, B, t, T):
+    trl.env.make("CartPole-v1").step(trl.value(t))  # here
+
+
+@wrong(errors.EnvError, "stepped already")
+def two_steps(ctx, b, B, t, T):
+    env = trl.env.make("CartPole-v1")
+    env.reset(domain=(b,))
+    a = trl.random.bits(domain=(b, t)).cast("i32") % 2
+    env.step(a)
+    env.step(a)  # here
+
+
+@wrong(errors.DomainError, "the time dimension is the one that actions have")
+def actions_without_time(ctx, b, B, t, T):
+    env = trl.env.make("CartPole-v1")
+    env.reset(domain=(b,))
+    env.step(trl.random.bits(domain=(b,)).cast("i32"))  # here
+
+
+@wrong(errors.EnvError, "an action is")
+def action_of_another_type(ctx, b, B, t, T):
+    env = trl.env.make("CartPole-v1")
+    env.reset(domain=(b,))
+    env.step(trl.random.normal(domain=(b, t)))  # here
+
+
+@wrong(errors.TimeRLError, "exactly the action that sample")
+def log_prob_of_another_action(ctx, b, B, t, T):
+    env = trl.env.make("CartPole-v1")
+    dnn = trl.DNNBuilder(domain=(t,)).from_env(env, hidden=[4]).build()
+    dnn.sample(trl.zeros((4,)))
+    dnn.log_prob(trl.constant(1))  # here
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_error_names_the_line(name: str) -> None:
+    kind, message, write = WRONG[name]
+    source, first = inspect.getsourcelines(write)
+    marked = next(k for k, line in enumerate(source) if "# here" in line)
+    with pytest.raises(kind, match=message) as caught, trl.Context("b", "t") as ctx:
+        write(ctx, *(symbol for pair in ctx.dims for symbol in pair))
+        ctx.compile({"B": 2, "T": 6})
+    error = caught.value
+    text = str(error)
+    assert source[marked].split("# here")[0].strip() in text, text
+    lines = [error.origin.line, *(other.line for other in error.others.values())]
+    assert first + marked in lines, text
+    assert error.what.endswith(".")
+    assert "timerl_nb/" not in text, "no line of the compiler's own"
+
+
+def test_there_are_many() -> None:
+    assert len(WRONG) >= 55
+
+
+# --- compile and execute -----------------------------------------------------------------------------
+
+
+def small() -> tuple[trl.Context, Any, Any]:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("y", trl.data(np.arange(4.0), domain=(t,)) * 2)
+    return ctx, t, T
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (lambda t, T: {}, "the bound T is missing"),
+        (lambda t, T: {T: 0}, "at least 1"),
+        (lambda t, T: {T: -3}, "at least 1"),
+        (lambda t, T: {T: 2.5}, "must be an integer"),
+        (lambda t, T: {T: float("nan")}, "must be an integer"),
+        (lambda t, T: {T: True}, "must be an integer"),
+        (lambda t, T: {t: 4}, "is a variable, not a bound"),
+        (lambda t, T: {"Q": 4, T: 4}, "Q is not a bound"),
+        (lambda t, T: {T: 4, "T": 4}, "given twice"),
+        (lambda t, T: {3: 4}, "is no bound"),
+        (lambda t, T: {T: 9}, "the data has 4 values along t, but T = 9"),
+    ],
+)
+def test_bounds(bounds: Any, message: str) -> None:
+    ctx, t, T = small()
+    with pytest.raises(errors.BoundsError, match=message):
+        ctx.compile(bounds(t, T))
+
+
+def test_bound_that_is_a_tensor() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        done = trl.value(t) > 3
+        ctx.output("y", done)
+    with pytest.raises(errors.BoundsError, match="dynamic bounds are not supported yet"):
+        ctx.compile({T: done})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: trl.Options(vectorise=True), "did you mean 'vectorize'"),
+        (lambda p: trl.Options(fuse="yes"), "fuse is True or False"),
+        (lambda p: trl.Options(executor="gpu"), "executor is"),
+        (lambda p: trl.Options(backend="torch"), "backend is"),
+        (lambda p: trl.Options(isl_operations=0), "positive integer"),
+        (lambda p: p.with_options(vectorize=("q",)), "no dimension of the program"),
+        (lambda p: p.with_options(fusion=False), "there is no option"),
+        (lambda p: p.execute(seed=1.5), "the seed must be an integer"),
+        (lambda p: p.execute(outputs=["z"]), "there is no output 'z'"),
+        (lambda p: p.execute()["z"], "there is no output 'z'"),
+        (lambda p: p.stages["fusion"], "there is no stage 'fusion'"),
+    ],
+)
+def test_options(make: Any, message: str) -> None:
+    ctx, _, T = small()
+    program = ctx.compile({T: 4})
+    with pytest.raises(errors.OptionError, match=message):
+        make(program)
+
+
+def test_options_must_be_options() -> None:
+    ctx, _, T = small()
+    with pytest.raises(errors.OptionError, match="are no options"):
+        ctx.compile({T: 4}, {"fuse": False})  # type: ignore[arg-type]
+
+
+def test_ceiling_on_isl() -> None:
+    ctx, _, T = small()
+    with pytest.raises(errors.ScheduleError, match="more than the ceiling of 1 isl operations"):
+        ctx.compile({T: 4}, trl.Options(isl_operations=1))
+    assert ctx.compile({T: 4}).execute()["y"].tolist() == [0, 2, 4, 6], "isl stays usable"
+
+
+def test_no_context_is_open() -> None:
+    with pytest.raises(errors.DomainError, match="no context is open"):
+        trl.zeros((3,))
+
+
+def test_notebooks_show_the_message_alone() -> None:
+    with pytest.raises(TimeRLError) as caught:
+        trl.Options(nope=1)
+    (line,) = caught.value._render_traceback_()
+    assert line.startswith("OptionError: there is no option 'nope'")
+
+
+def test_a_long_window_in_a_loop_warns() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.uniform(domain=(t,))
+        ctx.output("y", x[t:T].sum(axis=0))
+    off = trl.Options(lift=False, vectorize=False)
+    with pytest.warns(UserWarning, match="slices .t:T. of up to 100 points"):
+        ctx.compile({T: 100}, off)

@@ -1,0 +1,66 @@
+"""Every hand-written program: the interpreter against the reference, with passes on and off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import timerl_nb as trl
+from tests.patterns import PATTERNS, Pattern
+from tests.unit.checks import assert_memory_is_sound, assert_same
+from timerl_nb.events import Event
+from timerl_nb.ir.reference import Reference
+from timerl_nb.ir.verify import verify
+
+SEED = 7
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "vectorize off": {"vectorize": False},
+    "fuse off": {"fuse": False},
+    "as the paper": {"trial": False},
+    "plain": {"simplify": False, "accumulate": False, "lift": False, "contract": False},
+}
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PATTERNS) >= 25
+
+
+@pytest.mark.filterwarnings("ignore:.*is read in slices")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", PATTERNS)
+def test_run_agrees_with_reference(name: str, variant: str) -> None:
+    pattern: Pattern = PATTERNS[name]
+    ctx = pattern.context()
+    want = Reference(ctx.pdg(), pattern.bounds, SEED).outputs()
+    program = ctx.compile(pattern.bounds, trl.Options(**VARIANTS[variant]))
+    for stage in program.stages.values():
+        if stage.rewritten is not None:
+            verify(stage.rewritten.pdg)
+    assert_same(want, Reference(program.fused, pattern.bounds, SEED).outputs(), "fused graph")
+
+    events: list[Event] = []
+    result = program.execute(seed=SEED, on_event=events.append)
+    assert_same(want, {**result, **result.parameters}, "run")
+    assert_memory_is_sound(program, result, events)
+    compiles = program.executable.compiles()
+    assert all(count == 1 for count in compiles.values()), compiles
+
+    again = program.execute(seed=SEED)
+    assert_same(dict(result.items()), again, "second run")
+
+
+@pytest.mark.parametrize("name", ["training", "cartpole", "window"])
+def test_stepping_runs_the_same_program(name: str) -> None:
+    pattern = PATTERNS[name]
+    program = pattern.context().compile(pattern.bounds)
+    whole = program.execute(seed=SEED)
+    count = 0
+    while (instruction := program.step(seed=SEED)) is not None:
+        count += 1
+        assert instruction.kind in ("execute", "free")
+        if instruction.kind == "execute":
+            assert program.stores
+    assert count == whole.instructions
+    assert program.stores == {}

@@ -1,0 +1,181 @@
+"""The schedules that REINFORCE must get, over what users vary; validation; trial schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.patterns import PATTERNS
+from tests.reinforce import reinforce
+from timerl_nb.errors import VerificationError
+from timerl_nb.loops.nodes import Execute, If, Loop, children
+from timerl_nb.passes.core import Pipeline
+from timerl_nb.program import pipeline
+from timerl_nb.schedule.constraints import Constraints, statement_name
+from timerl_nb.schedule.solve import validate
+from timerl_nb.symbolic.scheduling import Edge
+
+BOUNDS = {"B": 8, "I": 3, "T": 40}
+
+
+def loops_over_t(program: trl.Program) -> dict[str, set[int]]:
+    """For each statement the loops that run along t."""
+    schedule = program.schedule
+    found: dict[str, set[int]] = {}
+    loops = schedule.tree.loops()
+    for name, op in schedule.statements.items():
+        mine = loops[statement_name(op)]
+        found[name] = {loop for loop, at in mine if "t" in at.symbols}
+    return found
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 9])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"baseline": False},
+        {"hidden": ()},
+        {"hidden": (8, 8, 8, 8)},
+        {"optimizer": trl.optim.SGD},
+        {"checkpoint": "runs/x"},
+    ],
+    ids=str,
+)
+def test_n_step_learns_in_the_loop_that_acts(window: int, options: dict[str, Any]) -> None:
+    program = reinforce(window, **options).compile(BOUNDS)
+    loops = loops_over_t(program)
+    assert loops["learning"] & loops["acting"], loops
+    assert program.with_bounds({"T": 400}).memory.peak == program.memory.peak
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"baseline": False}, {"optimizer": trl.optim.SGD}], ids=str
+)
+def test_monte_carlo_learns_after_acting(options: dict[str, Any]) -> None:
+    program = reinforce(**options).compile(BOUNDS)
+    loops = loops_over_t(program)
+    assert loops["acting"]
+    assert not loops["learning"], "vectorised over t"
+    assert program.with_bounds({"T": 400}).memory.peak > 5 * program.memory.peak
+
+    plain = program.with_options(vectorize=("b",))
+    over_t = loops_over_t(plain)
+    (acting,) = over_t["acting"]
+    learning = [loops for name, loops in over_t.items() if name.startswith("learning") and loops]
+    assert len(learning) == 1 and acting not in learning[0], "a loop of its own"
+
+
+def test_an_average_over_time_makes_learning_wait() -> None:
+    program = reinforce(5, average_over_time=True).compile(BOUNDS)
+    assert program.with_bounds({"T": 400}).memory.peak > 3 * program.memory.peak
+
+
+def test_a_constant_factor_is_lifted_and_does_not_make_learning_wait() -> None:
+    """Dividing every step's loss by the number of living steps keeps the overlap."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            env = trl.env.make("CartPole-v1")
+            dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+            o = trl.like(env.obs_space, domain=(b, i, t))
+            o[b, i, 0] = env.reset(domain=(b, i))
+            a = dnn.sample(o)
+            step = env.step(a)
+            o[b, i, t + 1], r, d = step
+        with ctx.region("learning"):
+            g = r[b, i, t : trl.min(t + 3, T)].discounted_sum(0.9)
+            alive = step.alive.cast("f32")
+            (-dnn.log_prob(a) * g * alive / alive.sum(over=(b, t))).backward()
+            trl.optim.SGD(dnn.params).step()
+        ctx.output("return", r.sum(over=t).mean(over=b))
+    program = ctx.compile(BOUNDS)
+    loops = loops_over_t(program)
+    assert loops["learning"] & loops["acting"]
+    assert program.with_options(simplify=False).memory.peak > 2 * program.memory.peak
+
+
+def test_no_execute_is_guarded() -> None:
+    for window in (None, 5):
+        ast = reinforce(window).compile(BOUNDS).ast
+        for node in ast:
+            if isinstance(node, If):
+                assert not any(isinstance(x, Execute) for x in inside(node)), ast.line(node)
+
+
+def inside(node: Any) -> list[Any]:
+    found = [node]
+    for child in children(node):
+        found += inside(child)
+    return found
+
+
+def test_n_step_has_a_prologue_a_steady_state_and_an_epilogue() -> None:
+    ast = reinforce(5).compile(BOUNDS).ast
+    inner = [n for n in ast if isinstance(n, Loop) and n.counter != "c0"]
+    runs = [[ast.names[x.op_id] for x in inside(n) if isinstance(x, Execute)] for n in inner]
+    assert runs == [["acting"], ["acting", "learning"], ["learning"]]
+    ranges = [(n.first.const, n.last.const) for n in inner]
+    assert ranges == [(0, 3), (4, 39), (40, 43)]
+
+
+def test_statement_count_does_not_depend_on_depth() -> None:
+    for window in (None, 5):
+        counts = {
+            len(reinforce(window, hidden=(4,) * depth).compile(BOUNDS).schedule.statements)
+            for depth in (1, 2, 6)
+        }
+        assert len(counts) == 1
+        assert counts.pop() <= 20
+
+
+def test_a_wrong_schedule_is_caught() -> None:
+    program = PATTERNS["forward_recurrence"].context().compile({"T": 6})
+    constraints = Constraints(program.fused)
+    validate(constraints, program.schedule.tree)
+    edge = next(e for e in constraints.validity if e.source == e.sink)
+    constraints.validity.append(Edge(edge.sink, edge.source, edge.pairs.inverse()))
+    with pytest.raises(VerificationError, match="before"):
+        validate(constraints, program.schedule.tree)
+
+
+def test_points_are_a_total_order() -> None:
+    program = reinforce(5).compile(BOUNDS)
+    points = program.schedule.points()
+    times = np.sort(np.concatenate([p.time for p in points]))
+    assert (times == np.arange(len(times))).all()
+    acting = next(p for p in program.schedule.points(i=1) if p.name == "acting")
+    assert (np.diff(acting.coordinates["t"][np.argsort(acting.time)]) == 1).all()
+    with pytest.raises(trl.errors.DomainError, match="not a dimension"):
+        program.schedule.points(q=1)
+
+
+def test_the_schedule_holds_for_other_bounds() -> None:
+    program = reinforce(3, hidden=(4,)).compile({"B": 2, "I": 2, "T": 9})
+    other = program.with_bounds({"T": 5, "I": 1})
+    assert other.schedule.tree is program.schedule.tree
+    fresh = reinforce(3, hidden=(4,)).compile({"B": 2, "I": 1, "T": 5})
+    np.testing.assert_allclose(other.execute()["return"], fresh.execute()["return"])
+
+
+def test_why_something_was_not_vectorised() -> None:
+    program = reinforce(5, hidden=()).compile(BOUNDS)
+    vectorize = program.stages["vectorize"]
+    state = next(op for op in vectorize.artifact if op.label == "o")  # type: ignore[attr-defined]
+    assert vectorize.why(state.id) == "it is on a cycle that runs along t"
+    g = next(op for op in vectorize.artifact if op.label == "g")  # type: ignore[attr-defined]
+    assert "trial schedule" in (vectorize.why(g.id) or "")
+
+
+def test_the_pipeline_is_one_line_and_parses_back() -> None:
+    whole = pipeline(trl.Options())
+    text = str(whole)
+    assert text == "simplify | vectorize | lift | accumulate | contract | fuse"
+    by_name = {one.name: one for one in whole}
+    assert Pipeline.parse(text, by_name) == whole
+    assert str(whole.without("lift", "contract")) == "simplify | vectorize | accumulate | fuse"
+    with pytest.raises(trl.errors.OptionError, match="no pass 'fusion'"):
+        whole.without("fusion")
