@@ -179,7 +179,7 @@ def _sum_of_repeated(look: Look) -> Answer:
     inner = look.operand(0) if op.kind == "sum" else None
     if inner is None or inner.kind != "expand":
         return None
-    before = Look(look.edit, inner).shape(0)
+    before = Look(look.edit, inner).shape(0) or (1,) * len(inner.shape)
     axes: tuple[int, ...] = op.attrs.axes
     if len(before) != len(inner.shape) or any(before[a] != 1 for a in axes):
         return None

@@ -32,7 +32,7 @@ def write_checkpoint(folder: str, point: Mapping[str, int], arrays: Mapping[str,
     """
     path = checkpoint_file(folder, point)
     meta = {d: str(v) for d, v in point.items()}
-    payload = to_bytes({n: np.ascontiguousarray(x) for n, x in arrays.items()}, metadata=meta)
+    payload = to_bytes({n: np.asarray(x, order="C") for n, x in arrays.items()}, metadata=meta)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")

@@ -1,0 +1,190 @@
+"""Networks, policies, optimisers and checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from timerl_nb.runtime.checkpoint import checkpoint_file, read_checkpoint, write_checkpoint
+
+
+def quadratic(make: Any, steps: int = 6) -> trl.Result:
+    """Minimise |w - target|^2 from a given start."""
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        w = trl.parameter(np.array([3.0, -2.0], np.float32), domain=(i,), name="w")
+        ((w - np.array([1.0, 1.0], np.float32)).square().sum()).backward()
+        make([w]).step()
+        ctx.output("w", w)
+    return ctx.compile({I: steps}).execute()
+
+
+def test_sgd_with_momentum() -> None:
+    result = quadratic(lambda ps: trl.optim.SGD(ps, lr=0.1, momentum=0.9))
+    w, m = np.array([3.0, -2.0]), np.zeros(2)
+    for k in range(6):
+        np.testing.assert_allclose(result["w"][k], w, rtol=1e-5)
+        m = 0.9 * m + 2 * (w - 1)
+        w = w - 0.1 * m
+    np.testing.assert_allclose(result.parameters["w"], w, rtol=1e-5)
+
+
+def test_adam() -> None:
+    result = quadratic(lambda ps: trl.optim.Adam(ps, lr=0.1))
+    w, m, v = np.array([3.0, -2.0]), np.zeros(2), np.zeros(2)
+    for k in range(6):
+        np.testing.assert_allclose(result["w"][k], w, rtol=1e-5)
+        g = 2 * (w - 1)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        step = (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(v / (1 - 0.999 ** (k + 1))) + 1e-8)
+        w = w - 0.1 * step
+    np.testing.assert_allclose(result.parameters["w"], w, rtol=1e-5)
+
+
+def test_training_a_network_is_training_it_in_jax() -> None:
+    """Ten steps of gradient descent on a two-layer network, against jax.grad."""
+    rng = np.random.default_rng(0)
+    xs, ys = rng.normal(size=(16, 3)).astype(np.float32), rng.normal(size=16).astype(np.float32)
+    first = [rng.normal(size=s).astype(np.float32) for s in ((3, 8), (8,), (8, 1), (1,))]
+    with trl.Context("b", "i") as ctx:
+        (b, B), (i, I) = ctx.dims
+        x, y = trl.data(xs, domain=(b,)), trl.data(ys, domain=(b,))
+        w1, b1, w2, b2 = (trl.parameter(v, domain=(i,), name=f"p{k}") for k, v in enumerate(first))
+        out = ((x @ w1 + b1).tanh() @ w2 + b2).reshape(())
+        loss = (out - y).square().mean(over=b)
+        loss.backward()
+        trl.optim.SGD([w1, b1, w2, b2], lr=0.05).step()
+        ctx.output("loss", loss)
+    result = ctx.compile({B: 16, I: 10}).execute()
+
+    def f(ps: Any) -> Any:
+        h = jnp.tanh(xs @ ps[0] + ps[1])
+        return jnp.mean(((h @ ps[2] + ps[3])[:, 0] - ys) ** 2)
+
+    ps, want = [jnp.asarray(p) for p in first], []
+    for _ in range(10):
+        value, grads = jax.value_and_grad(f)(ps)
+        want.append(value)
+        ps = [p - 0.05 * g for p, g in zip(ps, grads, strict=True)]
+    np.testing.assert_allclose(result["loss"], want, rtol=1e-4)
+    for k, p in enumerate(ps):
+        np.testing.assert_allclose(result.parameters[f"p{k}"], p, rtol=1e-3, atol=1e-5)
+
+
+def test_policy_gradient_is_that_of_jax() -> None:
+    """One REINFORCE update, recomputed from the recorded episode with jax.grad."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        env = trl.env.make("CartPole-v1")
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = dnn.sample(o)
+        step = env.step(a)
+        o[b, i, t + 1], r, d = step
+        g = r[b, i, t:T].discounted_sum(0.9)
+        (-dnn.log_prob(a) * g * step.alive).mean(over=(b, t)).backward()
+        trl.optim.SGD(dnn.params, lr=1.0).step()
+        for name, x in {"o": o, "a": a, "r": r, "alive": step.alive}.items():
+            ctx.output(name, x)
+        for p in dnn.params:
+            ctx.output(p.name, p)
+            ctx.output(f"grad {p.name}", p.grad)
+    result = ctx.compile({B: 4, I: 1, T: 15}).execute(seed=2)
+    o, a, r, alive = (jnp.asarray(result[n])[:, 0] for n in ("o", "a", "r", "alive"))
+    names = [p.name for p in dnn.params]
+    params = {n: jnp.asarray(result[n][0]) for n in names}
+    weights = 0.9 ** jnp.arange(15)
+    returns = jnp.stack([(r[:, k:] * weights[: 15 - k]).sum(1) for k in range(15)], 1)
+    assert not alive.all(), "some episodes end"
+
+    def f(ps: dict[str, Any]) -> Any:
+        h = jnp.tanh(o @ ps["trunk.0.weight"] + ps["trunk.0.bias"])
+        logp = jax.nn.log_softmax(h @ ps["actor.weight"] + ps["actor.bias"])
+        chosen = jnp.take_along_axis(logp, a[..., None], -1)[..., 0]
+        return jnp.mean(-chosen * returns * alive)
+
+    for name, grad in jax.grad(f)(params).items():
+        np.testing.assert_allclose(result[f"grad {name}"][0], grad, rtol=1e-4, atol=1e-5)
+
+
+def test_policy_with_a_critic() -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        env = trl.env.make("CartPole-v1")
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[4], critic=True).build()
+        o = trl.random.normal((4,), domain=(b, i, t))
+        assert dnn.value(o).shape == ()
+        assert dnn.value(o).domain == ("b", "i", "t")
+        names = [p.name for p in dnn.params]
+    assert names == [
+        f"{part}.{kind}" for part in ("trunk.0", "actor", "critic") for kind in ("weight", "bias")
+    ]
+    plain = trl.Context("i")
+    with plain, pytest.raises(trl.errors.TimeRLError, match="has no critic"):
+        trl.DNNBuilder().from_env(trl.env.make("CartPole-v1")).build().value(trl.zeros((4,)))
+
+
+# --- checkpoints -------------------------------------------------------------------------------------
+
+
+def test_checkpoints_hold_the_parameters_after_the_update(tmp_path: Path) -> None:
+    ctx = reinforce(3, hidden=(4,), checkpoint=str(tmp_path / "saved"))
+    result = ctx.compile({"B": 2, "I": 20, "T": 4}).execute()
+    files = sorted(p.name for p in (tmp_path / "saved").iterdir())
+    assert files == ["i=19.safetensors", "i=9.safetensors"]
+    last = read_checkpoint(tmp_path / "saved" / "i=19.safetensors")
+    assert set(last) == set(result.parameters)
+    for name, value in result.parameters.items():
+        np.testing.assert_array_equal(last[name], value)
+    assert not (
+        read_checkpoint(tmp_path / "saved/i=9.safetensors")["actor.weight"] == last["actor.weight"]
+    ).all()
+
+
+def test_a_single_tensor_can_be_saved(tmp_path: Path) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(np.arange(6.0), domain=(t,)).named("x")
+        x[t % 3 == 2].checkpoint(str(tmp_path))
+    ctx.compile({T: 6}).execute()
+    saved = {p.name: float(read_checkpoint(p)["x"]) for p in tmp_path.iterdir()}
+    assert saved == {"t=2.safetensors": 2.0, "t=5.safetensors": 5.0}
+
+
+def test_a_checkpoint_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path)
+    write_checkpoint(folder, {"i": 1}, {"w": np.ones(3, np.float32)})
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(trl.errors.ExecutionError, match="No space left on device"):
+        write_checkpoint(folder, {"i": 1}, {"w": np.zeros(3, np.float32)})
+    assert [p.name for p in tmp_path.iterdir()] == ["i=1.safetensors"]
+    np.testing.assert_array_equal(read_checkpoint(checkpoint_file(folder, {"i": 1}))["w"], 1)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(trl.errors.ExecutionError, match="cannot be written"):
+        write_checkpoint(str(tmp_path / "file" / "x"), {}, {"w": np.zeros(1, np.float32)})
+
+
+# --- learning ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_monte_carlo_learns_cartpole(seed: int) -> None:
+    program = reinforce().compile({"B": 64, "I": 60, "T": 500})
+    assert program.execute(seed=seed)["return"].max() > 475

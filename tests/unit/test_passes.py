@@ -1,0 +1,319 @@
+"""Each pass by itself: its rules fire, its refusals say why, its results verify and mean the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.unit.checks import assert_same
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.reference import Reference
+from timerl_nb.ir.rewrite import Rewritten, chain
+from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.contract import Contract
+from timerl_nb.passes.core import Pass
+from timerl_nb.passes.cycles import components, cycles_of
+from timerl_nb.passes.fuse import Fuse
+from timerl_nb.passes.lift import Lift
+from timerl_nb.passes.simplify import Simplify
+from timerl_nb.passes.vectorize import Vectorize
+
+BOUNDS = {"B": 3, "I": 2, "T": 5}
+
+
+def graph(write: Callable[..., None]) -> Pdg:
+    with trl.Context("b", "i", "t") as ctx:
+        write(ctx, *(symbol for pair in ctx.dims for symbol in pair))
+    return ctx.pdg()
+
+
+def apply(one: Pass, pdg: Pdg) -> Rewritten:
+    """Run a pass, and check its contract."""
+    made = one.run(pdg)
+    verify(made.pdg)
+    prove_reads(made.pdg, BOUNDS)
+    want = Reference(pdg, BOUNDS, seed=1).outputs()
+    assert_same(want, Reference(made.pdg, BOUNDS, seed=1).outputs(), one.name)
+    assert set(made.ids) == set(pdg.ops)
+    assert all(new in made.pdg.ops for news in made.ids.values() for new in news)
+    return made
+
+
+def kinds(pdg: Pdg) -> list[str]:
+    return sorted(op.kind for op in pdg if op.kind not in ("output", "data", "const"))
+
+
+def data(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+# --- simplify ------------------------------------------------------------------------------------
+
+X: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
+    "x * 1 + 0": (lambda x: x * 1.0 + 0.0, []),
+    "-x * -1": (lambda x: (-x) * -1.0, []),
+    "x - -x": (lambda x: x - -x, ["add"]),
+    "-x + x": (lambda x: -x + x, ["sub"]),
+    "x ** 1 / 1": (lambda x: x**1.0 / 1.0, []),
+    "2 * (3 * x)": (lambda x: 2.0 * (3.0 * x), ["mul"]),
+    "constants": (lambda x: x * (trl.ones((2,)) * 3.0 + 1.0).sum(), ["mul"]),
+    "twice the same": (lambda x: x.tanh() * x.tanh(), ["mul", "tanh"]),
+    "reshaped twice": (lambda x: x.reshape(1, 2).reshape(2), []),
+    "transposed twice": (lambda x: x.reshape(1, 2).transpose().transpose().reshape(2), []),
+    "broadcast": (lambda x: x.take(0).unsqueeze(0).expand(2) + x, ["add", "at"]),
+    "where of one value": (lambda x: trl.where(x > 0, x, x), []),
+    "detached": (lambda x: x.detach().tanh(), ["tanh"]),
+    "cast to itself": (lambda x: x.cast("f32").tanh(), ["tanh"]),
+    "not not": (lambda x: ~~(x > 0), ["lt"]),
+    "sum of repeated": (lambda x: x.sum().expand(4).sum(), ["mul", "sum"]),
+    "dead code": (lambda x: [x.exp(), x.tanh()][1], ["tanh"]),
+}
+
+
+@pytest.mark.parametrize("name", X)
+def test_simplify(name: str) -> None:
+    write, want = X[name]
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        ctx.output("y", write(trl.data(data(5, 2), domain=(t,))))
+
+    assert kinds(apply(Simplify(), graph(program)).pdg) == want
+
+
+def test_merges_of_one_branch_and_equal_merges_go() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        y, z, only = trl.like(x), trl.like(x), trl.like(x)
+        for s in (y, z):
+            s[0] = x[0]
+            s[t + 1] = x * 2.0
+        only[...] = y + z
+        ctx.output("y", only)
+
+    assert kinds(apply(Simplify(), graph(program)).pdg) == ["add", "merge", "mul"]
+
+
+def test_factors_are_lifted_out_of_sums() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5, 2), domain=(b, t))
+        c = (x * x).sum(over=(b, t)).sum()
+        ctx.output("y", ((-x * c).reshape(1, 2) / c).sum(over=(b, t)))
+
+    made = apply(Simplify(), graph(program))
+    rules = [step.rule for step in made.steps]
+    assert rules.count("factor lifted out of a sum") == 2
+    for op in made.pdg:
+        if op.kind in ("mul", "div") and op.domain:
+            assert op.inputs[0] == op.inputs[1], "only the square is left inside"
+
+
+# --- cycles --------------------------------------------------------------------------------------
+
+
+def test_components() -> None:
+    edges = {1: [2], 2: [3], 3: [1, 4], 4: [5], 5: [4], 6: [6], 7: []}
+    found = sorted(sorted(c) for c in components(edges))
+    assert found == [[1, 2, 3], [4, 5], [6], [7]]
+
+
+def test_what_runs_one_by_one() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5), domain=(b, t)).named("x")
+        s = trl.like(x).named("s")
+        s[b, 0] = x[b, 0]
+        s[b, t + 1] = (s + x).tanh().named("step")
+        after = (s * 2.0).named("after")
+        ctx.output("y", after)
+
+    pdg = graph(program)
+    names = {op.label: op.id for op in pdg}
+    sequential = cycles_of(pdg, "t").sequential
+    assert {names["s"], names["step"]} <= sequential
+    assert names["after"] not in sequential and names["x"] not in sequential
+    assert not cycles_of(pdg, "b").sequential
+
+
+def test_what_is_vectorised_together() -> None:
+    """A cycle that runs backwards in t is trivial on b: all of it, or nothing."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5), domain=(b, t))
+        g = trl.like(x).named("g")
+        g[b, T - 1] = x[b, T - 1]
+        g[t < T - 1] = (x + g[b, trl.min(t + 1, T - 1)]).named("back")
+        ctx.output("y", g)
+
+    pdg = graph(program)
+    names = {op.label: op.id for op in pdg}
+    assert not cycles_of(pdg, "b").sequential
+    (together,) = cycles_of(pdg, "b").together
+    assert together == {names["g"], names["back"]}
+    assert {names["g"], names["back"]} <= cycles_of(pdg, "t").sequential
+
+
+def test_a_cycle_through_a_sum_over_the_dimension_counts() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        w, s = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i, t))
+        w[0] = trl.constant(1.0)
+        s[i, 0] = w
+        s[i, t + 1] = s * 0.5
+        w[i + 1] = s.sum(over=t)
+        ctx.output("w", w)
+
+    pdg = graph(program)
+    mul = next(op.id for op in pdg if op.kind == "mul")
+    assert mul in cycles_of(pdg, "t").sequential
+    assert mul in cycles_of(pdg, "i").sequential
+
+
+# --- vectorize, lift, accumulate, contract ---------------------------------------------------------
+
+
+def test_windows_become_sliding_sums() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5), domain=(b, t))
+        for k, entry in enumerate(
+            (
+                slice(t, T),
+                slice(t, trl.min(t + 3, T)),
+                slice(0, t + 1),
+                slice(trl.max(t - 2, 0), t + 1),
+            )
+        ):
+            ctx.output(f"sum {k}", x[b, entry].sum(axis=0))
+        ctx.output("discounted", x[b, t:T].discounted_sum(0.5))
+
+    for one in (Vectorize(), Lift()):
+        made = apply(one, graph(program)).pdg
+        assert [op.kind for op in made].count("sliding_sum") == 5
+        assert not any(op.kind in ("sum", "discounted_sum") for op in made)
+
+
+def test_what_cannot_be_vectorised_says_why() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        ctx.output("max", x[t:T].max(axis=0).named("max"))
+        ctx.output("shift", (x[trl.min(t + 1, T - 1)] * 2.0).named("shift"))
+        y = trl.like(x).named("y")
+        y[t % 2 == 0] = x
+        y[t % 2 == 1] = x * 2.0
+        ctx.output("y", y)
+
+    made = apply(Vectorize(), graph(program))
+    why = {made.pdg[k].label: reason for k, reason in made.refused.items()}
+    assert "max over a window" in why["max"]
+    assert "min(t + 1, T - 1)" in why["shift"]
+    assert "chosen by t" in why["y"]
+
+
+def test_only_the_named_dimensions_are_vectorised() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5), domain=(b, t))
+        ctx.output("y", x.tanh() + trl.value(b))
+
+    made = apply(Vectorize(("b",)), graph(program)).pdg
+    assert {op.domain for op in made if op.kind == "tanh"} == {("t",)}
+    assert str(next(op for op in made if op.kind == "tanh").type) == "f32[B]"
+
+
+def test_sums_are_accumulated_and_windows_are_not() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5, 2), domain=(b, t))
+        ctx.output("sum", x.sum(over=(b, t)))
+        ctx.output("part", x[b, 1:4].max(axis=0))
+        ctx.output("window", x[b, t:T].sum(axis=0))
+        ctx.output("count", (x > 0).sum(over=b))
+
+    made = apply(Accumulate(), graph(program))
+    found = [op for op in made.pdg if op.kind == "accumulate"]
+    assert [op.outputs[0].reduce for op in found] == ["sum", "max", "sum"]
+    assert [op.outputs[0].domain for op in found] == [(), ("b",), ("t",)]
+    assert str(found[1].where) == "t >= 1 & t <= 3"
+    assert any("moves with t" in reason for reason in made.refused.values())
+
+
+def test_a_weight_gradient_is_one_contraction() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5, 4), domain=(b, t))
+        w = trl.parameter((4, 2), domain=(i,), name="w")
+        (x @ w).tanh().sum(over=(b, t)).sum().backward()
+        ctx.output("dw", w.grad)
+
+    pdg = graph(program)
+    total = apply(Simplify(), pdg)
+    for one in (Vectorize(("b", "t")), Accumulate(), Contract()):
+        total = chain(total, apply(one, total.pdg))
+    grad = next(op for op in total.pdg if op.kind == "dot" and op.shape == (4, 2))
+    assert str(grad.attrs).count(",") == 1 and set("tu") <= set(grad.attrs.left) - set(
+        grad.attrs.out
+    )
+    ranks = [len(output.type.shape) for op in total.pdg for output in op.outputs]
+    assert max(ranks) <= 3, "no broadcast over b, t, in, out"
+
+
+def test_an_outer_product_that_is_summed_is_a_contraction() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5, 4), domain=(b, t))
+        outer = x.reshape(4, 1) * x.reshape(1, 4)
+        ctx.output("y", outer.sum(over=(b, t)))
+
+    total = Simplify().run(graph(program))
+    for one in (Vectorize(), Contract()):
+        total = chain(total, apply(one, total.pdg))
+    assert "dot" in kinds(total.pdg) and "mul" not in kinds(total.pdg)
+
+
+# --- fuse ------------------------------------------------------------------------------------------
+
+
+def fused(write: Callable[..., None]) -> dict[str, list[str]]:
+    made = apply(Fuse(), graph(write)).pdg
+    return {
+        "+".join(sorted(inner.label for inner in op.attrs.body if inner.label)): [
+            inner.kind for inner in op.attrs.body
+        ]
+        for op in made
+        if op.kind == "dataflow"
+    }
+
+
+def test_a_chain_is_one_kernel() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,)).named("x")
+        y = (x.tanh() * 2.0).named("y")
+        ctx.output("z", y + x)
+
+    assert list(fused(program)) == ["x+y+z"]
+
+
+def test_acting_and_learning_are_not_one_kernel() -> None:
+    """What needs later points of a recurrence cannot run inside it."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        s = trl.like(x)
+        s[0] = x[0]
+        s[t + 1] = (s + x).tanh().named("act")
+        h = (s * 3.0).named("h")
+        g = h[t : trl.min(t + 2, T)].sum(axis=0).named("g")
+        ctx.output("learn", (g * h).named("learn"))
+
+    groups = fused(program)
+    assert not any("act" in name and "learn" in name for name in groups)
+    assert any("g" in name.split("+") and "learn" in name for name in groups)
+
+
+def test_back_propagation_is_not_fused_with_what_it_undoes() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        s = trl.like(x)
+        s[0] = x[0]
+        s[t + 1] = (s * 0.5 + x).tanh().named("forward")
+        ctx.output("dx", trl.grad(s * s, x).named("backward"))
+
+    assert not any("forward" in n and "backward" in n for n in fused(program))

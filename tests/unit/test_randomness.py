@@ -1,0 +1,110 @@
+"""Random bits: the published generator, a function of seed, stream and point alone."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax.extend.random import threefry_2x32
+
+import timerl_nb as trl
+from timerl_nb.ir import randomness
+
+
+def words(*values: int) -> tuple[np.ndarray, ...]:
+    return tuple(np.array([v], np.uint32) for v in values)
+
+
+# The known answers that Salmon et al. publish with the generator.
+KNOWN = [
+    ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+]
+
+
+@pytest.mark.parametrize(("key", "counter", "want"), KNOWN)
+def test_known_answers(
+    key: tuple[int, int], counter: tuple[int, int], want: tuple[int, int]
+) -> None:
+    found = randomness.threefry(words(*key), words(*counter))
+    assert tuple(int(x[0]) for x in found) == want
+
+
+def test_the_same_as_jax() -> None:
+    rng = np.random.default_rng(0)
+    key = rng.integers(0, 2**32, 2, dtype=np.uint32)
+    counter = rng.integers(0, 2**32, (2, 50), dtype=np.uint32)
+    high, low = randomness.threefry(tuple(key[:, None]), tuple(counter))
+    want = threefry_2x32(key, counter.ravel())
+    np.testing.assert_array_equal(np.concatenate([high, low]), want)
+    # folding a coordinate in, and drawing a row, are jax.random's own operations
+    folded = jax.random.fold_in(jax.random.fold_in(jax.random.key(7), 3), 5)
+    mine = randomness.bits(
+        words(0, 7), words(0, 3), list(words(2, 5)), np.arange(4, dtype=np.uint32), 4
+    )
+    np.testing.assert_array_equal(mine, jax.random.bits(folded, (12,))[8:12])
+
+
+def draws(options: trl.Options, bounds: dict[str, int], seed: int = 3) -> np.ndarray:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        ctx.output("x", trl.random.normal((2,), domain=(b, i, t)))
+    return ctx.compile(bounds, options).execute(seed=seed)["x"]
+
+
+def test_a_draw_does_not_depend_on_how_it_is_made() -> None:
+    whole = draws(trl.Options(), {"B": 4, "I": 3, "T": 5})
+    assert whole.shape == (4, 3, 5, 2)
+    for options in (
+        trl.Options(vectorize=False),
+        trl.Options(vectorize=("b",)),
+        trl.Options(vectorize=("t",)),
+        trl.Options(vectorize=("i", "t")),
+        trl.Options(fuse=False),
+    ):
+        np.testing.assert_array_equal(draws(options, {"B": 4, "I": 3, "T": 5}), whole)
+    np.testing.assert_array_equal(draws(trl.Options(), {"B": 2, "I": 1, "T": 3}), whole[:2, :1, :3])
+    assert not np.isin(draws(trl.Options(), {"B": 4, "I": 3, "T": 5}, seed=4), whole).any()
+
+
+def test_large_seeds_differ() -> None:
+    bounds = {"B": 1, "I": 1, "T": 1}
+    found = [draws(trl.Options(), bounds, seed).tobytes() for seed in (0, 1, 2**32, 2**40 + 1, -1)]
+    assert len(set(found)) == 5
+
+
+def test_streams() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        for name, stream in {
+            "a": None,
+            "b": None,
+            "c": "noise",
+            "d": "noise",
+            "e": "other",
+        }.items():
+            ctx.output(name, trl.random.bits(domain=(t,), stream=stream))
+    result = ctx.compile({T: 8}).execute()
+    same = {(x, y) for x in "abcde" for y in "abcde" if x < y and (result[x] == result[y]).all()}
+    assert same == {("c", "d")}
+
+
+def test_distributions_of_the_draws() -> None:
+    with trl.Context("b") as ctx:
+        ((b, B),) = ctx.dims
+        ctx.output("u", trl.random.uniform(low=-2.0, high=3.0, domain=(b,)))
+        ctx.output("n", trl.random.normal(mean=1.0, std=2.0, domain=(b,)))
+        ctx.output("g", trl.random.gumbel(domain=(b,)))
+        dist = trl.distributions.Categorical(trl.constant(np.log([0.1, 0.2, 0.7])))
+        ctx.output("c", dist.sample(domain=(b,)))
+    n = 40_000
+    result = ctx.compile({B: n}).execute(seed=11)
+    u, x, g, c = (result[name] for name in "ungc")
+    assert u.min() > -2 and u.max() < 3
+    np.testing.assert_allclose([u.mean(), u.var()], [0.5, 25 / 12], atol=0.05)
+    np.testing.assert_allclose([x.mean(), x.std()], [1, 2], atol=0.04)
+    np.testing.assert_allclose(np.mean(((x - 1) / 2) ** 4), 3, atol=0.2)
+    np.testing.assert_allclose([g.mean(), g.var()], [0.5772, np.pi**2 / 6], atol=0.05)
+    np.testing.assert_allclose(np.bincount(c) / n, [0.1, 0.2, 0.7], atol=0.01)
+    assert np.isfinite(g).all() and np.isfinite(x).all()

@@ -1,0 +1,56 @@
+"""The widget's traits without a browser: what goes out, what may come in."""
+
+from __future__ import annotations
+
+from timerl_widgets import PdgView
+
+from tests.patterns import PATTERNS
+from timerl_nb.show import graph_view
+
+
+def view() -> PdgView:
+    pattern = PATTERNS["forward_recurrence"]
+    return PdgView(pattern.context().compile(pattern.bounds))
+
+
+def test_the_view_model_goes_out() -> None:
+    widget = view()
+    state = widget.get_state()
+    assert state["svg"].startswith("<svg")
+    keys = {node["id"] for node in state["view"]["nodes"]}
+    assert keys == {f"op{k}" for k in range(len(keys))}
+    for node in state["view"]["nodes"]:
+        assert f'id="{node["id"]}"' in state["svg"]
+        assert node["op_ids"] and node["detail"]
+    for edge in state["view"]["edges"]:
+        assert {edge["tail"], edge["head"]} <= keys
+
+
+def test_a_selection_comes_in() -> None:
+    widget = view()
+    seen: list[list[str]] = []
+    widget.observe(lambda change: seen.append(change["new"]), "selected")
+    widget.set_state({"selected": ["op2"]})
+    assert widget.selected == ["op2"] and widget.selected_ops == [2] and seen == [["op2"]]
+
+
+def test_a_selection_is_data() -> None:
+    widget = view()
+    widget.set_state({"selected": ["op1", "op1", "<script>", "__class__"]})
+    assert widget.selected == ["op1"]
+
+
+def test_saved_pages_keep_the_picture() -> None:
+    bundle, _ = view()._repr_mimebundle_()
+    assert bundle["image/svg+xml"].startswith("<svg")
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def test_large_graphs_are_folded_by_line() -> None:
+    from tests.reinforce import reinforce
+
+    graph = reinforce().pdg()
+    folded = graph_view(graph)
+    assert len(graph) > 300 and len(folded.nodes) < 30
+    assert sorted(k for node in folded.nodes for k in node.op_ids) == sorted(graph.ops)
+    assert any("env.reset" in node.label for node in folded.nodes)
