@@ -33,7 +33,7 @@ format: setup
 	$(BIN)/ruff format .
 
 notebooks: setup  ## run the notebooks alone
-	$(BIN)/pytest tests/notebooks
+	$(BIN)/pytest notebooks
 
 bench: setup  ## the interpreter's figures
 	$(BIN)/python -m benchmarks.interpreter

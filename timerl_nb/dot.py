@@ -10,11 +10,18 @@ SOURCE, CONTROL, SINK, FUSED, PLAIN = "#dfeef8", "#fbe9c6", "#f6d3c1", "#d3ecdf"
 
 
 class Dot:
-    """A directed graph being written; labels are text, never markup."""
+    """A directed graph being written; labels are text, never markup.
 
-    def __init__(self, name: str, *, rankdir: str = "TB") -> None:
-        self._root = Digraph(name, graph_attr={"rankdir": rankdir, "fontname": "sans-serif"})
-        self._root.attr("node", style="filled,rounded", fontname="sans-serif", fontsize="10")
+    `level` ranks all nodes alike, in clusters or not: few nodes on cycles are then clearer, and many
+    higher.
+    """
+
+    def __init__(self, name: str, *, rankdir: str = "TB", level: bool = False) -> None:
+        look = {"rankdir": rankdir, "fontname": "sans-serif", "newrank": str(level).lower()}
+        self._root = Digraph(name, graph_attr=look)
+        self._root.attr(
+            "node", style="filled,rounded", fontname="sans-serif", fontsize="10", margin="0.16,0.06"
+        )
         self._root.attr("edge", fontname="sans-serif", fontsize="9")
         self._open: list[Digraph] = [self._root]
 

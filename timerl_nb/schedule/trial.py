@@ -2,17 +2,20 @@
 
 Vectorising over t takes an operation out of the loop over t. Where isl would have run it in the loop
 that acts, it had better stay: memory then does not grow with T. A trial fuses and schedules the
-graph as it is, in some 30 ms, and looks (polyhedral.md §8).
+graph as it is, in some 30 ms, and looks (polyhedral.md §8). What would stay without letting more
+memory go than it fills is vectorised all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from weakref import WeakKeyDictionary
 
 from timerl_nb.errors import ScheduleError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import chain, unchanged
+from timerl_nb.ir.shapes import NUMPY, TensorType
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.cycles import cycles_of
@@ -52,7 +55,7 @@ class _Trial:
             total = chain(total, one.run(total.pdg))
         self._ids: Mapping[int, tuple[int, ...]] = total.ids
         self._loops: dict[int, list[tuple[int, Lin]]] = {}
-        constraints = Constraints(total.pdg)
+        self._constraints = constraints = Constraints(total.pdg)
         try:
             schedule = find_schedule(constraints, ceiling)
         except ScheduleError:
@@ -60,21 +63,52 @@ class _Trial:
         loops = schedule.loops()
         self._loops = {op.id: loops[statement_name(op)] for op in constraints.ops.values()}
 
-    def _over(self, op_id: int, dim: Dim) -> set[int]:
-        """The loops over a dimension around what became of an operation."""
-        return {
-            loop
-            for new in self._ids.get(op_id, ())
-            for loop, position in self._loops.get(new, [])
-            if dim.name in position.symbols
-        }
-
     def sharing(self, pdg: Pdg, dim: Dim, sequential: Iterable[int]) -> set[int]:
-        taken = {loop for op_id in sequential for loop in self._over(op_id, dim)}
-        kept = {op.id for op in pdg if self._over(op.id, dim) & taken}
+        core = {new for op_id in sequential for new in self._ids.get(op_id, ())}
+        taken = {loop for new in core for loop in self._over(new, dim)}
+        inside = {new for new in self._loops if self._over(new, dim) & taken}
+        self._drop_idle(dim, inside, core)
+        kept = {op.id for op in pdg if not inside.isdisjoint(self._ids.get(op.id, ()))}
         for op_id in reversed(pdg.order):
             # what has no statement of its own, constants and layout, goes with its readers
             alone = not any(new in self._loops for new in self._ids.get(op_id, ()))
             if alone and any(reader in kept for reader, _ in pdg.readers[op_id]):
                 kept.add(op_id)
         return kept
+
+    def _over(self, statement: int, dim: Dim) -> set[int]:
+        """The loops over a dimension around a statement."""
+        found = self._loops.get(statement, [])
+        return {loop for loop, position in found if dim.name in position.symbols}
+
+    def _drop_idle(self, dim: Dim, inside: set[int], core: set[int]) -> None:
+        """Drop statements whose results, kept for later, fill what they let go or more."""
+        uses = self._constraints.uses
+        readers: dict[tuple[int, int], set[int]] = {key: {-1} for key in self._constraints.kept}
+        reads: dict[int, set[tuple[int, int]]] = {}
+        for use in uses:
+            readers.setdefault((use.source, use.out), set()).add(use.reader)
+            reads.setdefault(use.reader, set()).add((use.source, use.out))
+
+        def along(source: int, out: int) -> int:
+            """The bytes of one point of a value that has one for each point of the dimension."""
+            output = self._constraints.pdg[source].outputs[out]
+            return _nominal_bytes(output.type) if dim.name in output.domain else 0
+
+        def is_idle(statement: int) -> bool:
+            made = {(statement, k) for k in range(len(self._constraints.pdg[statement].outputs))}
+            let_go = filled = 0
+            for key in made | {key for key in reads.get(statement, ()) if key[0] in inside}:
+                if readers.get(key, set()) <= inside:
+                    let_go += along(*key)
+                elif key in made:
+                    filled += along(*key)
+            return filled >= let_go
+
+        while idle := {k for k in inside - core if is_idle(k)}:
+            inside -= idle
+
+
+def _nominal_bytes(kind: TensorType) -> int:
+    """Bytes, with a guess for lengths that only the bounds will tell."""
+    return prod(s if isinstance(s, int) else 64 for s in kind.shape) * NUMPY[kind.dtype].itemsize

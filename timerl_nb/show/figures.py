@@ -12,7 +12,7 @@ from plotly.subplots import make_subplots
 from timerl_nb.errors import OptionError
 from timerl_nb.program import Program
 from timerl_nb.show.pictures import main_dimension, top_series
-from timerl_nb.show.svg import SERIES
+from timerl_nb.show.svg import SERIES, human_bytes
 
 _SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -28,7 +28,8 @@ def iteration_space(
         dim: the dimension that goes up; the innermost by default.
         iteration: the value at which every other dimension is held.
     """
-    figure = _side_by_side(programs, "time (order of execution)", dim or "")
+    figure = _side_by_side(list(programs), "time (order of execution)", dim or "")
+    looks = _Looks()
     for column, program in enumerate(programs.values(), start=1):
         schedule = program.schedule
         up = dim or main_dimension(schedule)
@@ -37,47 +38,70 @@ def iteration_space(
         dims = schedule.constraints.pdg.dims
         outer = {d for op in schedule.statements.values() for d in op.domain} - {up}
         fixed = {d: min(iteration, schedule.bounds[dims[d].bound] - 1) for d in outer}
-        for k, statement in enumerate(schedule.points(**fixed)):
-            trace = _statement(statement, up, schedule.bounds[dims[up].bound], k)
+        for statement in schedule.points(**fixed):
+            trace = _statement(statement, up, schedule.bounds[dims[up].bound], looks)
             figure.add_trace(trace, row=1, col=column)
         figure.update_yaxes(title_text=up, row=1, col=1)
     return figure
 
 
-def _statement(statement: Any, up: str, size: int, k: int) -> go.Scatter:
-    colour = SERIES[k % len(SERIES)]
+class _Looks:
+    """One colour for each name in all parts of a figure, and one line of the legend for each title."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._titles: set[str] = set()
+
+    def __call__(self, name: str, title: str = "") -> tuple[int, dict[str, Any]]:
+        """The number of a name, and how its trace stands in the legend."""
+        title = title or name
+        k = self._names.setdefault(name, len(self._names))
+        first = title not in self._titles
+        self._titles.add(title)
+        return k, {"name": title, "legendgroup": title, "showlegend": first}
+
+
+def _statement(statement: Any, up: str, size: int, looks: _Looks) -> go.Scatter:
     if up in statement.coordinates:
+        k, named = looks(statement.name)
         keep = np.unique(np.linspace(0, len(statement) - 1, min(len(statement), 1500)).astype(int))
         return go.Scattergl(
             x=statement.time[keep],
             y=statement.coordinates[up][keep],
             mode="markers",
-            name=statement.name,
-            marker={"color": colour, "symbol": _SYMBOLS[k % len(_SYMBOLS)], "size": 4},
+            marker={
+                "color": SERIES[k % len(SERIES)],
+                "symbol": _SYMBOLS[k % len(_SYMBOLS)],
+                "size": 6 if len(keep) <= 100 else 4,
+            },
+            **named,
         )
+    k, named = looks(statement.name, f"{statement.name} (once)")
     x = np.repeat(statement.time, 3).astype(float)
     y = np.tile([0.0, float(size), np.nan], len(statement.time))
-    return go.Scatter(
-        x=x, y=y, mode="lines", name=f"{statement.name} (once)", line={"color": colour, "width": 4}
-    )
+    line = {"color": SERIES[k % len(SERIES)], "width": 4}
+    return go.Scatter(x=x, y=y, mode="lines", line=line, **named)
 
 
 def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figure:
     """Predicted live bytes over time, stacked by tensor; axes are locked together."""
-    figure = _side_by_side(programs, "time (executed points)", "live bytes, predicted")
+    peaks = [f"{name}: peak {human_bytes(p.memory.peak)}" for name, p in programs.items()]
+    figure = _side_by_side(peaks, "time (executed points)", "live bytes, predicted")
+    looks = _Looks()
     for column, program in enumerate(programs.values(), start=1):
         line = program.memory.timeline()
         step = max(1, len(line.time) // 1500)
         starts = np.arange(0, len(line.time), step)
-        for k, (name, values) in enumerate(top_series(line, limit)):
+        for name, values in top_series(line, limit):
+            k, named = looks("others" if name.endswith(" others") else name)
             figure.add_trace(
                 go.Scatter(
                     x=starts,
                     y=np.maximum.reduceat(values, starts),
                     mode="lines",
                     stackgroup="live",
-                    name=name,
                     line={"width": 0.5, "color": SERIES[k % len(SERIES)]},
+                    **named,
                 ),
                 row=1,
                 col=column,
@@ -120,7 +144,10 @@ def learning_curves(
         )
     if goal is not None:
         figure.add_hline(
-            y=goal, line={"color": "#888888", "dash": "dot"}, annotation_text=f"{goal:g}"
+            y=goal,
+            line={"color": "#888888", "dash": "dot"},
+            annotation_text=f"{goal:g}",
+            annotation_position="top left",
         )
     figure.update_layout(
         template="plotly_white",
@@ -132,13 +159,13 @@ def learning_curves(
     return figure
 
 
-def _side_by_side(programs: Mapping[str, Program], xlabel: str, ylabel: str) -> go.Figure:
-    if not programs:
+def _side_by_side(titles: list[str], xlabel: str, ylabel: str) -> go.Figure:
+    if not titles:
         raise OptionError("there is no program to show.", hint="pass {title: program, …}.")
     figure = make_subplots(
         rows=1,
-        cols=len(programs),
-        subplot_titles=list(programs),
+        cols=len(titles),
+        subplot_titles=titles,
         shared_yaxes="all",
         shared_xaxes="all",
         horizontal_spacing=0.06,

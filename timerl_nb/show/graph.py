@@ -45,7 +45,7 @@ class GraphView:
     edges: tuple[tuple[str, str, str], ...]
 
     def to_dot(self) -> str:
-        graph = Dot(self.name)
+        graph = Dot(self.name, level=len(self.nodes) <= 12)
         regions: dict[tuple[str, ...], list[Node]] = {}
         for node in self.nodes:
             regions.setdefault(node.region, []).append(node)
