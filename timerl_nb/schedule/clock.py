@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import numpy as np
 
@@ -97,11 +98,6 @@ def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any]) -> An
         return values(atom.arg, env) % atom.by
     if isinstance(atom, Extremum):
         join = np.minimum if atom.which == "min" else np.maximum
-        parts = [values(arg, env) for arg in atom.args]
-        result = parts[0]
-        for part in parts[1:]:
-            result = join(result, part)
-        return result
+        return reduce(join, [values(arg, env) for arg in atom.args])
     chosen: Any = values(atom.cond, env)
-    result: Any = np.where(chosen, values(atom.then, env), values(atom.other, env))
-    return result
+    return cast(Any, np.where(chosen, values(atom.then, env), values(atom.other, env)))

@@ -61,7 +61,7 @@ class _Looks:
         return k, {"name": title, "legendgroup": title, "showlegend": first}
 
 
-def _statement(statement: Any, up: str, size: int, looks: _Looks) -> go.Scatter:
+def _statement(statement: Any, up: str, size: int, looks: _Looks) -> go.Scatter | go.Scattergl:
     if up in statement.coordinates:
         k, named = looks(statement.name)
         keep = np.unique(np.linspace(0, len(statement) - 1, min(len(statement), 1500)).astype(int))
@@ -166,8 +166,7 @@ def _side_by_side(titles: list[str], xlabel: str, ylabel: str) -> go.Figure:
         rows=1,
         cols=len(titles),
         subplot_titles=titles,
-        shared_yaxes="all",
-        shared_xaxes="all",
+        shared_yaxes=True,
         horizontal_spacing=0.06,
     )
     figure.update_xaxes(title_text=xlabel, matches="x")
