@@ -35,8 +35,8 @@ format: setup
 notebooks: setup  ## run the notebooks alone
 	$(BIN)/pytest notebooks
 
-bench: setup  ## the interpreter's figures
-	$(BIN)/python -m benchmarks.interpreter
+bench: setup  ## compile times by stage, and what the interpreter costs
+	$(BIN)/python -m benchmarks
 
 lock:  ## resolve the dependencies anew
 	$(BIN)/uv export --quiet --all-extras --no-emit-project --format requirements-txt -o requirements.lock

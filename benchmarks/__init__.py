@@ -1,0 +1,1 @@
+"""Benchmarks: `make bench` runs all of them; figures are medians and ratios within one run."""
