@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# In containers one is often root, which Jupyter refuses unless told.
+ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test setup check format notebooks bench lock clean browser
+.PHONY: lab test setup check format notebooks fuzz bench pictures lock clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
-	$(BIN)/jupyter lab --ip=127.0.0.1 notebooks/00_the_one_line_change.ipynb
+	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
 
 test: setup check  ## set up, and run every check and test
 	$(BIN)/pytest
@@ -35,10 +37,16 @@ format: setup
 notebooks: setup  ## run the notebooks alone
 	$(BIN)/pytest notebooks
 
+fuzz: setup  ## 2,000 random programs against the reference
+	TIMERL_FUZZ=2000 $(BIN)/pytest tests/property
+
 bench: setup  ## compile times by stage, and what the interpreter costs
 	$(BIN)/python -m benchmarks
 
-lock:  ## resolve the dependencies anew
+pictures: setup  ## draw the README's picture anew
+	$(BIN)/python docs/pictures/draw.py
+
+lock: setup  ## resolve the dependencies anew
 	$(BIN)/uv export --quiet --all-extras --no-emit-project --format requirements-txt -o requirements.lock
 
 clean:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import timerl_nb
-from timerl_nb.config import ENVIRONMENT
+from timerl_nb.config import ENVIRONMENT, Options
 from timerl_nb.frontend.autodiff import NO_VJP, VJP
 from timerl_nb.ir import reference
 from timerl_nb.ir.kinds import KINDS
@@ -41,6 +42,13 @@ def test_each_kind_is_documented() -> None:
 def test_padding_rules_name_kinds() -> None:
     assert set(backend.PADDING) | set(backend.NO_PADDING) <= set(KINDS)
     assert not set(backend.PADDING) & set(backend.NO_PADDING)
+
+
+def test_options_and_variables_are_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "options.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", page, re.M))
+    assert rows == {f.name: repr(f.default).replace("'", '"') for f in fields(Options)}
+    assert dict(re.findall(r"^\| `(TIMERL_\w+)` \| (.*) \|$", page, re.M)) == ENVIRONMENT
 
 
 def test_environment_variables_are_read_in_config_alone() -> None:

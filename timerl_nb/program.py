@@ -170,19 +170,15 @@ def _compile_front(pdg: Pdg, options: Options) -> _Front:
         made = one.run(pdg)
         seconds = time.perf_counter() - start
         verify(made.pdg)
-        summary = f"{_count(pdg)} -> {_count(made.pdg)} operations, {len(made.steps)} steps"
+        summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
         if one.name in ("fuse", "separate"):
-            summary = f"{_count(pdg)} operations -> {_kernels(made.pdg)} kernels"
+            summary = f"{len(pdg)} operations -> {_kernels(made.pdg)} kernels"
         stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg))
         pdg = made.pdg
     start = time.perf_counter()
     constraints = Constraints(pdg)
     tree = find_schedule(constraints, options.isl_operations, source)
     return _Front(tuple(stages), constraints, tree, time.perf_counter() - start)
-
-
-def _count(pdg: Pdg) -> int:
-    return len(pdg)
 
 
 def _kernels(pdg: Pdg) -> int:
@@ -269,6 +265,11 @@ class Program:
     @property
     def executable(self) -> Executable:
         return self._artifact("executable")
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The passes that ran, in order; prints as one line."""
+        return pipeline(self.options)
 
     # --- again, differently ----------------------------------------------------------------------
 

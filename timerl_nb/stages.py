@@ -11,7 +11,7 @@ from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import Rewritten
+from timerl_nb.ir.rewrite import Rewritten, Step
 from timerl_nb.ir.text import op_line
 
 
@@ -136,6 +136,11 @@ class Stage:
             elif new[k] != old[k]:
                 changes.append(_change("changed", new, new[k], tuple(came.get(k, ()))))
         return Diff(tuple(changes))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What the pass did, one rewrite after another."""
+        return () if self.rewritten is None else self.rewritten.steps
 
     def why(self, op_id: int) -> str | None:
         """Why the stage left an operation alone, where it has a reason."""

@@ -1,0 +1,37 @@
+"""Draws the README's picture anew: `make pictures`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import timerl_nb as trl
+
+
+def reinforce(window: int | None) -> trl.Program:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            env = trl.env.make("CartPole-v1")
+            dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[32, 32]).build()
+            o = trl.like(env.obs_space, domain=(b, i, t))
+            o[b, i, 0] = env.reset(domain=(b, i))
+            a = dnn.sample(o)
+            o[b, i, t + 1], r, d = env.step(a)
+        with ctx.region("learning"):
+            end = T if window is None else trl.min(t + window, T)
+            g = r[b, i, t:end].discounted_sum(0.95)
+            loss = -dnn.log_prob(a) * g
+            loss.mean(over=(b, t)).backward()
+            trl.optim.Adam(dnn.params, lr=1e-3).step()
+        ctx.output("return", r.sum(over=t).mean(over=b))
+    return ctx.compile({B: 64, I: 3, T: 40})
+
+
+def main() -> None:
+    schedules = {"r[b, i, t:T]": reinforce(None), "r[b, i, t:trl.min(t + 5, T)]": reinforce(5)}
+    picture = trl.show.side_by_side({title: p.schedule for title, p in schedules.items()})
+    Path(__file__).with_name("one_line_change.svg").write_text(picture.svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
