@@ -12,14 +12,14 @@ lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
 
 test: setup check  ## set up, and run every check and test
-	$(BIN)/pytest
+	@$(BIN)/pytest
 
 setup: $(STAMP)  ## make the virtual environment, from the lock file
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "TimeRL-nb needs Python 3.11 or newer (make PYTHON=python3.11 …)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv==0.13.8
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	@touch $@
@@ -28,7 +28,7 @@ check: setup  ## format, lint, types, layers
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/basedpyright --level error >$(VENV)/types.log 2>&1 || { cat $(VENV)/types.log; exit 1; }
-	@$(BIN)/pytest tests/test_layers.py
+	@$(BIN)/pytest -o addopts=-q tests/test_layers.py
 
 format: setup
 	$(BIN)/ruff check --fix .
