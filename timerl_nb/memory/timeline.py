@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.memory.lifetimes import Lifetime
-from timerl_nb.schedule.clock import Clock, values
+from timerl_nb.schedule.clock import Clock
+from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree

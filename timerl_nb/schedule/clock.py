@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import (
-    TRUE,
-    And,
-    Cmp,
-    Cond,
-    Div,
-    Extremum,
-    Lin,
-    Mod,
-    Pick,
-    Sym,
-)
 from timerl_nb.symbolic.polyhedra import Point, Set
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
@@ -71,33 +58,3 @@ class Clock:
     def rank(self, name: str, rows: Array) -> Array:
         """The ranks of the given points of a statement."""
         return np.searchsorted(self.order, self._encode(self._vectors(name, rows)))
-
-
-def values(e: Lin | Cond, env: Mapping[str, Any]) -> Any:
-    """An index expression or condition on whole arrays of points."""
-    if isinstance(e, Lin):
-        total: Any = e.const
-        for atom, coef in e.terms:
-            total = total + coef * _atom(atom, env)
-        return total
-    if isinstance(e, Cmp):
-        arg = values(e.arg, env)
-        return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
-    whole: Any = e is TRUE or isinstance(e, And)
-    for part in e.args:
-        whole = whole & values(part, env) if isinstance(e, And) else whole | values(part, env)
-    return whole
-
-
-def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any]) -> Any:
-    if isinstance(atom, Sym):
-        return env[atom.name]
-    if isinstance(atom, Div):
-        return values(atom.arg, env) // atom.by
-    if isinstance(atom, Mod):
-        return values(atom.arg, env) % atom.by
-    if isinstance(atom, Extremum):
-        join = np.minimum if atom.which == "min" else np.maximum
-        return reduce(join, [values(arg, env) for arg in atom.args])
-    chosen: Any = values(atom.cond, env)
-    return cast(Any, np.where(chosen, values(atom.then, env), values(atom.other, env)))

@@ -32,17 +32,10 @@ from timerl_nb.ir.attrs import (
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference import identity
 from timerl_nb.ir.shapes import NUMPY, Size
+from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import (
-    TRUE,
-    And,
-    Cmp,
     Cond,
-    Div,
-    Extremum,
     Lin,
-    Mod,
-    Pick,
-    Sym,
     sym,
 )
 
@@ -67,7 +60,7 @@ class Scope:
 
     def value(self, e: Lin | Cond, also: Mapping[str, Array] | None = None) -> Array:
         """A traced index expression or condition."""
-        return _value_of(e, {**self.bounds, **self.point, **(also or {})})
+        return values(e, {**self.bounds, **self.point, **(also or {})}, jnp)
 
     def shape(self, sizes: Sequence[Size]) -> tuple[int, ...]:
         return tuple(self.capacity(s) for s in sizes)
@@ -77,43 +70,6 @@ class Scope:
         if isinstance(size, int) or not size.symbols.intersection(self.point):
             return None
         return jnp.maximum(self.value(size), 0)
-
-
-def _value_of(e: Lin | Cond, env: Mapping[str, Any]) -> Array:
-    if isinstance(e, Lin):
-        total: Any = e.const
-        for atom, coef in e.terms:
-            total = total + coef * _atom(atom, env)
-        return total
-    if isinstance(e, Cmp):
-        arg = _value_of(e.arg, env)
-        return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
-    if not e.args:
-        return e is TRUE
-    parts = [jnp.asarray(_value_of(part, env)) for part in e.args]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole & part if isinstance(e, And) else whole | part
-    return whole
-
-
-def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any]) -> Array:
-    if isinstance(atom, Sym):
-        return env[atom.name]
-    if isinstance(atom, Div):
-        return _value_of(atom.arg, env) // atom.by
-    if isinstance(atom, Mod):
-        return _value_of(atom.arg, env) % atom.by
-    if isinstance(atom, Extremum):
-        join = jnp.minimum if atom.which == "min" else jnp.maximum
-        parts = [_value_of(arg, env) for arg in atom.args]
-        result = parts[0]
-        for part in parts[1:]:
-            result = join(result, part)
-        return result
-    return jnp.where(
-        _value_of(atom.cond, env), _value_of(atom.then, env), _value_of(atom.other, env)
-    )
 
 
 # --- rules ---------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+"""Index expressions and conditions on whole arrays of points, NumPy's or JAX's (traced ones too)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.symbolic.expr import (
+    TRUE,
+    And,
+    Cmp,
+    Cond,
+    Div,
+    Extremum,
+    Lin,
+    Mod,
+    Pick,
+    Sym,
+)
+
+
+def values(e: Lin | Cond, env: Mapping[str, Any], numpy: Any = np) -> Any:
+    """The value of `e` where each symbol stands for an integer or an array of integers.
+
+    Args:
+        e: an index expression or a condition.
+        env: the symbols' values; arrays broadcast against each other.
+        numpy: the module whose functions are used, `numpy` or `jax.numpy`.
+    """
+    if isinstance(e, Lin):
+        total: Any = e.const
+        for atom, coef in e.terms:
+            total = total + coef * _atom(atom, env, numpy)
+        return total
+    if isinstance(e, Cmp):
+        arg = values(e.arg, env, numpy)
+        return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
+    if not e.args:
+        return e is TRUE
+    join = and_ if isinstance(e, And) else or_
+    return reduce(join, [values(part, env, numpy) for part in e.args])
+
+
+def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any], numpy: Any) -> Any:
+    if isinstance(atom, Sym):
+        return env[atom.name]
+    if isinstance(atom, Div):
+        return values(atom.arg, env, numpy) // atom.by
+    if isinstance(atom, Mod):
+        return values(atom.arg, env, numpy) % atom.by
+    if isinstance(atom, Extremum):
+        join = numpy.minimum if atom.which == "min" else numpy.maximum
+        return reduce(join, [values(arg, env, numpy) for arg in atom.args])
+    chosen, then, other = (values(e, env, numpy) for e in (atom.cond, atom.then, atom.other))
+    return numpy.where(chosen, then, other)
