@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
-from operator import and_, or_
 from typing import Any
 
 import numpy as np
@@ -41,8 +40,10 @@ def values(e: Lin | Cond, env: Mapping[str, Any], numpy: Any = np) -> Any:
         return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
     if not e.args:
         return e is TRUE
-    join = and_ if isinstance(e, And) else or_
-    return reduce(join, [values(part, env, numpy) for part in e.args])
+    parts: list[Any] = [values(part, env, numpy) for part in e.args]
+    if isinstance(e, And):
+        return reduce(lambda a, b: a & b, parts)
+    return reduce(lambda a, b: a | b, parts)
 
 
 def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any], numpy: Any) -> Any:
