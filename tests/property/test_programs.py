@@ -1,4 +1,4 @@
-"""Random programs: reference, fused graph and interpreter agree, whatever the options.
+"""Random programs: reference, fused graph and interpreter agree, whatever the options and order.
 
 `make fuzz` runs many more of them.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from random import Random
 from typing import Any
 
 import jax
@@ -14,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import timerl_nb as trl
+from tests.property.orders import shuffled
 from tests.property.programs import Drawn, programs
 from tests.unit.checks import assert_memory_is_sound, assert_same
 from timerl_nb.events import Event
 from timerl_nb.ir.reference import Reference
+from timerl_nb.runtime.interpret import Run
 
 VARIANTS: tuple[dict[str, Any], ...] = (
     {},
@@ -29,13 +32,19 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.filterwarnings("ignore:.*is read in slices")
-@settings(
-    max_examples=int(os.environ.get("TIMERL_FUZZ", "100")),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
+RUNS = int(os.environ.get("TIMERL_FUZZ", "100"))
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
+
+
+def sampled(examples: int) -> settings:
+    everything = list(HealthCheck)
+    return settings(
+        max_examples=examples, deadline=None, suppress_health_check=everything, print_blob=True
+    )
+
+
+@sampled(RUNS)
 @given(programs(), st.sampled_from(VARIANTS))
 def test_all_ways_of_running_agree(drawn: Drawn, options: dict[str, Any]) -> None:
     graph = drawn.ctx.pdg()
@@ -47,3 +56,19 @@ def test_all_ways_of_running_agree(drawn: Drawn, options: dict[str, Any]) -> Non
         result = program.execute(seed=3, on_event=events.append)
     assert_same(want, result, "run")
     assert_memory_is_sound(program, result, events)
+
+
+@sampled(RUNS // 4)
+@given(programs(), st.sampled_from(VARIANTS), st.integers(0, 2**32))
+def test_any_valid_order_gives_the_same(
+    drawn: Drawn, options: dict[str, Any], shuffle: int
+) -> None:
+    want = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3).outputs()
+    program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
+    executable, kept = shuffled(program, Random(shuffle))
+    run = Run(executable, seed=3)
+    with jax.disable_jit():
+        run.complete()
+        found = {name: x for (role, name), x in run.outputs().items() if role == "output"}
+    assert_same(want, found, "random order")
+    assert run.release() == kept
