@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from timerl_nb.dot import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
+from timerl_nb.errors import VerificationError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.kinds import SINKS, TypeRuleError
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read
@@ -69,6 +70,7 @@ class Pdg(Inspectable):
     def order(self) -> tuple[int, ...]:
         """The ids such that operands come first, edges into merges aside (cycles go through them)."""
         done: dict[int, None] = {}
+        begun: set[int] = set()
         for start in self.ops:
             stack: list[tuple[int, bool]] = [(start, False)]
             while stack:
@@ -79,6 +81,9 @@ class Pdg(Inspectable):
                 if ready or op.kind == "merge":
                     done[op_id] = None
                     continue
+                if op_id in begun:
+                    raise VerificationError(f"{op.name} needs its own value.", origin=op.origin)
+                begun.add(op_id)
                 stack.append((op_id, True))
                 stack += [(r.source, False) for r in reversed(op.inputs) if r.source not in done]
         return tuple(done)

@@ -196,13 +196,12 @@ def _span(
     dies = np.full(len(points), end, np.int64)
     env = clock.env(life.domain, points)
     for edge in life.frees:
-        given = edge.pairs.domain()
-        here = np.broadcast_to(values(given.condition(), env), len(points))
-        reader = edge.pairs.right
-        if not here.any():
-            continue
-        at = [np.broadcast_to(values(edge.pairs.bounds(d)[0], env), len(points)) for d in reader]
-        target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
-        dies[here] = clock.rank(edge.sink, target)
+        for where, reader in edge.pairs.pieces():
+            here = np.broadcast_to(values(where, env), len(points))
+            if not here.any():
+                continue
+            at = [np.broadcast_to(values(e, env), len(points)) for e in reader]
+            target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
+            dies[here] = clock.rank(edge.sink, target)
     named = tuple((tensors[t], sizes[t]) for t in life.tensors)
     return Span(named, life.domain, points, born, dies)

@@ -130,8 +130,10 @@ class Grouping:
         """The statements' outputs behind a read, merges looked through."""
         source = self.pdg[read.source]
         if source.kind != "merge":
-            domain = self.pdg.output(read).domain
-            return [self.need(source.id, domain, read.index, read.cond, direct)]
+            # what was accumulated over a dimension is needed at all its points
+            index = dict(zip(self.pdg.output(read).domain, read.index, strict=True))
+            all_of = tuple(index.get(d, self.pdg.dims[d].whole) for d in source.domain)
+            return [self.need(source.id, source.domain, all_of, read.cond, direct)]
         found: list[Need] = []
         for branch in source.inputs:
             composed = compose(read, source.domain, branch)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, reduce
-from itertools import combinations
 
 import islpy as isl
 
@@ -160,21 +159,44 @@ def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     pieces: list[tuple[isl.Set, isl.Aff]] = []
     pw.coalesce().foreach_piece(lambda s, a: pieces.append((s, a)))
     lins = [_aff(a, names, bounds) for _, a in pieces]
-    whole = pw.domain()
-    distinct = {lin: aff for lin, (_, aff) in zip(lins, pieces, strict=True)}
-    # Degenerate bounds (T = 4, say) split off pieces that a minimum or maximum covers as well, so
-    # the smallest subset of the pieces that works is the expression.
-    for size in range(1, min(len(distinct), 4) + 1):
-        for chosen in combinations(distinct.items(), size):
-            for join, joined in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
-                best = reduce(join, (isl.PwAff.from_aff(aff) for _, aff in chosen))
-                if best.intersect_domain(whole).is_equal(pw):
-                    return joined(*(lin for lin, _ in chosen))
-    remaining = whole
+    distinct = dict(zip(lins, (isl.PwAff.from_aff(aff) for _, aff in pieces), strict=True))
+    extremum = _as_extremum(pw, distinct) if len(distinct) <= _MOST_PIECES else None
+    if extremum is not None:
+        return extremum
+    remaining = pw.domain()
     result = lins[-1]
     for (piece, _), value in list(zip(pieces, lins, strict=True))[:-1]:
         result = pick(_set_cond(piece.gist(remaining), names, bounds), value, result)
     return result
+
+
+_MOST_PIECES = 8  # of a function that might be a minimum or maximum of few
+
+
+def _as_extremum(pw: isl.PwAff, pieces: Mapping[Lin, isl.PwAff]) -> Lin | None:
+    """The function as one of its pieces, or as the maximum or minimum of some, where it is that.
+
+    Degenerate bounds (T = 4, say) split off pieces that a minimum or maximum covers as well.
+    """
+    whole = pw.domain()
+    for lin, piece in pieces.items():
+        if piece.intersect_domain(whole).is_equal(pw):
+            return lin
+    for join, joined in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
+        # only what is nowhere beyond the function can be an argument
+        chosen = {e: p for e, p in pieces.items() if join(p, pw).intersect_domain(whole).is_equal(pw)}
+
+        def covers(of: Mapping[Lin, isl.PwAff], join: Any = join) -> bool:
+            return bool(of) and reduce(join, of.values()).intersect_domain(whole).is_equal(pw)
+
+        if not covers(chosen):
+            continue
+        for lin in reversed(list(chosen)):
+            fewer = {e: p for e, p in chosen.items() if e is not lin}
+            if covers(fewer):
+                chosen = fewer
+        return joined(*chosen)
+    return None
 
 
 # --- sets --------------------------------------------------------------------------------------
@@ -380,6 +402,18 @@ class Relation:
         of = self.dims.bounds
         low = pw_expression(self.raw.dim_min(k), self.left, of)
         return low, pw_expression(self.raw.dim_max(k), self.left, of)
+
+    def pieces(self) -> list[tuple[Cond, tuple[Lin, ...]]]:
+        """A single-valued relation as functions: where, and the right point there."""
+        found: list[tuple[Cond, tuple[Lin, ...]]] = []
+
+        def add(where: isl.Set, to: isl.MultiAff) -> None:
+            of = self.dims.bounds
+            point = tuple(_aff(to.get_aff(k), self.left, of) for k in range(len(self.right)))
+            found.append((_set_cond(where, self.left, of), point))
+
+        isl.PwMultiAff.from_map(self.raw).foreach_piece(add)
+        return found
 
     def __str__(self) -> str:
         return str(self.raw)
