@@ -319,3 +319,34 @@ def cartpole(ctx, b, B, i, I, t, T):
 @pattern("t", T=3)
 def no_dimension_used(ctx, t, T):
     ctx.output("y", trl.constant(values(3)).exp().sum())
+
+
+@pattern("it", I=3, T=5)
+def less_what_is_taken_over_all(ctx, i, I, t, T):
+    x = trl.data(values(3, 5), domain=(i, t))
+    s = trl.tensor((), domain=(i, t))
+    s[i, 0] = x[i, 0]
+    s[i, t + 1] = (s * x).tanh()
+    ctx.output("max", s - s.max(over=t))
+    ctx.output("sum", s - s.sum(over=(i, t)))
+    e = (x - x.max(over=t)).exp()
+    ctx.output("softmax", e / e.sum(over=t))
+
+
+@pattern("t", T=9)
+def many_divisors(ctx, t, T):
+    x = trl.data(values(9), domain=(t,))
+    ctx.output("y", x[t % 3] + x[t // 2] + x[(t * 2) % 5] + x[t // 4])
+
+
+@pattern("bt", B=2, T=4)
+def positions_that_move(ctx, b, B, t, T):
+    x = trl.constant(values(3, 4))
+    ctx.output("taken", x.take(t % 3))
+    ctx.output("cut", x.slice(t % 2, t % 2 + 2).sum(axis=0))
+    ctx.output("either", trl.where((t > 1) == (b == 0), x.take(0), x.take(t, axis=1).sum()))
+
+
+@pattern("bt", B=2, T=3)
+def data_in_another_order(ctx, b, B, t, T):
+    ctx.output("y", trl.data(values(3, 2, 4), domain=(t, b)) * 2)

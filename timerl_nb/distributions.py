@@ -6,7 +6,7 @@ from typing import Any
 
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.sources import random_gumbel
-from timerl_nb.frontend.tensor import RecurrentTensor, one_hot
+from timerl_nb.frontend.tensor import RecurrentTensor, one_hot, operand
 from timerl_nb.ir.shapes import is_float
 
 
@@ -18,6 +18,7 @@ class Categorical:
     """
 
     def __init__(self, logits: RecurrentTensor) -> None:
+        logits = operand(None, logits)
         if not logits.rank or not is_float(logits.dtype):
             raise ShapeError(f"logits are floating-point and have at least one axis, not {logits}.")
         self.logits = logits
@@ -36,6 +37,9 @@ class Categorical:
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """The log-probability of each position in `a` (integers)."""
+        a = operand(self.logits.ctx, a)
+        if a.dtype not in ("i32", "u32"):
+            raise ShapeError(f"positions are integers, not {a.type}.")
         chosen = one_hot(a, self.logits.shape[-1])
         return (self.log_probs * chosen.cast(self.logits.dtype)).sum(axis=-1)
 

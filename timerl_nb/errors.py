@@ -6,6 +6,7 @@ program), the evidence (a sample point, the shapes, the legal values) and what t
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
@@ -51,11 +52,18 @@ def _display_name(file: str) -> str:
 def user_origin() -> Origin:
     """The innermost stack frame outside this package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and _is_ours(frame):
         frame = frame.f_back
     if frame is None:
         return Origin()
     return Origin(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    # and what stands between: constructors of dataclasses, context managers, frozen mix-ins
+    made = file == "<string>" and frame.f_code.co_name == "__init__"
+    return made or file == contextlib.__file__ or file.startswith((_PACKAGE, "<frozen "))
 
 
 class TimeRLError(Exception):
@@ -75,7 +83,10 @@ class TimeRLError(Exception):
         self.others = dict(others or {})
         self.evidence = (evidence,) if isinstance(evidence, str) else tuple(evidence)
         self.hint = hint
-        super().__init__(self._compose())
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        return self._compose()
 
     def _compose(self) -> str:
         lines = [self.what, f"  at {self.origin}"]
@@ -118,8 +129,11 @@ class BoundsError(TimeRLError):
     """A bound that is missing, unknown, or not a positive integer."""
 
 
-class OptionError(TimeRLError):
-    """An unknown option, or a value that an option does not take."""
+class OptionError(TimeRLError, KeyError):
+    """An unknown option, or a value that an option does not take.
+
+    Also a `KeyError`, for unknown names in mappings: `"x" in result` and `result.get("x")` work.
+    """
 
 
 class ScheduleError(TimeRLError):

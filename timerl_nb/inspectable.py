@@ -37,7 +37,7 @@ class Inspectable(ABC):
 
     def find(self, text: str) -> Sequence[str]:
         """The lines of the artifact's text that contain `text`, ignoring case."""
-        return [line for line in str(self).splitlines() if text.lower() in line.lower()]
+        return [line for line in str(self).splitlines() if str(text).lower() in line.lower()]
 
     def to_svg(self) -> str:
         """The artifact's picture, as it appears in a notebook."""

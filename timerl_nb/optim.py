@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import inf
 
 from timerl_nb.errors import GradientError, ShapeError
 from timerl_nb.frontend.sources import Parameter, tensor, zeros
@@ -21,12 +22,12 @@ Rate = float | RecurrentTensor
 class Optimizer(ABC):
     """What optimisers share: the parameters, the rate, and one step per program."""
 
-    def __init__(self, params: Sequence[Parameter], lr: Rate) -> None:
-        self.params = list(params)
+    def __init__(self, params: Sequence[Parameter] | Parameter, lr: Rate) -> None:
+        self.params = [params] if isinstance(params, Parameter) else list(params)
         if not self.params or not all(isinstance(p, Parameter) for p in self.params):
             raise ShapeError("an optimiser needs a list of parameters.", hint="pass dnn.params.")
-        if not isinstance(lr, RecurrentTensor) and not lr > 0:
-            raise ShapeError(f"the learning rate must be positive, not {lr}.")
+        if not isinstance(lr, RecurrentTensor):
+            _check("the learning rate", lr, 0.0, inf)
         self.lr = lr
 
     def step(self) -> None:
@@ -51,12 +52,22 @@ class Optimizer(ABC):
         """The parameter's next value, given its gradient."""
 
 
+def _check(what: str, value: float, low: float, high: float, *, closed: bool = False) -> float:
+    """A number between `low` and `high`, `low` itself if `closed`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (low < value < high or (closed and value == low)):
+        start = f"from {low:g}" if closed else f"above {low:g}"
+        meant = "positive" if high == inf else f"a number {start} and below {high:g}"
+        raise ShapeError(f"{what} must be {meant}, not {value!r}.")
+    return value
+
+
 class SGD(Optimizer):
     """w - lr * m, where m = momentum * m + g."""
 
     def __init__(self, params: Sequence[Parameter], lr: Rate = 1e-2, momentum: float = 0.0) -> None:
         super().__init__(params, lr)
-        self.momentum = momentum
+        self.momentum = _check("the momentum", momentum, 0.0, 1.0, closed=True)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         if self.momentum:
@@ -77,7 +88,8 @@ class Adam(Optimizer):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(params, lr)
-        self.betas, self.eps = betas, eps
+        self.betas = tuple(_check("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
+        self.eps = _check("eps", eps, 0.0, inf)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         b1, b2 = self.betas

@@ -12,12 +12,21 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from timerl_nb.config import Options, progress_by_default
-from timerl_nb.errors import BoundsError, OptionError, TimeRLError, one_of
+from timerl_nb.errors import (
+    BoundsError,
+    DomainError,
+    OptionError,
+    ShapeError,
+    TimeRLError,
+    one_of,
+    user_origin,
+)
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.context import Context as Frontend
+from timerl_nb.frontend.context import checked_name
 from timerl_nb.frontend.indexing import Index
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.ir.attrs import ConstAttrs, OutputAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
@@ -39,7 +48,7 @@ from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.solve import find_schedule
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.stages import Listing, Stage, Stages
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.symbolic.expr import Lin, Slice
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -52,6 +61,36 @@ class Context(Frontend):
         names: the dimensions' variables, outermost first; the bound of `t` is named `T`.
         num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
     """
+
+    def output(self, name: str, x: Any) -> None:
+        """Return the values of the tensor `x`, stacked over its domain, as `name`.
+
+        Raises:
+            DomainError: an output of that name exists.
+            ShapeError: the values' lengths differ, so that they cannot be stacked.
+        """
+        if checked_name(name) in self.outputs:
+            raise DomainError(
+                f"there are two outputs named {name!r}.",
+                others={"the first is at": self.outputs[name]},
+                hint="give each output a name of its own.",
+            )
+        value = operand(self, x)
+        if value.ctx is not self:
+            raise DomainError(
+                f"the output {name!r} belongs to another context.",
+                hint="output a tensor of the context that is compiled.",
+            )
+        moving = [s for s in value.shape if isinstance(s, Lin) and s.symbols & set(value.domain)]
+        if moving:
+            raise ShapeError(
+                f"the output {name!r} has the length {moving[0]}, which varies over "
+                f"({', '.join(value.domain)}): its values cannot be stacked.",
+                hint="reduce it first, as in x[0:t + 1].sum(axis=0), or output what it is cut from.",
+            )
+        self.outputs[name] = user_origin()
+        value.named_if_new(name)
+        self.add("output", [value.read], OutputAttrs(name, dims=value.domain))
 
     def compile(self, bounds: Mapping[Any, int], options: Options | None = None) -> Program:
         """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.
@@ -70,7 +109,13 @@ class Context(Frontend):
             raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
         try:
             actual = check_bounds(self, bounds)
-            return Program(self.pdg(), actual, options or Options())
+            pdg = self.pdg()
+            if not pdg.sinks:
+                raise DomainError(
+                    "the program has no output: nothing of it would be computed.",
+                    hint='name what the run returns: ctx.output("y", x).',
+                )
+            return Program(pdg, actual, options or Options())
         except TimeRLError as error:
             raise error.with_traceback(None) from None
 
@@ -83,6 +128,7 @@ def check_bounds(ctx: Frontend, given: Mapping[Any, Any]) -> dict[str, int]:
     """
     known = ctx.space.bounds
     found: dict[str, int] = {}
+    _check_mapping(given)
     for key, value in given.items():
         name = key if isinstance(key, str) else _bound_name(ctx, key)
         if name not in known:
@@ -100,6 +146,14 @@ def check_bounds(ctx: Frontend, given: Mapping[Any, Any]) -> dict[str, int]:
             hint=f"pass {{{', '.join(f'{name}: …' for name in known)}}} to compile.",
         )
     return {name: found[name] for name in known}
+
+
+def _check_mapping(bounds: Any) -> None:
+    if not isinstance(bounds, Mapping):
+        raise BoundsError(
+            f"{bounds!r} are no bounds.",
+            hint="write {B: 64, I: 20, T: 500}: a bound per dimension.",
+        )
 
 
 def _bound_name(ctx: Frontend, key: Any) -> str:
@@ -291,6 +345,7 @@ class Program:
             BoundsError: a bound is unknown or not a positive integer.
         """
         changed = dict(self.bounds)
+        _check_mapping(bounds)
         for key, value in bounds.items():
             name = key.lin.as_symbol if isinstance(key, Index) else key
             if name not in changed:

@@ -119,7 +119,8 @@ def reduce_dims(d: Drawn) -> None:
     if x.domain:
         dims = d.draw(st.lists(st.sampled_from(x.domain), unique=True, min_size=1, max_size=2))
         f = d.pick(("sum", "mean", "max", "min"))
-        d.add(getattr(x, f)(over=tuple(dims)).tanh(), f"{f} over {dims}")
+        y = getattr(x, f)(over=tuple(dims))
+        d.add(y.tanh() if d.draw(st.booleans()) else x - y, f"{f} over {dims}")
 
 
 def point(d: Drawn) -> None:

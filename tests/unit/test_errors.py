@@ -416,6 +416,82 @@ def log_prob_of_another_action(ctx, b, B, t, T):
     dnn.log_prob(trl.constant(1))  # here
 
 
+# --- found by use ----------------------------------------------------------------------------------
+
+
+@wrong(errors.ShapeError, r"has the length t \+ 1, which varies over")
+def output_of_varying_length(ctx, b, B, t, T):
+    ctx.output("y", series(t)[0 : t + 1])  # here
+
+
+@wrong(errors.DomainError, "another context")
+def output_of_another_context(ctx, b, B, t, T):
+    with trl.Context("t"):
+        other = trl.zeros(())
+    ctx.output("y", other)  # here
+
+
+@wrong(errors.ReadError, "no position t at t = 3")
+def position_beyond_an_axis(ctx, b, B, t, T):
+    x = trl.constant(np.zeros(3))
+    ctx.output("y", x.take(t))  # here
+
+
+@wrong(errors.ReadError, r"no position 0:t \+ 1 at t = 2")
+def slice_beyond_an_axis(ctx, b, B, t, T):
+    x = trl.zeros((2,))
+    ctx.output("y", x.slice(0, t + 1).sum())  # here
+
+
+@wrong(errors.ShapeError, "no positions 2:7")
+def positions_beyond_an_axis(ctx, b, B, t, T):
+    trl.zeros((3,)).slice(2, 7)  # here
+
+
+@wrong(errors.ShapeError, "do not fit into 32 bits")
+def integers_of_64_bits(ctx, b, B, t, T):
+    trl.data(np.arange(6) + 2**40, domain=(t,))  # here
+
+
+@wrong(errors.DomainError, "varies over b, which it does not")
+def learning_rate_over_environments(ctx, b, B, t, T):
+    w = trl.parameter((), domain=(t,))
+    (w * series(t)).backward()
+    rate = trl.value(b).floating() + 1.0
+    trl.optim.SGD([w], lr=rate).step()  # here
+
+
+@wrong(errors.DomainError, "a name must be a string")
+def name_that_is_a_number(ctx, b, B, t, T):
+    with ctx.region(5):  # here
+        pass
+
+
+@wrong(errors.IndexExpressionError, "an index adds no axis")
+def none_as_index(ctx, b, B, t, T):
+    series(t)[None]  # here
+
+
+@wrong(errors.ShapeError, "no axis 5 to join along")
+def axis_to_join_along(ctx, b, B, t, T):
+    trl.concat([trl.zeros((2, 3))] * 2, axis=5)  # here
+
+
+@wrong(errors.ShapeError, "has a negative size")
+def negative_sizes(ctx, b, B, t, T):
+    trl.zeros((2, 3)).reshape(-2, -3)  # here
+
+
+@wrong(errors.ShapeError, "is no tensor")
+def text_as_a_tensor(ctx, b, B, t, T):
+    trl.where(t > 1, "a", 2.0)  # here
+
+
+@wrong(errors.ShapeError, "sizes are positive integers")
+def layer_of_no_width(ctx, b, B, t, T):
+    trl.nn.Linear(0, 2)  # here
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_error_names_the_line(name: str) -> None:
     kind, message, write = WRONG[name]
@@ -434,7 +510,7 @@ def test_error_names_the_line(name: str) -> None:
 
 
 def test_there_are_many() -> None:
-    assert len(WRONG) >= 55
+    assert len(WRONG) >= 68
 
 
 # --- compile and execute -----------------------------------------------------------------------------
@@ -534,3 +610,44 @@ def test_a_long_window_in_a_loop_warns() -> None:
     off = trl.Options(lift=False, vectorize=False)
     with pytest.warns(UserWarning, match="slices .t:T. of up to 100 points"):
         ctx.compile({T: 100}, off)
+
+
+def test_a_program_without_outputs() -> None:
+    with trl.Context("t") as ctx:
+        ((_, T),) = ctx.dims
+    with pytest.raises(errors.DomainError, match="the program has no output"):
+        ctx.compile({T: 3})
+    with pytest.raises(errors.BoundsError, match="None are no bounds"):
+        ctx.compile(None)  # type: ignore[arg-type]
+
+
+def test_names_are_only_names() -> None:
+    hostile = ["x\n    raise SystemExit\n    #", "\ud800", "a\x00b", "{y}", "'", '"""', "\\", ""]
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        for k, name in enumerate(hostile):
+            ctx.output(name, trl.value(t).named(name) * k)
+    result = ctx.compile({T: 2}, trl.Options(fuse=False)).execute(on_event=lambda event: None)
+    assert {name: result[name].tolist() for name in hostile} == {
+        name: [0, k] for k, name in enumerate(hostile)
+    }
+
+
+def test_unknown_names_in_mappings() -> None:
+    ctx, _, T = small()
+    program = ctx.compile({T: 4})
+    assert program.stages.get("fusion") is None
+    result = program.execute()
+    assert "z" not in result
+    assert result.get("z") is None
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path: Any) -> None:
+    (tmp_path / "file").write_text("")
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(np.arange(4.0), domain=(t,))
+        x[t == 2].checkpoint(tmp_path / "file" / "x")
+    with pytest.raises(errors.ExecutionError, match="cannot be written") as caught:
+        ctx.compile({T: 4}).execute()
+    assert "x[t == 2].checkpoint" in str(caught.value)

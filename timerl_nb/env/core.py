@@ -259,13 +259,15 @@ def make(name: str, **options: Any) -> Environment:
     Raises:
         EnvError: there is no environment of that name, or an option that it does not take.
     """
-    if name.startswith("gym."):
+    if isinstance(name, str) and name.startswith("gym."):
         raise EnvError(
             f"{name}: environments on the host are not supported yet.",
             hint=f"the JAX-native ones are {', '.join(map(repr, _FACTORIES))}.",
         )
     if name not in _FACTORIES:
-        raise EnvError(f"there is no environment {name!r}.", hint=one_of(name, list(_FACTORIES)))
+        raise EnvError(
+            f"there is no environment {name!r}.", hint=one_of(str(name), list(_FACTORIES))
+        )
     try:
         return _FACTORIES[name](**options)
     except TypeError as error:

@@ -21,7 +21,7 @@ from timerl_nb.errors import (
     user_origin,
 )
 from timerl_nb.frontend.indexing import Index
-from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, OutputAttrs
+from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
 from timerl_nb.ir.kinds import TypeRuleError
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
@@ -34,7 +34,7 @@ _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None
 
 # words of isl's language; a dimension of such a name could not be written down
 _RESERVED = frozenset(
-    {"and", "or", "not", "exists", "all", "mod", "floor", "ceil", "min", "max"}
+    {"and", "or", "not", "exists", "all", "mod", "floor", "floord", "ceil", "ceild", "min", "max"}
 ) | {
     "true",
     "false",
@@ -72,6 +72,8 @@ class Context:
         if num_dims is not None:
             if names:
                 raise DomainError("give names or num_dims, not both.")
+            if isinstance(num_dims, bool) or not isinstance(num_dims, int) or num_dims < 0:
+                raise DomainError(f"num_dims must be a number of dimensions, not {num_dims!r}.")
             names = tuple(f"d{k}" for k in range(num_dims))
         self.space = Dims(tuple(Dim(name, _bound_name(name)) for name in names))
         taken = [*self.space.names, *self.space.bounds]
@@ -87,7 +89,7 @@ class Context:
         self._streams = 0
         self._region: tuple[str, ...] = ()
         self._traversed: dict[int, Origin] = {}
-        self._outputs: dict[str, Origin] = {}
+        self.outputs: dict[str, Origin] = {}
         self._tokens: list[Any] = []
         self._late: list[Callable[[], None]] = []
         self.parameters: dict[int, Any] = {}
@@ -110,27 +112,11 @@ class Context:
     def region(self, name: str) -> Iterator[None]:
         """Operations written inside belong to the region `name`; regions nest."""
         before = self._region
-        self._region = (*before, name)
+        self._region = (*before, checked_name(name))
         try:
             yield
         finally:
             self._region = before
-
-    def output(self, name: str, x: Any) -> None:
-        """Return the values of the recurrent tensor `x`, stacked over its domain, as `name`.
-
-        Raises:
-            DomainError: an output of that name exists.
-        """
-        if name in self._outputs:
-            raise DomainError(
-                f"there are two outputs named {name!r}.",
-                others={"the first is at": self._outputs[name]},
-                hint="give each output a name of its own.",
-            )
-        self._outputs[name] = user_origin()
-        x.named_if_new(name)
-        self.add("output", [x.read], OutputAttrs(name, dims=x.domain))
 
     def __repr__(self) -> str:
         dims = ", ".join(f"{d.name} < {d.bound}" for d in self.space)
@@ -169,6 +155,8 @@ class Context:
 
     def add_sink(self, names: Sequence[str], reads: Sequence[Read], path: str, where: Cond) -> None:
         """Append a checkpoint that writes the named reads at the points where `where` holds."""
+        if not path:
+            raise DomainError("a checkpoint needs a folder to write to.")
         attrs = CheckpointAttrs(path, tuple(names))
         op = self.add("checkpoint", reads, attrs, label="checkpoint")
         domain = self.space.ordered({*op.domain, *where.symbols})
@@ -213,7 +201,7 @@ class Context:
         self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=MergeAttrs(lines))
 
     def set_label(self, op_id: int, label: str) -> None:
-        self._ops[op_id] = self._ops[op_id].with_(label=label)
+        self._ops[op_id] = self._ops[op_id].with_(label=checked_name(label))
 
     def traversed(self, merge_id: int) -> None:
         """Remember that a gradient has been taken through a merge, which so becomes final."""
@@ -247,8 +235,24 @@ class Context:
             self._ops = kept
 
 
+def checked_name(name: Any) -> str:
+    """A name that the user gives to something.
+
+    Raises:
+        DomainError: it is no string.
+    """
+    if not isinstance(name, str):
+        raise DomainError(f"a name must be a string, not {name!r}.")
+    return name
+
+
 def _bound_name(name: str) -> str:
-    if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
+    if (
+        not isinstance(name, str)
+        or not name.isascii()
+        or not name.isidentifier()
+        or keyword.iskeyword(name)
+    ):
         raise IndexExpressionError(
             f"{name!r} cannot name a dimension.", hint="use a plain identifier such as t or step."
         )

@@ -183,6 +183,17 @@ class Condition(_Symbolic):
     def __or__(self, other: Any) -> Any:
         return self._joined(other, "|", expr.any_of)
 
+    def __xor__(self, other: Any) -> Any:
+        either = self._joined(other, "^", expr.any_of)
+        return either if either is NotImplemented else either & ~(self & other)
+
+    def __eq__(self, other: object) -> Any:
+        differs = self.__xor__(other)
+        return differs if differs is NotImplemented else ~differs
+
+    def __ne__(self, other: object) -> Any:
+        return self.__xor__(other)
+
     def __invert__(self) -> Condition:
         return Condition(self.owner, expr.negate(self.cond))
 
@@ -191,6 +202,8 @@ def extremum(which: str, args: Sequence[Any]) -> Index | int:
     """`trl.min` / `trl.max` of index expressions and integers."""
     symbolic = [arg for arg in args if isinstance(arg, Index)]
     if not symbolic:
+        for arg in args:
+            as_lin(None, arg)
         return min(args) if which == "min" else max(args)
     lins = [as_lin(symbolic[0].owner, arg) for arg in args]
     joined = expr.minimum if which == "min" else expr.maximum
@@ -246,6 +259,8 @@ def parse(owner: object, dims: Dims, domain: Domain, key: Any, name: str) -> dic
             f"not {len(given)}.",
             hint="x[...] indexes symbolic dimensions only; x.take and x.slice index axes.",
         )
+    if any(entry is None for entry in given):
+        raise _refuse(f"{name}[None]: an index adds no axis.", "x.unsqueeze(axis) adds one.")
     rest: list[Any] = [None] * (len(domain) - len(given) + len(dots))
     at = dots[0] if dots else len(given)
     full = [*given[:at], *rest, *given[at + len(dots) :]]

@@ -7,14 +7,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from timerl_nb.errors import DomainError, ShapeError, TimeRLError
-from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.context import Context, checked_name, current
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.tensor import (
     RecurrentTensor,
     apply,
     as_tensor,
     broadcast_to,
+    element_type,
     elementwise,
+    operand,
 )
 from timerl_nb.frontend.tensor import (
     constant as const_tensor,
@@ -22,7 +24,7 @@ from timerl_nb.frontend.tensor import (
 from timerl_nb.ir.attrs import AxisAttrs, ConstArray, ConstAttrs, OutputAttrs, RngAttrs
 from timerl_nb.ir.ops import Read
 from timerl_nb.ir.pdg import at_own_point
-from timerl_nb.ir.shapes import NUMPY, DType, Shape, TensorType, dtype_name, is_float, narrow
+from timerl_nb.ir.shapes import Shape, TensorType, is_float, narrow
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import Lin, eq, ge, sym
 
@@ -41,7 +43,10 @@ def _domain(ctx: Context, domain: Any) -> Domain:
 
 
 def _shape(shape: Any) -> Shape:
-    given = (shape,) if isinstance(shape, int | np.integer | Index) else tuple(shape)
+    try:
+        given = tuple(shape)
+    except TypeError:
+        given = (shape,)
     found: list[int | Lin] = []
     for size in given:
         if isinstance(size, Index):
@@ -55,19 +60,10 @@ def _shape(shape: Any) -> Shape:
     return tuple(found)
 
 
-def _dtype(dtype: Any) -> DType:
-    try:
-        return dtype_name(dtype)
-    except (KeyError, TypeError):
-        raise ShapeError(
-            f"{dtype!r} is not an element type.", hint=f"use one of {', '.join(NUMPY)}."
-        ) from None
-
-
 def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTensor:
     """A tensor to be defined by branches: `x[t + 1] = …`, `x[0] = …`."""
     ctx = current()
-    op = ctx.open_merge(TensorType(_shape(shape), _dtype(dtype)), _domain(ctx, domain))
+    op = ctx.open_merge(TensorType(_shape(shape), element_type(dtype)), _domain(ctx, domain))
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
 
@@ -78,11 +74,13 @@ def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
     """
     if domain is None:
         domain = model.domain if isinstance(model, RecurrentTensor) else ()
+    if not hasattr(model, "shape") or not hasattr(model, "dtype"):
+        raise ShapeError(f"{model!r} has no shape and dtype.", hint="give a space or a tensor.")
     return tensor(model.shape, model.dtype, domain=domain)
 
 
 def data(array: Any, *, domain: Any = ()) -> RecurrentTensor:
-    """Given values: the array's leading axes are the domain, the others the shape.
+    """Given values: the array's leading axes are the domain as given, the others the shape.
 
     Raises:
         ShapeError: the array has fewer axes than the domain has dimensions.
@@ -93,11 +91,16 @@ def data(array: Any, *, domain: Any = ()) -> RecurrentTensor:
         values = narrow(np.asarray(array))
     except (TypeError, ValueError):
         raise ShapeError(f"{type(array).__name__} is no array of numbers.") from None
+    except OverflowError:
+        raise ShapeError("the array has integers that do not fit into 32 bits.") from None
     if values.ndim < len(names):
         raise ShapeError(
             f"an array of rank {values.ndim} cannot vary over ({', '.join(names)}).",
-            hint="its leading axes are the domain's dimensions, in the context's order.",
+            hint="its leading axes are the domain's dimensions, in the order given.",
         )
+    several = domain if isinstance(domain, tuple | list) else (domain,)
+    given = [as_dims(ctx, ctx.space, one)[0] for one in several]
+    values = values.transpose(*map(given.index, names), *range(len(names), values.ndim))
     op = ctx.add("data", [], ConstAttrs(ConstArray(values), names))
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
@@ -110,16 +113,14 @@ def value(index: Index | Condition | int) -> RecurrentTensor:
 def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
     """A given number or array, the same at every point."""
     try:
-        return const_tensor(current(), given, None if dtype is None else _dtype(dtype))
-    except (TypeError, ValueError):
+        return const_tensor(current(), given, None if dtype is None else element_type(dtype))
+    except (TypeError, ValueError, OverflowError):
         raise ShapeError(f"{given!r} is no number or array of numbers.") from None
 
 
 def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
     """A tensor whose elements are all `fill`."""
-    ctx = current()
-    filled = const_tensor(ctx, fill, _dtype(dtype) if dtype is not None else None)
-    return broadcast_to(filled, _shape(shape))
+    return broadcast_to(constant(fill, dtype), _shape(shape))
 
 
 def zeros(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
@@ -132,7 +133,12 @@ def ones(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
 
 def arange(size: int, dtype: Any = "i32") -> RecurrentTensor:
     """The integers 0 to size - 1 along one axis."""
-    return const_tensor(current(), np.arange(size), _dtype(dtype))
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+        raise ShapeError(
+            f"arange takes an integer of at least 0, not {size!r}.",
+            hint="trl.value(t) is the index t as a tensor.",
+        )
+    return const_tensor(current(), np.arange(size), element_type(dtype))
 
 
 def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
@@ -153,7 +159,7 @@ def maximum(*args: Any) -> Any:
 def _extremum(which: str, args: tuple[Any, ...]) -> Any:
     if not args:
         raise ShapeError(f"trl.{which} needs at least one argument.")
-    if not any(isinstance(arg, RecurrentTensor) for arg in args):
+    if not any(isinstance(arg, RecurrentTensor | np.ndarray | float) for arg in args):
         return extremum(which, args)
     result = args[0]
     for arg in args[1:]:
@@ -165,12 +171,15 @@ def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors one after the other along an axis."""
     if not xs:
         raise ShapeError("there is nothing to join.")
-    return apply("concat", xs, AxisAttrs(axis % max(xs[0].rank, 1)))
+    parts = [operand(current(), x) for x in xs]
+    if not isinstance(axis, int) or not -parts[0].rank <= axis < parts[0].rank:
+        raise ShapeError(f"{parts[0].type} has no axis {axis!r} to join along.")
+    return apply("concat", parts, AxisAttrs(axis % parts[0].rank))
 
 
 def stack(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors of one shape along a new axis."""
-    return concat([x.unsqueeze(axis) for x in xs], axis if axis >= 0 else xs[0].rank + 1 + axis)
+    return concat([operand(current(), x).unsqueeze(axis) for x in xs], axis)
 
 
 # --- parameters ----------------------------------------------------------------------------------
@@ -248,6 +257,12 @@ class Parameter(RecurrentTensor):
             )
         if value.type != self.type:
             raise ShapeError(f"{self.name} is {self.type}, but its update is {value.type}.")
+        extra = [d for d in value.domain if d not in domain]
+        if extra:
+            raise DomainError(
+                f"the update of {self.name} varies over {', '.join(extra)}, which it does not.",
+                hint="reduce the update (the gradient, the learning rate) over it first.",
+            )
         self._next = value.settled().named_if_new(f"{self.name}'")
         step = sym(domain[-1])
         first = self._init.read
@@ -285,7 +300,7 @@ def parameter(
         raise ShapeError(f"a parameter must have floating-point values, not {first.type}.")
     names = _domain(ctx, domain)
     taken = {p.name for p in ctx.parameters.values()}
-    label = name or f"p{len(ctx.parameters)}"
+    label = checked_name(name) or f"p{len(ctx.parameters)}"
     if label in taken:
         raise DomainError(f"there are two parameters named {label!r}.", hint="name them apart.")
     inner = [d for d in first.domain if d not in names[:-1]]
@@ -312,7 +327,11 @@ def random_bits(
     sizes = _shape(shape)
     if any(not isinstance(s, int) for s in sizes):
         raise ShapeError("random values need a shape of integers.")
-    attrs = RngAttrs(ctx.next_stream() if stream is None else stream, _domain(ctx, domain), sizes)
+    if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int | str)):
+        raise DomainError(f"a stream is a name or an integer, not {stream!r}.")
+    # a stream that the user numbers is one of that name, apart from the ordinals
+    of = ctx.next_stream() if stream is None else str(stream)
+    attrs = RngAttrs(of, _domain(ctx, domain), sizes)
     op = ctx.add("rng", [], attrs)
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
@@ -326,8 +345,9 @@ def random_uniform(
     stream: int | str | None = None,
 ) -> RecurrentTensor:
     """Uniform float32 numbers strictly between `low` and `high`."""
+    low, high = _number(low), _number(high)
     drawn = apply("unit", [random_bits(shape, domain=domain, stream=stream)])
-    return drawn if (low, high) == (0.0, 1.0) else drawn * float(high - low) + float(low)
+    return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
 
 def random_normal(
@@ -339,9 +359,18 @@ def random_normal(
     stream: int | str | None = None,
 ) -> RecurrentTensor:
     """Normal float32 numbers, by the inverse of the distribution function."""
+    mean, std = _number(mean), _number(std)
     drawn = random_uniform(shape, domain=domain, stream=stream)
     unit = (drawn * 2.0 - 1.0).erf_inv() * float(2**0.5)
-    return unit if (mean, std) == (0.0, 1.0) else unit * float(std) + float(mean)
+    return unit if (mean, std) == (0.0, 1.0) else unit * std + mean
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise ShapeError(
+            f"{value!r} is no number.", hint="scale the drawn tensor for values that vary."
+        )
+    return float(value)
 
 
 def random_gumbel(

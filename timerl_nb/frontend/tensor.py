@@ -9,7 +9,8 @@ itself at the current point.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import isfinite, prod
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,7 @@ class RecurrentTensor:
                 "a parameter changes through its update only.",
                 hint="use an optimiser, or p.update(next_value).",
             )
-        branch = as_tensor(self.ctx, value, like=self.dtype)
+        branch = operand(self.ctx, value, like=self.dtype)
         if branch.dtype != self.dtype or not same_shape(branch.shape, self.shape):
             raise ShapeError(
                 f"{self.name} is {self.type}, but this branch is {branch.type}.",
@@ -194,7 +195,7 @@ class RecurrentTensor:
         try:
             rhs = as_tensor(self.ctx, other, like=self.dtype)
         except TypeError:
-            return NotImplemented
+            return NotImplemented  # Python then says so itself, at the user's line
         return elementwise(kind, [rhs, self] if swap else [self, rhs])
 
     def __add__(self, other: Any) -> RecurrentTensor:
@@ -308,8 +309,9 @@ class RecurrentTensor:
         return self * self
 
     def clip(self, low: Any, high: Any) -> RecurrentTensor:
-        """Values below `low` and above `high` replaced by these."""
-        return self._with("max2", low)._with("min2", high)
+        """Values below `low` and above `high` replaced by these; None for no end."""
+        x = self if low is None else elementwise("max2", [self, low])
+        return x if high is None else elementwise("min2", [x, high])
 
     def detach(self) -> RecurrentTensor:
         """The same values; gradients do not flow through."""
@@ -325,7 +327,7 @@ class RecurrentTensor:
 
     def cast(self, dtype: Any) -> RecurrentTensor:
         """The same values as another element type ("f32", "i32", "bool", float, np.int32, …)."""
-        name = dtype_name(dtype)
+        name = element_type(dtype)
         return self if name == self.dtype else _add(self.ctx, "cast", [self], CastAttrs(name))
 
     def floating(self) -> RecurrentTensor:
@@ -356,11 +358,18 @@ class RecurrentTensor:
 
     def any(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """Whether a boolean tensor holds anywhere."""
-        return self.max(over, axis)
+        return self._boolean().max(over, axis)
 
     def all(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """Whether a boolean tensor holds everywhere."""
-        return self.min(over, axis)
+        return self._boolean().min(over, axis)
+
+    def _boolean(self) -> RecurrentTensor:
+        if self.dtype != "bool":
+            raise ShapeError(
+                f"any and all take booleans, not {self.type}.", hint="compare first, as in x != 0."
+            )
+        return self
 
     def mean(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The mean over symbolic dimensions or concrete axes, as floating-point numbers."""
@@ -423,7 +432,7 @@ class RecurrentTensor:
     # --- products and layout -------------------------------------------------------------------
 
     def __matmul__(self, other: Any) -> RecurrentTensor:
-        rhs = as_tensor(self.ctx, other, like=self.dtype)
+        rhs = operand(self.ctx, other, like=self.dtype)
         if not self.rank or not rhs.rank or min(self.rank, rhs.rank) > 2 < max(self.rank, rhs.rank):
             raise ShapeError(f"@ takes matrices and vectors, not {self.type} and {rhs.type}.")
         batch = "abcdefgh"[: max(self.rank - 2, rhs.rank - 2, 0)]
@@ -433,12 +442,16 @@ class RecurrentTensor:
         return dot(self, rhs, f"{left},{right}->{out}")
 
     def __rmatmul__(self, other: Any) -> RecurrentTensor:
-        return as_tensor(self.ctx, other, like=self.dtype) @ self
+        return operand(self.ctx, other, like=self.dtype) @ self
 
     def reshape(self, *shape: Any) -> RecurrentTensor:
         """The same elements in another shape; one size may be -1 where all sizes are integers."""
         sizes: list[Any] = list(shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
         sizes = [s.lin if isinstance(s, Index) else s for s in sizes]
+        if not all(_is_size(s) for s in sizes) or sum(s == -1 for s in sizes) > 1:
+            raise ShapeError(f"{shape} is no shape.", hint="sizes are integers, one may be -1.")
+        if any(isinstance(s, int) and s < -1 for s in sizes):
+            raise ShapeError(f"{shape} has a negative size.")
         if -1 in sizes and all(isinstance(s, int) for s in self.shape):
             rest = prod(s for s in sizes if isinstance(s, int) and s != -1)
             total = prod(s for s in self.shape if isinstance(s, int))
@@ -447,7 +460,9 @@ class RecurrentTensor:
 
     def unsqueeze(self, axis: int) -> RecurrentTensor:
         """A new axis of size 1."""
-        at = axis if axis >= 0 else self.rank + 1 + axis
+        if not isinstance(axis, int) or not -self.rank - 1 <= axis <= self.rank:
+            raise ShapeError(f"{self.type} has no place {axis!r} for a new axis.")
+        at = axis % (self.rank + 1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
     def transpose(self, *perm: int) -> RecurrentTensor:
@@ -467,10 +482,17 @@ class RecurrentTensor:
     def slice(self, lo: Any, hi: Any, axis: int = 0) -> RecurrentTensor:
         """Positions lo : hi of a concrete axis; the ends may be index expressions."""
         ends = RangeAttrs(self._axis(axis), as_lin(self.ctx, lo), as_lin(self.ctx, hi))
+        size = lin(self.shape[ends.axis])
+        if ends.lo.is_const and ends.hi.is_const and size.is_const:
+            if not 0 <= ends.lo.const <= ends.hi.const <= size.const:
+                raise ShapeError(f"{self.type} has no positions {lo}:{hi} along axis {ends.axis}.")
         return _add(self.ctx, "range", [self], ends)
 
     def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
-        """One position of a concrete axis, given by an integer, an index or an integer tensor."""
+        """One position of a concrete axis, given by an integer, an index or an integer tensor.
+
+        A tensor's positions are known at run time only: beyond the axis they yield zeros.
+        """
         k = self._axis(axis)
         if isinstance(at, RecurrentTensor):
             return _take(self, at, k)
@@ -504,10 +526,10 @@ class ConditionalTensor:
             )
         self.x, self.condition = x, condition
 
-    def checkpoint(self, path: str) -> None:
+    def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the tensor at these points to `path` (a folder)."""
         self.x.ctx.add_sink(
-            [self.x.op.label or "value"], [self.x.read], str(path), self.condition.cond
+            [self.x.op.label or "value"], [self.x.read], fspath(path), self.condition.cond
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -570,6 +592,8 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
     if isinstance(value, bool):
         return constant(ctx, np.bool_(value))
     if isinstance(value, int):
+        if not -(2**31) <= value < 2**31 and not (like and is_float(like)):
+            raise ShapeError(f"{value} does not fit into int32.", hint="write a float.")
         return constant(ctx, value, like if like not in (None, "bool") else "i32")
     if isinstance(value, float):
         return constant(ctx, value, like if like is not None and is_float(like) else "f32")
@@ -581,12 +605,36 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
         raise TypeError(f"{type(value).__name__} is no tensor") from None
 
 
+def operand(ctx: Context | None, value: Any, like: DType | None = None) -> RecurrentTensor:
+    """`as_tensor` for arguments: what is no tensor is an error of the user's."""
+    try:
+        return as_tensor(ctx, value, like)
+    except TypeError:
+        raise ShapeError(
+            f"{value!r} is no tensor.", hint="give a tensor, a number, an array or an index."
+        ) from None
+
+
+def element_type(dtype: Any) -> DType:
+    """The short name of an element type.
+
+    Raises:
+        ShapeError: there is none of that name.
+    """
+    try:
+        return dtype_name(dtype)
+    except (KeyError, TypeError):
+        raise ShapeError(
+            f"{dtype!r} is not an element type.", hint=f"use one of {', '.join(NUMPY)}."
+        ) from None
+
+
 def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
     """An elementwise operation after NumPy's rules of broadcasting and type promotion."""
     ctx = next((a.ctx for a in args if isinstance(a, RecurrentTensor)), None)
     known = [a.dtype for a in args if isinstance(a, RecurrentTensor)]
     like = promote(known) if known else None
-    xs = [as_tensor(ctx, a, like) for a in args]
+    xs = [operand(ctx, a, like) for a in args]
     logical = kind in ("and", "or", "not")
     values = xs[1:] if kind == "where" else xs
     if len(values) > 1 and not logical:
@@ -648,6 +696,8 @@ def _gamma(gamma: Any) -> float:
             f"the discount must be a number, not {gamma!r}.",
             hint="write a discount that varies as a recurrence: g[t] = r[t] + gamma[t] * g[t+1].",
         )
+    if not isfinite(gamma):
+        raise ShapeError(f"the discount must be finite, not {gamma}.")
     return float(gamma)
 
 

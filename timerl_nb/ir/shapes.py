@@ -34,12 +34,20 @@ def dtype_name(dtype: Any) -> DType:
 
 
 def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array in one of the program's element types: 64-bit values become 32-bit ones."""
+    """The array in one of the program's element types: 64-bit values become 32-bit ones.
+
+    Raises:
+        TypeError: there is no element type for it.
+        OverflowError: integers that do not fit.
+    """
     if array.dtype in _FROM_NUMPY and array.dtype != np.float64:
         return array
     for kind, name in (("f", "f32"), ("u", "u32"), ("i", "i32"), ("b", "bool")):
         if array.dtype.kind == kind:
-            return array.astype(NUMPY[name])
+            narrowed = array.astype(NUMPY[name])
+            if kind in "ui" and not np.array_equal(narrowed, array):
+                raise OverflowError(f"values beyond {name}")
+            return narrowed
     raise TypeError(f"no element type for {array.dtype}")
 
 

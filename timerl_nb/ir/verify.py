@@ -8,13 +8,13 @@ bounds; a failure there is the program's, and names tensor, line and a sample po
 from __future__ import annotations
 
 from timerl_nb.errors import BranchError, Origin, ReadError, VerificationError, point_text
-from timerl_nb.ir.attrs import AccumulateAttrs, MergeAttrs
+from timerl_nb.ir.attrs import AccumulateAttrs, AtAttrs, MergeAttrs, RangeAttrs
 from timerl_nb.ir.kinds import KINDS, SINKS, TypeRuleError
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
 from timerl_nb.ir.text import op_line, read_text
-from timerl_nb.symbolic.expr import TRUE, const, subst_entry
+from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, lt, negate, subst_entry
 from timerl_nb.symbolic.polyhedra import Point, Set
 
 
@@ -96,6 +96,8 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
     for op in pdg:
         if op.kind == "merge":
             _prove_branches(pdg, op, bounds)
+        if isinstance(op.attrs, AtAttrs | RangeAttrs):
+            _prove_positions(pdg, op, op.attrs, bounds)
         for read in op.inputs:
             if op.where is TRUE and pdg.ops[read.source].where is TRUE and pdg.is_identity(read):
                 continue
@@ -124,6 +126,24 @@ def _outside(
         hint="restrict the index with trl.min / trl.max, give the tensor a branch for the missing "
         "points, or define the reading tensor by branches.",
     )
+
+
+def _prove_positions(pdg: Pdg, op: Op, attrs: AtAttrs | RangeAttrs, bounds: Point) -> None:
+    kind = pdg.read_type(op.inputs[0])
+    size = lin(kind.shape[attrs.axis])
+    if isinstance(attrs, AtAttrs):
+        inside, text = all_of(ge(attrs.at, 0), lt(attrs.at, size)), f"{attrs.at}"
+    else:
+        ordered = (ge(attrs.lo, 0), ge(attrs.hi, attrs.lo), ge(size, attrs.hi))
+        inside, text = all_of(*ordered), f"{attrs.lo}:{attrs.hi}"
+    outside = (pdg.points(op) & Set.of(pdg.dims, op.domain, negate(inside))).at(bounds).sample()
+    if outside is not None:
+        at = f" at {point_text(outside)}" if outside else ""
+        raise ReadError(
+            f"axis {attrs.axis} of {kind} has no position {text}{at}.",
+            origin=op.origin,
+            hint="restrict the position with trl.min / trl.max, or choose another axis.",
+        )
 
 
 def _prove_branches(pdg: Pdg, op: Op, bounds: Point) -> None:

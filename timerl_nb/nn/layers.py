@@ -39,6 +39,9 @@ class Linear(Module):
         bias: bool = True,
         name: str = "linear",
     ) -> None:
+        for size in (inputs, outputs):
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ShapeError(f"a layer's sizes are positive integers, not {size!r}.")
         init = scaled_normal(gain)
         self.weight = parameter((inputs, outputs), domain=domain, init=init, name=f"{name}.weight")
         self.bias = parameter((outputs,), domain=domain, name=f"{name}.bias") if bias else None
@@ -63,8 +66,8 @@ class MLP(Module):
     def __init__(
         self, sizes: Sequence[int], *, domain: Any = (), last_gain: float = 1.0, name: str = "mlp"
     ) -> None:
-        if len(sizes) < 2:
-            raise ShapeError("an MLP needs at least an input and an output size.")
+        if not isinstance(sizes, Sequence) or len(sizes) < 2:
+            raise ShapeError(f"an MLP needs a list of at least two sizes, not {sizes!r}.")
         last = len(sizes) - 2
         self.layers = [
             Linear(a, b, domain=domain, gain=last_gain if k == last else 1.0, name=f"{name}.{k}")

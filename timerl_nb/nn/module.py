@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from os import PathLike, fspath
 from typing import Any
 
 from timerl_nb.errors import IndexExpressionError
@@ -33,7 +34,7 @@ class Module:
             )
         return ConditionalModule(self, condition.cond)
 
-    def checkpoint(self, path: str) -> None:
+    def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the parameters after every iteration's update to the folder `path`."""
         ConditionalModule(self, TRUE).checkpoint(path)
 
@@ -44,14 +45,15 @@ class ConditionalModule:
     def __init__(self, module: Module, cond: Cond) -> None:
         self._module, self._cond = module, cond
 
-    def checkpoint(self, path: str) -> None:
+    def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the parameters after the update of these iterations to the folder `path`."""
+        folder = fspath(path)
         params = self._module.params
         ctx = params[0].ctx if params else current()
 
         def write() -> None:
             names = [p.name for p in params]
-            ctx.add_sink(names, [p.next.read for p in params], str(path), self._cond)
+            ctx.add_sink(names, [p.next.read for p in params], folder, self._cond)
 
         ctx.at_end(write)
 

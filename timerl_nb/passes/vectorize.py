@@ -29,7 +29,7 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
-from timerl_nb.ir.ops import Op, Output, Read
+from timerl_nb.ir.ops import Op, Output, Read, attr_domain
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import Shape, TensorType
@@ -431,7 +431,13 @@ class _Vectorizer:
         """Vectorise one operation; its sources are vectorised already, merges aside."""
         operands = tuple(self.operand(op, read) for read in op.inputs)
         site = Site(self.edit, self.dim, op, operands)
-        if operands and op.kind != "merge" and all(x.axis is None for x in operands):
+        by_itself = self.dim.name in attr_domain(self.edit.dims, op.attrs)
+        if (
+            operands
+            and op.kind != "merge"
+            and not by_itself
+            and all(x.axis is None for x in operands)
+        ):
             kind, reads, attrs = self._repeated(site)
         else:
             kind, reads, attrs = VECTOR[op.kind](site)

@@ -9,7 +9,8 @@ from typing import Any, Self
 from timerl_nb.distributions import Categorical
 from timerl_nb.env.core import Environment
 from timerl_nb.env.spaces import Discrete
-from timerl_nb.errors import EnvError, TimeRLError
+from timerl_nb.errors import EnvError, ShapeError, TimeRLError
+from timerl_nb.frontend.context import current
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.nn.layers import MLP, Linear
 from timerl_nb.nn.module import Module
@@ -18,7 +19,9 @@ from timerl_nb.nn.module import Module
 class Policy(Module):
     """A tanh network from observations to a distribution over actions, and perhaps to a value."""
 
-    def __init__(self, env: Environment, hidden: Sequence[int], domain: Any, critic: bool) -> None:
+    def __init__(
+        self, env: Environment, hidden: Sequence[int], domain: Any, critic: bool, name: str
+    ) -> None:
         space = env.act_space
         if not isinstance(space, Discrete):
             raise EnvError(
@@ -29,9 +32,9 @@ class Policy(Module):
         self._obs_shape = tuple(env.obs_space.shape)
         sizes = [self._inputs, *hidden]
         # small first weights: the first policy is close to uniform
-        self.trunk = MLP(sizes, domain=domain, name="trunk") if hidden else None
-        self.actor = Linear(sizes[-1], space.n, domain=domain, gain=0.01, name="actor")
-        self.critic = Linear(sizes[-1], 1, domain=domain, name="critic") if critic else None
+        self.trunk = MLP(sizes, domain=domain, name=f"{name}trunk") if hidden else None
+        self.actor = Linear(sizes[-1], space.n, domain=domain, gain=0.01, name=f"{name}actor")
+        self.critic = Linear(sizes[-1], 1, domain=domain, name=f"{name}critic") if critic else None
         self._made: dict[int, tuple[RecurrentTensor, Categorical]] = {}
 
     def _features(self, o: RecurrentTensor) -> RecurrentTensor:
@@ -75,16 +78,23 @@ class Policy(Module):
 
 
 class DNNBuilder:
-    """Builds policies whose parameters vary over `domain` (the iterations)."""
+    """Builds policies whose parameters vary over `domain` (the iterations).
 
-    def __init__(self, domain: Any = ()) -> None:
-        self._domain = domain
+    `name` goes before the parameters' names; by default it tells several policies apart.
+    """
+
+    def __init__(self, domain: Any = (), name: str = "") -> None:
+        self._domain, self._name = domain, name
         self._given: tuple[Environment, list[int], bool] | None = None
 
     def from_env(
         self, env: Environment, hidden: Sequence[int] = (32, 32), *, critic: bool = False
     ) -> Self:
         """Take sizes from the environment; `hidden` are the widths of the tanh layers."""
+        if not isinstance(env, Environment):
+            raise EnvError(f"{env!r} is no environment.", hint="pass trl.env.make(...).")
+        if not isinstance(hidden, Sequence) or isinstance(hidden, str):
+            raise ShapeError(f"hidden is a list of widths, not {hidden!r}.", hint="hidden=[32, 32]")
         self._given = (env, list(hidden), critic)
         return self
 
@@ -94,4 +104,11 @@ class DNNBuilder:
                 "there is nothing to build.", hint="call from_env(env) before build()."
             )
         env, hidden, critic = self._given
-        return Policy(env, hidden, self._domain, critic)
+        return Policy(env, hidden, self._domain, critic, self._prefix())
+
+    def _prefix(self) -> str:
+        if self._name:
+            return f"{self._name}."
+        taken = {p.name for p in current().parameters.values()}
+        count = sum(name.endswith("actor.weight") for name in taken)
+        return f"dnn{count + 1}." if count else ""

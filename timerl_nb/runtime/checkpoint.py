@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from safetensors.numpy import save as to_bytes
 
-from timerl_nb.errors import ExecutionError
+from timerl_nb.errors import ExecutionError, Origin
 
 
 def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
@@ -24,8 +24,10 @@ def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
     return Path(folder) / f"{name}.safetensors"
 
 
-def write_checkpoint(folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]) -> Path:
-    """Write named arrays for one point; returns the file.
+def write_checkpoint(
+    folder: str, point: Mapping[str, int], arrays: Mapping[str, Any], origin: Origin | None = None
+) -> Path:
+    """Write named arrays for one point; returns the file. `origin` is the line that asks for it.
 
     Raises:
         ExecutionError: the folder cannot be written to.
@@ -48,6 +50,7 @@ def write_checkpoint(folder: str, point: Mapping[str, int], arrays: Mapping[str,
     except OSError as error:
         raise ExecutionError(
             f"the checkpoint {path} cannot be written: {error.strerror}.",
+            origin=origin,
             hint="choose a folder that exists or can be made, with space left.",
         ) from None
     return path

@@ -12,6 +12,7 @@ import numpy as np
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import in_order
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
@@ -54,7 +55,7 @@ class Run:
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
             tensor: {} for tensor in executable.plan.stores
         }
-        self._support = _Support(self.ledger, seed, recorder, progress)
+        self._support = _Support(executable.pdg, self.ledger, seed, recorder, progress)
         self._space = self._namespace(record=recorder is not None)
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
         self._program = self._space["program"]()
@@ -140,12 +141,14 @@ class _Support:
 
     def __init__(
         self,
+        pdg: Pdg,
         ledger: Ledger,
         seed: int,
         recorder: Recorder | None,
         progress: Callable[[], object] | None,
     ) -> None:
         self.ledger = ledger
+        self._pdg = pdg
         self.seed = backend.seed_words(seed)
         self.stack = backend.stack
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
@@ -154,8 +157,11 @@ class _Support:
         self._recorder = recorder
         self._step = -1
 
-    def save(self, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]) -> None:
-        write_checkpoint(folder, point, {n: backend.to_numpy(x) for n, x in arrays.items()})
+    def save(
+        self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
+    ) -> None:
+        named = {n: backend.to_numpy(x) for n, x in arrays.items()}
+        write_checkpoint(folder, point, named, self._pdg[op_id].origin)
 
     # --- events --------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Source:
             found = f"{name}.get({key}, start_{name})"
         if self.record:
             point = f"({', '.join(index)}{',' * (len(index) == 1)})"
-            return f"rt.read({found}, {self.plan.stores[tensor].name!r}, {point})"
+            return f"rt.read({found}, {self.plan.stores[tensor].name!a}, {point})"
         return found
 
     def _choice(self, merge: Op, read: Read) -> str:
@@ -156,7 +156,7 @@ class Source:
         lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
         if self.record:
             lines.append(
-                f"    rt.launch({self.ast.names[op.id]!r}, ({''.join(d + ', ' for d in op.domain)}))"
+                f"    rt.launch({self.ast.names[op.id]!a}, ({''.join(d + ', ' for d in op.domain)}))"
             )
         slots: list[str] = []
         grown = [str(self._fixed_bytes(op))]
@@ -186,7 +186,7 @@ class Source:
                 nbytes = f"{fresh}{self.plan.stores[tensor].nbytes}"
                 point = "".join(d + ", " for d in output.domain)
                 lines.append(
-                    f"    rt.wrote({self.plan.stores[tensor].name!r}, ({point}), {nbytes})"
+                    f"    rt.wrote({self.plan.stores[tensor].name!a}, ({point}), {nbytes})"
                 )
             lines.append(f"    {store_name(tensor)}[{key}] = rt_out[{out}]")
         lines.append("    rt.ledger.live = rt_live = rt.ledger.live + rt_new")
@@ -203,14 +203,14 @@ class Source:
     def _sink(self, op: Op) -> str:
         attrs: CheckpointAttrs = op.attrs
         values = [self._value(read) for read in op.inputs]
-        named = "".join(f"{n!r}: {v}, " for n, v in zip(attrs.names, values, strict=True))
+        named = "".join(f"{n!a}: {v}, " for n, v in zip(attrs.names, values, strict=True))
         point = "".join(f"{d!r}: {d}, " for d in op.domain)
         lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
         if self.record:
             lines.append(
-                f"    rt.launch({self.ast.names[op.id]!r}, ({''.join(d + ', ' for d in op.domain)}))"
+                f"    rt.launch({self.ast.names[op.id]!a}, ({''.join(d + ', ' for d in op.domain)}))"
             )
-        lines.append(f"    rt.save({attrs.path!r}, {{{point}}}, {{{named}}})")
+        lines.append(f"    rt.save({op.id}, {attrs.path!a}, {{{point}}}, {{{named}}})")
         lines.append("    rt.trace(rt.ledger.live)")
         return "\n".join(lines)
 
@@ -226,7 +226,7 @@ class Source:
             if self.record:
                 point = "".join(d + ", " for d in life.domain)
                 lines.append(
-                    f"    rt.freed({store.name!r}, ({point}), {store.nbytes}, {key} in {at})"
+                    f"    rt.freed({store.name!a}, ({point}), {store.nbytes}, {key} in {at})"
                 )
             if reduced:
                 lines.append(
@@ -244,7 +244,7 @@ class Source:
         value = self._value(op.inputs[0])
         if any(isinstance(e, Slice) for e in op.inputs[0].index):
             value = f"rt.stack({self._points(op.inputs[0])})"
-        return f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name}\n    return {value}"
+        return f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name!a}\n    return {value}"
 
     # --- control -----------------------------------------------------------------------------
 
@@ -299,4 +299,4 @@ class Source:
     ) -> None:
         args = ", ".join(python_source(e) for e in point)
         lines.append(f"{pad}{function}({args})")
-        lines.append(f"{pad}yield {kind!r}, {name!r}, ({args}{',' * (len(point) == 1)})")
+        lines.append(f"{pad}yield {kind!r}, {name!a}, ({args}{',' * (len(point) == 1)})")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, reduce
+from typing import Any
 
 import islpy as isl
 
@@ -184,7 +185,9 @@ def _as_extremum(pw: isl.PwAff, pieces: Mapping[Lin, isl.PwAff]) -> Lin | None:
             return lin
     for join, joined in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
         # only what is nowhere beyond the function can be an argument
-        chosen = {e: p for e, p in pieces.items() if join(p, pw).intersect_domain(whole).is_equal(pw)}
+        chosen = {
+            e: p for e, p in pieces.items() if join(p, pw).intersect_domain(whole).is_equal(pw)
+        }
 
         def covers(of: Mapping[Lin, isl.PwAff], join: Any = join) -> bool:
             return bool(of) and reduce(join, of.values()).intersect_domain(whole).is_equal(pw)
