@@ -350,3 +350,76 @@ def positions_that_move(ctx, b, B, t, T):
 @pattern("bt", B=2, T=3)
 def data_in_another_order(ctx, b, B, t, T):
     ctx.output("y", trl.data(values(3, 2, 4), domain=(t, b)) * 2)
+
+
+@pattern("t", T=3)
+def constants_at_bounds(ctx, t, T):
+    ctx.output("last", trl.constant([1.0, 2.0, 3.0]).take(T - 1))
+    ctx.output("two", trl.constant([1.0, 2.0, 3.0]).slice(T - 2, T))
+    ctx.output("repeated", trl.zeros(()).expand(T))
+
+
+@pattern("it", I=2, T=4)
+def guards_against_zero(ctx, i, I, t, T):
+    x = trl.data(np.array([[0, 1, 2, 3], [3, 4, 1, 0]], np.float32), domain=(i, t))
+    many = (x > 3.5).cast("f32").sum(over=t)
+    ctx.output("masked mean", trl.where(x > 3.5, x / many, 0.0).sum(over=t))
+    ctx.output("guarded", trl.where(many > 0, x / many, 0.0).sum(over=t))
+    ctx.output("in steps", (x * 1e-30 * 1e30) * 1e30)
+
+
+@pattern("t", T=3)
+def impossible_choices(ctx, t, T):
+    dist = trl.distributions.Categorical(trl.constant([0.0, -np.inf, 1.0]))
+    ctx.output("log_prob", dist.log_prob(trl.value(t) % 3))
+    ctx.output("entropy", dist.entropy())
+    x = trl.constant(np.array([1.0, np.inf, 3.0]))
+    ctx.output("taken", x.take(trl.constant([2, 0])))
+    ctx.output("flags", trl.constant([True, False, True]).take(trl.constant([[2, 1]])))
+    rows = trl.constant(values(2, 3, 4))
+    ctx.output("rows", rows.take(trl.constant([[2, 1], [0, 0]]), axis=1))
+
+
+@pattern("it", I=4, T=4)
+def branches_of_slices(ctx, i, I, t, T):
+    x = trl.data(values(6), domain=(t,))
+    y = trl.tensor((3,), domain=(t,))
+    y[t < 2] = x[0:3]
+    y[t >= 2] = x[1:4]
+    ctx.output("y", y)
+    w = trl.parameter(x[0:3], domain=(i,))
+    (w * w).sum(over=i).backward()
+    trl.optim.SGD(w, lr=0.1).step()
+    ctx.output("w", w)
+
+
+def empty_at_one(ctx, t, T):
+    x = trl.data(values(4), domain=(t,))
+    ctx.output("after", x[t + 1 : T].sum(axis=0))
+    ctx.output("before", x[0:t].sum(axis=0))
+    ctx.output("none", x[t : trl.min(t + 0, T)].max(axis=0))
+    ctx.output("late", x[2:T].sum(axis=0))
+    ctx.output("tail", x.tanh()[trl.min(1, T - 1) : T].sum(axis=0))
+
+
+pattern("t", T=1)(empty_at_one)
+PATTERNS["not_empty_at_four"] = Pattern(("t",), {"T": 4}, empty_at_one)
+
+
+@pattern("t", T=4)
+def integers_and_booleans(ctx, t, T):
+    bits = trl.random.bits((3,), domain=(t,))
+    ctx.output("least", bits.min(axis=0))
+    ctx.output("large", trl.random.bits(domain=(t,)) > 2**31)
+    x = trl.data(values(4), domain=(t,))
+    ctx.output("count", (x > 0)[t:T].sum(axis=0))
+    ctx.output("one", (x > 0).sum())
+    n = trl.value(t) + 2
+    ctx.output("swapped", 7 // n + 7 % n)
+
+
+@pattern("t", T=3)
+def names_of_our_own(ctx, t, T):
+    with ctx.region("kernel"):
+        y = (trl.data(values(3), domain=(t,)) * 2).tanh().named("start")
+    ctx.output("free", y.sum(over=t) * y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.sources import random_gumbel
+from timerl_nb.frontend.sources import random_gumbel, where
 from timerl_nb.frontend.tensor import RecurrentTensor, one_hot, operand
 from timerl_nb.ir.shapes import is_float
 
@@ -41,11 +41,12 @@ class Categorical:
         if a.dtype not in ("i32", "u32"):
             raise ShapeError(f"positions are integers, not {a.type}.")
         chosen = one_hot(a, self.logits.shape[-1])
-        return (self.log_probs * chosen.cast(self.logits.dtype)).sum(axis=-1)
+        return where(chosen, self.log_probs, 0.0).sum(axis=-1)  # impossible ones are -inf
 
     def entropy(self) -> RecurrentTensor:
         """-sum p log p, in nats."""
-        return -(self.log_probs.exp() * self.log_probs).sum(axis=-1)
+        p = self.log_probs.exp()
+        return -where(p > 0.0, p * self.log_probs, 0.0).sum(axis=-1)
 
     def mode(self) -> RecurrentTensor:
         """The most likely position."""

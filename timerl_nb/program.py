@@ -31,6 +31,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Ast, Execute, Loop, children
+from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.memory.lifetimes import find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
@@ -115,7 +116,7 @@ class Context(Frontend):
                     "the program has no output: nothing of it would be computed.",
                     hint='name what the run returns: ctx.output("y", x).',
                 )
-            return Program(pdg, actual, options or Options())
+            return Program(pdg, actual, options or Options(), self)
         except TimeRLError as error:
             raise error.with_traceback(None) from None
 
@@ -243,8 +244,14 @@ class Program:
     """A compiled program: every stage a value, and ways to run it."""
 
     def __init__(
-        self, pdg: Pdg, bounds: Mapping[str, int], options: Options, front: _Front | None = None
+        self,
+        pdg: Pdg,
+        bounds: Mapping[str, int],
+        options: Options,
+        owner: object,
+        front: _Front | None = None,
     ) -> None:
+        self._owner = owner  # the context whose symbols are ours
         self.options, self.bounds = options, dict(bounds)
         start = time.perf_counter()
         _check_dims(pdg, options)
@@ -333,7 +340,7 @@ class Program:
         Raises:
             OptionError: there is no such option, or it does not take that value.
         """
-        return Program(self.pdg, self.bounds, self.options.with_(**changes))
+        return Program(self.pdg, self.bounds, self.options.with_(**changes), self._owner)
 
     def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
         """The same program under other bounds; the passes and the schedule are kept.
@@ -348,13 +355,15 @@ class Program:
         _check_mapping(bounds)
         for key, value in bounds.items():
             name = key.lin.as_symbol if isinstance(key, Index) else key
+            if isinstance(key, Index) and key.owner is not self._owner:
+                raise BoundsError(f"{key} is a symbol of another context.")
             if name not in changed:
                 raise BoundsError(
                     f"{key} is not a bound of this program.",
                     hint=f"the bounds are {', '.join(changed)}.",
                 )
             changed[name] = _bound_value(name, value)
-        return Program(self.pdg, changed, self.options, self._front)
+        return Program(self.pdg, changed, self.options, self._owner, self._front)
 
     # --- running -----------------------------------------------------------------------------
 
@@ -377,7 +386,8 @@ class Program:
         Raises:
             OptionError: an output of that name does not exist.
         """
-        known = [op.attrs.name for op in self.pdg.sinks if op.kind == "output"]
+        given = [op.attrs for op in self.pdg.sinks if isinstance(op.attrs, OutputAttrs)]
+        known = [attrs.name for attrs in given if attrs.role == "output"]
         for name in outputs or ():
             if name not in known:
                 raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
@@ -428,11 +438,13 @@ def _seed(seed: Any) -> int:
 
 
 def _turns(ast: Ast) -> int | None:
-    """How often the outermost loop turns."""
-    for node in [ast.root, *children(ast.root)]:
-        if isinstance(node, Loop) and node.first.is_const and node.last.is_const:
-            return node.last.const - node.first.const + 1
-    return None
+    """How often the outermost loops turn."""
+    outer = children(ast.root) if isinstance(ast.root, Block) else [ast.root]
+    loops = [node for node in outer if isinstance(node, Loop)]
+    ends = [(node.first, node.last, node.step) for node in loops]
+    if not loops or not all(first.is_const and last.is_const for first, last, _ in ends):
+        return None
+    return sum((last.const - first.const) // step + 1 for first, last, step in ends)
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:

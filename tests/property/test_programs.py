@@ -18,6 +18,7 @@ import timerl_nb as trl
 from tests.property.orders import shuffled
 from tests.property.programs import Drawn, programs
 from tests.unit.checks import assert_memory_is_sound, assert_same
+from timerl_nb.errors import BranchError, ReadError
 from timerl_nb.events import Event
 from timerl_nb.ir.reference import Reference
 from timerl_nb.runtime.interpret import Run
@@ -56,6 +57,14 @@ def test_all_ways_of_running_agree(drawn: Drawn, options: dict[str, Any]) -> Non
         result = program.execute(seed=3, on_event=events.append)
     assert_same(want, result, "run")
     assert_memory_is_sound(program, result, events)
+    smaller = {name: max(1, bound - 1) for name, bound in drawn.bounds.items()}
+    try:
+        small = program.with_bounds(smaller)
+    except (ReadError, BranchError):
+        return  # some index means the larger bounds
+    want = Reference(graph, smaller, seed=3).outputs()
+    with jax.disable_jit():
+        assert_same(want, small.execute(seed=3), "smaller bounds")
 
 
 @sampled(RUNS // 4)

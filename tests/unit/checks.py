@@ -19,6 +19,7 @@ def assert_same(want: Mapping[str, np.ndarray], have: Mapping[str, Any], what: s
     for name, expected in want.items():
         found = np.asarray(have[name])
         assert found.shape == expected.shape, f"{what}: {name} has shape {found.shape}"
+        assert found.dtype == expected.dtype, f"{what}: {name} is {found.dtype}"
         if expected.dtype.kind == "f":
             np.testing.assert_allclose(
                 found, expected, rtol=RTOL, atol=ATOL, err_msg=f"{what}: {name}"

@@ -41,7 +41,8 @@ def test_artifacts_show_themselves(program: trl.Program) -> None:
 
 
 def test_find(program: trl.Program) -> None:
-    assert all("acting" in line for line in program.ast.find("ACTING"))
+    found = program.ast.find("ACTING")
+    assert found and all("acting" in line for line in found)
     assert program.pdg.find("'a' = argmax")
     assert not program.pdg.find("no such thing")
 

@@ -347,7 +347,8 @@ def grad(loss: Tensor, of: Tensor | Sequence[Tensor]) -> Any:
         GradientError: a tensor cannot be reached, or only through what has no derivative.
     """
     several = [of] if isinstance(of, RecurrentTensor) else list(of)
-    found = gradients(loss, several, optional=False)
+    with loss.ctx.attempt():
+        found = gradients(loss, several, optional=False)
     return found[0] if isinstance(of, RecurrentTensor) else found
 
 
@@ -421,7 +422,7 @@ def _added(parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _stops(ctx: Context, op: Op, targets: set[int]) -> bool:
+def _stops(ctx: Context, op: Op) -> bool:
     """Whether gradients do not flow through the operation into its operands."""
     if op.kind == "merge":
         return op.id in ctx.parameters
@@ -437,7 +438,7 @@ def _active(graph: Pdg, ctx: Context, root: int, targets: set[int]) -> dict[int,
         if op_id in reached or not is_float(graph[op_id].dtype):
             continue
         reached[op_id] = None
-        if not _stops(ctx, graph[op_id], targets):
+        if not _stops(ctx, graph[op_id]):
             stack += [read.source for read in graph[op_id].inputs]
     useful: set[int] = set()
     stack = [t for t in targets if t in reached]
@@ -447,7 +448,7 @@ def _active(graph: Pdg, ctx: Context, root: int, targets: set[int]) -> dict[int,
             continue
         useful.add(op_id)
         for reader, _ in graph.readers[op_id]:
-            if reader in reached and not _stops(ctx, graph[reader], targets):
+            if reader in reached and not _stops(ctx, graph[reader]):
                 stack.append(reader)
     return {op_id: None for op_id in graph.order if op_id in useful}
 
@@ -466,7 +467,7 @@ def _unreached(graph: Pdg, ctx: Context, loss: Tensor, leaf: Tensor) -> Gradient
     blocks = {
         f"{op.name} ({NO_VJP.get(op.kind, 'a parameter')}) at": op.origin
         for op in (graph[k] for k in seen)
-        if _stops(ctx, op, set()) and op.inputs and op.id != leaf.read.source
+        if _stops(ctx, op) and op.inputs and op.id != leaf.read.source
     }
     return GradientError(
         f"the gradient reaches {leaf.name} only through operations without a derivative.",
@@ -557,16 +558,14 @@ def _pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
         missing = tuple(d for d in op.domain if d not in graph.output(read).domain)
         return _sum_over(c, missing)
     inverse = _inverse(graph, op, read)
+    moving = [s for s in c.shape if isinstance(s, Lin) and s.symbols & set(inverse.many)]
+    if moving:
+        raise _unreduced(f"a slice of length {moving[0]}", inverse, op)
     positions: list[Lin] = []
     for d, entry in zip(graph.output(read).domain, read.index, strict=True):
         if isinstance(entry, Slice):
             if entry.lo.symbols.intersection(inverse.many):
-                raise GradientError(
-                    f"the slice {entry} moves with {', '.join(inverse.many)}, and what is done "
-                    "with it is no reduction of it.",
-                    origin=op.origin,
-                    hint="reduce the slice first (sum, mean, max, discounted_sum).",
-                )
+                raise _unreduced(f"the slice {entry}", inverse, op)
             positions.append(sym(d) - subst(entry.lo, inverse.first))
     if not positions and not inverse.many and inverse.cond is not TRUE:
         return _guarded(c.at(dict(inverse.first)), inverse.cond, graph.output(read).domain)
@@ -574,6 +573,15 @@ def _pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
     for position in positions:
         there = there.take(Index(c.ctx, pick(inverse.cond, position, 0)), lead)
     return _added_up(there, lead, c, inverse)
+
+
+def _unreduced(what: str, inverse: Inverse, op: Op) -> GradientError:
+    return GradientError(
+        f"{what} moves with {', '.join(inverse.many)}, and what is done with it is no reduction "
+        "of it.",
+        origin=op.origin,
+        hint="reduce the slice first (sum, mean, max, discounted_sum).",
+    )
 
 
 def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:

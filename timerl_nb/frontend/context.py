@@ -7,6 +7,7 @@ picture of them. `program.Context` adds `compile`.
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,6 +37,7 @@ _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None
 _RESERVED = frozenset(
     {"and", "or", "not", "exists", "all", "mod", "floor", "floord", "ceil", "ceild", "min", "max"}
 ) | {
+    "infinity",
     "true",
     "false",
     "infty",
@@ -43,6 +45,10 @@ _RESERVED = frozenset(
     "rat",
     "implies",
 }
+
+
+# names in generated programs (`runtime.source`)
+_GENERATED = re.compile(r"rt(_.*)?|program|(kernel|start|pad|free|output)_.*|v\d+_\d+|c\d+")
 
 
 def current() -> Context:
@@ -153,14 +159,37 @@ class Context:
         self._ops[op.id] = op
         return op
 
-    def add_sink(self, names: Sequence[str], reads: Sequence[Read], path: str, where: Cond) -> None:
-        """Append a checkpoint that writes the named reads at the points where `where` holds."""
+    def add_sink(
+        self,
+        names: Sequence[str],
+        reads: Sequence[Read],
+        path: str,
+        where: Cond,
+        origin: Origin | None = None,
+    ) -> None:
+        """Append a checkpoint that writes the named reads at the points where `where` holds.
+
+        Raises:
+            DomainError: nothing to write, nowhere to write to, or something else is written there.
+        """
         if not path:
-            raise DomainError("a checkpoint needs a folder to write to.")
+            raise DomainError("a checkpoint needs a folder to write to.", origin=origin)
+        if not reads:
+            raise DomainError(
+                "there is nothing to save: the module has no parameters.", origin=origin
+            )
+        for op in self._ops.values():
+            if isinstance(op.attrs, CheckpointAttrs) and op.attrs.path == path:
+                raise DomainError(
+                    f"two checkpoints write to {path!r}: one would overwrite the other.",
+                    origin=origin,
+                    others={"the first is at": op.origin},
+                    hint="give each a folder of its own.",
+                )
         attrs = CheckpointAttrs(path, tuple(names))
         op = self.add("checkpoint", reads, attrs, label="checkpoint")
         domain = self.space.ordered({*op.domain, *where.symbols})
-        self._ops[op.id] = op.with_(where=where, domain=domain)
+        self._ops[op.id] = op.with_(where=where, domain=domain, origin=origin or op.origin)
 
     def open_merge(self, kind: TensorType, domain: Domain, label: str = "") -> Op:
         """Append a tensor that branches will define."""
@@ -206,6 +235,16 @@ class Context:
     def traversed(self, merge_id: int) -> None:
         """Remember that a gradient has been taken through a merge, which so becomes final."""
         self._traversed.setdefault(merge_id, user_origin())
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Take back what was written inside if it fails."""
+        ops, traversed = dict(self._ops), dict(self._traversed)
+        try:
+            yield
+        except Exception:
+            self._ops, self._traversed = ops, traversed
+            raise
 
     def next_stream(self) -> int:
         """The ordinal of the next random operation."""
@@ -256,9 +295,14 @@ def _bound_name(name: str) -> str:
         raise IndexExpressionError(
             f"{name!r} cannot name a dimension.", hint="use a plain identifier such as t or step."
         )
-    if name in _RESERVED:
+    if name.lower() in _RESERVED:
         raise IndexExpressionError(
             f"{name!r} cannot name a dimension: it is a word of the polyhedral language.",
+            hint="choose another name.",
+        )
+    if _GENERATED.fullmatch(name):
+        raise IndexExpressionError(
+            f"{name!r} cannot name a dimension: generated programs use it.",
             hint="choose another name.",
         )
     return name.upper() if name.upper() != name else name + "_bound"

@@ -14,7 +14,7 @@ import numpy as np
 from timerl_nb.errors import DomainError, IndexExpressionError
 from timerl_nb.symbolic import expr
 from timerl_nb.symbolic.domain import Dims, Domain
-from timerl_nb.symbolic.expr import Cond, Entry, Lin, Slice
+from timerl_nb.symbolic.expr import Cond, Entry, Lin
 
 _TENSOR_HINT = "trl.value(...) gives an index as a tensor, whose arithmetic is free."
 
@@ -295,8 +295,3 @@ def _not_negative(dims: Dims, dim: str, e: Lin, name: str) -> None:
             f"{name}: the index {e} is negative.",
             f"positions count from 0; the last ones are {dims[dim].bound} - 1, …",
         )
-
-
-def slices_of(entries: dict[str, Entry]) -> list[str]:
-    """The dimensions that are read through a slice."""
-    return [d for d, entry in entries.items() if isinstance(entry, Slice)]

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from timerl_nb.errors import DomainError, ShapeError, TimeRLError
+from timerl_nb.errors import DomainError, GradientError, ShapeError, TimeRLError
 from timerl_nb.frontend.context import Context, checked_name, current
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.tensor import (
@@ -63,7 +63,14 @@ def _shape(shape: Any) -> Shape:
 def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTensor:
     """A tensor to be defined by branches: `x[t + 1] = …`, `x[0] = …`."""
     ctx = current()
-    op = ctx.open_merge(TensorType(_shape(shape), element_type(dtype)), _domain(ctx, domain))
+    sizes = _shape(shape)
+    for s in sizes:
+        if isinstance(s, Lin) and s.symbols.intersection(ctx.space.names):
+            raise ShapeError(
+                f"a tensor defined by branches has one shape, not one of length {s}.",
+                hint="let it vary over the dimension, and slice where it is read.",
+            )
+    op = ctx.open_merge(TensorType(sizes, element_type(dtype)), _domain(ctx, domain))
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
 
@@ -195,6 +202,7 @@ class Parameter(RecurrentTensor):
     def __init__(self, ctx: Context, init: RecurrentTensor, domain: Domain, label: str) -> None:
         op = ctx.open_merge(init.type, domain, label)
         super().__init__(ctx, at_own_point(op.id, op.outputs[0]))
+        init = init if init.is_plain() else init.settled()
         self._init = init
         self._gradient: RecurrentTensor | None = None
         self._next: RecurrentTensor | None = None
@@ -204,6 +212,14 @@ class Parameter(RecurrentTensor):
 
     def _return_last(self) -> None:
         """Let the run return the value after the last iteration (`result.parameters`)."""
+        twin = next((p for p in self.ctx.parameters.values() if p.name == self.name), self)
+        if twin is not self:
+            raise DomainError(
+                f"there are two parameters named {self.name!r}.",
+                origin=self.op.origin,
+                others={"the first is at": twin.op.origin},
+                hint="name them apart.",
+            )
         last = self.next
         step = self.op.domain[-1:]
         x = last.at({d: self.ctx.space[d].size - 1 for d in step})
@@ -219,7 +235,17 @@ class Parameter(RecurrentTensor):
         return self._gradient
 
     def accumulate(self, gradient: RecurrentTensor) -> None:
-        """Add to the gradient; several losses' gradients add up."""
+        """Add to the gradient; several losses' gradients add up.
+
+        Raises:
+            GradientError: the optimiser has stepped already, with the gradient so far.
+        """
+        if self._next is not None:
+            raise GradientError(
+                f"{self.name} gets a gradient after its update was written.",
+                others={"updated at": self._next.op.origin},
+                hint="call backward() on all losses before opt.step().",
+            )
         total = gradient if self._gradient is None else self._gradient + gradient
         self._gradient = total.named_if_new(f"d{self.name}")
 
@@ -231,10 +257,6 @@ class Parameter(RecurrentTensor):
     def next(self) -> RecurrentTensor:
         """The value after this iteration's update; the parameter itself where it has none."""
         return self if self._next is None else self._next
-
-    @property
-    def is_updated(self) -> bool:
-        return self._next is not None
 
     def update(self, value: RecurrentTensor) -> None:
         """Let `value` be the parameter at the next iteration.
@@ -292,7 +314,7 @@ def parameter(
         if isinstance(given, RecurrentTensor):
             first = given
         elif hasattr(given, "__array__"):
-            first = const_tensor(ctx, given)
+            first = constant(given, dtype)
         else:
             shape = _shape(given)
             first = zeros(shape, dtype) if init is None else as_tensor(ctx, init(shape))

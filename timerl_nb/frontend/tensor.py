@@ -228,7 +228,17 @@ class RecurrentTensor:
     def __mod__(self, other: Any) -> RecurrentTensor:
         return self._with("mod", other)
 
+    def __rfloordiv__(self, other: Any) -> RecurrentTensor:
+        return self._with("floordiv", other, swap=True)
+
+    def __rmod__(self, other: Any) -> RecurrentTensor:
+        return self._with("mod", other, swap=True)
+
     def __pow__(self, other: Any) -> RecurrentTensor:
+        if not is_float(self.dtype) and isinstance(other, int) and other < 0:
+            raise ShapeError(
+                f"integers ({self.type}) have no power {other}.", hint="write x.floating() ** -1."
+            )
         return self._with("pow", other)
 
     def __rpow__(self, other: Any) -> RecurrentTensor:
@@ -339,12 +349,15 @@ class RecurrentTensor:
     def sum(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The sum over symbolic dimensions (`over`) or concrete axes (`axis`; all by default)."""
         x, axes = self._axes(over, axis)
-        return _add(self.ctx, "sum", [x], AxesAttrs(axes)) if axes else x
+        return _add(self.ctx, "sum", [x], AxesAttrs(axes)) if axes else x._counted()
+
+    def _counted(self) -> RecurrentTensor:
+        return self.cast("i32") if self.dtype == "bool" else self
 
     def prod(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The product over symbolic dimensions or concrete axes."""
         x, axes = self._axes(over, axis)
-        return _add(self.ctx, "prod", [x], AxesAttrs(axes)) if axes else x
+        return _add(self.ctx, "prod", [x], AxesAttrs(axes)) if axes else x._counted()
 
     def max(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The greatest element over symbolic dimensions or concrete axes."""
@@ -423,10 +436,11 @@ class RecurrentTensor:
                     hint=f"it varies over ({', '.join(self.domain)}).",
                 )
         # A reduced dimension may stand inside another entry's slice: settle first.
-        x = self if self._plain() else self.settled()
+        x = self if self.is_plain() else self.settled()
         return x.at({n: self.ctx.space[n].whole for n in names}), tuple(range(len(names)))
 
-    def _plain(self) -> bool:
+    def is_plain(self) -> bool:
+        """Whether it is read without slices."""
         return all(isinstance(e, Lin) for e in self.read.index)
 
     # --- products and layout -------------------------------------------------------------------
@@ -447,7 +461,7 @@ class RecurrentTensor:
     def reshape(self, *shape: Any) -> RecurrentTensor:
         """The same elements in another shape; one size may be -1 where all sizes are integers."""
         sizes: list[Any] = list(shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
-        sizes = [s.lin if isinstance(s, Index) else s for s in sizes]
+        sizes = [_size(s) for s in sizes]
         if not all(_is_size(s) for s in sizes) or sum(s == -1 for s in sizes) > 1:
             raise ShapeError(f"{shape} is no shape.", hint="sizes are integers, one may be -1.")
         if any(isinstance(s, int) and s < -1 for s in sizes):
@@ -472,7 +486,9 @@ class RecurrentTensor:
 
     def expand(self, *shape: Any) -> RecurrentTensor:
         """Axes of size 1 repeated, and axes added in front, up to the given shape."""
-        sizes = shape_of(shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
+        sizes = shape_of(
+            map(_size, shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
+        )
         return broadcast_to(self, sizes)
 
     def flip(self, axis: int) -> RecurrentTensor:
@@ -592,8 +608,9 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
     if isinstance(value, bool):
         return constant(ctx, np.bool_(value))
     if isinstance(value, int):
-        if not -(2**31) <= value < 2**31 and not (like and is_float(like)):
-            raise ShapeError(f"{value} does not fit into int32.", hint="write a float.")
+        kind = NUMPY[like if like not in (None, "bool") else "i32"]
+        if kind.kind != "f" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+            raise ShapeError(f"{value} does not fit into {kind.name}.", hint="write a float.")
         return constant(ctx, value, like if like not in (None, "bool") else "i32")
     if isinstance(value, float):
         return constant(ctx, value, like if like is not None and is_float(like) else "f32")
@@ -622,11 +639,20 @@ def element_type(dtype: Any) -> DType:
         ShapeError: there is none of that name.
     """
     try:
-        return dtype_name(dtype)
+        name = dtype_name(dtype)
     except (KeyError, TypeError):
         raise ShapeError(
-            f"{dtype!r} is not an element type.", hint=f"use one of {', '.join(NUMPY)}."
+            f"{dtype!r} is not an element type.", hint=f"use one of {', '.join(_TYPES)}."
         ) from None
+    if name not in _TYPES:
+        raise ShapeError(
+            f"programs do not compute in {NUMPY[name].name}: only the reference evaluator does.",
+            hint="use f32.",
+        )
+    return name
+
+
+_TYPES = ("bool", "i32", "u32", "f32")
 
 
 def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
@@ -671,12 +697,14 @@ def dot(left: RecurrentTensor, right: RecurrentTensor, spec: str) -> RecurrentTe
 def _take(x: RecurrentTensor, at: RecurrentTensor, axis: int) -> RecurrentTensor:
     if is_float(at.dtype) or at.dtype == "bool":
         raise ShapeError(f"positions must be integers, not {at.type}.")
-    size = x.shape[axis]
-    chosen = one_hot(at, size)  # [*at.shape, size]
-    labels = "abcdefghijklm"[: x.rank]
-    picks = "nopqrstuvw"[: at.rank]
-    out = labels[:axis] + picks + labels[axis + 1 :]
-    return dot(chosen.cast(x.dtype), x, f"{picks}{labels[axis]},{labels}->{out}")
+    chosen = one_hot(at, x.shape[axis])  # [*at.shape, size]
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    chosen = chosen.reshape((*(1,) * axis, *chosen.shape, *(1,) * len(after)))
+    spread = x.reshape((*before, *(1,) * at.rank, x.shape[axis], *after))
+    if x.dtype == "bool":
+        return (chosen & spread).any(axis=axis + at.rank)
+    zero = constant(x.ctx, 0, x.dtype)
+    return elementwise("where", [chosen, spread, zero]).sum(axis=axis + at.rank)
 
 
 def one_hot(at: RecurrentTensor, size: Size) -> RecurrentTensor:
@@ -688,6 +716,12 @@ def one_hot(at: RecurrentTensor, size: Size) -> RecurrentTensor:
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, int | np.integer | Index | Lin)
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, Index):
+        return value.lin
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def _gamma(gamma: Any) -> float:
@@ -707,6 +741,8 @@ def _gamma(gamma: Any) -> float:
 def _branch(x: RecurrentTensor, key: Any, value: RecurrentTensor) -> Read:
     """The read, from the tensor's own point, that `x[key] = value` means."""
     ctx, dims, domain = x.ctx, x.ctx.space, x.op.domain
+    if not value.is_plain():  # a branch is a value, not a slice of several
+        value = value.settled()
     if isinstance(key, Condition):
         if key.owner is not ctx:
             as_lin(ctx, key)

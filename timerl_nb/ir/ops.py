@@ -18,11 +18,13 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     RangeAttrs,
     RngAttrs,
+    ShapeAttrs,
+    SlidingAttrs,
     ValueAttrs,
 )
 from timerl_nb.ir.shapes import DType, Shape, TensorType
 from timerl_nb.symbolic.domain import Dims, Domain
-from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin
+from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin, Slice
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,10 @@ def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
         return (attrs.at,)
     if isinstance(attrs, RangeAttrs):
         return (attrs.lo, attrs.hi)
+    if isinstance(attrs, ShapeAttrs):
+        return tuple(s for s in attrs.shape if isinstance(s, Lin))
+    if isinstance(attrs, SlidingAttrs):
+        return (attrs.window,) if isinstance(attrs.window, Lin) else ()
     return ()
 
 
@@ -128,6 +134,11 @@ def attr_domain(dims: Dims, attrs: Any) -> Domain:
     along = attrs.axes if isinstance(attrs, ValueAttrs) else ()
     symbols = {s for e in attr_exprs(attrs) for s in e.symbols}
     return dims.ordered(symbols - set(along))
+
+
+def is_sliced(read: Read) -> bool:
+    """Whether the read is of several points."""
+    return any(isinstance(entry, Slice) for entry in read.index)
 
 
 def read_symbols(read: Read) -> frozenset[str]:

@@ -108,7 +108,7 @@ class Pdg(Inspectable):
 
     def reads(self, op: Op, read: Read) -> Relation:
         """Each point of the operation with the source tensor's points it reads."""
-        sink = Set.of(self.dims, op.domain) & self.points(op)
+        sink = self.points(op)
         if read.cond is not TRUE:
             sink = sink & Set.of(self.dims, op.domain, read.cond)
         return Relation.reads(sink, read.index, self.defined(read))

@@ -13,7 +13,7 @@ from typing import Any
 from timerl_nb.errors import Origin
 from timerl_nb.ir.attrs import NO_ATTRS
 from timerl_nb.ir.kinds import KINDS
-from timerl_nb.ir.ops import Op, Output, Read, attr_domain, read_symbols
+from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, all_of, span, subst_cond, subst_entry
@@ -155,7 +155,8 @@ class Edit:
     def redirect(self, old: int, to: Read, out: int = 0) -> bool:
         """Let every reader of `old` read `to` instead, where `to` is seen from `old`'s own point.
 
-        All or nothing: False, and no change, where some reader's index does not compose.
+        All or nothing: False, and no change, where some reader's index does not compose, or a
+        merge, whose branches are values, would read a slice.
         """
         changed: list[Op] = []
         output = self.ops[old].outputs[out]
@@ -165,7 +166,7 @@ class Edit:
             for read in reader.inputs:
                 if (read.source, read.out) == (old, out):
                     composed = compose(read, output.domain, to)
-                    if composed is None:
+                    if composed is None or (reader.kind == "merge" and is_sliced(composed)):
                         return False
                     read = composed
                 inputs.append(read)

@@ -118,9 +118,5 @@ class TensorType:
     def rank(self) -> int:
         return len(self.shape)
 
-    def nbytes(self, env: Mapping[str, int]) -> int:
-        """Bytes of one value under actual bounds (and indices, where the shape has them)."""
-        return int(np.prod(concrete(self.shape, env), dtype=np.int64)) * NUMPY[self.dtype].itemsize
-
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from timerl_nb.errors import BranchError, Origin, ReadError, VerificationError, point_text
 from timerl_nb.ir.attrs import AccumulateAttrs, AtAttrs, MergeAttrs, RangeAttrs
 from timerl_nb.ir.kinds import KINDS, SINKS, TypeRuleError
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, read_symbols
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
 from timerl_nb.ir.text import op_line, read_text
@@ -45,6 +45,8 @@ def _problems(pdg: Pdg, op: Op) -> list[str]:
             return [f"reads %{read.source} with {len(read.index)} indices"]
         if read.cond is not TRUE and op.kind != "merge":
             found.append("only a merge's branches have conditions")
+        if op.kind == "merge" and is_sliced(read):
+            found.append("a merge's branch is a slice")
     needed = {s for r in op.inputs for s in read_symbols(r)} | set(attr_domain(pdg.dims, op.attrs))
     missing = pdg.dims.ordered(needed - set(op.domain))
     if missing:

@@ -63,7 +63,7 @@ class MemoryPlan(Inspectable):
 
     @cached_property
     def _timeline(self) -> Timeline:
-        pdg, names = self._pdg, statement_names(self._pdg)
+        pdg = self._pdg
         tensors = [t for life in self.lifetimes.values() for t in life.tensors]
         ops = self._constraints.ops
         gathered = {name: self.sizes.gathered_bytes(op) for name, op in ops.items()}
@@ -72,7 +72,6 @@ class MemoryPlan(Inspectable):
             tuple(self.lifetimes.values()),
             self.bounds,
             {t: self.sizes.output_bytes(pdg[t[0]], t[1]) for t in tensors},
-            {name: names[op.id] for name, op in ops.items()},
             {t: tensor_name(pdg, *t) for t in tensors},
             {name: nbytes for name, nbytes in gathered.items() if nbytes},
         )

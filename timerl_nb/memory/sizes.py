@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, Shape, Size, TensorType
 from timerl_nb.symbolic.expr import Slice, evaluate
@@ -56,7 +56,7 @@ class Sizes:
 
     def is_gathered(self, op: Op, read: Read) -> bool:
         """Whether a read is gathered into one array before the kernel runs."""
-        return any(isinstance(e, Slice) for e in read.index) and self.span(op, read) > MANY
+        return is_sliced(read) and self.span(op, read) > MANY
 
     def gathered_bytes(self, op: Op) -> int:
         """Bytes of the operands that are gathered for one point of an operation."""

@@ -17,7 +17,6 @@ import numpy as np
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.arrays import values
-from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
@@ -40,15 +39,12 @@ class Holder:
 class Timeline:
     """Live bytes while each executed point runs, in execution order.
 
-    `time` counts executed points; `bytes` are live bytes during each; `statement` is the index in
-    `statements` of what runs; `turn` is the value of the dimension `outer` that the outermost loop
-    runs along, -1 outside that loop.
+    `time` counts executed points; `bytes` are live bytes during each; `turn` is the value of the
+    dimension `outer` that the outermost loop runs along, -1 outside that loop.
     """
 
     time: Array
     bytes: Array
-    statement: Array
-    statements: tuple[str, ...]
     spans: tuple[Span, ...]
     transient: Array
     outer: str | None
@@ -95,8 +91,6 @@ class Span:
     """When the values of one lifetime are born and die, and the bytes of each tensor's value."""
 
     tensors: tuple[tuple[str, int], ...]
-    domain: Domain
-    points: Array
     born: Array
     dies: Array
 
@@ -121,7 +115,6 @@ def predict(
     lifetimes: Sequence[Lifetime],
     bounds: Point,
     sizes: Mapping[tuple[int, int], int],
-    names: Mapping[str, str],
     tensors: Mapping[tuple[int, int], str],
     gathered: Mapping[str, int],
 ) -> Timeline:
@@ -129,7 +122,7 @@ def predict(
 
     Args:
         sizes: bytes of one value of each tensor.
-        names, tensors: what statements and tensors are called.
+        tensors: what tensors are called.
         gathered: bytes of operands that a statement materialises while it runs.
     """
     clock = Clock(schedule, bounds)
@@ -143,15 +136,10 @@ def predict(
     transient = np.zeros(total, np.int64)
     for name, nbytes in gathered.items():
         transient[clock.ranks[name]] += nbytes
-    statement = np.zeros(total, np.int32)
-    for k, name in enumerate(clock.ranks):
-        statement[clock.ranks[name]] = k
     outer, turn = _turns(schedule, clock)
     return Timeline(
         np.arange(total),
         live + transient,
-        statement,
-        tuple(names[name] for name in clock.ranks),
         tuple(spans),
         transient,
         outer,
@@ -204,4 +192,4 @@ def _span(
             target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
             dies[here] = clock.rank(edge.sink, target)
     named = tuple((tensors[t], sizes[t]) for t in life.tensors)
-    return Span(named, life.domain, points, born, dies)
+    return Span(named, born, dies)

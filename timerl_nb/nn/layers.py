@@ -60,17 +60,13 @@ class MLP(Module):
 
     Args:
         sizes: the sizes of the last axis, from the input to the output.
-        last_gain: the scale of the last layer's first weights.
     """
 
-    def __init__(
-        self, sizes: Sequence[int], *, domain: Any = (), last_gain: float = 1.0, name: str = "mlp"
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], *, domain: Any = (), name: str = "mlp") -> None:
         if not isinstance(sizes, Sequence) or len(sizes) < 2:
             raise ShapeError(f"an MLP needs a list of at least two sizes, not {sizes!r}.")
-        last = len(sizes) - 2
         self.layers = [
-            Linear(a, b, domain=domain, gain=last_gain if k == last else 1.0, name=f"{name}.{k}")
+            Linear(a, b, domain=domain, name=f"{name}.{k}")
             for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False))
         ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from os import PathLike, fspath
 from typing import Any
 
-from timerl_nb.errors import IndexExpressionError
+from timerl_nb.errors import IndexExpressionError, user_origin
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import Condition
 from timerl_nb.frontend.sources import Parameter
@@ -47,13 +47,13 @@ class ConditionalModule:
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the parameters after the update of these iterations to the folder `path`."""
-        folder = fspath(path)
+        folder, origin = fspath(path), user_origin()
         params = self._module.params
         ctx = params[0].ctx if params else current()
 
         def write() -> None:
             names = [p.name for p in params]
-            ctx.add_sink(names, [p.next.read for p in params], folder, self._cond)
+            ctx.add_sink(names, [p.next.read for p in params], folder, self._cond, origin)
 
         ctx.at_end(write)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from timerl_nb.ir.attrs import AccumulateAttrs, AxesAttrs, CastAttrs
 from timerl_nb.ir.kinds import REDUCTIONS
-from timerl_nb.ir.ops import Op, Output
+from timerl_nb.ir.ops import Op, Output, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, sym
@@ -26,7 +26,7 @@ class Accumulate:
     def run(self, pdg: Pdg) -> Rewritten:
         edit = Edit(pdg)
         for op in pdg:
-            if op.kind in REDUCTIONS and any(isinstance(e, Slice) for e in op.inputs[0].index):
+            if op.kind in REDUCTIONS and is_sliced(op.inputs[0]):
                 reason = _refusal(edit, op)
                 if reason is None:
                     _accumulate(edit, op)

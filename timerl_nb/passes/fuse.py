@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from timerl_nb.ir.attrs import AccumulateAttrs
+from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain
@@ -99,11 +100,11 @@ def _rewired(
         return read if target is None else Read(target.source, target.out, read.index, read.cond)
 
     for op in list(edit.ops.values()):
-        if op.kind == "dataflow" or op.kind == "merge" or op.kind in ("output", "checkpoint"):
+        if op.kind in SINKS | {"dataflow", "merge"}:
             edit.insert(op.with_(inputs=tuple(map(to_dataflow, op.inputs))))
     gone = [op.id for op in pdg if op.id in grouping.home or op.id in grouping.inlined]
     for op_id in gone:
-        edit.insert(edit.ops[op_id].with_(inputs=(), kind="const"))
+        edit.insert(edit.ops[op_id].with_(inputs=()))
     for op_id in gone:
         edit.remove(op_id)
     return edit.finish()

@@ -87,7 +87,7 @@ class Grouping:
     def __init__(self, pdg: Pdg) -> None:
         self.pdg = pdg
         self.inlined = _inlineable(pdg)
-        self.pinned = {k for k in self.inlined if _is_pinned(pdg, k, self.inlined)}
+        self.pinned = {k for k in self.inlined if _is_pinned(pdg, k)}
         self.nodes = [
             op.id
             for op in pdg
@@ -434,7 +434,7 @@ def _is_small(op: Op) -> bool:
     return prod(s if isinstance(s, int) else 1 << 30 for s in op.shape) <= 16
 
 
-def _is_pinned(pdg: Pdg, op_id: int, inlined: frozenset[int]) -> bool:
+def _is_pinned(pdg: Pdg, op_id: int) -> bool:
     """Whether an inlineable operation needs a statement of its own as well."""
     for reader, slot in pdg.readers[op_id]:
         read = pdg[reader].inputs[slot]

@@ -32,7 +32,7 @@ class Lift:
     def run(self, pdg: Pdg) -> Rewritten:
         total = unchanged(pdg)
         for dim in pdg.dims:
-            windows = {op.id for op in total.pdg if _is_window(total.pdg, op, dim)}
+            windows = {op.id for op in total.pdg if _is_window(op, dim)}
             if not windows:
                 continue
             others = [op.id for op in total.pdg if op.id not in windows]
@@ -45,7 +45,7 @@ class Lift:
         return total
 
 
-def _is_window(pdg: Pdg, op: Op, dim: Dim) -> bool:
+def _is_window(op: Op, dim: Dim) -> bool:
     """Whether the operation sums a slice that moves with the dimension."""
     return op.kind in ("sum", "discounted_sum") and any(
         isinstance(e, Slice) and dim.name in e.symbols for e in op.inputs[0].index

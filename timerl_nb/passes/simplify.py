@@ -26,7 +26,7 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, attr_exprs
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
@@ -214,6 +214,8 @@ def _fold(look: Look) -> Answer:
     constant = all(edit.ops[r.source].kind == "const" for r in op.inputs)
     if not constant or op.domain or not op.inputs or op.kind in SINKS | {"merge", "accumulate"}:
         return None
+    if any(e.symbols for e in attr_exprs(op.attrs)):  # their values are the bounds'
+        return None
     if (
         any(not isinstance(s, int) for s in op.shape)
         or prod(map(int, _ints(op.shape))) > _FOLD_LIMIT
@@ -252,7 +254,11 @@ def _constants_together(look: Look) -> Answer:
         for j in (0, 1):
             c = inside.scalar(j)
             if c is not None and inside.scalar(1 - j) is None:
-                both = ConstAttrs(ConstArray(_typed(outer * c, op)))
+                with np.errstate(all="ignore"):
+                    product = _typed(outer * c, op)
+                if not np.isfinite(product) or (product == 0 and outer and c):
+                    return None  # beyond the range, though each step may stay inside
+                both = ConstAttrs(ConstArray(product))
                 folded = edit.add("const", (), both, like=op)
                 return look.remade("mul", (inner.inputs[1 - j], edit.own(folded)))
     return None
@@ -391,7 +397,8 @@ class _Factors:
 
     def __init__(self, edit: Edit) -> None:
         self.edit = edit
-        self._without: dict[tuple[int, Factor], Op | None] = {}
+        self._without: dict[tuple[int, Factor], tuple[Op | None, bool]] = {}
+        self.past_zero = False  # whether a zero that no factor was taken from was passed
 
     def candidates(self, op: Op, summed: frozenset[str], seen: set[int]) -> dict[Factor, None]:
         """Scalars, constant along `summed`, that multiply or divide something below `op`."""
@@ -423,10 +430,15 @@ class _Factors:
     def without(self, op: Op, factor: Factor) -> Op | None:
         """The operation's value without one occurrence of the factor; None if it has none."""
         key = (op.id, factor)
+        before = self.past_zero
         if key not in self._without:
-            self._without[key] = None  # a cycle has no factors
-            self._without[key] = self._take(op, factor)
-        return self._without[key]
+            self._without[key] = None, False  # a cycle has no factors
+            self.past_zero = False
+            rest = self._take(op, factor)
+            self._without[key] = rest, self.past_zero
+        found, passed = self._without[key]
+        self.past_zero = before or passed
+        return found
 
     def _take(self, op: Op, factor: Factor) -> Op | None:
         look, (how, read) = Look(self.edit, op), factor
@@ -443,8 +455,17 @@ class _Factors:
                     return made
             return None
         if op.kind == "where":
-            sides = tuple(k for k in sides if look.scalar(k) != 0)  # zero has every factor
+            zeros = [k for k in sides if look.scalar(k) == 0]  # zero has every factor
+            self.past_zero |= bool(zeros) and not self._is_finite(read)
+            sides = tuple(k for k in sides if k not in zeros)
         return self._rebuilt(look, sides, factor)
+
+    def _is_finite(self, factor: Read) -> bool:
+        """Whether a factor is a constant by which zero can be multiplied or divided."""
+        op = self.edit.ops[factor.source]
+        return op.kind == "const" and bool(
+            np.isfinite(op.attrs.value.array).all() and np.all(op.attrs.value.array)
+        )
 
     def _rebuilt(self, look: Look, sides: tuple[int, ...], factor: Factor) -> Op | None:
         """The operation with all the given operands stripped; None if one cannot be."""
@@ -484,6 +505,7 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
         return None
     points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
     for how, scalar in factors.candidates(body, summed, set()):
+        factors.past_zero = False
         rest = factors.without(body, (how, scalar))
         if rest is None or not summed <= set(rest.outputs[0].domain):
             continue
@@ -491,7 +513,15 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
         inner = edit.add("sum", [Read(rest.id, 0, index)], op.attrs, like=op, label=op.label)
         outside = tuple(subst_entry(e, points) for e in scalar.index)
         factor = Read(scalar.source, scalar.out, outside)
-        edit.insert(op.with_(kind=how, inputs=(edit.own(inner), factor), attrs=NO_ATTRS))
+        scaled = op.with_(kind=how, inputs=(edit.own(inner), factor), attrs=NO_ATTRS)
+        if factors.past_zero:
+            # nothing but zeros may have been summed, which a factor of 0 or inf must not spoil
+            made = edit.add(how, scaled.inputs, like=op)
+            zero = edit.own(edit.add("const", (), ConstAttrs(ConstArray(_typed(0, op))), like=op))
+            empty = edit.add("eq", (edit.own(inner), zero), like=op)
+            chosen = (edit.own(empty), edit.own(inner), edit.own(made))
+            scaled = op.with_(kind="where", inputs=chosen, attrs=NO_ATTRS)
+        edit.insert(scaled)
         edit.steps.append(Step("factor lifted out of a sum", (op.id,), (op.id, inner.id)))
         return inner
     return None

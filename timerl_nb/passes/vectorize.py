@@ -17,6 +17,7 @@ from timerl_nb.ir.attrs import (
     AtAttrs,
     AxesAttrs,
     AxisAttrs,
+    CastAttrs,
     ConstAttrs,
     DiscountAttrs,
     DotAttrs,
@@ -29,7 +30,7 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
-from timerl_nb.ir.ops import Op, Output, Read, attr_domain
+from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import Shape, TensorType
@@ -133,7 +134,12 @@ def _reduction(site: Site) -> Made:
     if moving is not None:
         if site.op.kind != "sum" or site.op.attrs.axes != (0,):
             raise Refused(f"{site.op.kind} over a window that moves with {site.dim.name}")
-        return _slide(site, SlidingAttrs(0, 1.0, moving.window, moving.forward))
+        made = _slide(site, SlidingAttrs(0, 1.0, moving.window, moving.forward))
+        source = site.operands[0].read
+        if site.edit.ops[source.source].outputs[source.out].type.dtype == site.op.dtype:
+            return made
+        counted = site.edit.add("cast", made[1], CastAttrs(site.op.dtype), like=site.op)
+        return made[0], [site.edit.own(counted)], made[2]
     read, axes = _past(site, site.op.attrs.axes)
     return site.op.kind, [read], AxesAttrs(axes)
 
@@ -241,7 +247,7 @@ def _merge(site: Site) -> Made:
     reads: list[Read] = []
     for operand in site.operands:
         read = operand.read
-        if any(isinstance(e, Slice) for e in read.index):
+        if is_sliced(read):
             raise Refused("a branch that is read one point at a time")
         if operand.axis is None:
             source = site.edit.ops[read.source]
@@ -253,7 +259,7 @@ def _merge(site: Site) -> Made:
 
 
 def _output(site: Site) -> Made:
-    if any(isinstance(e, Slice) for e in site.operands[0].read.index):
+    if is_sliced(site.operands[0].read):
         raise Refused("its operand is not vectorised")
     attrs: OutputAttrs = site.op.attrs
     return "output", site.leads(), replace(attrs, axes=(site.dim.name, *attrs.axes))
@@ -477,7 +483,9 @@ def vectorize_over(pdg: Pdg, dim: Dim, chosen: frozenset[int]) -> Rewritten:
         )
         if reads != op.inputs:
             edit.insert(edit.ops[op.id].with_(inputs=reads))
-    edit.steps.append(Step(f"vectorize over {dim.name}", tuple(chosen), tuple(chosen)))
+    edit.steps.append(
+        Step(f"vectorize over {dim.name}", tuple(sorted(chosen)), tuple(sorted(chosen)))
+    )
     return edit.finish()
 
 

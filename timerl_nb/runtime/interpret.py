@@ -17,6 +17,7 @@ from timerl_nb.ir.reference import in_order
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.kernel import start
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.source import store_name
 
@@ -68,11 +69,13 @@ class Run:
             space[store_name(tensor)] = store
         for op_id, kernel in self.executable.kernels.items():
             space[f"kernel_{op_id}"] = kernel.run
-            for out in kernel.accumulated:
-                space[f"start_{store_name((op_id, out))}"] = kernel.start(out)
             for slot in range(len(kernel.op.inputs)):
                 if kernel.is_sliced(slot):
                     space[f"pad_{op_id}_{slot}"] = kernel.padding(slot)
+        pdg, sizes = self.executable.pdg, self.executable.plan.sizes
+        for op_id, out in self._stores:  # also of what never runs
+            if pdg[op_id].outputs[out].reduce is not None:
+                space[f"start_{store_name((op_id, out))}"] = start(sizes, pdg[op_id], out)
         exec(self.executable.code(record=record), space)
         return space
 

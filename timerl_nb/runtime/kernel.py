@@ -13,7 +13,7 @@ from typing import Any
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import ConstAttrs, RngAttrs, ValueAttrs
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced
 from timerl_nb.ir.reference import identity
 from timerl_nb.ir.shapes import NUMPY, Shape
 from timerl_nb.memory.sizes import Sizes
@@ -54,14 +54,7 @@ class Kernel:
         return tuple(d for d in self.op.domain if d in found)
 
     def is_sliced(self, slot: int) -> bool:
-        return any(isinstance(e, Slice) for e in self.op.inputs[slot].index)
-
-    def start(self, out: int) -> Any:
-        """What an accumulation starts from."""
-        kind, reduce = self.op.outputs[out].type, self.op.outputs[out].reduce
-        assert reduce is not None
-        fill = identity(reduce, NUMPY[kind.dtype])
-        return backend.full(self.sizes.shape(self.op, kind.shape), kind.dtype, fill)
+        return is_sliced(self.op.inputs[slot])
 
     def padding(self, slot: int) -> Any:
         """What stands for points beyond the end of a slice."""
@@ -135,7 +128,16 @@ class Kernel:
         read = self.op.inputs[slot]
         lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
         shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
-        return backend.joined(x, shape)
+        return backend.joined(x, shape, self.pdg.output(read).type.dtype)
+
+
+def start(sizes: Sizes, op: Op, out: int) -> Any:
+    """What the accumulation of an output starts from."""
+    kind, reduce = op.outputs[out].type, op.outputs[out].reduce
+    assert reduce is not None
+    return backend.full(
+        sizes.shape(op, kind.shape), kind.dtype, identity(reduce, NUMPY[kind.dtype])
+    )
 
 
 def _touches(op: Op, axis: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 
 from timerl_nb.ir.attrs import CheckpointAttrs, OutputAttrs
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node
@@ -149,6 +149,8 @@ class Source:
     def _name(self, op_id: int) -> str:
         label = self.pdg[op_id].label or self.pdg[op_id].kind
         plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in label)
+        if plain.split("_")[0] in ("kernel", "start", "pad", "free", "output"):
+            plain = f"op_{plain}"  # our own names begin with these
         return f"{plain}_{op_id}" if plain.strip("_") and not plain[0].isdigit() else f"op_{op_id}"
 
     def _statement(self, op: Op) -> str:
@@ -242,7 +244,7 @@ class Source:
     def _output(self, op: Op) -> str:
         attrs: OutputAttrs = op.attrs
         value = self._value(op.inputs[0])
-        if any(isinstance(e, Slice) for e in op.inputs[0].index):
+        if is_sliced(op.inputs[0]):
             value = f"rt.stack({self._points(op.inputs[0])})"
         return f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name!a}\n    return {value}"
 

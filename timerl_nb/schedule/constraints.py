@@ -16,12 +16,11 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.passes.cycles import components
-from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import (
     TRUE,
     Cond,
     Extremum,
-    Index,
     Lin,
     Slice,
     all_of,
@@ -222,6 +221,3 @@ def _moving(dims: Dims, e: Lin) -> Lin:
         if moving and len(moving) < len(atom.args):
             return (minimum if atom.which == "min" else maximum)(*moving) + e.const
     return e
-
-
-__all__ = ["Constraints", "Domain", "Index", "Use", "statement_name"]

@@ -34,11 +34,12 @@ def find_cycle(pdg: Pdg) -> ScheduleError:
     for size in (1, 2, 3, 5, 8):
         cycle = _cycle(pdg, size)
         if cycle is not None:
-            return _error(pdg, cycle, size)
+            return _error(pdg, cycle)
     return ScheduleError(
-        "no order of execution satisfies the program's dependences.",
-        evidence="no cycle shows at bounds up to 8",
-        hint="look for tensors that need later points of each other.",
+        "isl finds no schedule for this program.",
+        evidence="no values need each other in a circle at bounds up to 8, so some order may exist, "
+        "but none that is affine in the indices",
+        hint="split a tensor that is written in several loops, or leave all passes on.",
     )
 
 
@@ -93,7 +94,7 @@ def _sources(
         yield source.id, point
 
 
-def _error(pdg: Pdg, cycle: list[PointOf], size: int) -> ScheduleError:
+def _error(pdg: Pdg, cycle: list[PointOf]) -> ScheduleError:
     lines: list[str] = []
     shown = [node for node in cycle if pdg[node[0]].kind != "merge"] or cycle
     for op_id, point in shown:

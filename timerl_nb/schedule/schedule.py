@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.dot import FUSED, Dot
-from timerl_nb.errors import DomainError, OptionError, one_of
+from timerl_nb.errors import DomainError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import Op
 from timerl_nb.schedule.clock import Clock
@@ -95,16 +95,6 @@ class Schedule(Inspectable):
             )
             for op, rows, ranks in chosen
         ]
-
-    def loops_of(self, name: str) -> list[str]:
-        """The positions of a statement in the loops around it, as text."""
-        if name not in self.statements:
-            raise OptionError(
-                f"there is no statement {name!r}.", hint=one_of(name, list(self.statements))
-            )
-        op = self.statements[name]
-        key = next(k for k, o in self.constraints.ops.items() if o.id == op.id)
-        return [f"loop {loop}: {position}" for loop, position in self.tree.loops()[key]]
 
     # --- how it shows itself ---------------------------------------------------------------------
 

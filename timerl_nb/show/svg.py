@@ -10,7 +10,7 @@ from math import ceil, floor, log10
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 VERMILION, SKY, YELLOW, GREY = "#D55E00", "#56B4E9", "#B8A800", "#777777"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY)
-INK, FAINT, PAPER, FRAME = "#222222", "#888888", "#ffffff", "#d5d5d5"
+INK, FAINT, PAPER = "#222222", "#888888", "#ffffff"
 
 
 class Svg:
@@ -24,13 +24,11 @@ class Svg:
     def add(self, markup: str) -> None:
         self._parts.append(markup)
 
-    def rect(
-        self, x: float, y: float, w: float, h: float, fill: str, *, tip: str = "", rx: float = 0
-    ) -> None:
+    def rect(self, x: float, y: float, w: float, h: float, fill: str, *, tip: str = "") -> None:
         inside = f"<title>{escape(tip)}</title>" if tip else ""
         self.add(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0):.1f}" height="{max(h, 0):.1f}" '
-            f'rx="{rx}" fill="{fill}">{inside}</rect>'
+            f'fill="{fill}">{inside}</rect>'
         )
 
     def line(
@@ -62,13 +60,9 @@ class Svg:
             f'font-family="{family}" text-anchor="{anchor}"{weight}{space}>{escape(text)}</text>'
         )
 
-    def path(
-        self, d: str, fill: str, *, tip: str = "", opacity: float = 1.0, stroke: str = "none"
-    ) -> None:
+    def path(self, d: str, fill: str, *, tip: str = "", opacity: float = 1.0) -> None:
         inside = f"<title>{escape(tip)}</title>" if tip else ""
-        self.add(
-            f'<path d="{d}" fill="{fill}" fill-opacity="{opacity}" stroke="{stroke}">{inside}</path>'
-        )
+        self.add(f'<path d="{d}" fill="{fill}" fill-opacity="{opacity}">{inside}</path>')
 
     def __str__(self) -> str:
         title = f"<title>{escape(self._title)}</title>" if self._title else ""

@@ -273,7 +273,6 @@ def lin(value: Lin | int) -> Lin:
 
 
 ZERO: Final = const(0)
-ONE: Final = const(1)
 
 
 def _floordiv(e: Lin, by: int) -> Lin:
@@ -500,7 +499,7 @@ class Slice(Node):
 
     @property
     def length(self) -> Lin:
-        """hi - lo; a range that ends before it starts is empty, see `size_of`."""
+        """hi - lo; a range that ends before it starts is empty."""
         return _distribute(self.hi, self.lo)
 
     def __str__(self) -> str:

@@ -235,9 +235,6 @@ class Set:
     def __sub__(self, other: Set) -> Set:
         return self._like(self.raw.subtract(self._same(other)))
 
-    def __le__(self, other: Set) -> bool:
-        return bool(self.raw.is_subset(self._same(other)))
-
     def is_empty(self) -> bool:
         return bool(self.raw.is_empty())
 
@@ -377,9 +374,6 @@ class Relation:
 
     def range(self) -> Set:
         return Set(self.dims, self.right, self.raw.range())
-
-    def is_function(self) -> bool:
-        return bool(self.raw.is_single_valued())
 
     def is_injective(self) -> bool:
         return bool(self.raw.is_injective())

@@ -121,6 +121,8 @@ def solve(
     except isl.Error as error:
         if "maximal number of operations" in str(error):
             raise TooMuchWork(str(error)) from None
+        if "unable to carry dependences" not in str(error):
+            raise
         raise Unschedulable(str(error)) from None
     finally:
         context.set_max_operations(0)

@@ -33,11 +33,7 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference import identity
 from timerl_nb.ir.shapes import NUMPY, Size
 from timerl_nb.symbolic.arrays import values
-from timerl_nb.symbolic.expr import (
-    Cond,
-    Lin,
-    sym,
-)
+from timerl_nb.symbolic.expr import Cond, Lin, evaluate, sym
 
 Array = Any  # a JAX array, traced or not
 
@@ -157,8 +153,9 @@ COMBINE: Final[Mapping[str, Callable[..., Any]]] = {
 def _reduction(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: AxesAttrs = op.attrs
     x = args[0].astype(jnp.int32) if op.kind in ("sum", "prod") and op.dtype == "i32" else args[0]
-    x = _mask(scope, x, sizes[0], attrs.axes, identity(op.kind, np.dtype(x.dtype)))
-    start = identity(op.kind, np.dtype(x.dtype)) if op.kind in ("max", "min") else None
+    nothing = np.asarray(identity(op.kind, np.dtype(x.dtype)), x.dtype)
+    x = _mask(scope, x, sizes[0], attrs.axes, nothing)
+    start = nothing if op.kind in ("max", "min") else None
     return _FOLD[op.kind](x, axis=attrs.axes, initial=start)
 
 
@@ -224,10 +221,10 @@ def _dot(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
 def _range(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: RangeAttrs = op.attrs
     n, x = scope.capacity(op.shape[attrs.axis]), args[0]
-    lo = scope.value(attrs.lo)
     if not attrs.lo.symbols.intersection(scope.point):
+        lo = min(evaluate(attrs.lo, scope.bounds), x.shape[attrs.axis] - n)  # where n is 0
         return jax.lax.slice_in_dim(x, lo, lo + n, axis=attrs.axis)
-    at = jnp.clip(lo + jnp.arange(n), 0, x.shape[attrs.axis] - 1)
+    at = jnp.clip(scope.value(attrs.lo) + jnp.arange(n), 0, x.shape[attrs.axis] - 1)
     return jnp.take(x, at, axis=attrs.axis)
 
 
@@ -334,8 +331,10 @@ def stack(values: Sequence[Array]) -> Array:
     return _stacker(len(values))(*values)
 
 
-def joined(values: Array | Sequence[Array], shape: tuple[int, ...]) -> Array:
+def joined(values: Array | Sequence[Array], shape: tuple[int, ...], dtype: str) -> Array:
     """A gathered slice inside a kernel: its points, stacked already or not, in the given shape."""
+    if isinstance(values, tuple | list) and not values:
+        return zeros(shape, dtype)
     whole: Array = jnp.stack(values) if isinstance(values, tuple | list) else values
     return whole.reshape(shape)
 
@@ -356,8 +355,3 @@ def seed_words(seed: int) -> tuple[Array, Array]:
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     return np.asarray(array)
-
-
-def wait(array: Array) -> None:
-    """Block until the array has been computed."""
-    jax.block_until_ready(array)
