@@ -170,17 +170,15 @@ def _span(
     made, ranks = clock.points[life.producer], clock.ranks[life.producer]
     producer = clock.schedule.statements[life.producer].domain
     rows = made[:, [producer.index(d) for d in life.domain]]
-    points, which = (
-        np.unique(rows, axis=0, return_inverse=True)
-        if len(life.domain)
-        else (
-            rows[:1],
-            np.zeros(len(rows), np.int64),
-        )
-    )
     end = len(clock.order)
-    born = np.full(len(points), end, np.int64)
-    np.minimum.at(born, which.ravel(), ranks)
+    points, born = rows, ranks
+    if life.domain != producer:  # values that several points add to are born at the first
+        code = np.zeros(len(rows), np.int64)
+        for k, d in enumerate(life.domain):
+            code = code * clock.sizes[d] + rows[:, k]
+        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+        points, born = rows[first], np.full(len(first), end, np.int64)
+        np.minimum.at(born, which, ranks)
     dies = np.full(len(points), end, np.int64)
     env = clock.env(life.domain, points)
     for edge in life.frees:
