@@ -35,7 +35,7 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.kinds import TypeRuleError
-from timerl_nb.ir.ops import Op, Read, read_symbols
+from timerl_nb.ir.ops import Op, Read, is_own, read_symbols
 from timerl_nb.ir.pdg import at_own_point, read_type
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.ir.shapes import (
@@ -153,7 +153,7 @@ class RecurrentTensor:
         """The tensor with the given dimensions of its domain read elsewhere."""
         domain = self.domain
         index = tuple(entries.get(d, sym(d)) for d in domain)
-        if all(isinstance(e, Lin) and e.as_symbol == d for d, e in zip(domain, index, strict=True)):
+        if is_own(index, domain):
             return self
         composed = compose(Read(-1, 0, index), domain, self.read)
         if composed is None:

@@ -136,6 +136,12 @@ def attr_domain(dims: Dims, attrs: Any) -> Domain:
     return dims.ordered(symbols - set(along))
 
 
+def is_own(index: Index, domain: Domain) -> bool:
+    """Whether an index into a tensor over `domain` is the reader's own point."""
+    pairs = zip(index, domain, strict=True)
+    return all(isinstance(e, Lin) and e.as_symbol == d for e, d in pairs)
+
+
 def is_sliced(read: Read) -> bool:
     """Whether the read is of several points."""
     return any(isinstance(entry, Slice) for entry in read.index)

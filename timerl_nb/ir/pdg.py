@@ -16,7 +16,7 @@ from timerl_nb.dot import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
 from timerl_nb.errors import VerificationError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.kinds import SINKS, TypeRuleError
-from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read
+from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read, is_own
 from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
 from timerl_nb.ir.text import attrs_text, op_json, op_lines
 from timerl_nb.symbolic.domain import Dims
@@ -61,10 +61,7 @@ class Pdg(Inspectable):
 
     def is_identity(self, read: Read) -> bool:
         """Whether the source is read at the reader's own point."""
-        return read.cond is TRUE and all(
-            isinstance(e, Lin) and e.as_symbol == d
-            for e, d in zip(read.index, self.output(read).domain, strict=True)
-        )
+        return read.cond is TRUE and is_own(read.index, self.output(read).domain)
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -144,15 +141,13 @@ class Pdg(Inspectable):
                 graph.close_cluster()
         for op in self:
             for read in op.inputs:
-                graph.edge(str(read.source), str(op.id), self._edge_label(read))
+                graph.edge(str(read.source), str(op.id), self.edge_label(read))
         return str(graph)
 
-    def _edge_label(self, read: Read) -> str:
+    def edge_label(self, read: Read) -> str:
+        """φ and ψ of an edge, where it is not the reader's own point."""
         parts: list[str] = []
-        if not all(
-            isinstance(e, Lin) and e.as_symbol == d
-            for e, d in zip(read.index, self.output(read).domain, strict=True)
-        ):
+        if not is_own(read.index, self.output(read).domain):
             parts.append(index_text(read.index))
         if read.cond is not TRUE:
             parts.append(f"if {read.cond}")

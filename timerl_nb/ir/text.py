@@ -23,8 +23,8 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
-from timerl_nb.symbolic.expr import TRUE, Lin, index_text, sym
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, is_own
+from timerl_nb.symbolic.expr import TRUE, index_text, sym
 
 
 def attrs_text(attrs: Any) -> str:
@@ -75,11 +75,7 @@ def read_text(ops: Mapping[int, Op], read: Read) -> str:
     source = ops[read.source]
     output = source.outputs[read.out]
     name = f"%{read.source}" + (f".{read.out}" if len(source.outputs) > 1 else "")
-    linear = all(
-        isinstance(e, Lin) and e.as_symbol == d
-        for e, d in zip(read.index, output.domain, strict=True)
-    )
-    return name if linear else name + index_text(read.index)
+    return name if is_own(read.index, output.domain) else name + index_text(read.index)
 
 
 def op_line(ops: Mapping[int, Op], op: Op) -> str:

@@ -57,9 +57,14 @@ def _within_one_point(pdg: Pdg, edges: list[tuple[Op, Read]], dim: str) -> list[
     outer = [
         d.name
         for d in pdg.dims
-        if d.name != dim and all(_never_ahead(pdg, read, d.name) for _, read in edges)
+        if d.name != dim
+        and all(never_ahead(_entry(pdg, read, d.name), d.name) for _, read in edges)
     ]
-    return [(op, read) for op, read in edges if not any(_advances(pdg, read, d) for d in outer)]
+    return [
+        (op, read)
+        for op, read in edges
+        if not any(_advances(_entry(pdg, read, d), d) for d in outer)
+    ]
 
 
 def _entry(pdg: Pdg, read: Read, dim: str) -> Entry | None:
@@ -75,30 +80,27 @@ def _is_trivial(pdg: Pdg, read: Read, dim: str) -> bool:
     return isinstance(entry, Lin) and entry.as_symbol == dim
 
 
-def _back(entry: Lin, dim: str) -> int | None:
-    """k where the index is dim - k."""
+def steps_back(entry: Entry, dim: str) -> int | None:
+    """k where the index is dim - k; None where it is not."""
+    if isinstance(entry, Slice):
+        return None
     distance = sym(dim) - entry
     return distance.const if distance.is_const else None
 
 
-def _never_ahead(pdg: Pdg, read: Read, dim: str) -> bool:
-    """Whether an edge never reads a later point of the dimension than its reader's."""
-    entry = _entry(pdg, read, dim)
+def never_ahead(entry: Entry | None, dim: str) -> bool:
+    """Whether an index into a dimension never goes beyond the reader's own point."""
     if entry is None:
         return True
     last = entry.hi - 1 if isinstance(entry, Slice) else entry
-    distance = _back(last, dim)
     at_start = last.is_const and last.const == 0
-    return at_start or (distance is not None and distance >= 0)
+    back = steps_back(last, dim)
+    return at_start or (back is not None and back >= 0)
 
 
-def _advances(pdg: Pdg, read: Read, dim: str) -> bool:
-    """Whether an edge always reads a strictly earlier point of the dimension."""
-    entry = _entry(pdg, read, dim)
-    if not isinstance(entry, Lin):
-        return False
-    distance = _back(entry, dim)
-    return distance is not None and distance >= 1
+def _advances(entry: Entry | None, dim: str) -> bool:
+    """Whether an index always goes strictly back along a dimension."""
+    return entry is not None and (steps_back(entry, dim) or 0) >= 1
 
 
 def components(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:

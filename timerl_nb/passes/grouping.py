@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from math import prod
 
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, is_own
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
-from timerl_nb.passes.cycles import components
+from timerl_nb.passes.cycles import components, never_ahead, steps_back
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin, Slice, subst_entry, sym
+from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, subst_entry, sym
 
 _LAYOUT = frozenset({"reshape", "transpose", "expand", "at", "range", "flip", "cast"})
 
@@ -44,15 +44,17 @@ class Need:
         self.direct = direct
         pairs = list(zip(domain, index, strict=True))
         # the value at the reader's own point; or a slice with that value in it
-        self.same_point = cond is TRUE and all(
-            isinstance(e, Lin) and e.as_symbol == d for d, e in pairs
-        )
+        self.same_point = cond is TRUE and is_own(index, domain)
         self.holds_point = cond is TRUE and all(_within(e, d) for d, e in pairs)
 
     @property
     def is_own(self) -> bool:
         """Whether source and reader in one region would pass the value directly."""
         return self.same_point and self.direct
+
+    def along(self, dim: str) -> Entry | None:
+        """The index of a dimension; None where the source does not vary over it."""
+        return self.index[self.domain.index(dim)] if dim in self.domain else None
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -243,7 +245,9 @@ class Grouping:
         Those that go strictly back along such a dimension are met before the point begins.
         """
         outer = [
-            d for d in self.pdg.dims.names[:level] if all(_never_ahead(n, d) for _, n in needs)
+            d
+            for d in self.pdg.dims.names[:level]
+            if all(never_ahead(n.along(d), d) for _, n in needs)
         ]
         return [(k, n) for k, n in needs if not any((_back(n, d) or 0) >= 1 for d in outer)]
 
@@ -394,24 +398,8 @@ class Grouping:
 
 def _back(need: Need, dim: str) -> int | None:
     """How far back along a dimension a need goes; None where that is not a constant."""
-    if dim not in need.domain:
-        return None
-    entry = need.index[need.domain.index(dim)]
-    if isinstance(entry, Slice):
-        return None
-    distance = sym(dim) - entry
-    return distance.const if distance.is_const else None
-
-
-def _never_ahead(need: Need, dim: str) -> bool:
-    if dim not in need.domain:
-        return True
-    entry = need.index[need.domain.index(dim)]
-    last = entry.hi - 1 if isinstance(entry, Slice) else entry
-    if last.is_const and last.const == 0:
-        return True
-    distance = sym(dim) - last
-    return distance.is_const and distance.const >= 0
+    entry = need.along(dim)
+    return None if entry is None else steps_back(entry, dim)
 
 
 def _inlineable(pdg: Pdg) -> frozenset[int]:

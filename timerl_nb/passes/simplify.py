@@ -26,7 +26,7 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
-from timerl_nb.ir.ops import Op, Read, attr_exprs
+from timerl_nb.ir.ops import Op, Read, attr_exprs, is_own
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
@@ -52,9 +52,7 @@ class Look:
 
     def is_own(self, read: Read) -> bool:
         domain = self.edit.ops[read.source].outputs[read.out].domain
-        return read.cond is TRUE and all(
-            isinstance(e, Lin) and e.as_symbol == d for e, d in zip(read.index, domain, strict=True)
-        )
+        return read.cond is TRUE and is_own(read.index, domain)
 
     def shape(self, k: int) -> Shape:
         read = self.op.inputs[k]

@@ -18,7 +18,6 @@ from timerl_nb.ir.ops import DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg, node_label, node_look
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.schedule.names import statement_names
-from timerl_nb.symbolic.expr import TRUE, Lin, index_text
 
 FEW = 48  # operations that are shown without folding
 
@@ -84,23 +83,13 @@ def graph_view(pdg: Pdg) -> GraphView:
     return _by_operation(pdg) if len(pdg) <= FEW else _by_line(pdg)
 
 
-def _label(pdg: Pdg, read: Read) -> str:
-    """φ and ψ of an edge, where it is not the reader's own point."""
-    own = all(
-        isinstance(e, Lin) and e.as_symbol == d
-        for e, d in zip(read.index, pdg.output(read).domain, strict=True)
-    )
-    parts = [] if own else [index_text(read.index)]
-    return " ".join([*parts, *([f"if {read.cond}"] if read.cond is not TRUE else [])])
-
-
 def _by_operation(pdg: Pdg) -> GraphView:
     nodes = [
         Node(f"op{op.id}", node_label(op), (op.id,), op.region, *node_look(op), str(op.origin))
         for op in pdg
     ]
     edges = [
-        (f"op{read.source}", f"op{op.id}", _label(pdg, read)) for op in pdg for read in op.inputs
+        (f"op{read.source}", f"op{op.id}", pdg.edge_label(read)) for op in pdg for read in op.inputs
     ]
     return GraphView("pdg", tuple(nodes), tuple(dict.fromkeys(edges)))
 
@@ -115,7 +104,7 @@ def _by_line(pdg: Pdg) -> GraphView:
     for op in pdg:
         for read in op.inputs:
             tail, head = home[read.source], home[op.id]
-            label = _label(pdg, read)
+            label = pdg.edge_label(read)
             if tail != head or (label and op.kind == "merge"):
                 labels.setdefault((tail, head), {})[label] = None
     edges = [(a, b, _joined([x for x in found if x])) for (a, b), found in labels.items()]
@@ -174,7 +163,7 @@ def _by_statement(pdg: Pdg) -> GraphView:
             for real in _behind(pdg, read):
                 head = "parameters" if _is_parameter(op) else f"op{op.id}"
                 pair = (f"op{real.source}", head)
-                labels.setdefault(pair, {})[_label(pdg, real)] = None
+                labels.setdefault(pair, {})[pdg.edge_label(real)] = None
     edges = [(a, b, _joined([x for x in found if x])) for (a, b), found in labels.items()]
     return GraphView("statements", tuple(nodes), tuple(edges))
 
