@@ -25,6 +25,7 @@ from timerl_nb.frontend.sources import (
 from timerl_nb.frontend.sources import maximum as max
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.frontend.udf import Resource, udf
 from timerl_nb.program import Context, Program, Result
 from timerl_nb.rl.policy import DNNBuilder
 
@@ -35,6 +36,7 @@ __all__ = [
     "Parameter",
     "Program",
     "RecurrentTensor",
+    "Resource",
     "Result",
     "arange",
     "concat",
@@ -56,6 +58,7 @@ __all__ = [
     "show",
     "stack",
     "tensor",
+    "udf",
     "value",
     "where",
     "zeros",

@@ -396,7 +396,11 @@ class Program:
         start = time.perf_counter()
         with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
             run = Run(self.executable, _seed(seed), on_event, bar.update if shown else None)
-            run.complete()
+            try:
+                run.complete()
+            except BaseException:
+                run.release()
+                raise
             values = run.outputs(outputs)
         seconds = time.perf_counter() - start
         kept = run.release()

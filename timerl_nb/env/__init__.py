@@ -1,9 +1,21 @@
-"""Environments (`trl.env`): `make`, `register`, spaces, and the JAX-native ones."""
+"""Environments (`trl.env`): `make`, `register`, spaces, JAX-native ones and Gymnasium's."""
 
 from timerl_nb.env.cartpole import CartPole
-from timerl_nb.env.core import Environment, Step, make, register
+from timerl_nb.env.core import Environment, Simulation, Step, make, register
+from timerl_nb.env.gym import GymEnvironment
 from timerl_nb.env.spaces import Box, Discrete
 
 register("CartPole-v1", CartPole)
+register("gym.*", GymEnvironment)
 
-__all__ = ["Box", "CartPole", "Discrete", "Environment", "Step", "make", "register"]
+__all__ = [
+    "Box",
+    "CartPole",
+    "Discrete",
+    "Environment",
+    "GymEnvironment",
+    "Simulation",
+    "Step",
+    "make",
+    "register",
+]

@@ -50,16 +50,12 @@ class Step:
         return iter((self.obs, self.reward, self.done))
 
 
-class Environment(ABC):
-    """An environment written in recurrent tensors.
-
-    Subclasses say what a first state, a transition and an observation are; episodes, truncation and
-    masks are the same for all.
+class Simulation(ABC):
+    """What environments share: spaces, modes, one reset and one step equation.
 
     Args:
         autoreset: None (episode mask), "next_step" or "same_step".
         max_steps: the length after which an episode is truncated; the environment's own by default.
-        differentiable: let gradients flow through transitions into the actions.
     """
 
     obs_space: Any
@@ -71,7 +67,6 @@ class Environment(ABC):
         *,
         autoreset: Autoreset | None = None,
         max_steps: int | None = None,
-        differentiable: bool = False,
     ) -> None:
         if autoreset not in (None, "next_step", "same_step"):
             raise EnvError(
@@ -82,25 +77,16 @@ class Environment(ABC):
             raise EnvError(f"max_steps must be at least 1, not {max_steps}.")
         self.autoreset = autoreset
         self.max_steps = max_steps or type(self).max_steps
-        self.differentiable = differentiable
         self._reset: tuple[Domain, Tensor, Origin] | None = None
         self._stepped: Origin | None = None
 
-    # --- what an environment is --------------------------------------------------------------
+    @abstractmethod
+    def begin(self, domain: Domain) -> Tensor:
+        """The first observation of every episode."""
 
     @abstractmethod
-    def first_state(self, domain: Domain) -> Tensor:
-        """A state to start from, drawn independently over the domain."""
-
-    @abstractmethod
-    def transition(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The next state, the reward, and whether the episode has terminated."""
-
-    def observe(self, state: Tensor) -> Tensor:
-        """What is seen of a state; all of it by default."""
-        return state
-
-    # --- what a program does with it -------------------------------------------------------------
+    def play(self, action: Tensor, time: str, first: Tensor) -> Step:
+        """One step along the dimension `time`; `first` is what `begin` returned."""
 
     def reset(self, *, domain: Any) -> Tensor:
         """The first observation of every episode, over `domain` (environments, iterations).
@@ -117,9 +103,9 @@ class Environment(ABC):
             )
         names = as_dims(ctx, ctx.space, domain)
         with ctx.region("reset"):
-            state = self.first_state(names)
-            self._reset = (names, state, user_origin())
-            return self.observe(state)
+            first = self.begin(names)
+            self._reset = (names, first, user_origin())
+            return first
 
     def step(self, action: Tensor) -> Step:
         """Take one action per environment and time.
@@ -146,8 +132,7 @@ class Environment(ABC):
                 hint="let actions vary over the resets' dimensions and one more.",
             )
         self._stepped = user_origin()
-        episode = _Episode(action, time[0], first)
-        return self._steps[self.autoreset](self, episode, action)
+        return self.play(action, time[0], first)
 
     def _check_action(self, action: Tensor) -> None:
         space = self.act_space
@@ -156,6 +141,50 @@ class Environment(ABC):
                 f"an action is {space.dtype}{list(space.shape)}, not {action.type}.",
                 hint=f"the action space is {space}.",
             )
+
+
+class Environment(Simulation):
+    """An environment written in recurrent tensors.
+
+    Subclasses say what a first state, a transition and an observation are; episodes, truncation and
+    masks are the same for all.
+
+    Args:
+        autoreset, max_steps: as for `Simulation`.
+        differentiable: let gradients flow through transitions into the actions.
+    """
+
+    def __init__(
+        self,
+        *,
+        autoreset: Autoreset | None = None,
+        max_steps: int | None = None,
+        differentiable: bool = False,
+    ) -> None:
+        super().__init__(autoreset=autoreset, max_steps=max_steps)
+        self.differentiable = differentiable
+        self._first: Tensor | None = None
+
+    @abstractmethod
+    def first_state(self, domain: Domain) -> Tensor:
+        """A state to start from, drawn independently over the domain."""
+
+    @abstractmethod
+    def transition(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The next state, the reward, and whether the episode has terminated."""
+
+    def observe(self, state: Tensor) -> Tensor:
+        """What is seen of a state; all of it by default."""
+        return state
+
+    def begin(self, domain: Domain) -> Tensor:
+        self._first = self.first_state(domain)
+        return self.observe(self._first)
+
+    def play(self, action: Tensor, time: str, first: Tensor) -> Step:
+        assert self._first is not None
+        episode = _Episode(action, time, self._first)
+        return self._steps[self.autoreset](self, episode, action)
 
     def _advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.transition(state, action if self.differentiable else action.detach())
@@ -245,25 +274,27 @@ class _Episode:
         self.ctx.add_branch(x.read.source, later)
 
 
-_FACTORIES: dict[str, Callable[..., Environment]] = {}
+_FACTORIES: dict[str, Callable[..., Simulation]] = {}
+_FAMILIES: dict[str, Callable[..., Simulation]] = {}
 
 
-def register(name: str, factory: Callable[..., Environment]) -> None:
-    """Let `make(name, …)` call `factory(…)`."""
-    _FACTORIES[name] = factory
+def register(name: str, factory: Callable[..., Simulation]) -> None:
+    """Let `make(name, …)` call `factory(…)`; for a name `family.*`, `factory(rest, …)`."""
+    if name.endswith(".*"):
+        _FAMILIES[name[:-2]] = factory
+    else:
+        _FACTORIES[name] = factory
 
 
-def make(name: str, **options: Any) -> Environment:
+def make(name: str, **options: Any) -> Simulation:
     """The environment of that name; options go to its class.
 
     Raises:
         EnvError: there is no environment of that name, or an option that it does not take.
     """
-    if isinstance(name, str) and name.startswith("gym."):
-        raise EnvError(
-            f"{name}: environments on the host are not supported yet.",
-            hint=f"the JAX-native ones are {', '.join(map(repr, _FACTORIES))}.",
-        )
+    family, dot, rest = str(name).partition(".")
+    if dot and family in _FAMILIES:
+        return _FAMILIES[family](rest, **options)
     if name not in _FACTORIES:
         raise EnvError(
             f"there is no environment {name!r}.", hint=one_of(str(name), list(_FACTORIES))

@@ -313,6 +313,8 @@ NO_VJP: Final[Mapping[str, str]] = {
     "dataflow": "made by the compiler, after differentiation",
     "output": "a sink",
     "checkpoint": "a sink",
+    "call": "a sink",
+    "udf": "a function that the compiler cannot see into",
 }
 
 

@@ -23,6 +23,7 @@ from timerl_nb.errors import (
 )
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
+from timerl_nb.ir.host import CallAttrs
 from timerl_nb.ir.kinds import TypeRuleError
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
@@ -187,7 +188,19 @@ class Context:
                     hint="give each a folder of its own.",
                 )
         attrs = CheckpointAttrs(path, tuple(names))
-        op = self.add("checkpoint", reads, attrs, label="checkpoint")
+        self.add_effect(attrs, reads, where, "checkpoint", origin)
+
+    def add_effect(
+        self,
+        attrs: CheckpointAttrs | CallAttrs,
+        reads: Sequence[Read],
+        where: Cond,
+        label: str,
+        origin: Origin | None = None,
+    ) -> None:
+        """Append a sink that does something at the points where `where` holds."""
+        kind = "checkpoint" if isinstance(attrs, CheckpointAttrs) else "call"
+        op = self.add(kind, reads, attrs, label=label)
         domain = self.space.ordered({*op.domain, *where.symbols})
         self._ops[op.id] = op.with_(where=where, domain=domain, origin=origin or op.origin)
 

@@ -42,7 +42,12 @@ def _domain(ctx: Context, domain: Any) -> Domain:
     return as_dims(ctx, ctx.space, domain)
 
 
-def _shape(shape: Any) -> Shape:
+def shape_of_user(shape: Any) -> Shape:
+    """A shape as a user writes it.
+
+    Raises:
+        ShapeError: it is none.
+    """
     try:
         given = tuple(shape)
     except TypeError:
@@ -63,7 +68,7 @@ def _shape(shape: Any) -> Shape:
 def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTensor:
     """A tensor to be defined by branches: `x[t + 1] = …`, `x[0] = …`."""
     ctx = current()
-    sizes = _shape(shape)
+    sizes = shape_of_user(shape)
     for s in sizes:
         if isinstance(s, Lin) and s.symbols.intersection(ctx.space.names):
             raise ShapeError(
@@ -127,7 +132,7 @@ def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
 
 def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
     """A tensor whose elements are all `fill`."""
-    return broadcast_to(constant(fill, dtype), _shape(shape))
+    return broadcast_to(constant(fill, dtype), shape_of_user(shape))
 
 
 def zeros(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
@@ -316,7 +321,7 @@ def parameter(
         elif hasattr(given, "__array__"):
             first = constant(given, dtype)
         else:
-            shape = _shape(given)
+            shape = shape_of_user(given)
             first = zeros(shape, dtype) if init is None else as_tensor(ctx, init(shape))
     if not is_float(first.dtype):
         raise ShapeError(f"a parameter must have floating-point values, not {first.type}.")
@@ -346,7 +351,7 @@ def random_bits(
     the point, never of the order of execution (`ir.randomness`).
     """
     ctx = current()
-    sizes = _shape(shape)
+    sizes = shape_of_user(shape)
     if any(not isinstance(s, int) for s in sizes):
         raise ShapeError("random values need a shape of integers.")
     if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int | str)):

@@ -25,6 +25,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
+from timerl_nb.ir.host import TOKEN, CallAttrs, UdfAttrs
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.shapes import (
     Shape,
@@ -41,7 +42,7 @@ from timerl_nb.ir.shapes import (
 from timerl_nb.symbolic.expr import lin, span
 
 Types = Sequence[TensorType]
-Infer = Callable[[Types, Any], TensorType]
+Infer = Callable[[Types, Any], TensorType | tuple[TensorType, ...]]
 
 
 class TypeRuleError(Exception):
@@ -57,6 +58,17 @@ class KindSpec:
     infer: Infer
     doc: str
     tags: frozenset[str] = frozenset()
+
+    def outputs(self, types: Types, attrs: Any) -> tuple[TensorType, ...]:
+        """The types of all outputs; a sink has none.
+
+        Raises:
+            TypeRuleError: the kind does not take operands of these types.
+        """
+        made = self.infer(types, attrs)
+        if "sink" in self.tags:
+            return ()
+        return made if isinstance(made, tuple) else (made,)
 
 
 # --- type rules ----------------------------------------------------------------------------------
@@ -234,6 +246,18 @@ def _merge(types: Types, _: Any) -> TensorType:
     return types[0]
 
 
+def _udf(types: Types, attrs: UdfAttrs) -> tuple[TensorType, ...]:
+    if not attrs.types:
+        raise TypeRuleError("a host function whose value is used declares what it returns")
+    if attrs.resource and (not types or types[-1].dtype != TOKEN.dtype):
+        raise TypeRuleError("the last operand must be the token of the resource")
+    return attrs.outputs
+
+
+def _call(types: Types, attrs: CallAttrs) -> tuple[TensorType, ...]:
+    return ()
+
+
 def _dataflow(_: Types, attrs: DataflowAttrs) -> TensorType:
     of = {op.id: op for op in attrs.body}
     first, out = attrs.results[0]
@@ -315,8 +339,10 @@ def _table() -> Mapping[str, KindSpec]:
     row("merge", None, _merge, "control", "The one branch whose condition holds at the point.")
     row("accumulate", 1, _same, "control", "Values combined over dimensions in any order.")
     row("dataflow", None, _dataflow, "control", "A fused region, run as one kernel.")
+    row("udf", None, _udf, "host", "A function of the user's own, run on the host.")
     row("output", 1, _same, "sink", "Values that the run returns.")
     row("checkpoint", None, _same, "sink", "Values written to a file.")
+    row("call", None, _call, "sink", "A function of the user's own, run for its effect.")
     return {spec.kind: spec for spec in rows}
 
 

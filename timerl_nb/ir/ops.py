@@ -22,6 +22,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
+from timerl_nb.ir.host import CallAttrs, UdfAttrs
 from timerl_nb.ir.shapes import DType, Shape, TensorType
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin, Slice
@@ -131,6 +132,10 @@ def attr_domain(dims: Dims, attrs: Any) -> Domain:
         return dims.ordered(set(attrs.dims) - set(attrs.axes))
     if isinstance(attrs, AccumulateAttrs):
         return attrs.dims
+    if isinstance(attrs, UdfAttrs):
+        return dims.ordered(set(attrs.domain) - set(attrs.axes))
+    if isinstance(attrs, CallAttrs):
+        return attrs.domain
     along = attrs.axes if isinstance(attrs, ValueAttrs) else ()
     symbols = {s for e in attr_exprs(attrs) for s in e.symbols}
     return dims.ordered(symbols - set(along))

@@ -28,6 +28,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
+from timerl_nb.ir.host import CallAttrs, Host, UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, concrete, is_float
@@ -51,6 +52,7 @@ class Reference:
         high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
         self.seed = (high, low)
         self._memo: dict[Key, tuple[Array, ...]] = {}
+        self._host = Host(pdg.dims, bounds, seed)
         self._sizes = {d.name: self.bounds[d.bound] for d in pdg.dims}
 
     # --- what a user asks for --------------------------------------------------------------------
@@ -73,6 +75,17 @@ class Reference:
                     arrays = [self.read(read, env) for read in op.inputs]
                     named = dict(zip(op.attrs.names, arrays, strict=True))
                     found.append((op.attrs.path, dict(zip(op.domain, point, strict=True)), named))
+        return found
+
+    def calls(self) -> list[tuple[str, dict[str, int], list[Array]]]:
+        """Every call that the program makes for its effect: name, point, operands; none is made."""
+        found: list[tuple[str, dict[str, int], list[Array]]] = []
+        for op in self.pdg.sinks:
+            if isinstance(op.attrs, CallAttrs):
+                for point in self.points(op):
+                    env = self._env(op, point)
+                    named = dict(zip(op.domain, point, strict=True))
+                    found.append((op.attrs.name, named, [self.read(r, env) for r in op.inputs]))
         return found
 
     def stacked(self, read: Read, reader: Op) -> Array:
@@ -190,6 +203,10 @@ class Reference:
 
     def _compute(self, op: Op, env: Env, reads: Sequence[Read]) -> tuple[Array, ...]:
         args = [self._gather(read, env) for read in reads]
+        if isinstance(op.attrs, UdfAttrs):
+            point = {d: env[d] for d in op.domain}
+            data = args[:-1] if op.attrs.resource else args
+            return tuple(self._host.call(op.attrs, point, data, op.origin))
         if not isinstance(op.attrs, DataflowAttrs):
             return (self._apply(op, args, env),)
         done: dict[int, tuple[Array, ...]] = {OPERAND: tuple(args)}
@@ -419,4 +436,6 @@ NO_RULE: Final[Mapping[str, str]] = {
     "dataflow": "its body is evaluated operation by operation",
     "output": "it has no value; `outputs` reads its operand",
     "checkpoint": "it has no value; `checkpoints` reads its operands",
+    "call": "it has no value; `calls` reads its operands",
+    "udf": "`Host` calls the function",
 }

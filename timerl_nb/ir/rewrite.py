@@ -77,9 +77,7 @@ def operation(
     types = [read_type(ops[r.source].outputs[r.out], r) for r in inputs]
     symbols = frozenset[str]().union(*(read_symbols(r) for r in inputs))
     domain = dims.ordered({*symbols, *attr_domain(dims, attrs)})
-    made = (Output(KINDS[kind].infer(types, attrs), domain),)
-    if "sink" in KINDS[kind].tags:
-        made = ()
+    made = tuple(Output(kind_of, domain) for kind_of in KINDS[kind].outputs(types, attrs))
     return Op(op_id, kind, domain, tuple(inputs), made, attrs, TRUE, origin, region, label)
 
 

@@ -23,6 +23,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
+from timerl_nb.ir.host import CallAttrs, UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, is_own
 from timerl_nb.symbolic.expr import TRUE, index_text, sym
 
@@ -62,6 +63,11 @@ def attrs_text(attrs: Any) -> str:
             return f"{role} {name!r}" + (f" along {', '.join(axes)}" if axes else "")
         case CheckpointAttrs(path):
             return repr(path)
+        case UdfAttrs(name=name, resource=resource, axes=axes):
+            uses = f" of {resource.name}" if resource else ""
+            return name + uses + (f" along {', '.join(axes)}" if axes else "")
+        case CallAttrs(name=name):
+            return name
         case AccumulateAttrs(reduce, dims):
             return f"{reduce} over {', '.join(dims)}"
         case _:

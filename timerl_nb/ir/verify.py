@@ -58,16 +58,17 @@ def _problems(pdg: Pdg, op: Op) -> list[str]:
     if op.kind == "merge" and not op.inputs:
         return found  # `prove_reads` says so in the user's words
     try:
-        made = spec.infer([pdg.read_type(read) for read in op.inputs], op.attrs)
+        made = spec.outputs([pdg.read_type(read) for read in op.inputs], op.attrs)
     except TypeRuleError as error:
         return [*found, str(error)]
-    if len(op.outputs) != 1:
-        found.append(f"{op.kind} has one output, not {len(op.outputs)}")
-    elif made.dtype != op.dtype or not same_shape(made.shape, op.shape):
-        found.append(f"results in {made} but is declared {op.type}")
+    if len(op.outputs) != len(made):
+        found.append(f"{op.kind} has {len(made)} outputs, not {len(op.outputs)}")
     reduced = op.attrs.dims if isinstance(op.attrs, AccumulateAttrs) else ()
-    if op.outputs[0].domain != tuple(d for d in op.domain if d not in reduced):
-        found.append("its output varies over other dimensions than it does")
+    for output, kind in zip(op.outputs, made, strict=False):
+        if kind.dtype != output.type.dtype or not same_shape(kind.shape, output.type.shape):
+            found.append(f"results in {kind} but is declared {output.type}")
+        if output.domain != tuple(d for d in op.domain if d not in reduced):
+            found.append("its output varies over other dimensions than it does")
     return found
 
 

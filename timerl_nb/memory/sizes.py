@@ -60,6 +60,8 @@ class Sizes:
 
     def gathered_bytes(self, op: Op) -> int:
         """Bytes of the operands that are gathered for one point of an operation."""
+        if op.kind == "udf":  # it gathers on the host
+            return 0
         return sum(
             self.span(op, read)
             * prod(self.point_shape(read))

@@ -76,6 +76,8 @@ def _materialise(pdg: Pdg, grouping: Grouping) -> Rewritten:
     new: dict[int, int] = {}
     order = {op_id: k for k, op_id in enumerate(pdg.order)}
     for key in sorted(grouping.groups):
+        if pdg[key].kind == "udf":
+            continue
         members = sorted(grouping.groups[key].members, key=order.__getitem__)
         region = _Region(pdg, grouping, members)
         op = region.dataflow(edit.fresh_id())
@@ -100,9 +102,10 @@ def _rewired(
         return read if target is None else Read(target.source, target.out, read.index, read.cond)
 
     for op in list(edit.ops.values()):
-        if op.kind in SINKS | {"dataflow", "merge"}:
+        if op.kind in SINKS | {"dataflow", "merge", "udf"}:
             edit.insert(op.with_(inputs=tuple(map(to_dataflow, op.inputs))))
-    gone = [op.id for op in pdg if op.id in grouping.home or op.id in grouping.inlined]
+    moved = grouping.home.keys() | grouping.inlined
+    gone = [op.id for op in pdg if op.id in moved and op.kind != "udf"]
     for op_id in gone:
         edit.insert(edit.ops[op_id].with_(inputs=()))
     for op_id in gone:

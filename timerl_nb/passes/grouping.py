@@ -126,7 +126,8 @@ class Grouping:
         return found
 
     def _resolved(self, op: Op) -> frozenset[Need]:
-        return frozenset(need for read in self.external(op) for need in self._through(read))
+        reads = op.inputs if op.kind == "udf" else self.external(op)
+        return frozenset(need for read in reads for need in self._through(read))
 
     def _through(self, read: Read, direct: bool = True) -> list[Need]:
         """The statements' outputs behind a read, merges looked through."""
@@ -213,7 +214,10 @@ class Grouping:
 
     def fits(self, a: int, b: int) -> bool:
         first, second = self.groups[a], self.groups[b]
-        return a != b and first.domain == second.domain and first.where is second.where
+        alone = self.pdg[a].kind == "udf" or self.pdg[b].kind == "udf"
+        return (
+            not alone and a != b and first.domain == second.domain and first.where is second.where
+        )
 
     # --- the rules ---------------------------------------------------------------------------
 
@@ -255,7 +259,10 @@ class Grouping:
         domain = self.groups[component[0]].domain
         where = self.groups[component[0]].where
         if any(
-            self.groups[k].domain != domain or self.groups[k].where is not where for k in component
+            self.groups[k].domain != domain
+            or self.groups[k].where is not where
+            or self.pdg[k].kind == "udf"
+            for k in component
         ):
             return False
         steps: list[tuple[int, ...]] = []
@@ -349,6 +356,8 @@ class Grouping:
     def _bundle(self) -> bool:
         alike: dict[tuple[Domain, Cond, frozenset[Need]], list[int]] = {}
         for key, group in self.groups.items():
+            if self.pdg[key].kind == "udf":
+                continue
             mine = frozenset(
                 self.need(-1, n.domain, n.index, n.cond, n.direct) if n.source == key else n
                 for n in group.needs
@@ -426,7 +435,7 @@ def _is_pinned(pdg: Pdg, op_id: int) -> bool:
     """Whether an inlineable operation needs a statement of its own as well."""
     for reader, slot in pdg.readers[op_id]:
         read = pdg[reader].inputs[slot]
-        alias = pdg[reader].kind in SINKS | {"merge", "accumulate"}
+        alias = pdg[reader].kind in SINKS | {"merge", "accumulate", "udf"}
         if alias or not pdg.is_identity(read):
             return True
     return False

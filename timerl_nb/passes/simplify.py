@@ -210,7 +210,12 @@ def _fold(look: Look) -> Answer:
     if op.kind == "value":
         return _fold_value(look)
     constant = all(edit.ops[r.source].kind == "const" for r in op.inputs)
-    if not constant or op.domain or not op.inputs or op.kind in SINKS | {"merge", "accumulate"}:
+    if (
+        not constant
+        or op.domain
+        or not op.inputs
+        or op.kind in SINKS | {"merge", "accumulate", "udf"}
+    ):
         return None
     if any(e.symbols for e in attr_exprs(op.attrs)):  # their values are the bounds'
         return None
@@ -372,7 +377,7 @@ def remove_duplicates(edit: Edit) -> None:
         first: dict[tuple[Any, ...], int] = {}
         for op_id in Pdg(edit.dims, edit.ops).order:
             op = edit.ops[op_id]
-            if op.kind in SINKS:
+            if op.kind in SINKS or op.kind == "udf":
                 continue
             kept = first.setdefault(_key(op), op_id)
             if kept != op_id and edit.redirect(op_id, edit.own(edit.ops[kept])):

@@ -29,7 +29,8 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
-from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
+from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.ir.kinds import ELEMENTWISE, KINDS, REDUCTIONS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
@@ -265,6 +266,19 @@ def _output(site: Site) -> Made:
     return "output", site.leads(), replace(attrs, axes=(site.dim.name, *attrs.axes))
 
 
+def _udf(site: Site) -> Made:
+    attrs: UdfAttrs = site.op.attrs
+    if attrs.resource is not None and site.dim.name not in attrs.resource.instances:
+        raise Refused(f"{attrs.resource.name} is one for all {site.dim.name}")
+    if not attrs.batched:
+        raise Refused("its function takes one point at a time (batched=False)")
+    if any(isinstance(e, Slice) for x in site.operands for e in x.read.index):
+        raise Refused("its operand is read one point at a time")
+    reads = [site.full(k) for k in range(len(site.operands))]
+    axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
+    return "udf", reads, replace(attrs, axes=axes, sizes=sizes)
+
+
 VECTOR: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
     **dict.fromkeys(REDUCTIONS, _reduction),
@@ -284,10 +298,12 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "data": _drawn,
     "merge": _merge,
     "output": _output,
+    "udf": _udf,
 }
 NO_VECTOR: Final[Mapping[str, str]] = {
     "const": "a constant varies over no dimension",
     "checkpoint": "files are written one point at a time",
+    "call": "functions are called for one point at a time",
     "accumulate": "values are accumulated after vectorisation",
     "dataflow": "regions are fused after vectorisation",
 }
@@ -548,7 +564,8 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
         except Refused as refusal:
             found[op_id] = str(refusal)
         readers = {pdg[reader].id for reader, _ in pdg.readers[op_id]}
-        if op_id in chosen and not op.inputs and not readers & chosen:
+        free = not op.inputs or "layout" in KINDS[op.kind].tags
+        if op_id in chosen and free and not readers & chosen:
             found[op_id] = "all that read it do so one point at a time"
     for op in pdg:
         if op.id in chosen:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any, Self
 
 from timerl_nb.distributions import Categorical
-from timerl_nb.env.core import Environment
+from timerl_nb.env.core import Simulation
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.errors import EnvError, ShapeError, TimeRLError
 from timerl_nb.frontend.context import current
@@ -20,7 +20,7 @@ class Policy(Module):
     """A tanh network from observations to a distribution over actions, and perhaps to a value."""
 
     def __init__(
-        self, env: Environment, hidden: Sequence[int], domain: Any, critic: bool, name: str
+        self, env: Simulation, hidden: Sequence[int], domain: Any, critic: bool, name: str
     ) -> None:
         space = env.act_space
         if not isinstance(space, Discrete):
@@ -85,13 +85,13 @@ class DNNBuilder:
 
     def __init__(self, domain: Any = (), name: str = "") -> None:
         self._domain, self._name = domain, name
-        self._given: tuple[Environment, list[int], bool] | None = None
+        self._given: tuple[Simulation, list[int], bool] | None = None
 
     def from_env(
-        self, env: Environment, hidden: Sequence[int] = (32, 32), *, critic: bool = False
+        self, env: Simulation, hidden: Sequence[int] = (32, 32), *, critic: bool = False
     ) -> Self:
         """Take sizes from the environment; `hidden` are the widths of the tanh layers."""
-        if not isinstance(env, Environment):
+        if not isinstance(env, Simulation):
             raise EnvError(f"{env!r} is no environment.", hint="pass trl.env.make(...).")
         if not isinstance(hidden, Sequence) or isinstance(hidden, str):
             raise ShapeError(f"hidden is a list of widths, not {hidden!r}.", hint="hidden=[32, 32]")

@@ -12,8 +12,10 @@ import numpy as np
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.host import Host
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import in_order
+from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
@@ -56,7 +58,9 @@ class Run:
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
             tensor: {} for tensor in executable.plan.stores
         }
-        self._support = _Support(executable.pdg, self.ledger, seed, recorder, progress)
+        self._support = _Support(
+            executable.pdg, executable.plan.bounds, self.ledger, seed, recorder, progress
+        )
         self._space = self._namespace(record=recorder is not None)
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
         self._program = self._space["program"]()
@@ -135,6 +139,7 @@ class Run:
         kept = self.ledger.live
         for store in self._stores.values():
             store.clear()
+        self._support.host.close()
         self.ledger.live = 0
         return kept
 
@@ -145,6 +150,7 @@ class _Support:
     def __init__(
         self,
         pdg: Pdg,
+        bounds: Mapping[str, int],
         ledger: Ledger,
         seed: int,
         recorder: Recorder | None,
@@ -153,6 +159,7 @@ class _Support:
         self.ledger = ledger
         self._pdg = pdg
         self.seed = backend.seed_words(seed)
+        self.host = Host(pdg.dims, bounds, seed)
         self.stack = backend.stack
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
         self.trace = ledger.trace.append
@@ -165,6 +172,22 @@ class _Support:
     ) -> None:
         named = {n: backend.to_numpy(x) for n, x in arrays.items()}
         write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+
+    def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
+        op = self._pdg[op_id]
+        made = self.host.call(op.attrs, point, args, op.origin)
+        return [backend.to_device(x) for x in made]
+
+    def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
+        op = self._pdg[op_id]
+        self.host.effect(op.attrs, point, args, op.origin)
+
+    @staticmethod
+    def gather(
+        points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
+    ) -> np.ndarray[Any, Any]:
+        values = [backend.to_numpy(x) for x in points]
+        return np.array(values, NUMPY[dtype]).reshape((*lengths, *shape))
 
     # --- events --------------------------------------------------------------------------------
 

@@ -54,7 +54,8 @@ class Source:
         freed = {n.lifetime for n in self.ast if isinstance(n, Deallocate)}
         for op in self.pdg:
             if op.id in executed:
-                parts.append(self._sink(op) if op.kind == "checkpoint" else self._statement(op))
+                write = {"checkpoint": self._sink, "call": self._call_out, "udf": self._udf}
+                parts.append(write.get(op.kind, self._statement)(op))
         parts += [self._free(name) for name in self.plan.lifetimes if name in freed]
         parts += [self._output(op) for op in self.pdg.sinks if op.kind == "output"]
         parts.append(self._program())
@@ -155,11 +156,7 @@ class Source:
 
     def _statement(self, op: Op) -> str:
         kernel = self.kernels[op.id]
-        lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
-        if self.record:
-            lines.append(
-                f"    rt.launch({self.ast.names[op.id]!a}, ({''.join(d + ', ' for d in op.domain)}))"
-            )
+        lines = self._head(op)
         slots: list[str] = []
         grown = [str(self._fixed_bytes(op))]
         for out in kernel.accumulated:
@@ -180,6 +177,47 @@ class Source:
             f"        ({''.join(s + ', ' for s in slots)}),",
             "    )",
         ]
+        return "\n".join(lines + self._put_away(op, gathered))
+
+    def _udf(self, op: Op) -> str:
+        """A host function: its operands go to the host, its outputs come back."""
+        lines = [*self._head(op), f"    rt_new = {self._fixed_bytes(op)}"]
+        reads = op.inputs[:-1] if op.attrs.resource else op.inputs
+        point = "".join(f"{d!r}: {d}, " for d in op.domain)
+        lines += [
+            f"    rt_out = rt.udf({op.id}, {{{point}}}, (",
+            *(f"        {self._on_host(read)}," for read in reads),
+            "    ))",
+        ]
+        return "\n".join(lines + self._put_away(op, 0))
+
+    def _call_out(self, op: Op) -> str:
+        """A host function that is called for its effect."""
+        point = "".join(f"{d!r}: {d}, " for d in op.domain)
+        values = "".join(f"{self._on_host(read)}, " for read in op.inputs)
+        lines = [*self._head(op), f"    rt.effect({op.id}, {{{point}}}, ({values}))"]
+        return "\n".join([*lines, "    rt.trace(rt.ledger.live)"])
+
+    def _on_host(self, read: Read) -> str:
+        if any(isinstance(e, Slice) for e in read.index):
+            shape, dtype = self.plan.sizes.point_shape(read), self.pdg.output(read).type.dtype
+            return f"rt.gather({self._points(read)}, {self._lengths(read)}, {shape}, {dtype!r})"
+        return self._value(read)
+
+    def _lengths(self, read: Read) -> str:
+        lengths = [python_source(e.length) for e in read.index if isinstance(e, Slice)]
+        return f"({''.join(f'{n}, ' for n in lengths)})"
+
+    def _head(self, op: Op) -> list[str]:
+        lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
+        if self.record:
+            point = "".join(d + ", " for d in op.domain)
+            lines.append(f"    rt.launch({self.ast.names[op.id]!a}, ({point}))")
+        return lines
+
+    def _put_away(self, op: Op, gathered: int) -> list[str]:
+        """Store the outputs `rt_out`, and count their bytes."""
+        lines: list[str] = []
         for out, output in enumerate(op.outputs):
             tensor = (op.id, out)
             key = self._key(tensor, output.domain)
@@ -193,7 +231,7 @@ class Source:
             lines.append(f"    {store_name(tensor)}[{key}] = rt_out[{out}]")
         lines.append("    rt.ledger.live = rt_live = rt.ledger.live + rt_new")
         lines.append(f"    rt.trace(rt_live + {gathered})" if gathered else "    rt.trace(rt_live)")
-        return "\n".join(lines)
+        return lines
 
     def _fixed_bytes(self, op: Op) -> int:
         return sum(
@@ -207,11 +245,7 @@ class Source:
         values = [self._value(read) for read in op.inputs]
         named = "".join(f"{n!a}: {v}, " for n, v in zip(attrs.names, values, strict=True))
         point = "".join(f"{d!r}: {d}, " for d in op.domain)
-        lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
-        if self.record:
-            lines.append(
-                f"    rt.launch({self.ast.names[op.id]!a}, ({''.join(d + ', ' for d in op.domain)}))"
-            )
+        lines = self._head(op)
         lines.append(f"    rt.save({op.id}, {attrs.path!a}, {{{point}}}, {{{named}}})")
         lines.append("    rt.trace(rt.ledger.live)")
         return "\n".join(lines)

@@ -18,7 +18,8 @@ def tensor_name(pdg: Pdg, op_id: int, out: int) -> str:
     """The name of an operation's output: what the user named, else `%id` of what computes it."""
     op = pdg[op_id]
     if not isinstance(op.attrs, DataflowAttrs):
-        return op.label or f"%{op_id}"
+        name = op.label or f"%{op_id}"
+        return name if len(op.outputs) < 2 else f"{name}.{out}"
     source, inner_out = op.attrs.results[out]
     if source == OPERAND:
         return tensor_name(pdg, op.inputs[inner_out].source, op.inputs[inner_out].out)

@@ -295,6 +295,8 @@ NO_RULE: Final[Mapping[str, str]] = {
     "dataflow": "traced operation by operation",
     "output": "a sink",
     "checkpoint": "a sink that the host runs",
+    "call": "a sink that the host runs",
+    "udf": "a function that the host runs",
 }
 
 # What a kind does with the elements of an axis beyond its valid length.
@@ -351,6 +353,10 @@ def seed_words(seed: int) -> tuple[Array, Array]:
     """The run's seed as two unsigned words."""
     high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
     return jnp.asarray(high), jnp.asarray(low)
+
+
+def to_device(array: np.ndarray[Any, Any]) -> Array:
+    return jnp.asarray(array)
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:

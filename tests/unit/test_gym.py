@@ -1,0 +1,103 @@
+"""Gymnasium on the host: the same episodes as Gymnasium's own loop, whatever the options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.unit.checks import assert_same
+from timerl_nb import errors
+from timerl_nb.ir.reference import Reference
+
+BOUNDS = {"B": 3, "I": 2, "T": 40}
+STEPS, SEED = 12, 7
+
+
+def acting(mode: Any) -> trl.Context:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, _) = ctx.dims
+        env = trl.env.make("gym.CartPole-v1", autoreset=mode, max_steps=STEPS)
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        random = trl.random.uniform(domain=(b, i, t)) > 0.7
+        a = ((o.take(2) > 0) | random).cast("i32")
+        step = env.step(a)
+        o[b, i, t + 1] = step.obs
+        ctx.output("o", o)
+        ctx.output("a", a)
+        for name in ("reward", "terminated", "truncated", "alive", "final_obs"):
+            ctx.output(name, getattr(step, name))
+    return ctx
+
+
+@pytest.mark.parametrize("mode", [None, "next_step", "same_step"])
+def test_episodes_are_those_of_gymnasium(mode: Any) -> None:
+    result = acting(mode).compile(BOUNDS).execute(seed=SEED)
+    assert result["truncated"].any() and result["alive"].any()
+    seeds = np.random.SeedSequence(SEED).generate_state(BOUNDS["B"])
+    for b in range(BOUNDS["B"]):
+        env = gymnasium.make("CartPole-v1", max_episode_steps=STEPS)
+        for i in range(BOUNDS["I"]):
+            obs, _ = env.reset(seed=int(seeds[b]) if i == 0 else None)
+            over = False
+            for t in range(BOUNDS["T"]):
+                at = (b, i, t)
+                np.testing.assert_array_equal(result["o"][at], obs, err_msg=str(at))
+                alive = not over
+                reward, ended, cut = 0.0, False, False
+                if alive:
+                    obs, reward, ended, cut, _ = env.step(int(result["a"][at]))
+                    over = ended or cut
+                    np.testing.assert_array_equal(result["final_obs"][at], obs)
+                elif mode == "next_step":
+                    obs, _ = env.reset()
+                    over = False
+                if mode == "same_step" and over:
+                    obs, _ = env.reset()
+                    over = False
+                found = [result[n][at] for n in ("reward", "terminated", "truncated", "alive")]
+                assert found == [reward, ended, cut and not ended, alive], at
+        env.close()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"vectorize": False}, {"fuse": False}, {"trial": False}], ids=str
+)
+def test_options_do_not_change_episodes(options: dict[str, Any]) -> None:
+    ctx, bounds = acting(None), {**BOUNDS, "T": 15}
+    want = Reference(ctx.pdg(), bounds, SEED).outputs()
+    program = ctx.compile(bounds, trl.Options(**options))
+    result = program.execute(seed=SEED)
+    assert_same(want, result, "run")
+    assert result.memory.peak == program.memory.peak
+
+
+def test_continuous_actions() -> None:
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        env = trl.env.make("gym.Pendulum-v1", max_steps=5)
+        assert isinstance(env.act_space, trl.env.Box) and env.max_steps == 5
+        o = trl.like(env.obs_space, domain=(b, t))
+        o[b, 0] = env.reset(domain=(b,))
+        o[b, t + 1], r, d = env.step(o.slice(0, 1) * 0.5)
+        ctx.output("r", r)
+    result = ctx.compile({"B": 2, "T": 5}).execute()
+    assert (result["r"] < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("gym.NoSuchThing-v0", {}, "NoSuchThing"),
+        ("gym.CartPole-v1", {"wings": 2}, "wings"),
+        ("gym.CartPole-v1", {"autoreset": "never"}, "is not a mode"),
+        ("gym.Blackjack-v1", {}, "Tuple"),
+    ],
+)
+def test_wrong_environments(name: str, options: dict[str, Any], message: str) -> None:
+    with trl.Context("b"), pytest.raises(errors.EnvError, match=message):
+        trl.env.make(name, **options)

@@ -1,0 +1,226 @@
+"""Host functions: pure ones, resources in their order, effects, and what goes wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.unit.checks import assert_memory_is_sound, assert_same
+from timerl_nb import errors
+from timerl_nb.events import Event
+from timerl_nb.ir.reference import Reference
+
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"vectorize": False},
+    {"fuse": False},
+    {"trial": False},
+    {"simplify": False, "accumulate": False},
+)
+BOUNDS = {"B": 3, "I": 2, "T": 4}
+
+
+class Counters:
+    """A counter per instance, and a log of who was called in what order."""
+
+    made: list[Counters] = []
+
+    def __init__(self, sizes: dict[str, int], seed: int) -> None:
+        self.counts = np.full(tuple(sizes.values()), seed % 7, np.int64)
+        self.log: list[tuple[str, tuple[Any, ...]]] = []
+        self.closed = False
+        Counters.made.append(self)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def reset(self, at: tuple[Any, ...]) -> Any:
+        self.log.append(("reset", at))
+        self.counts[at] = 0
+        return self.counts[at].astype(np.float32)
+
+    def step(self, at: tuple[Any, ...], a: np.ndarray) -> Any:
+        self.log.append(("step", at))
+        self.counts[at] += 1 + (a > 0.5)
+        return self.counts[at].astype(np.float32), self.counts[at] > 4
+
+
+def counting(batched: bool, calls: list[Any] | None = None) -> trl.Context:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, _) = ctx.dims
+        counters = trl.Resource(Counters, instances=(b,), name="counters")
+        o = trl.tensor((), domain=(b, i, t))
+        o[b, i, 0] = trl.udf(
+            Counters.reset, out="f32", domain=(b, i), resource=counters, batched=batched
+        )
+        a = (o * 0.3 + trl.random.uniform(domain=(b, i, t))) % 1.0
+        after, done = trl.udf(
+            Counters.step, a, out=["f32", "bool"], resource=counters, batched=batched
+        )
+        o[b, i, t + 1] = after
+        ctx.output("o", o)
+        ctx.output("done", done)
+        if calls is not None:
+            see = lambda point, x: calls.append((point, x.item()))  # noqa: E731
+            trl.udf(see, after, out=[], where=(t == 2) & (i == 1), name="see")
+    return ctx
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_resource_is_used_in_order(batched: bool, options: dict[str, Any]) -> None:
+    ctx = counting(batched)
+    want = Reference(ctx.pdg(), BOUNDS, seed=5).outputs()
+    program = ctx.compile(BOUNDS, trl.Options(**options))
+    assert_same(want, Reference(program.fused, BOUNDS, seed=5).outputs(), "fused graph")
+    events: list[Event] = []
+    with jax.disable_jit():
+        result = program.execute(seed=5, on_event=events.append)
+    assert_same(want, result, "run")
+    assert_memory_is_sound(program, result, events)
+    used = Counters.made[-1]
+    assert used.closed
+    for instance in range(3):
+        mine = [name for name, at in used.log if at in ((instance,), (slice(None),))]
+        assert mine == ["reset", *["step"] * 4] * 2
+    together = batched and options.get("vectorize", True)
+    assert len(used.log) == (10 if together else 30)
+
+
+def test_effects_are_called_at_their_points_in_order() -> None:
+    calls: list[Any] = []
+    ctx = counting(True, calls)
+    reference = Reference(ctx.pdg(), BOUNDS, seed=5)
+    want = [(point, x.item()) for _, point, (x,) in reference.calls()]
+    ctx.compile(BOUNDS).execute(seed=5)
+    assert calls == want
+    assert [point for point, _ in calls] == [{"b": b, "i": 1, "t": 2} for b in range(3)]
+
+
+def test_operations_of_three_depths_take_turns() -> None:
+    log: list[str] = []
+
+    def note(name: str) -> Any:
+        def run(state: Any, at: Any, *args: Any) -> np.float32:
+            log.append(name)
+            return np.float32(len(log))
+
+        return run
+
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        book = trl.Resource(lambda sizes, seed: None, name="book")
+        outs = [
+            trl.udf(note("open"), out="f32", resource=book),
+            trl.udf(note("start"), out="f32", domain=(i,), resource=book),
+            trl.udf(note("a"), out="f32", domain=(i, t), resource=book),
+            trl.udf(note("b"), out="f32", domain=(i, t), resource=book),
+            trl.udf(note("end"), out="f32", domain=(i,), resource=book),
+            trl.udf(note("close"), out="f32", resource=book),
+        ]
+        for k, x in enumerate(outs):
+            ctx.output(str(k), x)
+    program = ctx.compile({I: 2, T: 3})
+    log.clear()
+    program.execute()
+    turn = ["start", *["a", "b"] * 3, "end"]
+    assert log == ["open", *turn, *turn, "close"]
+
+
+def test_pure_functions_get_slices_at_their_length() -> None:
+    lengths: list[int] = []
+
+    def median(x: np.ndarray) -> np.ndarray:
+        lengths.append(len(x))
+        return np.median(x, axis=0).astype(np.float32)
+
+    values = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(values, domain=(t,))
+        ctx.output("y", trl.udf(median, x[0 : t + 1], out=((2,), "f32")) * 2.0)
+    result = ctx.compile({T: 5}).execute()
+    want = np.stack([np.median(values[: k + 1], axis=0) for k in range(5)]) * 2
+    np.testing.assert_allclose(result["y"], want, rtol=1e-6)
+    assert sorted(lengths) == [1, 2, 3, 4, 5]
+
+
+def test_batched_functions_run_once() -> None:
+    shapes: list[tuple[int, ...]] = []
+
+    def double(x: np.ndarray) -> np.ndarray:
+        shapes.append(x.shape)
+        return x * 2
+
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        x = trl.data(np.arange(24, dtype=np.float32).reshape(2, 3, 4), domain=(b, t))
+        ctx.output("y", trl.udf(double, x, out=x, batched=True))
+    result = ctx.compile({B: 2, T: 3}).execute()
+    np.testing.assert_array_equal(result["y"], np.arange(24).reshape(2, 3, 4) * 2)
+    assert len(shapes) == 1 and sorted(shapes[0]) == [2, 3, 4]
+
+
+def failing(*args: Any) -> Any:
+    raise KeyError("lost")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (failing, "failing raised KeyError at t = 0: 'lost'"),
+        (lambda x: np.zeros(3, np.float32), r"is declared as float32\[\]"),
+        (lambda x: (x, x), "returned 2 values where 1 are declared"),
+        (lambda x: "text", "is declared as float32"),
+    ],
+)
+def test_functions_that_fail(function: Any, message: str) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("y", trl.udf(function, trl.value(t), out="f32"))
+    program = ctx.compile({T: 3})
+    for _ in range(2):  # the first failure leaves nothing behind
+        with pytest.raises(errors.ExecutionError, match=message) as caught:
+            program.execute()
+        assert "trl.udf(function, trl.value(t)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        (lambda b, t, r: trl.udf(3, out="f32"), errors.ShapeError, "is no function"),
+        (lambda b, t, r: trl.udf(failing, out=7), errors.ShapeError, "does not say what is"),
+        (lambda b, t, r: trl.udf(failing, out="c64"), errors.ShapeError, "not an element type"),
+        (
+            lambda b, t, r: trl.udf(failing, trl.value(t), out="f32", resource=r),
+            errors.DomainError,
+            "has an instance for each b",
+        ),
+        (lambda b, t, r: trl.udf(failing, out=[], resource=r), errors.DomainError, "no resource"),
+        (
+            lambda b, t, r: trl.udf(failing, out="f32", where=t == 1),
+            errors.DomainError,
+            "at chosen points",
+        ),
+        (lambda b, t, r: trl.Resource(3), errors.DomainError, "is made by a function"),
+    ],
+)
+def test_wrong_calls(wrong: Any, kind: Any, message: str) -> None:
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        resource = trl.Resource(Counters, instances=(b,))
+        with pytest.raises(kind, match=message):
+            wrong(b, t, resource)
+
+
+def test_gradients_stop_at_host_functions() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.data(np.ones(3, np.float32), domain=(t,))
+        y = trl.udf(lambda x: x, x * 2.0, out="f32")
+        with pytest.raises(errors.GradientError, match="without a derivative"):
+            trl.grad(y, x)

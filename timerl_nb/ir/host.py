@@ -1,0 +1,182 @@
+"""Functions of the user's own that run on the host, and the resources that they use in order.
+
+A *resource* is something outside the equations: a simulator, a file, a buffer. It has one instance
+per point of its instance dimensions; each instance's operations run one after the other, ordered by
+tokens that are ordinary operands (semantics.md §7). `Host` holds the resources of one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete
+from timerl_nb.symbolic.domain import Dims, Domain
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+TOKEN = TensorType((), "bool")
+
+
+@dataclass(frozen=True, eq=False)
+class Resource:
+    """Something on the host that operations use in order.
+
+    Args:
+        make: called once a run as make(sizes, seed): the bounds of the instance dimensions by name,
+            and the run's seed; returns the state that the functions get.
+        instances: the dimensions over which there are independent instances.
+        name: what errors and pictures call it.
+    """
+
+    make: Callable[[Mapping[str, int], int], Any]
+    instances: Domain
+    name: str
+
+
+@dataclass(frozen=True)
+class UdfAttrs:
+    """A host function: what it returns, its resource, and the dimensions laid out as axes.
+
+    `domain` are dimensions that it varies over besides its operands'. With a resource the last
+    operand and the last output are tokens. The dimensions in `axes` (of lengths `sizes`) are the
+    leading axes of all operands and outputs.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    types: tuple[TensorType, ...]
+    domain: Domain = ()
+    resource: Resource | None = None
+    batched: bool = False
+    axes: Domain = ()
+    sizes: Shape = ()
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        """The types of all outputs, the token included."""
+        plain = (*self.types, TOKEN) if self.resource else self.types
+        return tuple(TensorType((*self.sizes, *t.shape), t.dtype) for t in plain)
+
+
+@dataclass(frozen=True)
+class CallAttrs:
+    """A host function that is called for its effect, at the points of `domain`."""
+
+    function: Callable[..., Any]
+    name: str
+    domain: Domain = ()
+
+
+class Host:
+    """The resources of one run, made when first used."""
+
+    def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
+        self._dims, self._bounds, self._seed = dims, bounds, seed
+        self._states: dict[Resource, Any] = {}
+
+    def call(
+        self, attrs: UdfAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
+    ) -> list[Array]:
+        """The outputs of a host function, checked against what was declared.
+
+        Args:
+            attrs: the function.
+            point: the values of the operation's dimensions.
+            args: the operands without the token.
+
+        Raises:
+            ExecutionError: the function failed, or returned something else than it declared.
+        """
+        given: list[Any] = [np.asarray(x) for x in args]
+        order = self._order(attrs)
+        if attrs.resource is not None:
+            given = [x.transpose(*order, *range(len(order), x.ndim)) for x in given]
+            at = tuple(point.get(d, slice(None)) for d in attrs.resource.instances)
+            given = [self._state(attrs.resource, origin), at, *given]
+        made: Any = _guarded(attrs.name, point, origin, attrs.function, *given)
+        values: list[Any] = [*made] if isinstance(made, tuple) else [made]
+        types = attrs.outputs[: len(attrs.types)]
+        if len(values) != len(types):
+            raise ExecutionError(
+                f"{attrs.name} returned {len(values)} values where {len(types)} are declared.",
+                origin=origin,
+                hint="return a tuple with one array per declared output.",
+            )
+        found = [
+            self._checked(attrs, k, np.asarray(x), types[k], order, origin)
+            for k, x in enumerate(values)
+        ]
+        if attrs.resource is not None:
+            found.append(np.zeros(concrete(attrs.outputs[-1].shape, self._bounds), np.bool_))
+        return found
+
+    def effect(
+        self, attrs: CallAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
+    ) -> None:
+        """Call a function for its effect: function(point, *operands)."""
+        given = [np.asarray(x) for x in args]
+        _guarded(attrs.name, point, origin, attrs.function, dict(point), *given)
+
+    def _state(self, resource: Resource, origin: Origin) -> Any:
+        if resource not in self._states:
+            bounds = {d: self._bounds[self._dims[d].bound] for d in resource.instances}
+            make = resource.make
+            self._states[resource] = _guarded(resource.name, {}, origin, make, bounds, self._seed)
+        return self._states[resource]
+
+    def _checked(
+        self,
+        attrs: UdfAttrs,
+        k: int,
+        array: Array,
+        kind: TensorType,
+        order: Sequence[int],
+        origin: Origin,
+    ) -> Array:
+        whole, dtype = concrete(kind.shape, self._bounds), NUMPY[kind.dtype]
+        shape = (*(whole[j] for j in order), *whole[len(order) :])
+        if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise ExecutionError(
+                f"{attrs.name} returned {array.dtype}{list(array.shape)} as output {k}, which is "
+                f"declared as {dtype.name}{list(shape)}.",
+                origin=origin,
+                hint="return arrays of the declared shapes, or declare what it returns in out=.",
+            )
+        back = [order.index(j) for j in range(len(order))]
+        return array.astype(dtype).transpose(*back, *range(len(back), array.ndim))
+
+    def _order(self, attrs: UdfAttrs) -> list[int]:
+        """The leading axes in the order of the resource's dimensions."""
+        dims = attrs.resource.instances if attrs.resource else attrs.axes
+        return [attrs.axes.index(d) for d in dims if d in attrs.axes]
+
+    def close(self) -> None:
+        """Close every state that can be closed."""
+        for state in self._states.values():
+            close = getattr(state, "close", None)
+            if callable(close):
+                close()
+        self._states.clear()
+
+
+def _guarded(
+    name: str, point: Mapping[str, int], origin: Origin, function: Callable[..., Any], *args: Any
+) -> Any:
+    try:
+        return function(*args)
+    except Exception as error:
+        frame = extract_tb(error.__traceback__)[-1]
+        at = f" at {', '.join(f'{d} = {v}' for d, v in point.items())}" if point else ""
+        raise ExecutionError(
+            f"{name} raised {type(error).__name__}{at}: {error}.",
+            origin=origin,
+            evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}",
+            hint="mend the function, then run again; what was computed so far can be looked at.",
+        ) from error
