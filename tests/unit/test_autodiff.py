@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.unit.checks import assert_same
 from timerl_nb.errors import BranchError, GradientError
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.verify import prove_reads, verify
@@ -40,7 +41,34 @@ def _branches(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
     return y
 
 
+def _attention(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+    w = trl.constant(_numbers(2, 2, 3))
+    row = trl.stack([x, x * x], axis=0)
+    q, k, v = row @ w.take(0), row @ w.take(1), row.sin()
+    score = k[b, 0 : t + 1] @ q  # of length t + 1
+    weight = (score - score.max(axis=0)).exp()
+    return ((weight / weight.sum(axis=0)) @ v[b, 0 : t + 1]).sum()
+
+
 LOSSES: dict[str, Loss] = {
+    "strided": lambda x, b, B, t, T: x[b, t % 3] * x,
+    "third and rest": lambda x, b, B, t, T: x[b, t // 3] * x[b, t % 3],
+    "skewed": lambda x, b, B, t, T: x[(b + t) % 3, t] * x,
+    "prefix of functions": lambda x, b, B, t, T: x[b, 0 : t + 1].tanh().sum(axis=0).square(),
+    "suffix of functions": lambda x, b, B, t, T: (x[b, t:T] * x).sin().sum(axis=0),
+    "window of functions": lambda x, b, B, t, T: (
+        x[b, trl.max(t - 2, 0) : trl.min(t + 2, T)].exp().sum(axis=0).log()
+    ),
+    "block of functions": lambda x, b, B, t, T: (
+        x[b, t - t % 2 : trl.min(t - t % 2 + 2, T)].exp().mean(axis=0)
+    ),
+    "product of a prefix": lambda x, b, B, t, T: x[b, 0 : t + 1].prod(axis=0),
+    "product over a dimension": lambda x, b, B, t, T: x.prod(over=t) * x,
+    "product with a zero": lambda x, b, B, t, T: (x * trl.value(t != 2).cast("f32")).prod(over=t),
+    "two slices": lambda x, b, B, t, T: x[0:B, 0 : t + 1].tanh().sum(axis=(0, 1)) * x,
+    "attention": _attention,
+    "a moving position": lambda x, b, B, t, T: x[b, 0:T].take(T - 1 - t).square(),
+    "a moving range": lambda x, b, B, t, T: x[b, 0:T].slice(t // 2, t // 2 + 2).square().sum(),
     "linear": lambda x, b, B, t, T: x.tanh() * x,
     "constant": lambda x, b, B, t, T: x[b, 1] * x,
     "last": lambda x, b, B, t, T: x[B - 1, T - 1] * x,
@@ -212,9 +240,76 @@ def test_a_branch_after_the_gradient_names_both_lines() -> None:
     assert "trl.grad(y * y, x)" in text
 
 
-def test_a_slice_that_moves_must_be_reduced() -> None:
-    with trl.Context("t") as ctx:
-        ((t, T),) = ctx.dims
-        x = trl.data(_numbers(5), domain=(t,))
-        with pytest.raises(GradientError, match="moves with"):
-            trl.grad(x[t : trl.min(t + 2, T)].tanh().sum(axis=0), x)
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}], ids=str)
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_run(name: str, options: dict[str, Any]) -> None:
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        x = trl.data(_numbers(3, 5), domain=(b, t))
+        ctx.output("dx", trl.grad(LOSSES[name](x, b, B, t, T), x))
+    want = Reference(ctx.pdg(), BOUNDS).outputs()
+    program = ctx.compile(BOUNDS, trl.Options(**options))
+    with jax.disable_jit():
+        assert_same(want, program.execute(), name)
+
+
+def test_attention_against_jax() -> None:
+    data = _numbers(2, 6, 4)
+    weights = [_numbers(4, 4) * scale for scale in (0.5, 0.7, 0.9)]
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        x = trl.data(data, domain=(b, t))
+        given = [trl.constant(w) for w in weights]
+        q, k, v = (x @ w for w in given)
+        score = k[b, 0 : t + 1] @ q
+        weight = (score - score.max(axis=0)).exp()
+        y = (weight / weight.sum(axis=0)) @ v[b, 0 : t + 1]
+        for name, g in zip("qkvx", trl.grad(y * y, [*given, x]), strict=True):
+            ctx.output(name, g)
+
+    def loss(ws: list[Any], x: Any) -> Any:
+        q, k, v = (x @ w for w in ws)
+        score = jnp.einsum("btd,bsd->bts", q, k)
+        seen = jnp.tril(jnp.ones((6, 6), bool))
+        y = jax.nn.softmax(jnp.where(seen, score, -jnp.inf), -1) @ v
+        return (y * y).sum()
+
+    by_weight, by_data = jax.grad(loss, (0, 1))([jnp.asarray(w) for w in weights], data)
+    want = dict(zip("qkvx", map(np.asarray, [*by_weight, by_data]), strict=True))
+    assert_same(want, ctx.compile({"B": 2, "T": 6}).execute(), "attention")
+
+
+def test_gated_recurrence_against_jax() -> None:
+    data = _numbers(2, 5, 3)
+    weights = [_numbers(6, 3) * scale for scale in (0.6, 0.8, 1.0)]
+
+    def cell(ws: Any, h: Any, x: Any, ops: Any) -> Any:
+        join, sigmoid, tanh = ops
+        z, r = (sigmoid(join(h, x) @ w) for w in ws[:2])
+        return h * (1.0 - z) + z * tanh(join(r * h, x) @ ws[2])
+
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, T) = ctx.dims
+        x = trl.data(data, domain=(b, t))
+        given = [trl.constant(w) for w in weights]
+        ops = (lambda h, x: trl.concat([h, x]), lambda y: y.sigmoid(), lambda y: y.tanh())
+        h = trl.tensor((3,), domain=(b, t))
+        h[b, 0] = trl.zeros((3,))
+        after = cell(given, h, x, ops)
+        h[b, t + 1] = after
+        for name, g in zip("zrnx", trl.grad(after * after, [*given, x]), strict=True):
+            ctx.output(name, g)
+
+    def loss(ws: Any, x: Any) -> Any:
+        ops = (lambda h, x: jnp.concatenate([h, x], -1), jax.nn.sigmoid, jnp.tanh)
+        h, total = jnp.zeros((2, 3)), 0.0
+        for k in range(5):
+            h = cell(ws, h, x[:, k], ops)
+            total = total + (h * h).sum()
+        return total
+
+    by_weight, by_data = jax.grad(loss, (0, 1))([jnp.asarray(w) for w in weights], data)
+    want = dict(zip("zrnx", map(np.asarray, [*by_weight, by_data]), strict=True))
+    for options in ({}, {"vectorize": False}, {"trial": False}):
+        result = ctx.compile({"B": 2, "T": 5}, trl.Options(**options)).execute()
+        assert_same(want, result, "recurrence")

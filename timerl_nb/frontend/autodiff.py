@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.errors import GradientError, point_text
+from timerl_nb.errors import GradientError
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import Parameter, where, zeros
@@ -34,6 +34,7 @@ from timerl_nb.ir.attrs import (
     DiscountAttrs,
     DotAttrs,
     PermAttrs,
+    PlaceAttrs,
     RangeAttrs,
     SlidingAttrs,
 )
@@ -50,7 +51,6 @@ from timerl_nb.symbolic.expr import (
     all_of,
     const,
     ge,
-    lin,
     negate,
     pick,
     span,
@@ -133,24 +133,15 @@ def _sum(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 
 def _prod(node: Node, g: Tensor) -> Sequence[Tensor]:
+    # the product of the others: by division, unless a zero is among them
     attrs: AxesAttrs = node.op.attrs
     (x,) = node.inputs
-    if len(attrs.axes) != 1:
-        raise GradientError("the gradient of prod is supported along one axis at a time.")
-    # exclusive products from both ends, so that zeros are right
-    axis = attrs.axes[0]
-    size = x.shape[axis]
-    if not isinstance(size, int):
-        raise GradientError("the gradient of prod needs an axis of integer size.")
-    parts = x.unstack(axis)
-    one = x.take(0, axis) * 0.0 + 1.0
-    before, after = [one], [one]
-    for k in range(size - 1):
-        before.append(before[-1] * parts[k])
-        after.append(after[-1] * parts[size - 1 - k])
-    others = [a * b for a, b in zip(before, reversed(after), strict=True)]
-    stacked = apply("concat", [p.unsqueeze(axis) for p in others], AxisAttrs(axis))
-    return [stacked * _spread(g, attrs.axes, x.shape)]
+    zero = x == 0.0
+    many = _spread(zero.sum(axis=list(attrs.axes)), attrs.axes, x.shape)
+    whole = _spread(where(zero, 1.0, x).prod(axis=list(attrs.axes)), attrs.axes, x.shape)
+    alone = where(zero & (many == 1), whole, 0.0)
+    others = where(many == 0, whole / where(zero, 1.0, x), alone)
+    return [others * _spread(g, attrs.axes, x.shape)]
 
 
 def _max(node: Node, g: Tensor) -> Sequence[Tensor]:
@@ -219,38 +210,25 @@ def _concat(node: Node, g: Tensor) -> Sequence[Tensor]:
     return found
 
 
-def _padded(node: Node, g: Tensor, lo: Lin, hi: Lin, axis: int) -> Tensor:
-    """A gradient of positions lo : hi, with zeros around."""
-    x = node.inputs[0]
-    size = lin(x.shape[axis])
-    parts: list[Tensor] = []
-    for length in (lo, None, size - hi):
-        if length is None:
-            parts.append(g)
-        elif not (length.is_const and length.const == 0):
-            sizes = (*x.shape[:axis], length, *x.shape[axis + 1 :])
-            parts.append(zeros(sizes, x.dtype))
-    return apply("concat", parts, AxisAttrs(axis)) if len(parts) > 1 else parts[0]
+def _placed(g: Tensor, axis: int, lo: Lin, x: Tensor) -> Tensor:
+    """The gradient of positions of an axis, from `lo` on, as one of all its positions in `x`."""
+    return apply("place", [g], PlaceAttrs(axis, lo, x.shape[axis]))
 
 
 def _range(node: Node, g: Tensor) -> Sequence[Tensor]:
     attrs: RangeAttrs = node.op.attrs
-    return [_padded(node, g, attrs.lo, attrs.hi, attrs.axis)]
+    return [_placed(g, attrs.axis, attrs.lo, node.inputs[0])]
 
 
 def _at(node: Node, g: Tensor) -> Sequence[Tensor]:
     attrs: AtAttrs = node.op.attrs
-    (x,) = node.inputs
-    one = g.unsqueeze(attrs.axis)
-    if attrs.at.is_const:
-        return [_padded(node, one, attrs.at, attrs.at + 1, attrs.axis)]
-    size = x.shape[attrs.axis]
-    if not isinstance(size, int):
-        raise GradientError("a moving position on an axis of symbolic size has no gradient yet.")
-    along = [-1 if k == attrs.axis else 1 for k in range(x.rank)]
-    positions = constant(node.ctx, np.arange(size, dtype=np.int32).reshape(along))
-    here = positions == value_of(node.ctx, attrs.at)
-    return [where(here, one, 0.0)]
+    return [_placed(g.unsqueeze(attrs.axis), attrs.axis, attrs.at, node.inputs[0])]
+
+
+def _place(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: PlaceAttrs = node.op.attrs
+    end = attrs.lo + node.inputs[0].shape[attrs.axis]
+    return [apply("range", [g], RangeAttrs(attrs.axis, attrs.lo, end))]
 
 
 VJP: Final[Mapping[str, Rule]] = {
@@ -288,6 +266,7 @@ VJP: Final[Mapping[str, Rule]] = {
     "concat": _concat,
     "range": _range,
     "at": _at,
+    "place": _place,
     "flip": lambda node, g: [apply("flip", [g], node.op.attrs)],
 }
 NO_VJP: Final[Mapping[str, str]] = {
@@ -485,8 +464,9 @@ def _differentiate(
     inputs = tuple(RecurrentTensor(ctx, read) for read in op.inputs)
     node = Node(ctx, op, inputs, RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0])))
     slots = [k for k, read in enumerate(op.inputs) if read.source in total]
-    if slots and _reduces_its_slices(op):
-        total[op.inputs[0].source].append(_through_slices(graph, node, g))
+    inverse = _inverse(graph, op, op.inputs[0]) if slots and _reduces_its_slices(op) else None
+    if inverse is not None:
+        total[op.inputs[0].source].append(_through_slices(graph, node, g, inverse))
     elif slots:
         parts = VJP[op.kind](node, g)
         for slot in slots:
@@ -515,12 +495,8 @@ class Inverse:
         return tuple(d for d, e in self.first.items() if e is not self.last[d])
 
 
-def _inverse(graph: Pdg, op: Op, read: Read) -> Inverse:
-    """Invert a read's relation with isl, and show that the readers of a point form a box.
-
-    Raises:
-        GradientError: they do not.
-    """
+def _inverse(graph: Pdg, op: Op, read: Read) -> Inverse | None:
+    """Invert a read's relation with isl; None where the readers of a point form no box."""
     source = graph.defined(read)
     relation = graph.reads(op, read).within(source)
     back = relation.inverse()
@@ -534,15 +510,8 @@ def _inverse(graph: Pdg, op: Op, read: Read) -> Inverse:
         all_of(*(all_of(ge(names[d], first[d]), ge(last[d], names[d])) for d in op.domain)),
     )
     exact = Relation(graph.dims, back.left, back.right, box.raw.intersect_domain(back.raw.domain()))
-    extra = (exact - back).sample()
-    if extra is not None:
-        raise GradientError(
-            f"the points that read {graph[read.source].name} through this index are no box.",
-            origin=op.origin,
-            evidence=f"sample: {point_text(extra[1])} does not read {point_text(extra[0])}, but "
-            "points around it do",
-            hint="write the access with one index per dimension, or detach() it.",
-        )
+    if (exact - back).sample() is not None:
+        return None
     return Inverse(back.domain().condition(source), first, last)
 
 
@@ -560,15 +529,13 @@ def _pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
         missing = tuple(d for d in op.domain if d not in graph.output(read).domain)
         return _sum_over(c, missing)
     inverse = _inverse(graph, op, read)
-    moving = [s for s in c.shape if isinstance(s, Lin) and s.symbols & set(inverse.many)]
-    if moving:
-        raise _unreduced(f"a slice of length {moving[0]}", inverse, op)
-    positions: list[Lin] = []
-    for d, entry in zip(graph.output(read).domain, read.index, strict=True):
-        if isinstance(entry, Slice):
-            if entry.lo.symbols.intersection(inverse.many):
-                raise _unreduced(f"the slice {entry}", inverse, op)
-            positions.append(sym(d) - subst(entry.lo, inverse.first))
+    if inverse is None or _varies(c, read, inverse):
+        return _laid_out(graph, op, read, c)
+    positions = [
+        sym(d) - subst(entry.lo, inverse.first)
+        for d, entry in zip(graph.output(read).domain, read.index, strict=True)
+        if isinstance(entry, Slice)
+    ]
     if not positions and not inverse.many and inverse.cond is not TRUE:
         return _guarded(c.at(dict(inverse.first)), inverse.cond, graph.output(read).domain)
     there, lead = _readers(c, inverse)
@@ -577,13 +544,41 @@ def _pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
     return _added_up(there, lead, c, inverse)
 
 
-def _unreduced(what: str, inverse: Inverse, op: Op) -> GradientError:
-    return GradientError(
-        f"{what} moves with {', '.join(inverse.many)}, and what is done with it is no reduction "
-        "of it.",
-        origin=op.origin,
-        hint="reduce the slice first (sum, mean, max, discounted_sum).",
-    )
+def _varies(c: Tensor, read: Read, inverse: Inverse) -> bool:
+    """Whether the readers of a point lay it at different places, or in slices of other lengths."""
+    sizes = [s for s in c.shape if isinstance(s, Lin)]
+    starts = [e.lo for e in read.index if isinstance(e, Slice)]
+    return any(e.symbols.intersection(inverse.many) for e in (*sizes, *starts))
+
+
+def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
+    """The sum over all readers, each laid out along the whole dimensions that it reads of.
+
+    Right for any access, at a price: every reader's part has the size of the dimension, and no
+    point's gradient is there before all readers have run.
+    """
+    ctx, domain = c.ctx, graph.output(read).domain
+    cond = all_of(op.where, read.cond)
+    if cond is not TRUE:
+        c = where(value_of(ctx, cond), c, 0.0)
+    own = {
+        d
+        for d, e in zip(domain, read.index, strict=True)
+        if isinstance(e, Lin) and e.as_symbol == d
+    }
+    lead = 0
+    for d, entry in zip(domain, read.index, strict=True):
+        if d in own:
+            continue
+        lo = entry.lo if isinstance(entry, Slice) else entry
+        part = c if isinstance(entry, Slice) else c.unsqueeze(lead)
+        c = apply("place", [part], PlaceAttrs(lead, lo, ctx.space[d].size))
+        lead += 1
+    total = _sum_over(c, [d for d in op.domain if d not in own])
+    for d in domain:
+        if d not in own:
+            total = total.take(Index(ctx, sym(d)))
+    return total
 
 
 def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:
@@ -653,10 +648,9 @@ def _reduces_its_slices(op: Op) -> bool:
     return op.kind == "discounted_sum" and slices == 1 and op.attrs.axis == 0
 
 
-def _through_slices(graph: Pdg, node: Node, g: Tensor) -> Tensor:
+def _through_slices(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tensor:
     """The gradient through a reduction of slices: a reduction over the readers of each point."""
     op, read = node.op, node.op.inputs[0]
-    inverse = _inverse(graph, op, read)
     source = RecurrentTensor(node.ctx, at_own_point(read.source, graph.output(read), read.out))
     slices = sum(isinstance(e, Slice) for e in read.index)
     if op.kind == "discounted_sum":

@@ -153,6 +153,15 @@ class RangeAttrs:
 
 
 @dataclass(frozen=True)
+class PlaceAttrs:
+    """An axis laid at position `lo` of one of another size, of zeros; what lies outside is dropped."""
+
+    axis: int
+    lo: Lin
+    size: Size
+
+
+@dataclass(frozen=True)
 class AtAttrs:
     """Position `at` of an axis, which is removed."""
 

@@ -19,6 +19,7 @@ from timerl_nb.ir.attrs import (
     DiscountAttrs,
     DotAttrs,
     PermAttrs,
+    PlaceAttrs,
     RangeAttrs,
     RngAttrs,
     ShapeAttrs,
@@ -217,6 +218,12 @@ def _range(types: Types, attrs: RangeAttrs) -> TensorType:
     return TensorType((*types[0].shape[:axis], length, *types[0].shape[axis + 1 :]), types[0].dtype)
 
 
+def _place(types: Types, attrs: PlaceAttrs) -> TensorType:
+    axis = _axis(types, attrs.axis)
+    shape = (*types[0].shape[:axis], size(attrs.size), *types[0].shape[axis + 1 :])
+    return TensorType(shape, types[0].dtype)
+
+
 def _at(types: Types, attrs: AtAttrs) -> TensorType:
     return TensorType(_without(types, (attrs.axis,)), types[0].dtype)
 
@@ -334,6 +341,7 @@ def _table() -> Mapping[str, KindSpec]:
     row("concat", None, _concat, "layout", "The operands one after the other along an axis.")
     row("range", 1, _range, "layout", "Positions lo to hi of an axis.")
     row("at", 1, _at, "layout", "One position of an axis, which goes.")
+    row("place", 1, _place, "layout", "An axis set into zeros of another size.")
     row("flip", 1, _same, "layout", "An axis in reverse order.")
 
     row("merge", None, _merge, "control", "The one branch whose condition holds at the point.")

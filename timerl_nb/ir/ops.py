@@ -16,6 +16,7 @@ from timerl_nb.ir.attrs import (
     AccumulateAttrs,
     AtAttrs,
     ConstAttrs,
+    PlaceAttrs,
     RangeAttrs,
     RngAttrs,
     ShapeAttrs,
@@ -117,6 +118,8 @@ def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
         return (attrs.at,)
     if isinstance(attrs, RangeAttrs):
         return (attrs.lo, attrs.hi)
+    if isinstance(attrs, PlaceAttrs):
+        return (attrs.lo, attrs.size) if isinstance(attrs.size, Lin) else (attrs.lo,)
     if isinstance(attrs, ShapeAttrs):
         return tuple(s for s in attrs.shape if isinstance(s, Lin))
     if isinstance(attrs, SlidingAttrs):

@@ -23,6 +23,7 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     DiscountAttrs,
     OutputAttrs,
+    PlaceAttrs,
     RangeAttrs,
     RngAttrs,
     SlidingAttrs,
@@ -345,6 +346,17 @@ def _range(ref: Reference, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.moveaxis(x[evaluate(attrs.lo, env) : evaluate(attrs.hi, env)], 0, attrs.axis)
 
 
+def _place(ref: Reference, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: PlaceAttrs = op.attrs
+    x = np.moveaxis(args[0], attrs.axis, 0)
+    (size,) = concrete((attrs.size,), env)
+    made = np.zeros((size, *x.shape[1:]), x.dtype)
+    for k in range(len(x)):
+        if 0 <= evaluate(attrs.lo, env) + k < size:
+            made[evaluate(attrs.lo, env) + k] = x[k]
+    return np.moveaxis(made, 0, attrs.axis)
+
+
 def _at(ref: Reference, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: AtAttrs = op.attrs
     return np.take(args[0], evaluate(attrs.at, env), attrs.axis)
@@ -428,6 +440,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "concat": lambda ref, op, args, env: np.concatenate(args, op.attrs.axis),
     "range": _range,
     "at": _at,
+    "place": _place,
     "flip": lambda ref, op, args, env: np.flip(args[0], op.attrs.axis),
     "merge": _plain(_copy),
     "accumulate": _plain(_copy),

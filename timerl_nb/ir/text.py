@@ -17,6 +17,7 @@ from timerl_nb.ir.attrs import (
     DotAttrs,
     OutputAttrs,
     PermAttrs,
+    PlaceAttrs,
     RangeAttrs,
     RngAttrs,
     ShapeAttrs,
@@ -57,6 +58,8 @@ def attrs_text(attrs: Any) -> str:
             return f"perm={','.join(map(str, perm))}"
         case RangeAttrs(axis, lo, hi):
             return f"axis={axis} {lo}:{hi}"
+        case PlaceAttrs(axis, lo, size):
+            return f"axis={axis} from {lo} of {size}"
         case AtAttrs(axis, at):
             return f"axis={axis} at {at}"
         case OutputAttrs(name, role, _, axes):

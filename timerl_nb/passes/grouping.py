@@ -27,7 +27,7 @@ from timerl_nb.passes.cycles import components, never_ahead, steps_back
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, subst_entry, sym
 
-_LAYOUT = frozenset({"reshape", "transpose", "expand", "at", "range", "flip", "cast"})
+_LAYOUT = frozenset({"reshape", "transpose", "expand", "at", "range", "place", "flip", "cast"})
 
 
 class Need:

@@ -392,7 +392,9 @@ def remove_duplicates(edit: Edit) -> None:
 # --- factors of sums -----------------------------------------------------------------------------
 
 Factor = tuple[str, Read]  # ("mul" or "div", the scalar)
-_LINEAR: Final = frozenset({"neg", "reshape", "transpose", "expand", "flip", "range", "at", "sum"})
+_LINEAR: Final = frozenset(
+    {"neg", "reshape", "transpose", "expand", "flip", "range", "at", "place", "sum"}
+)
 
 
 class _Factors:

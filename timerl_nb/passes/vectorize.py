@@ -23,6 +23,7 @@ from timerl_nb.ir.attrs import (
     DotAttrs,
     OutputAttrs,
     PermAttrs,
+    PlaceAttrs,
     RangeAttrs,
     RngAttrs,
     ShapeAttrs,
@@ -229,6 +230,13 @@ def _at(site: Site) -> Made:
     return _axis(site)
 
 
+def _place(site: Site) -> Made:
+    attrs: PlaceAttrs = site.op.attrs
+    if site.dim.name in attrs.lo.symbols:
+        raise Refused(f"a position that moves with {site.dim.name}")
+    return _axis(site)
+
+
 def _value(site: Site) -> Made:
     attrs: ValueAttrs = site.op.attrs
     axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
@@ -292,6 +300,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "concat": _concat,
     "range": _range,
     "at": _at,
+    "place": _place,
     "flip": _axis,
     "value": _value,
     "rng": _drawn,

@@ -71,7 +71,7 @@ class Kernel:
             for shape in sizes[inner.id]:
                 for axis, size in enumerate(shape):
                     varies = isinstance(size, Lin) and size.symbols & moving
-                    if varies and _touches(inner, axis):
+                    if varies and _touches(inner, axis, shape):
                         raise ExecutionError(
                             f"{inner.kind} cannot run along an axis whose length ({size}) varies: "
                             f"{reason}.",
@@ -140,6 +140,8 @@ def start(sizes: Sizes, op: Op, out: int) -> Any:
     )
 
 
-def _touches(op: Op, axis: int) -> bool:
-    """Whether an operation moves elements along the axis."""
-    return op.kind == "reshape" or axis == op.attrs.axis
+def _touches(op: Op, axis: int, shape: Shape) -> bool:
+    """Whether an operation moves elements along the axis of an operand of that shape."""
+    if op.kind == "reshape":  # axes of size 1 come and go without moving anything
+        return [s for s in shape if s != 1] != [s for s in op.shape if s != 1]
+    return axis == op.attrs.axis

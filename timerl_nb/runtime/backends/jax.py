@@ -24,6 +24,7 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     DiscountAttrs,
     DotAttrs,
+    PlaceAttrs,
     RangeAttrs,
     RngAttrs,
     SlidingAttrs,
@@ -228,6 +229,23 @@ def _range(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return jnp.take(x, at, axis=attrs.axis)
 
 
+def _place(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    attrs: PlaceAttrs = op.attrs
+    x, axis, size = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
+    n, length = x.shape[axis], scope.length(sizes[0][axis])
+    if length is None and not attrs.lo.symbols.intersection(scope.point):
+        lo = evaluate(attrs.lo, scope.bounds)
+        widths = [(lo, size - lo - n, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
+        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
+    if n == 0:
+        return jnp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+    at = jnp.arange(size) - scope.value(attrs.lo)
+    inside = ((at >= 0) & (at < (n if length is None else length))).reshape(
+        [-1 if k == axis else 1 for k in range(x.ndim)]
+    )
+    return jnp.where(inside, jnp.take(x, jnp.clip(at, 0, n - 1), axis=axis), 0).astype(x.dtype)
+
+
 def _at(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: AtAttrs = op.attrs
     return jax.lax.dynamic_index_in_dim(
@@ -287,6 +305,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "concat": lambda scope, op, args, sizes: jnp.concatenate(args, op.attrs.axis),
     "range": _range,
     "at": _at,
+    "place": _place,
     "flip": lambda scope, op, args, sizes: jnp.flip(args[0], op.attrs.axis),
 }
 NO_RULE: Final[Mapping[str, str]] = {
@@ -305,13 +324,14 @@ PADDING: Final[Mapping[str, str]] = {
     "prod": "ones",
     **dict.fromkeys(("max", "argmax"), "the least value"),
     "min": "the greatest value",
+    "place": "left out",
     **dict.fromkeys(("transpose", "expand", "range", "at"), "carried along"),
 }
 # Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
 NO_PADDING: Final[Mapping[str, str]] = {
     "flip": "the valid elements would move to the end",
     "concat": "the padding would come to lie inside",
-    "reshape": "elements would move between the axis and others",
+    "reshape": "elements would move between the axis and others (axes of size 1 aside)",
 }
 
 
