@@ -423,3 +423,24 @@ def names_of_our_own(ctx, t, T):
     with ctx.region("kernel"):
         y = (trl.data(values(3), domain=(t,)) * 2).tanh().named("start")
     ctx.output("free", y.sum(over=t) * y)
+
+
+@pattern("bt", B=2, T=7)
+def left_sides_that_leave_points_out(ctx, b, B, t, T):
+    x = trl.data(values(2, 7), domain=(b, t))
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, 1] = x[b, 1]
+    y[b, t + 2] = (y + y[b, t + 1] * 0.5).tanh()
+    v = trl.like(x)
+    v[b, T - 1] = x[b, T - 1]
+    v[b, t - 1] = x[b, t - 1] + 0.9 * v
+    z = trl.like(x)
+    z[t % 3 == 0] = x
+    z[t % 3 == 1] = z[b, t - 1] + 1.0
+    z[t % 3 == 2] = z[b, t - 1] * z[b, t - 2]
+    ctx.output("y", y)
+    ctx.output("v", v)
+    ctx.output("z", z)
+    for name, loss in (("dy", y * y), ("dv", v.tanh()), ("dz", z)):
+        ctx.output(name, trl.grad(loss, x))

@@ -50,7 +50,24 @@ def _attention(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
     return ((weight / weight.sum(axis=0)) @ v[b, 0 : t + 1]).sum()
 
 
+def _two_back(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, 1] = x[b, 1] * 2.0
+    y[b, t + 2] = (y * y[b, t + 1] + x).sin()
+    return y
+
+
+def _errors_of_td(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+    e = trl.like(x)
+    e[b, T - 1] = x[b, T - 1]
+    e[t < T - 1] = x.tanh() + 0.9 * x[b, t + 1] * x
+    return e * e
+
+
 LOSSES: dict[str, Loss] = {
+    "two back": _two_back,
+    "temporal differences": _errors_of_td,
     "strided": lambda x, b, B, t, T: x[b, t % 3] * x,
     "third and rest": lambda x, b, B, t, T: x[b, t // 3] * x[b, t % 3],
     "skewed": lambda x, b, B, t, T: x[(b + t) % 3, t] * x,

@@ -38,6 +38,7 @@ from timerl_nb.ir.attrs import (
     RangeAttrs,
     SlidingAttrs,
 )
+from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.ir.shapes import Shape, is_float, same_size
@@ -345,7 +346,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
                 f"the gradient of an indexed tensor ({leaf.name}) is not defined.",
                 hint="take the gradient with respect to the tensor itself and index that.",
             )
-    graph = ctx.snapshot()
+    graph = restricted(ctx.snapshot(), [loss.read.source])
     targets = {leaf.read.source for leaf in leaves}
     active = _active(graph, ctx, loss.read.source, targets)
     total: dict[int, list[Tensor]] = {op_id: [] for op_id in active}

@@ -25,6 +25,7 @@ from timerl_nb.frontend.indexing import Index
 from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
 from timerl_nb.ir.host import CallAttrs
 from timerl_nb.ir.kinds import TypeRuleError
+from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import operation
@@ -282,7 +283,7 @@ class Context:
         try:
             for late in self._late:
                 late()
-            return self.snapshot()
+            return restricted(self.snapshot())
         finally:
             self._ops = kept
 

@@ -350,6 +350,12 @@ class Relation:
     def at(self, bounds: Point) -> Relation:
         return self._like(self.raw.intersect_params(bounds_set(self.dims, bounds)))
 
+    def beyond(self, least: int) -> Relation:
+        """The relation under bounds that are all at least `least`."""
+        conds = [ge(sym(n), least) for n in self.dims.bounds]
+        large = _read_set(f"{_params(self.dims)}{{ : {_cond_text(all_of(*conds))} }}")
+        return self._like(self.raw.intersect_params(large))
+
     def within(self, right: Set) -> Relation:
         """Only the pairs whose target lies in `right`."""
         if right.domain != self.right:

@@ -1,0 +1,92 @@
+"""The points at which operations are needed (semantics.md §4).
+
+`y[t + 2] = y + y[t + 1]` leaves out the points that fall outside y's domain, and with them the
+points at which the right-hand side would read y[T]. An operation that would read outside is so
+restricted to the points that somebody needs; a read that is still outside is the program's fault
+(`verify.prove_reads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from timerl_nb.ir.kinds import SINKS
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.symbolic.expr import TRUE
+from timerl_nb.symbolic.polyhedra import Relation, Set
+
+# Reads that are outside under small bounds only, as x[3] where T = 2, are the bounds' concern.
+_LARGE = 1000
+
+
+def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
+    """The graph with operations that would read outside restricted to the points needed of them.
+
+    Merges, sinks and `roots` are needed everywhere. What would read outside and is not needed at
+    all goes, with its readers.
+    """
+    if not any(_is_partial(pdg, op) for op in pdg):
+        return pdg
+    needed = _needed(pdg, frozenset(roots))
+    current = pdg
+    dropped: set[int] = set()
+    for op_id in pdg.order:
+        op = pdg[op_id]
+        if op.where is not TRUE or not _is_partial(current, op):
+            continue
+        points = needed[op_id]
+        if points is None or points.is_empty():
+            dropped.add(op_id)
+        else:
+            cond = points.condition(Set.of(pdg.dims, op.domain))
+            current = Pdg(pdg.dims, {**current.ops, op_id: op.with_(where=cond)})
+    dead = _readers_too(current, dropped)
+    return Pdg(pdg.dims, {k: op for k, op in current.ops.items() if k not in dead})
+
+
+def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:
+    found, stack = set[int](), list(ops)
+    while stack:
+        op_id = stack.pop()
+        if op_id not in found:
+            found.add(op_id)
+            stack += [reader for reader, _ in pdg.readers[op_id]]
+    return found
+
+
+def _is_partial(pdg: Pdg, op: Op) -> bool:
+    """Whether the operation would read outside at some points, whatever the bounds."""
+    return op.kind not in SINKS | {"merge"} and any(_leaves(pdg, op, read) for read in op.inputs)
+
+
+def _leaves(pdg: Pdg, op: Op, read: Read) -> bool:
+    if pdg.is_identity(read) and pdg[read.source].where is TRUE:
+        return False
+    outside = pdg.reads(op, read).outside(pdg.defined(read))
+    return not outside.beyond(_LARGE).is_empty()
+
+
+def _needed(pdg: Pdg, roots: frozenset[int]) -> Mapping[int, Set | None]:
+    """Per operation the points that are needed of it; None for none."""
+    found: dict[int, Set | None] = {}
+    for op_id in reversed(pdg.order):
+        op = pdg[op_id]
+        if op.kind in SINKS | {"merge"} or op_id in roots:
+            found[op_id] = pdg.points(op)
+            continue
+        total: Set | None = None
+        for reader_id, slot in pdg.readers[op_id]:
+            reader = pdg[reader_id]
+            # a merge stands before its branches in the order, and is needed everywhere
+            points = pdg.points(reader) if reader.kind == "merge" else found[reader_id]
+            if points is None:
+                continue
+            read = reader.inputs[slot]
+            if read.cond is not TRUE:
+                points = points & Set.of(pdg.dims, reader.domain, read.cond)
+            full = Set.of(pdg.dims, op.outputs[read.out].domain)
+            image = Relation.reads(points, read.index, full).within(full).inverse().domain()
+            total = image if total is None else total | image
+        found[op_id] = total
+    return found
