@@ -136,6 +136,7 @@ def point(d: Drawn) -> None:
         "back": trl.max(var - d.draw(st.integers(1, 3)), 0),
         "reverse": bound - 1 - var,
         "half": var // 2,
+        "rest": trl.min(var % 2, bound - 1),
     }
     how = d.pick(options)
     d.add(x[_key(x, name, options[how])], f"{how} of {name}")
@@ -179,7 +180,7 @@ def recurrence(d: Drawn) -> None:
     if x is None:
         return
     var, bound = d.symbols[name]
-    way = d.pick(("forward", "backward", "two back", "parity"))
+    way = d.pick(("forward", "backward", "two back", "parity", "beyond", "before"))
     y = trl.tensor(x.shape, domain=x.domain)
     if way == "forward":
         y[_key(x, name, 0)] = x[_key(x, name, 0)]
@@ -191,6 +192,12 @@ def recurrence(d: Drawn) -> None:
     elif way == "two back":
         y[var < 2] = x
         y[_key(x, name, var + 2)] = (y - x).tanh()
+    elif way == "beyond":  # the right-hand side reads outside where nobody needs it
+        y[var < 2] = x
+        y[_key(x, name, var + 2)] = (y - x[_key(x, name, var + 1)] * 0.5).tanh()
+    elif way == "before":
+        y[_key(x, name, bound - 1)] = x[_key(x, name, bound - 1)]
+        y[_key(x, name, var - 1)] = (x[_key(x, name, var - 1)] + y * 0.5).tanh()
     else:
         y[var % 2 == 0] = x
         y[var % 2 == 1] = x * 0.25 + y[_key(x, name, trl.max(var - 1, 0))]
