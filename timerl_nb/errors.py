@@ -140,6 +140,10 @@ class ScheduleError(TimeRLError):
     """A program that no order of execution can satisfy, or one beyond the ceiling on isl's work."""
 
 
+class CeilingError(ScheduleError):
+    """A program that isl cannot schedule with the work that it is allowed."""
+
+
 class ExecutionError(TimeRLError):
     """A failure while a program runs."""
 

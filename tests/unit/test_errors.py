@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.reinforce import reinforce
 from timerl_nb import errors
 from timerl_nb.errors import TimeRLError
 
@@ -651,3 +652,12 @@ def test_a_checkpoint_that_cannot_be_written(tmp_path: Any) -> None:
     with pytest.raises(errors.ExecutionError, match="cannot be written") as caught:
         ctx.compile({T: 4}).execute()
     assert "x[t == 2].checkpoint" in str(caught.value)
+
+
+def test_a_trial_that_is_given_up_says_so() -> None:
+    ctx = reinforce(5)
+    with (
+        pytest.warns(UserWarning, match="a trial schedule was given up"),
+        pytest.raises(errors.CeilingError),
+    ):
+        ctx.compile({"B": 2, "I": 2, "T": 8}, trl.Options(isl_operations=2000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timerl_nb.errors import ScheduleError, VerificationError, point_text
+from timerl_nb.errors import CeilingError, VerificationError, point_text
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
@@ -33,7 +33,7 @@ def find_schedule(
     except Unschedulable:
         raise find_cycle(source or pdg) from None
     except TooMuchWork:
-        raise ScheduleError(
+        raise CeilingError(
             f"scheduling {len(constraints.statements)} statements takes more than the ceiling of "
             f"{ceiling:,} isl operations.",
             evidence="statements: " + ", ".join(op.name for op in constraints.ops.values()),

@@ -8,11 +8,12 @@ memory go than it fills is vectorised all the same.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from math import prod
 from weakref import WeakKeyDictionary
 
-from timerl_nb.errors import ScheduleError
+from timerl_nb.errors import CeilingError, ScheduleError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, TensorType
@@ -58,6 +59,13 @@ class _Trial:
         self._constraints = constraints = Constraints(total.pdg)
         try:
             schedule = find_schedule(constraints, ceiling)
+        except CeilingError as error:
+            warnings.warn(
+                f"a trial schedule was given up ({error.what}) Whatever can be vectorised is, and "
+                "memory may grow with the bounds.",
+                stacklevel=2,
+            )
+            return
         except ScheduleError:
             return  # compiling the program itself will say so
         loops = schedule.loops()
