@@ -444,3 +444,34 @@ def left_sides_that_leave_points_out(ctx, b, B, t, T):
     ctx.output("z", z)
     for name, loss in (("dy", y * y), ("dv", v.tanh()), ("dz", z)):
         ctx.output(name, trl.grad(loss, x))
+
+
+@pattern("bt", B=3, T=5)
+def crossed_and_strided(ctx, b, B, t, T):
+    x = trl.data(values(3, 5), domain=(b, t))
+    reads = {
+        "reversed": x[t % 3, T - 1 - t],
+        "halved": x[t % 3, t // 2],
+        "both": x[t // 2, t % 3],
+        "mixed": x[t // 2, (b + t) % 3],
+        "folded": x[t % 3, (b + t) // 2],
+    }
+    for name, read in reads.items():
+        ctx.output(name, read * x)
+        ctx.output(f"d{name}", trl.grad(read * x, x))
+
+
+@pattern("bt", B=2, T=6)
+def windows_of_itself(ctx, b, B, t, T):
+    x = trl.data(values(2, 6), domain=(b, t))
+    kinds = {
+        "sum": lambda y: y[b, t : t + 2].sum(axis=0) * 0.5,
+        "max": lambda y: y[b, t : t + 2].max(axis=0) * 0.5,
+        "discounted": lambda y: y[b, t : t + 2].discounted_sum(0.9),
+    }
+    for name, step in kinds.items():
+        y = trl.like(x)
+        y[t < 2] = x
+        y[b, t + 2] = step(y)
+        ctx.output(name, y)
+        ctx.output(f"d{name}", trl.grad(y * y, x))

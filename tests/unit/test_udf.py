@@ -176,6 +176,7 @@ def failing(*args: Any) -> Any:
         (lambda x: np.zeros(3, np.float32), r"is declared as float32\[\]"),
         (lambda x: (x, x), "returned 2 values where 1 are declared"),
         (lambda x: "text", "is declared as float32"),
+        (lambda x: [[1], [1, 2]], "raised ValueError"),
     ],
 )
 def test_functions_that_fail(function: Any, message: str) -> None:
@@ -200,7 +201,11 @@ def test_functions_that_fail(function: Any, message: str) -> None:
             errors.DomainError,
             "has an instance for each b",
         ),
-        (lambda b, t, r: trl.udf(failing, out=[], resource=r), errors.DomainError, "no resource"),
+        (
+            lambda b, t, r: trl.udf(failing, out=[], domain=(b, t), resource=r, where=t == 1),
+            errors.DomainError,
+            "at every point",
+        ),
         (
             lambda b, t, r: trl.udf(failing, out="f32", where=t == 1),
             errors.DomainError,
@@ -224,3 +229,24 @@ def test_gradients_stop_at_host_functions() -> None:
         y = trl.udf(lambda x: x, x * 2.0, out="f32")
         with pytest.raises(errors.GradientError, match="without a derivative"):
             trl.grad(y, x)
+
+
+def test_effects_on_a_resource_are_in_order() -> None:
+    lines: list[str] = []
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        file = trl.Resource(lambda sizes, seed: lines, name="file")
+        trl.udf(lambda f, at: f.append("begin"), out=[], domain=(i,), resource=file)
+        x = trl.value(t) + 10 * trl.value(i)
+        trl.udf(lambda f, at, x: f.append(str(int(x))), x, out=[], resource=file)
+        ctx.output("x", x)
+    ctx.compile({I: 2, T: 2}).execute()
+    assert lines == ["begin", "0", "1", "begin", "10", "11"]
+
+
+def test_integers_that_do_not_fit() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("y", trl.udf(lambda x: np.int64(2**40), trl.value(t), out="i32"))
+    with pytest.raises(errors.ExecutionError, match="do not fit into int32"):
+        ctx.compile({T: 1}).execute()

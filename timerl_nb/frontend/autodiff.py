@@ -559,9 +559,13 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
     point's gradient is there before all readers have run.
     """
     ctx, domain = c.ctx, graph.output(read).domain
-    cond = all_of(op.where, read.cond)
-    if cond is not TRUE:
-        c = where(value_of(ctx, cond), c, 0.0)
+    if _depends(graph, read.source, op.id):
+        raise GradientError(
+            f"{graph[read.source].name} is defined through slices of itself that are not reduced "
+            "at once: each point's gradient would wait for all.",
+            origin=op.origin,
+            hint="reduce the slice first (sum, max, discounted_sum), or read its points one by one.",
+        )
     own = {
         d
         for d, e in zip(domain, read.index, strict=True)
@@ -575,11 +579,26 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
         part = c if isinstance(entry, Slice) else c.unsqueeze(lead)
         c = apply("place", [part], PlaceAttrs(lead, lo, ctx.space[d].size))
         lead += 1
+    cond = all_of(op.where, read.cond)
+    if cond is not TRUE:
+        c = _guarded(c, cond, op.domain)
     total = _sum_over(c, [d for d in op.domain if d not in own])
     for d in domain:
         if d not in own:
             total = total.take(Index(ctx, sym(d)))
     return total
+
+
+def _depends(graph: Pdg, op_id: int, on: int) -> bool:
+    seen, stack = set[int](), [op_id]
+    while stack:
+        k = stack.pop()
+        if k == on:
+            return True
+        if k not in seen:
+            seen.add(k)
+            stack += [read.source for read in graph[k].inputs]
+    return False
 
 
 def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:
@@ -595,20 +614,20 @@ def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:
 def _readers(c: Tensor, inverse: Inverse) -> tuple[Tensor, int]:
     """`c` at all readers of a source point, and how many leading axes they are laid out along.
 
-    Where nobody reads the point there are none: then one of the ranges is empty.
+    Where nobody reads the point there are none: then all ranges are empty, and all indices 0.
     """
     along = [d for d in c.domain if d in inverse.many]
     if inverse.cond is not TRUE and not along:
         along = list(c.domain[:1])
     entries: dict[str, Entry] = {}
     for d in c.domain:
-        first, end = inverse.first[d], inverse.last[d] + 1
-        if d not in along:
-            entries[d] = first
-        elif d == along[0]:
-            entries[d] = span(first, pick(inverse.cond, end, first))
+        first = inverse.first[d]
+        if first is not sym(d):
+            first = pick(inverse.cond, first, 0)
+        if d in along:
+            entries[d] = span(first, pick(inverse.cond, inverse.last[d] + 1, first))
         else:
-            entries[d] = span(first, end)
+            entries[d] = first
     return c.at(entries), len(along)
 
 

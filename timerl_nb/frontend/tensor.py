@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite, prod
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -549,8 +549,12 @@ class ConditionalTensor:
         )
 
     def __getattr__(self, name: str) -> Any:
+        self.refuse(repr(name))
+
+    def refuse(self, use: str) -> NoReturn:
         raise DomainError(
-            f"a tensor conditioned on {self.condition} has no {name!r}: it can only be saved.",
+            f"a tensor conditioned on {self.condition} cannot be used as {use}: it can only be "
+            "saved.",
             hint="trl.where(condition, x, y) chooses between values at every point.",
         )
 
@@ -614,6 +618,8 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
         return constant(ctx, value, like if like not in (None, "bool") else "i32")
     if isinstance(value, float):
         return constant(ctx, value, like if like is not None and is_float(like) else "f32")
+    if isinstance(value, ConditionalTensor):
+        value.refuse("an operand")
     if isinstance(value, str) or value is None or callable(value):
         raise TypeError(f"{type(value).__name__} is no tensor")
     try:

@@ -147,7 +147,8 @@ def udf(
         inputs: recurrent tensors; those at symbolic slices arrive at their true length.
         out: what it returns: anything with a shape and a dtype, a dtype ("f32") for a scalar, or a
             (shape, dtype) pair; a list of these for several outputs; an empty list for a function
-            called for its effect alone, as function(point, *arrays), in the order of the domain.
+            called for its effect alone, as function(point, *arrays), in the order of the domain, or
+            on its resource as ever. A function whose values nobody uses is not called.
         domain: dimensions that the values vary over, besides the inputs'.
         resource: what it uses in order.
         batched: it also takes arrays (and, with a resource, `at`) with a leading axis per
@@ -171,7 +172,7 @@ def udf(
     types = tuple(_type(one) for one in (out if several else [out]))
     if not types:
         if resource is not None:
-            raise DomainError("a function called for its effect alone takes no resource.")
+            return _on_resource(ctx, function, label, dims, reads, resource, where)
         cond = TRUE if where is None else where.cond
         ctx.add_effect(CallAttrs(function, label, dims), reads, cond, label)
         return ()
@@ -190,6 +191,33 @@ def udf(
         resource.enter(op, token)
     made = [RecurrentTensor(ctx, at_own_point(op.id, op.outputs[k], k)) for k in range(len(types))]
     return tuple(made) if several else made[0]
+
+
+def _on_resource(
+    ctx: Context,
+    function: Callable[..., Any],
+    label: str,
+    dims: Domain,
+    reads: Sequence[Read],
+    resource: Resource,
+    where: Condition | None,
+) -> tuple[()]:
+    """A function called for its effect on a resource: its token is what the program needs of it."""
+    if where is not None:
+        raise DomainError("on a resource, a function is called at every point: leave where= out.")
+    token = _token(ctx, resource, reads, dims, label)
+    own = at_own_point(token, ctx[token].outputs[0])
+    op = ctx.add(
+        "udf", [*reads, own], UdfAttrs(function, label, (), dims, resource.inner), label=label
+    )
+    resource.enter(op, token)
+    done = at_own_point(op.id, op.outputs[0])
+    ctx.add_effect(CallAttrs(_nothing, f"{label}.done", ()), [done], TRUE, f"{label}.done")
+    return ()
+
+
+def _nothing(point: Mapping[str, int], token: Any) -> None:
+    """What is left to do when the effect is done."""
 
 
 def _token(

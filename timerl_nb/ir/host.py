@@ -102,6 +102,8 @@ class Host:
             given = [self._state(attrs.resource, origin), at, *given]
         made: Any = _guarded(attrs.name, point, origin, attrs.function, *given)
         values: list[Any] = [*made] if isinstance(made, tuple) else [made]
+        if not attrs.types:  # called for its effect on the resource
+            values = []
         types = attrs.outputs[: len(attrs.types)]
         if len(values) != len(types):
             raise ExecutionError(
@@ -109,10 +111,7 @@ class Host:
                 origin=origin,
                 hint="return a tuple with one array per declared output.",
             )
-        found = [
-            self._checked(attrs, k, np.asarray(x), types[k], order, origin)
-            for k, x in enumerate(values)
-        ]
+        found = [self._checked(attrs, k, x, types[k], order, origin) for k, x in enumerate(values)]
         if attrs.resource is not None:
             found.append(np.zeros(concrete(attrs.outputs[-1].shape, self._bounds), np.bool_))
         return found
@@ -135,12 +134,13 @@ class Host:
         self,
         attrs: UdfAttrs,
         k: int,
-        array: Array,
+        value: Any,
         kind: TensorType,
         order: Sequence[int],
         origin: Origin,
     ) -> Array:
         whole, dtype = concrete(kind.shape, self._bounds), NUMPY[kind.dtype]
+        array = _guarded(attrs.name, {}, origin, np.asarray, value)
         shape = (*(whole[j] for j in order), *whole[len(order) :])
         if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
             raise ExecutionError(
@@ -148,6 +148,11 @@ class Host:
                 f"declared as {dtype.name}{list(shape)}.",
                 origin=origin,
                 hint="return arrays of the declared shapes, or declare what it returns in out=.",
+            )
+        if array.dtype.kind in "iu" and not np.array_equal(array.astype(dtype), array):
+            raise ExecutionError(
+                f"{attrs.name} returned integers that do not fit into {dtype.name} (output {k}).",
+                origin=origin,
             )
         back = [order.index(j) for j in range(len(order))]
         return array.astype(dtype).transpose(*back, *range(len(back), array.ndim))

@@ -254,7 +254,7 @@ def _merge(types: Types, _: Any) -> TensorType:
 
 
 def _udf(types: Types, attrs: UdfAttrs) -> tuple[TensorType, ...]:
-    if not attrs.types:
+    if not attrs.types and attrs.resource is None:
         raise TypeRuleError("a host function whose value is used declares what it returns")
     if attrs.resource and (not types or types[-1].dtype != TOKEN.dtype):
         raise TypeRuleError("the last operand must be the token of the resource")

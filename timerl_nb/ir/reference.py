@@ -58,12 +58,12 @@ class Reference:
 
     # --- what a user asks for --------------------------------------------------------------------
 
-    def outputs(self) -> dict[str, Array]:
-        """Every output, stacked over its domain, by name."""
+    def outputs(self, role: str = "output") -> dict[str, Array]:
+        """Every output, or (`role="parameter"`) last value of a parameter, stacked, by name."""
         return {
             op.attrs.name: in_order(self.stacked(op.inputs[0], op), op)
             for op in self.pdg.sinks
-            if isinstance(op.attrs, OutputAttrs)
+            if isinstance(op.attrs, OutputAttrs) and op.attrs.role == role
         }
 
     def checkpoints(self) -> list[tuple[str, dict[str, int], dict[str, Array]]]:

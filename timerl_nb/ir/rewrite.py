@@ -108,7 +108,7 @@ class Edit:
         like: Op,
         label: str = "",
     ) -> Op:
-        """A new operation that inherits the origin and region of `like`."""
+        """A new operation that inherits the origin and region of `like`, and where it runs."""
         op = operation(
             self.dims,
             self.ops,
@@ -120,6 +120,8 @@ class Edit:
             region=like.region,
             label=label,
         )
+        if set(self.dims.ordered(like.where.symbols)) <= set(op.domain):
+            op = op.with_(where=like.where)
         self.insert(op)
         return op
 

@@ -197,11 +197,25 @@ def _typed(value: Any, op: Op) -> Any:
 
 
 def _trivial_merge(look: Look) -> Answer:
-    """A merge of one branch is that branch."""
+    """A merge of one branch is that branch, unless it is what a recurrence passes through."""
     op = look.op
-    if op.kind == "merge" and len(op.inputs) == 1 and op.inputs[0].source != op.id:
+    if op.kind == "merge" and len(op.inputs) == 1 and not _closes_a_cycle(look.edit, op):
         return Read(op.inputs[0].source, op.inputs[0].out, op.inputs[0].index)
     return None
+
+
+def _closes_a_cycle(edit: Edit, merge: Op) -> bool:
+    """Whether the merge's branch needs the merge, through no other merge."""
+    seen: set[int] = set()
+    stack = [read.source for read in merge.inputs]
+    while stack:
+        op_id = stack.pop()
+        if op_id == merge.id:
+            return True
+        if op_id not in seen and edit.ops[op_id].kind != "merge":
+            seen.add(op_id)
+            stack += [read.source for read in edit.ops[op_id].inputs]
+    return False
 
 
 def _fold(look: Look) -> Answer:

@@ -136,15 +136,14 @@ def _aff_lin(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> tuple[Lin,
 
 
 def _aff(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> Lin:
+    # functions of integer sets have integer values where they are defined: the division is exact
     total, scale = _aff_lin(aff, names, bounds)
-    if scale != 1:
-        raise AssertionError(f"a rational bound: {aff}")
-    return total
+    return total if scale == 1 else total // scale
 
 
 def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
     options: list[Cond] = []
-    for basic in s.compute_divs().coalesce().get_basic_sets():
+    for basic in s.coalesce().compute_divs().get_basic_sets():
         conds: list[Cond] = []
         for constraint in basic.get_constraints():
             e, _ = _aff_lin(constraint.get_aff(), names, bounds)
@@ -408,15 +407,17 @@ class Relation:
 
     def pieces(self) -> list[tuple[Cond, tuple[Lin, ...]]]:
         """A single-valued relation as functions: where, and the right point there."""
-        found: list[tuple[Cond, tuple[Lin, ...]]] = []
-
-        def add(where: isl.Set, to: isl.MultiAff) -> None:
-            of = self.dims.bounds
-            point = tuple(_aff(to.get_aff(k), self.left, of) for k in range(len(self.right)))
-            found.append((_set_cond(where, self.left, of), point))
-
-        isl.PwMultiAff.from_map(self.raw).foreach_piece(add)
-        return found
+        pieces: list[tuple[isl.Set, isl.MultiAff]] = []
+        function = isl.PwMultiAff.from_map(self.raw.compute_divs())
+        function.foreach_piece(lambda where, to: pieces.append((where, to)))
+        of, axes = self.dims.bounds, range(len(self.right))
+        return [
+            (
+                _set_cond(where, self.left, of),
+                tuple(_aff(to.get_aff(k), self.left, of) for k in axes),
+            )
+            for where, to in pieces
+        ]
 
     def __str__(self) -> str:
         return str(self.raw)
