@@ -17,6 +17,7 @@ from timerl_nb.errors import EnvError
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.udf import Resource, udf
+from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.symbolic.domain import Domain
 
 Array = np.ndarray[Any, Any]
@@ -106,7 +107,7 @@ class _Instances:
             int(s) for s in np.random.SeedSequence(seed).generate_state(self._ids.size)
         ]
         self._over = np.zeros(self._ids.size, bool)
-        self._obs = np.zeros((self._ids.size, *env.obs_space.shape), _NUMPY[env.obs_space.dtype])
+        self._obs = np.zeros((self._ids.size, *env.obs_space.shape), NUMPY[env.obs_space.dtype])
 
     def reset(self, at: At) -> Array:
         """Start an episode in the environments at `at`."""
@@ -130,32 +131,27 @@ class _Instances:
         actions = np.reshape(action, (len(flat), *self._spaces[1].shape))
         for j, k in enumerate(flat):
             if not self._over[k]:
-                obs[j], reward[j], ended[j], cut[j] = self._one(int(k), actions[j])
+                reward[j], ended[j], cut[j] = self._one(int(k), actions[j])
                 alive[j] = True
             elif self._mode == "next_step":
                 self._restart(int(k))
-                obs[j] = self._obs[k]
-            else:
-                obs[j] = self._obs[k]
-            final[j] = obs[j]
+            final[j] = self._obs[k]
             if self._mode == "same_step" and self._over[k]:
                 self._restart(int(k))
-                obs[j] = self._obs[k]
+            obs[j] = self._obs[k]
         made = (obs, reward, ended, cut, alive, final)
         return tuple(x.reshape((*ids.shape, *x.shape[1:])) for x in made)
 
-    def _one(self, k: int, action: Array) -> tuple[Any, float, bool, bool]:
+    def _one(self, k: int, action: Array) -> tuple[float, bool, bool]:
+        """Step one environment: reward, terminated, truncated."""
         given = action if isinstance(self._spaces[1], Box) else int(action)
         obs, reward, ended, cut, _ = self._envs[k].step(given)
         self._obs[k], self._over[k] = obs, ended or cut
-        return obs, float(reward), bool(ended), bool(cut and not ended)
+        return float(reward), bool(ended), bool(cut and not ended)
 
     def close(self) -> None:
         for env in self._envs:
             env.close()
-
-
-_NUMPY = {"f32": np.float32, "i32": np.int32}
 
 
 def _gymnasium() -> Any:

@@ -309,7 +309,8 @@ def backward(loss: Tensor) -> None:
     """
     ctx = loss.ctx
     leaves: list[Parameter] = list(ctx.parameters.values())
-    found = gradients(loss, [RecurrentTensor(ctx, p.read) for p in leaves], optional=True)
+    with ctx.attempt():
+        found = gradients(loss, [RecurrentTensor(ctx, p.read) for p in leaves], optional=True)
     if all(g is None for g in found):
         raise GradientError(
             "backward() reaches no parameter from this loss.",

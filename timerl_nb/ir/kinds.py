@@ -280,10 +280,10 @@ def _table() -> Mapping[str, KindSpec]:
     def row(kind: str, arity: int | None, infer: Infer, tags: str, doc: str) -> None:
         rows.append(KindSpec(kind, arity, infer, doc, frozenset(tags.split())))
 
-    row("const", 0, _const, "source", "A given array, the same at every point.")
-    row("data", 0, _const, "source", "Given arrays, one per point of the domain.")
-    row("value", 0, _value, "source", "The value of an index expression at the current point.")
-    row("rng", 0, _rng, "source random", "Random bits: a function of seed, stream and point.")
+    row("const", 0, _const, "", "A given array, the same at every point.")
+    row("data", 0, _const, "", "Given arrays, one per point of the domain.")
+    row("value", 0, _value, "", "The value of an index expression at the current point.")
+    row("rng", 0, _rng, "", "Random bits: a function of seed, stream and point.")
 
     for kind, doc in (
         ("neg", "-x"),
@@ -344,10 +344,10 @@ def _table() -> Mapping[str, KindSpec]:
     row("place", 1, _place, "layout", "An axis set into zeros of another size.")
     row("flip", 1, _same, "layout", "An axis in reverse order.")
 
-    row("merge", None, _merge, "control", "The one branch whose condition holds at the point.")
-    row("accumulate", 1, _same, "control", "Values combined over dimensions in any order.")
-    row("dataflow", None, _dataflow, "control", "A fused region, run as one kernel.")
-    row("udf", None, _udf, "host", "A function of the user's own, run on the host.")
+    row("merge", None, _merge, "", "The one branch whose condition holds at the point.")
+    row("accumulate", 1, _same, "", "Values combined over dimensions in any order.")
+    row("dataflow", None, _dataflow, "", "A fused region, run as one kernel.")
+    row("udf", None, _udf, "", "A function of the user's own, run on the host.")
     row("output", 1, _same, "sink", "Values that the run returns.")
     row("checkpoint", None, _same, "sink", "Values written to a file.")
     row("call", None, _call, "sink", "A function of the user's own, run for its effect.")
