@@ -91,7 +91,8 @@ def iteration_space(schedule: Schedule, dim: str | None = None, limit: int = 40)
     outer = {d for op in schedule.statements.values() for d in op.domain} - {dim}
     dims = schedule.constraints.pdg.dims
     fixed = {d: min(1, small[dims[d].bound] - 1) for d in outer}
-    points = [p for p in drawn.points(**fixed) if len(p)]
+    # by name, so that programs that are much alike look alike side by side
+    points = sorted((p for p in drawn.points(**fixed) if len(p)), key=lambda p: p.name)
     size = small[dims[dim].bound]
     end = max((int(p.time.max()) for p in points), default=0) + 1
     svg = Svg(560, 70 + 250 + 18 * len(points), "iteration space")
