@@ -12,7 +12,7 @@ import pytest
 
 import timerl_nb
 from timerl_nb.config import ENVIRONMENT, Options
-from timerl_nb.frontend.autodiff import NO_VJP, VJP
+from timerl_nb.frontend.vjp import NO_VJP, VJP
 from timerl_nb.ir import reference
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.passes.vectorize import NO_VECTOR, VECTOR

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from timerl_nb.errors import DomainError, GradientError, ShapeError, TimeRLError
+from timerl_nb.frontend.arguments import element_type
 from timerl_nb.frontend.context import Context, checked_name, current
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.tensor import (
@@ -14,7 +15,6 @@ from timerl_nb.frontend.tensor import (
     apply,
     as_tensor,
     broadcast_to,
-    element_type,
     elementwise,
     operand,
 )

@@ -9,13 +9,15 @@ itself at the current point.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import isfinite, prod
+from math import prod
 from os import PathLike, fspath
 from typing import Any, NoReturn
 
 import numpy as np
 
 from timerl_nb.errors import BranchError, DomainError, IndexExpressionError, ShapeError
+from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, is_size
+from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, as_lin, parse
 from timerl_nb.ir.attrs import (
@@ -44,7 +46,6 @@ from timerl_nb.ir.shapes import (
     Shape,
     Size,
     TensorType,
-    dtype_name,
     is_float,
     narrow,
     promote,
@@ -56,13 +57,9 @@ from timerl_nb.symbolic.expr import (
     Cond,
     Entry,
     Lin,
-    Slice,
-    all_of,
     lin,
-    lt,
     sym,
 )
-from timerl_nb.symbolic.polyhedra import Relation, Set
 
 # `autodiff` stands above this module and enters itself here.
 _BACKWARD: list[Callable[[RecurrentTensor], None]] = []
@@ -187,7 +184,7 @@ class RecurrentTensor:
                 others={f"{self.name} is made at": op.origin},
                 hint="make the branch's shape and dtype those of the tensor.",
             )
-        self.ctx.add_branch(op.id, _branch(self, key, branch))
+        self.ctx.add_branch(op.id, branch_read(self, key, branch))
 
     # --- arithmetic --------------------------------------------------------------------------
 
@@ -400,7 +397,7 @@ class RecurrentTensor:
 
     def discounted_sum(self, gamma: float, axis: int = 0) -> RecurrentTensor:
         """Sum of gamma**k * x[k] along an axis; after a symbolic slice, the slice's by default."""
-        attrs = DiscountAttrs(self._axis(axis), _gamma(gamma))
+        attrs = DiscountAttrs(self._axis(axis), checked_gamma(gamma))
         return _add(self.ctx, "discounted_sum", [self.floating()], attrs)
 
     def cumsum(self, axis: int = 0) -> RecurrentTensor:
@@ -460,9 +457,9 @@ class RecurrentTensor:
 
     def reshape(self, *shape: Any) -> RecurrentTensor:
         """The same elements in another shape; one size may be -1 where all sizes are integers."""
-        sizes: list[Any] = list(shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
-        sizes = [_size(s) for s in sizes]
-        if not all(_is_size(s) for s in sizes) or sum(s == -1 for s in sizes) > 1:
+        sizes: list[Any] = list(shape[0] if len(shape) == 1 and not is_size(shape[0]) else shape)
+        sizes = [as_size(s) for s in sizes]
+        if not all(is_size(s) for s in sizes) or sum(s == -1 for s in sizes) > 1:
             raise ShapeError(f"{shape} is no shape.", hint="sizes are integers, one may be -1.")
         if any(isinstance(s, int) and s < -1 for s in sizes):
             raise ShapeError(f"{shape} has a negative size.")
@@ -487,7 +484,7 @@ class RecurrentTensor:
     def expand(self, *shape: Any) -> RecurrentTensor:
         """Axes of size 1 repeated, and axes added in front, up to the given shape."""
         sizes = shape_of(
-            map(_size, shape[0] if len(shape) == 1 and not _is_size(shape[0]) else shape)
+            map(as_size, shape[0] if len(shape) == 1 and not is_size(shape[0]) else shape)
         )
         return broadcast_to(self, sizes)
 
@@ -638,29 +635,6 @@ def operand(ctx: Context | None, value: Any, like: DType | None = None) -> Recur
         ) from None
 
 
-def element_type(dtype: Any) -> DType:
-    """The short name of an element type.
-
-    Raises:
-        ShapeError: there is none of that name.
-    """
-    try:
-        name = dtype_name(dtype)
-    except (KeyError, TypeError):
-        raise ShapeError(
-            f"{dtype!r} is not an element type.", hint=f"use one of {', '.join(_TYPES)}."
-        ) from None
-    if name not in _TYPES:
-        raise ShapeError(
-            f"programs do not compute in {NUMPY[name].name}: only the reference evaluator does.",
-            hint="use f32.",
-        )
-    return name
-
-
-_TYPES = ("bool", "i32", "u32", "f32")
-
-
 def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
     """An elementwise operation after NumPy's rules of broadcasting and type promotion."""
     ctx = next((a.ctx for a in args if isinstance(a, RecurrentTensor)), None)
@@ -718,100 +692,3 @@ def one_hot(at: RecurrentTensor, size: Size) -> RecurrentTensor:
     if not isinstance(size, int):
         raise ShapeError("the number of positions must be an integer.")
     return at.unsqueeze(-1) == constant(at.ctx, np.arange(size, dtype=np.int32))
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int | np.integer | Index | Lin)
-
-
-def _size(value: Any) -> Any:
-    if isinstance(value, Index):
-        return value.lin
-    return int(value) if isinstance(value, np.integer) else value
-
-
-def _gamma(gamma: Any) -> float:
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.number):
-        raise ShapeError(
-            f"the discount must be a number, not {gamma!r}.",
-            hint="write a discount that varies as a recurrence: g[t] = r[t] + gamma[t] * g[t+1].",
-        )
-    if not isfinite(gamma):
-        raise ShapeError(f"the discount must be finite, not {gamma}.")
-    return float(gamma)
-
-
-# --- branches ----------------------------------------------------------------------------------
-
-
-def _branch(x: RecurrentTensor, key: Any, value: RecurrentTensor) -> Read:
-    """The read, from the tensor's own point, that `x[key] = value` means."""
-    ctx, dims, domain = x.ctx, x.ctx.space, x.op.domain
-    if not value.is_plain():  # a branch is a value, not a slice of several
-        value = value.settled()
-    if isinstance(key, Condition):
-        if key.owner is not ctx:
-            as_lin(ctx, key)
-        _only_dims(x, value.domain, domain)
-        return Read(value.read.source, value.read.out, value.read.index, key.cond)
-    entries = parse(ctx, dims, domain, key, x.name)
-    if any(isinstance(e, Slice) for e in entries.values()):
-        raise IndexExpressionError(
-            f"{x.name}: the left-hand side of a branch takes no slice.",
-            hint=f"use a condition: {x.name}[(t >= 2) & (t < 5)] = …",
-        )
-    bound = dims.ordered({s for e in entries.values() for s in e.symbols})
-    _only_dims(x, value.domain, bound)
-    return _invert(x, entries, bound, value)
-
-
-def _only_dims(x: RecurrentTensor, given: Domain, allowed: Domain) -> None:
-    extra = [d for d in given if d not in allowed]
-    if extra:
-        raise DomainError(
-            f"the branch's value varies over {', '.join(extra)}, which the left-hand side of "
-            f"{x.name} does not bind.",
-            hint=f"index the value at a point, or let {x.name} vary over {', '.join(extra)}.",
-        )
-
-
-def _invert(
-    x: RecurrentTensor, entries: dict[str, Entry], bound: Domain, value: RecurrentTensor
-) -> Read:
-    """Solve `point = entries(symbols)` for the symbols: where the value is read, and when."""
-    dims, domain = x.ctx.space, x.op.domain
-    sink = Set.of(dims, bound)
-    target = Set.of(dims, domain)
-    index = tuple(entries[d] for d in domain)
-    forward = Relation.reads(sink, index, target).within(target)
-    if not forward.is_injective():
-        raise BranchError(
-            f"{x.name}[{', '.join(map(str, index))}] assigns one point from several: the left-hand "
-            "index is not injective.",
-            evidence=_collision(forward),
-            hint="let every symbol of the value determine the point that it defines.",
-        )
-    inverse = forward.inverse()
-    cond = inverse.domain().condition(target)
-    solved = {s: _point_entry(inverse, s, entries) for s in bound}
-    point = compose(Read(-1, 0, tuple(solved[d] for d in value.domain)), value.domain, value.read)
-    assert point is not None  # points always compose
-    return Read(point.source, point.out, point.index, all_of(cond, point.cond))
-
-
-def _point_entry(inverse: Relation, symbol: str, entries: dict[str, Entry]) -> Lin:
-    # the usual `t + c` needs no solving
-    for d, e in entries.items():
-        if isinstance(e, Lin) and (e - e.const).as_symbol == symbol:
-            return sym(d) - e.const
-    return inverse.bounds(symbol)[0]
-
-
-def _collision(forward: Relation) -> str:
-    both = forward.then(forward.inverse())
-    for name in both.left:
-        different = Relation.of(both.dims, both.left, both.right, lt(sym(name), sym(name + "'")))
-        found = (both & different).at({d.bound: 8 for d in both.dims}).sample()
-        if found is not None:
-            return f"sample: {found[0]} and {found[1]} are assigned to the same point"
-    return "two points are assigned to the same one"

@@ -14,10 +14,11 @@ from itertools import groupby
 from typing import Any
 
 from timerl_nb.errors import DomainError, ShapeError
+from timerl_nb.frontend.arguments import element_type
 from timerl_nb.frontend.context import Context, checked_name, current
 from timerl_nb.frontend.indexing import Condition, as_dims
 from timerl_nb.frontend.sources import shape_of_user
-from timerl_nb.frontend.tensor import RecurrentTensor, constant, element_type, operand
+from timerl_nb.frontend.tensor import RecurrentTensor, constant, operand
 from timerl_nb.ir import host
 from timerl_nb.ir.host import TOKEN, CallAttrs, UdfAttrs
 from timerl_nb.ir.ops import Op, Read, read_symbols

@@ -1,0 +1,60 @@
+"""What a user gives beside tensors: element types, sizes and discounts, checked at their line.
+
+Nothing here knows of tensors; `tensor` and `sources` build on it.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.ir.shapes import NUMPY, DType, dtype_name
+from timerl_nb.symbolic.expr import Lin
+
+
+def element_type(dtype: Any) -> DType:
+    """The short name of an element type.
+
+    Raises:
+        ShapeError: there is none of that name.
+    """
+    try:
+        name = dtype_name(dtype)
+    except (KeyError, TypeError):
+        raise ShapeError(
+            f"{dtype!r} is not an element type.", hint=f"use one of {', '.join(_TYPES)}."
+        ) from None
+    if name not in _TYPES:
+        raise ShapeError(
+            f"programs do not compute in {NUMPY[name].name}: only the reference evaluator does.",
+            hint="use f32.",
+        )
+    return name
+
+
+_TYPES = ("bool", "i32", "u32", "f32")
+
+
+def is_size(value: Any) -> bool:
+    return isinstance(value, int | np.integer | Index | Lin)
+
+
+def as_size(value: Any) -> Any:
+    if isinstance(value, Index):
+        return value.lin
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def checked_gamma(gamma: Any) -> float:
+    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.number):
+        raise ShapeError(
+            f"the discount must be a number, not {gamma!r}.",
+            hint="write a discount that varies as a recurrence: g[t] = r[t] + gamma[t] * g[t+1].",
+        )
+    if not isfinite(gamma):
+        raise ShapeError(f"the discount must be finite, not {gamma}.")
+    return float(gamma)

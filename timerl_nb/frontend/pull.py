@@ -1,0 +1,300 @@
+"""Gradients through symbolic indices: the sum over the inverse of an access.
+
+A read of x at φ(p) gives x at q a gradient from every p with φ(p) = q. isl inverts φ: where the
+readers of a point form a box, `pull` adds them up as a slice; where they do not, it lays each
+reader's part out along the dimensions that it reads of. `through_slices` is for operations that
+reduce the slices they read: their gradient is a reduction over the readers, and spreads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from timerl_nb.errors import GradientError
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.sources import where, zeros
+from timerl_nb.frontend.tensor import RecurrentTensor, apply, value_of
+from timerl_nb.frontend.vjp import Node, Tensor, spread
+from timerl_nb.ir.attrs import DiscountAttrs, PlaceAttrs
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg, at_own_point
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import (
+    TRUE,
+    Cond,
+    Entry,
+    Lin,
+    Slice,
+    all_of,
+    ge,
+    negate,
+    pick,
+    span,
+    subst,
+    sym,
+)
+from timerl_nb.symbolic.polyhedra import Relation, primed
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """Who reads a source point: per dimension of the reader a range, as expressions of the source.
+
+    `first[d] <= d <= last[d]`, at the source points where `cond` holds; nobody reads the others.
+    """
+
+    cond: Cond
+    first: Mapping[str, Lin]
+    last: Mapping[str, Lin]
+
+    @property
+    def many(self) -> Domain:
+        """The reader's dimensions over which there may be several readers of one point."""
+        return tuple(d for d, e in self.first.items() if e is not self.last[d])
+
+
+def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse | None:
+    """Invert a read's relation with isl; None where the readers of a point form no box."""
+    source = graph.defined(read)
+    relation = graph.reads(op, read).within(source)
+    back = relation.inverse()
+    ends = {d: back.bounds(d) for d in op.domain}
+    first, last = ({d: e[k] for d, e in ends.items()} for k in (0, 1))
+    names = {d: sym(primed(d)) for d in op.domain}
+    box = Relation.of(
+        graph.dims,
+        back.left,
+        back.right,
+        all_of(*(all_of(ge(names[d], first[d]), ge(last[d], names[d])) for d in op.domain)),
+    )
+    exact = Relation(graph.dims, back.left, back.right, box.raw.intersect_domain(back.raw.domain()))
+    if (exact - back).sample() is not None:
+        return None
+    return Inverse(back.domain().condition(source), first, last)
+
+
+def _is_own_point(graph: Pdg, op: Op, read: Read) -> bool:
+    return op.where is TRUE and graph.is_identity(read)
+
+
+def pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
+    """The sum, over the points that read a source point, of their `c` for it.
+
+    `c` is given at the reader's points and has the shape that the read has; the result is over the
+    source's domain and has the source's shape.
+    """
+    if _is_own_point(graph, op, read):
+        missing = tuple(d for d in op.domain if d not in graph.output(read).domain)
+        return _sum_over(c, missing)
+    inverse = inverse_of(graph, op, read)
+    if inverse is None or _varies(c, read, inverse):
+        return _laid_out(graph, op, read, c)
+    positions = [
+        sym(d) - subst(entry.lo, inverse.first)
+        for d, entry in zip(graph.output(read).domain, read.index, strict=True)
+        if isinstance(entry, Slice)
+    ]
+    if not positions and not inverse.many and inverse.cond is not TRUE:
+        return _guarded(c.at(dict(inverse.first)), inverse.cond, graph.output(read).domain)
+    there, lead = _readers(c, inverse)
+    for position in positions:
+        there = there.take(Index(c.ctx, pick(inverse.cond, position, 0)), lead)
+    return _added_up(there, lead, c, inverse)
+
+
+def _varies(c: Tensor, read: Read, inverse: Inverse) -> bool:
+    """Whether the readers of a point lay it at different places, or in slices of other lengths."""
+    sizes = [s for s in c.shape if isinstance(s, Lin)]
+    starts = [e.lo for e in read.index if isinstance(e, Slice)]
+    return any(e.symbols.intersection(inverse.many) for e in (*sizes, *starts))
+
+
+def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
+    """The sum over all readers, each laid out along the whole dimensions that it reads of.
+
+    Right for any access, at a price: every reader's part has the size of the dimension, and no
+    point's gradient is there before all readers have run.
+    """
+    ctx, domain = c.ctx, graph.output(read).domain
+    if _depends(graph, read.source, op.id):
+        raise GradientError(
+            f"{graph[read.source].name} is defined through slices of itself that are not reduced "
+            "at once: each point's gradient would wait for all.",
+            origin=op.origin,
+            hint="reduce the slice first (sum, max, discounted_sum), or read its points one by one.",
+        )
+    own = {
+        d
+        for d, e in zip(domain, read.index, strict=True)
+        if isinstance(e, Lin) and e.as_symbol == d
+    }
+    lead = 0
+    for d, entry in zip(domain, read.index, strict=True):
+        if d in own:
+            continue
+        lo = entry.lo if isinstance(entry, Slice) else entry
+        part = c if isinstance(entry, Slice) else c.unsqueeze(lead)
+        c = apply("place", [part], PlaceAttrs(lead, lo, ctx.space[d].size))
+        lead += 1
+    cond = all_of(op.where, read.cond)
+    if cond is not TRUE:
+        c = _guarded(c, cond, op.domain)
+    total = _sum_over(c, [d for d in op.domain if d not in own])
+    for d in domain:
+        if d not in own:
+            total = total.take(Index(ctx, sym(d)))
+    return total
+
+
+def _depends(graph: Pdg, op_id: int, on: int) -> bool:
+    seen, stack = set[int](), [op_id]
+    while stack:
+        k = stack.pop()
+        if k == on:
+            return True
+        if k not in seen:
+            seen.add(k)
+            stack += [read.source for read in graph[k].inputs]
+    return False
+
+
+def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:
+    """The sum of `c` over dimensions, also over those that it does not vary over."""
+    inside = tuple(d for d in dims if d in c.domain)
+    total = c.sum(over=inside) if inside else c
+    for d in dims:
+        if d not in c.domain:
+            total = total * value_of(c.ctx, c.ctx.space[d].size).cast(c.dtype)
+    return total
+
+
+def _readers(c: Tensor, inverse: Inverse) -> tuple[Tensor, int]:
+    """`c` at all readers of a source point, and how many leading axes they are laid out along.
+
+    Where nobody reads the point there are none: then all ranges are empty, and all indices 0.
+    """
+    along = [d for d in c.domain if d in inverse.many]
+    if inverse.cond is not TRUE and not along:
+        along = list(c.domain[:1])
+    entries: dict[str, Entry] = {}
+    for d in c.domain:
+        first = inverse.first[d]
+        if first is not sym(d):
+            first = pick(inverse.cond, first, 0)
+        if d in along:
+            entries[d] = span(first, pick(inverse.cond, inverse.last[d] + 1, first))
+        else:
+            entries[d] = first
+    return c.at(entries), len(along)
+
+
+def _added_up(there: Tensor, lead: int, c: Tensor, inverse: Inverse) -> Tensor:
+    """The sum over the readers; those that `c` does not tell apart are counted."""
+    total = there.sum(axis=tuple(range(lead))) if lead else there
+    for d in inverse.many:
+        if d not in c.domain:
+            count = inverse.last[d] - inverse.first[d] + 1
+            total = total * value_of(c.ctx, count).cast(c.dtype)
+    if inverse.cond is not TRUE and not lead:
+        total = where(value_of(c.ctx, inverse.cond), total, 0.0)
+    return total
+
+
+def _guarded(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
+    """`x` where the condition holds, zeros elsewhere."""
+    ctx = x.ctx
+    merge = ctx.open_merge(x.type, domain)
+    zero = zeros(x.shape, x.dtype).read
+    ctx.set_branches(
+        merge.id,
+        [
+            Read(x.read.source, x.read.out, x.read.index, cond),
+            Read(zero.source, zero.out, zero.index, negate(cond)),
+        ],
+    )
+    return RecurrentTensor(ctx, at_own_point(merge.id, merge.outputs[0]))
+
+
+def reduces_its_slices(op: Op) -> bool:
+    """Whether the operation reduces every slice that it reads, so that none need be spread out."""
+    slices = sum(isinstance(e, Slice) for e in op.inputs[0].index)
+    if not slices or len(op.inputs) > 1:
+        return False
+    if op.kind in ("sum", "max", "min"):
+        return set(range(slices)) <= set(op.attrs.axes)
+    return op.kind == "discounted_sum" and slices == 1 and op.attrs.axis == 0
+
+
+def through_slices(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tensor:
+    """The gradient through a reduction of slices: a reduction over the readers of each point."""
+    op, read = node.op, node.op.inputs[0]
+    source = RecurrentTensor(node.ctx, at_own_point(read.source, graph.output(read), read.out))
+    slices = sum(isinstance(e, Slice) for e in read.index)
+    if op.kind == "discounted_sum":
+        return _through_discount(graph, node, g, inverse)
+    inner = [a - slices for a in op.attrs.axes if a >= slices]  # concrete axes reduced along
+    if op.kind == "sum":
+        c = spread(g, inner, source.shape)
+        there, lead = _readers(c, inverse)
+        return _added_up(there, lead, c, inverse)
+    x = node.inputs[0]
+    here = x == spread(node.output, op.attrs.axes, x.shape)
+    share = g / here.sum(axis=list(op.attrs.axes)).cast(g.dtype)  # ties share
+    share, best = (spread(c, inner, source.shape) for c in (share, node.output))
+    shares, lead = _readers(share, inverse)
+    bests, lead_best = _readers(best, inverse)
+    if lead != lead_best:
+        raise GradientError(f"the gradient of {op.kind} does not vary as its value does.")
+    return _added_up(where(source == bests, shares, 0.0), lead, share, inverse)
+
+
+def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tensor:
+    op, read = node.op, node.op.inputs[0]
+    attrs: DiscountAttrs = op.attrs
+    (along,) = [
+        (sym(d), e)
+        for d, e in zip(graph.output(read).domain, read.index, strict=True)
+        if isinstance(e, Slice)
+    ]
+    at, entry = along
+    # the weight that reader p gives to the point is gamma to this power; p's symbols have a prime
+    reader = {d: sym(primed(d)) for d in op.domain}
+    power = subst(entry.hi, reader) - 1 - at if attrs.reverse else at - subst(entry.lo, reader)
+    moving = [d for d in inverse.many if primed(d) in power.symbols]
+    fixed = {primed(d): e for d, e in inverse.first.items() if d not in inverse.many}
+    if not moving:
+        there, lead = _readers(g, inverse)
+        return _added_up(there, lead, g, inverse) * _power(node, attrs.gamma, subst(power, fixed))
+    d = moving[0]
+    # what one step of the reader adds to the power
+    slope = power - subst(power, {primed(d): reader[d] - 1})
+    if len(moving) > 1 or not slope.is_const or abs(slope.const) != 1:
+        raise GradientError(
+            f"the gradient of a discounted sum over {entry} is not supported.",
+            origin=op.origin,
+            hint="let the slice move by one with the reader, as in x[t:T] or x[t:trl.min(t+n, T)].",
+        )
+    if d not in g.domain:
+        g = broadcast_along(g, d)
+    there, lead = _readers(g, inverse)
+    axis = [x for x in g.domain if x in inverse.many].index(d)
+    # the reader that gives the least power comes first, or last
+    nearest = inverse.first[d] if slope.const > 0 else inverse.last[d]
+    attrs = DiscountAttrs(axis, attrs.gamma, reverse=slope.const < 0)
+    summed = apply("discounted_sum", [there], attrs)
+    total = _added_up(summed, lead - 1, g, inverse)
+    return total * _power(node, attrs.gamma, subst(power, {**fixed, primed(d): nearest}))
+
+
+def broadcast_along(g: Tensor, d: str) -> Tensor:
+    """The same values, made to vary over the dimension `d`."""
+    zero = value_of(g.ctx, sym(d)).cast(g.dtype) * 0.0
+    return g + zero
+
+
+def _power(node: Node, gamma: float, power: Lin) -> Any:
+    if power.is_const:
+        return gamma**power.const
+    return gamma ** value_of(node.ctx, power).cast("f32")

@@ -1,0 +1,267 @@
+"""The rules of differentiation, one per kind of operation: vector-Jacobian products.
+
+`VJP` says how the gradient of a result becomes the gradients of the operands, all at the
+operation's own point; `NO_VJP` says why a kind has no such rule. Every kind is in exactly one of
+the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.errors import GradientError
+from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.sources import where
+from timerl_nb.frontend.tensor import RecurrentTensor, apply, broadcast_to, constant, dot
+from timerl_nb.ir.attrs import (
+    AtAttrs,
+    AxesAttrs,
+    AxisAttrs,
+    DiscountAttrs,
+    DotAttrs,
+    PermAttrs,
+    PlaceAttrs,
+    RangeAttrs,
+    SlidingAttrs,
+)
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.shapes import Shape, same_size
+from timerl_nb.symbolic.expr import Lin, const
+
+Tensor = RecurrentTensor
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operation being differentiated: its operands and result as tensors at its own point."""
+
+    ctx: Context
+    op: Op
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+
+
+Rule = Callable[[Node, Tensor], Sequence[Tensor | None]]
+
+
+def _fit(g: Tensor, shape: Shape) -> Tensor:
+    """Sum a gradient over the axes along which its operand was repeated."""
+    if not shape:
+        return g.sum()
+    axes = [
+        k
+        for k, (have, want) in enumerate(zip(g.shape, shape, strict=True))
+        if want == 1 and not same_size(have, want)
+    ]
+    return g.sum(axis=axes).reshape(shape) if axes else g
+
+
+def _unary(derivative: Callable[[Tensor, Tensor], Any]) -> Rule:
+    """dy/dx as a function of x and y."""
+    return lambda node, g: [g * derivative(node.inputs[0], node.output)]
+
+
+def _binary(rule: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) -> Rule:
+    """The operands' gradients as a function of g, x, y and the result, before the repeated axes."""
+
+    def fitted(node: Node, g: Tensor) -> Sequence[Tensor]:
+        x, y = node.inputs
+        both = rule(g, x, y, node.output)
+        return [_fit(part, to.shape) for part, to in zip(both, (x, y), strict=True)]
+
+    return fitted
+
+
+def _pow(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    safe = where(x > 0.0, x, 1.0)
+    return g * y * x ** (y - 1.0), where(x > 0.0, g * z * safe.log(), 0.0)
+
+
+def _pick_larger(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    half = where(x == y, 0.5, 1.0)  # ties share
+    return where(x == z, g * half, 0.0), where(y == z, g * half, 0.0)
+
+
+def _where(node: Node, g: Tensor) -> Sequence[Tensor | None]:
+    condition, x, y = node.inputs
+    return [None, _fit(where(condition, g, 0.0), x.shape), _fit(where(condition, 0.0, g), y.shape)]
+
+
+def spread(g: Tensor, axes: Sequence[int], shape: Shape) -> Tensor:
+    """Put back reduced axes."""
+    kept = tuple(1 if k in axes else s for k, s in enumerate(shape))
+    return broadcast_to(g.reshape(kept), shape)
+
+
+def _sum(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: AxesAttrs = node.op.attrs
+    return [spread(g, attrs.axes, node.inputs[0].shape)]
+
+
+def _prod(node: Node, g: Tensor) -> Sequence[Tensor]:
+    # the product of the others: by division, unless a zero is among them
+    attrs: AxesAttrs = node.op.attrs
+    (x,) = node.inputs
+    zero = x == 0.0
+    many = spread(zero.sum(axis=list(attrs.axes)), attrs.axes, x.shape)
+    whole = spread(where(zero, 1.0, x).prod(axis=list(attrs.axes)), attrs.axes, x.shape)
+    alone = where(zero & (many == 1), whole, 0.0)
+    others = where(many == 0, whole / where(zero, 1.0, x), alone)
+    return [others * spread(g, attrs.axes, x.shape)]
+
+
+def _max(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: AxesAttrs = node.op.attrs
+    (x,) = node.inputs
+    here = (x == spread(node.output, attrs.axes, x.shape)).cast(x.dtype)
+    ties = here.sum(axis=list(attrs.axes))
+    return [here * spread(g / ties, attrs.axes, x.shape)]
+
+
+def _discounted(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: DiscountAttrs = node.op.attrs
+    (x,) = node.inputs
+    size = x.shape[attrs.axis]
+    if not isinstance(size, int):
+        raise GradientError(
+            "this discounted sum runs over a symbolic length that is not a slice it reads itself.",
+            hint="apply discounted_sum directly to the slice.",
+        )
+    weights = attrs.gamma ** np.arange(size)
+    weights = weights[::-1] if attrs.reverse else weights
+    along = weights.reshape([-1 if k == attrs.axis else 1 for k in range(x.rank)])
+    return [spread(g, [attrs.axis], x.shape) * constant(node.ctx, along, x.dtype)]
+
+
+def _sliding(node: Node, g: Tensor) -> Sequence[Tensor]:
+    a: SlidingAttrs = node.op.attrs
+    return [apply("sliding_sum", [g], SlidingAttrs(a.axis, a.gamma, a.window, not a.forward))]
+
+
+def _dot(node: Node, g: Tensor) -> Sequence[Tensor]:
+    a: DotAttrs = node.op.attrs
+    x, y = node.inputs
+    return [
+        _dot_operand(g, y, a.out, a.right, a.left, x.shape),
+        _dot_operand(g, x, a.out, a.left, a.right, y.shape),
+    ]
+
+
+def _dot_operand(
+    g: Tensor, other: Tensor, out: str, labels: str, want: str, shape: Shape
+) -> Tensor:
+    # labels of the operand that are summed away alone come back by repetition
+    known = "".join(x for x in want if x in out or x in labels)
+    made = dot(g, other, f"{out},{labels}->{known}")
+    if known == want:
+        return made
+    kept = tuple(s if label in known else 1 for label, s in zip(want, shape, strict=True))
+    return broadcast_to(made.reshape(kept), shape)
+
+
+def _transpose(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: PermAttrs = node.op.attrs
+    back = tuple(attrs.perm.index(k) for k in range(len(attrs.perm)))
+    return [apply("transpose", [g], PermAttrs(back))]
+
+
+def _concat(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: AxisAttrs = node.op.attrs
+    found: list[Tensor] = []
+    start = const(0)
+    for x in node.inputs:
+        end = start + x.shape[attrs.axis]
+        found.append(apply("range", [g], RangeAttrs(attrs.axis, start, end)))
+        start = end
+    return found
+
+
+def _placed(g: Tensor, axis: int, lo: Lin, x: Tensor) -> Tensor:
+    """The gradient of positions of an axis, from `lo` on, as one of all its positions in `x`."""
+    return apply("place", [g], PlaceAttrs(axis, lo, x.shape[axis]))
+
+
+def _range(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: RangeAttrs = node.op.attrs
+    return [_placed(g, attrs.axis, attrs.lo, node.inputs[0])]
+
+
+def _at(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: AtAttrs = node.op.attrs
+    return [_placed(g.unsqueeze(attrs.axis), attrs.axis, attrs.at, node.inputs[0])]
+
+
+def _place(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: PlaceAttrs = node.op.attrs
+    end = attrs.lo + node.inputs[0].shape[attrs.axis]
+    return [apply("range", [g], RangeAttrs(attrs.axis, attrs.lo, end))]
+
+
+VJP: Final[Mapping[str, Rule]] = {
+    "neg": lambda node, g: [-g],
+    "abs": _unary(lambda x, y: x.sign()),
+    "exp": _unary(lambda x, y: y),
+    "log": lambda node, g: [g / node.inputs[0]],
+    "sqrt": lambda node, g: [g / (node.output * 2.0)],
+    "sin": _unary(lambda x, y: x.cos()),
+    "cos": _unary(lambda x, y: -x.sin()),
+    "tanh": _unary(lambda x, y: 1.0 - y * y),
+    "sigmoid": _unary(lambda x, y: y * (1.0 - y)),
+    "erf_inv": _unary(lambda x, y: (y * y).exp() * float(np.sqrt(np.pi) / 2)),
+    "cast": lambda node, g: [g.cast(node.inputs[0].dtype)],
+    "copy": lambda node, g: [g],
+    "add": _binary(lambda g, x, y, z: (g, g)),
+    "sub": _binary(lambda g, x, y, z: (g, -g)),
+    "mul": _binary(lambda g, x, y, z: (g * y, g * x)),
+    "div": _binary(lambda g, x, y, z: (g / y, -(g * z / y))),
+    "pow": _binary(_pow),
+    "max2": _binary(_pick_larger),
+    "min2": _binary(_pick_larger),
+    "mod": _binary(lambda g, x, y, z: (g, -(g * (x / y).floor()))),
+    "where": _where,
+    "sum": _sum,
+    "prod": _prod,
+    "max": _max,
+    "min": _max,
+    "discounted_sum": _discounted,
+    "sliding_sum": _sliding,
+    "dot": _dot,
+    "reshape": lambda node, g: [g.reshape(node.inputs[0].shape)],
+    "transpose": _transpose,
+    "expand": lambda node, g: [_fit(g, node.inputs[0].shape)],
+    "concat": _concat,
+    "range": _range,
+    "at": _at,
+    "place": _place,
+    "flip": lambda node, g: [apply("flip", [g], node.op.attrs)],
+}
+NO_VJP: Final[Mapping[str, str]] = {
+    "const": "a constant",
+    "data": "given values",
+    "value": "an index",
+    "rng": "random bits",
+    "unit": "random numbers",
+    "detach": "detached",
+    "floor": "piecewise constant",
+    "sign": "piecewise constant",
+    "floordiv": "piecewise constant",
+    "not": "boolean",
+    "eq": "a comparison",
+    "ne": "a comparison",
+    "lt": "a comparison",
+    "le": "a comparison",
+    "and": "boolean",
+    "or": "boolean",
+    "argmax": "an integer choice",
+    "merge": "differentiated by branch in `gradients`",
+    "accumulate": "made by the compiler, after differentiation",
+    "dataflow": "made by the compiler, after differentiation",
+    "output": "a sink",
+    "checkpoint": "a sink",
+    "call": "a sink",
+    "udf": "a function that the compiler cannot see into",
+}
