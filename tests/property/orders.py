@@ -17,7 +17,8 @@ from timerl_nb.ir.ops import Op, Read
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Node, Sequence
 from timerl_nb.program import Program
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.symbolic.expr import Slice, const, evaluate
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Slice, const
 
 Point = tuple[int, ...]
 Instance = tuple[int, Point]  # a statement's id, and its point

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timerl_nb.symbolic.domain import Dim, Dims
+from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import (
     FALSE,
     TRUE,
@@ -21,7 +22,6 @@ from timerl_nb.symbolic.expr import (
     any_of,
     const,
     eq,
-    evaluate,
     ge,
     gt,
     le,
@@ -32,11 +32,10 @@ from timerl_nb.symbolic.expr import (
     negate,
     pick,
     span,
-    subst,
-    subst_cond,
     sym,
 )
 from timerl_nb.symbolic.polyhedra import Relation, Set, primed, union
+from timerl_nb.symbolic.substitute import subst, subst_cond
 
 DIMS = Dims((Dim("i", "I"), Dim("t", "T")))
 BOUNDS = {"I": 3, "T": 7}

@@ -32,10 +32,10 @@ from timerl_nb.symbolic.expr import (
     negate,
     pick,
     span,
-    subst,
     sym,
 )
 from timerl_nb.symbolic.polyhedra import Relation, primed
+from timerl_nb.symbolic.substitute import subst
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from timerl_nb.ir.host import CallAttrs, Host, UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, concrete, is_float
-from timerl_nb.symbolic.expr import Slice, evaluate
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Slice
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Env = Mapping[str, int]

@@ -16,7 +16,8 @@ from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
 from timerl_nb.symbolic.domain import Dims, Domain
-from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, all_of, span, subst_cond, subst_entry
+from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, all_of, span
+from timerl_nb.symbolic.substitute import subst_cond, subst_entry
 
 
 @dataclass(frozen=True)

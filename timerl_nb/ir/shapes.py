@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.symbolic.expr import Lin, evaluate, lin, subst
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Lin, lin
+from timerl_nb.symbolic.substitute import subst
 
 Size = int | Lin
 Shape = tuple[Size, ...]

@@ -14,8 +14,9 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, is_s
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
 from timerl_nb.ir.text import op_line, read_text
-from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, lt, negate, subst_entry
+from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, lt, negate
 from timerl_nb.symbolic.polyhedra import Point, Set
+from timerl_nb.symbolic.substitute import subst_entry
 
 
 def verify(pdg: Pdg) -> None:

@@ -10,7 +10,8 @@ from math import prod
 from timerl_nb.ir.ops import Op, Read, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, Shape, Size, TensorType
-from timerl_nb.symbolic.expr import Slice, evaluate
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Slice
 from timerl_nb.symbolic.polyhedra import Point
 
 # A slice of more points than this is gathered into one array before the kernel that reads it runs.

@@ -25,7 +25,8 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.passes.cycles import components, never_ahead, steps_back
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, subst_entry, sym
+from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, sym
+from timerl_nb.symbolic.substitute import subst_entry
 
 _LAYOUT = frozenset({"reshape", "transpose", "expand", "at", "range", "place", "flip", "cast"})
 

@@ -31,7 +31,8 @@ from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
 from timerl_nb.ir.shapes import NUMPY, Shape, broadcast, is_float, same_shape
-from timerl_nb.symbolic.expr import TRUE, Lin, Slice, subst_entry
+from timerl_nb.symbolic.expr import TRUE, Lin, Slice
+from timerl_nb.symbolic.substitute import subst_entry
 
 Answer = Read | Op | None
 Rule = Callable[["Look"], Answer]

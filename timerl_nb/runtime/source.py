@@ -19,7 +19,8 @@ from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.memory.plan import MemoryPlan, Store
 from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.symbolic.expr import Lin, Slice, python_source, sym
+from timerl_nb.symbolic.evaluate import python_source
+from timerl_nb.symbolic.expr import Lin, Slice, sym
 
 Tensor = tuple[int, int]
 

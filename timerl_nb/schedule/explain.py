@@ -9,7 +9,8 @@ from timerl_nb.errors import ScheduleError
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.cycles import components
-from timerl_nb.symbolic.expr import Slice, evaluate
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Slice
 
 
 def refuse_circles(pdg: Pdg) -> None:

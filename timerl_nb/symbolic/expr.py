@@ -9,14 +9,13 @@ Users write these through `frontend.indexing`; everything below works on them di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from math import gcd
 from typing import Any, Final, Literal
 
 Rel = Literal[">=", "==", "!="]
 Which = Literal["min", "max"]
-Subst = Mapping[str, "Lin"]
 
 # Programs use few distinct expressions over and over: nodes live as long as the process, and the
 # arithmetic below remembers its results.
@@ -307,7 +306,7 @@ def _mod(e: Lin, by: int) -> Lin:
     return _of(_make(Mod, rest, by))
 
 
-def _extremum(which: Which, args: Iterable[Lin | int]) -> Lin:
+def extremum(which: Which, args: Iterable[Lin | int]) -> Lin:
     best: dict[tuple[Any, ...], int] = {}  # same terms: only the constants compete
     pick = min if which == "min" else max
     pending = [lin(arg) for arg in args]
@@ -325,11 +324,11 @@ def _extremum(which: Which, args: Iterable[Lin | int]) -> Lin:
 
 
 def minimum(*args: Lin | int) -> Lin:
-    return _extremum("min", args)
+    return extremum("min", args)
 
 
 def maximum(*args: Lin | int) -> Lin:
-    return _extremum("max", args)
+    return extremum("max", args)
 
 
 def pick(cond: Cond, then: Lin | int, other: Lin | int) -> Lin:
@@ -510,7 +509,7 @@ def _distribute(hi: Lin, lo: Lin) -> Lin:
     # min(t + 5, T) - t reads better, and simplifies further, as min(5, T - t).
     if len(hi.terms) == 1 and isinstance(hi.terms[0][0], Extremum) and hi.terms[0][1] == 1:
         atom = hi.terms[0][0]
-        return _extremum(atom.which, [arg + hi.const - lo for arg in atom.args])
+        return extremum(atom.which, [arg + hi.const - lo for arg in atom.args])
     return hi - lo
 
 
@@ -524,121 +523,3 @@ Index = tuple[Entry, ...]
 
 def index_text(index: Index) -> str:
     return "[" + ", ".join(map(str, index)) + "]"
-
-
-# --- substitution, evaluation ------------------------------------------------------------------
-
-
-def rewrite(e: Lin, replace: Callable[[Atom], Lin | None]) -> Lin:
-    """Rebuild with `replace(atom)` in place of each atom for which it is not None, outermost first."""
-    total = const(e.const)
-    for atom, coef in e.terms:
-        total = total + (replace(atom) or _rewrite_inside(atom, replace)) * coef
-    return total
-
-
-def _rewrite_inside(atom: Atom, replace: Callable[[Atom], Lin | None]) -> Lin:
-    if isinstance(atom, Sym):
-        return _of(atom)
-    if isinstance(atom, Div):
-        return rewrite(atom.arg, replace) // atom.by
-    if isinstance(atom, Mod):
-        return rewrite(atom.arg, replace) % atom.by
-    if isinstance(atom, Extremum):
-        return _extremum(atom.which, [rewrite(arg, replace) for arg in atom.args])
-    then, other = rewrite(atom.then, replace), rewrite(atom.other, replace)
-    return pick(rewrite_cond(atom.cond, replace), then, other)
-
-
-def rewrite_cond(cond: Cond, replace: Callable[[Atom], Lin | None]) -> Cond:
-    if isinstance(cond, Cmp):
-        return compare(cond.rel, rewrite(cond.arg, replace))
-    joined = all_of if isinstance(cond, And) else any_of
-    return joined(*(rewrite_cond(arg, replace) for arg in cond.args))
-
-
-def find_pick(e: Lin) -> Pick | None:
-    """A choice that occurs in the expression, an innermost one first."""
-    for atom, _ in e.terms:
-        inner: tuple[Lin, ...] = ()
-        if isinstance(atom, Div | Mod):
-            inner = (atom.arg,)
-        elif isinstance(atom, Extremum):
-            inner = atom.args
-        elif isinstance(atom, Pick):
-            inner = (atom.then, atom.other)
-        for arg in inner:
-            if (found := find_pick(arg)) is not None:
-                return found
-        if isinstance(atom, Pick):
-            return atom
-    return None
-
-
-def subst(e: Lin, by: Subst) -> Lin:
-    """Replace symbols by expressions, all at once."""
-    if not any(name in by for name in e.symbols):
-        return e
-    return rewrite(e, lambda atom: by.get(atom.name) if isinstance(atom, Sym) else None)
-
-
-def subst_cond(cond: Cond, by: Subst) -> Cond:
-    if not any(name in by for name in cond.symbols):
-        return cond
-    return rewrite_cond(cond, lambda atom: by.get(atom.name) if isinstance(atom, Sym) else None)
-
-
-def subst_entry(entry: Entry, by: Subst) -> Entry:
-    if isinstance(entry, Slice):
-        return span(subst(entry.lo, by), subst(entry.hi, by))
-    return subst(entry, by)
-
-
-def python_source(node: Lin | Cond) -> str:
-    """The expression as Python source over its symbols' names."""
-    if isinstance(node, Lin):
-        parts = [f"{coef}*{_source_atom(atom)}" for atom, coef in node.terms]
-        if node.const or not parts:
-            parts.append(str(node.const))
-        text = "+".join(part.removeprefix("1*") for part in parts).replace("+-", "-")
-        return f"({text})" if len(parts) > 1 else text
-    if isinstance(node, Cmp):
-        return f"({python_source(node.arg)} {node.rel} 0)"
-    if not node.args:
-        return str(isinstance(node, And))
-    word = " and " if isinstance(node, And) else " or "
-    return "(" + word.join(map(python_source, node.args)) + ")"
-
-
-def _source_atom(atom: Atom) -> str:
-    if isinstance(atom, Sym):
-        return atom.name
-    if isinstance(atom, Div):
-        return f"(({python_source(atom.arg)})//{atom.by})"
-    if isinstance(atom, Mod):
-        return f"(({python_source(atom.arg)})%{atom.by})"
-    if isinstance(atom, Extremum):
-        return f"{atom.which}({', '.join(map(python_source, atom.args))})"
-    then, other = python_source(atom.then), python_source(atom.other)
-    return f"({then} if {python_source(atom.cond)} else {other})"
-
-
-_COMPILED: dict[tuple[str, str], Callable[..., Any]] = {}
-
-
-def compile_python(source: str, names: Iterable[str]) -> Callable[..., Any]:
-    """A function of the named symbols, in that order, that evaluates `source`."""
-    params = ", ".join(names)
-    found = _COMPILED.get((params, source))
-    if found is None:
-        found = eval(f"lambda {params}: {source}", {"min": min, "max": max})
-        _COMPILED[params, source] = found
-    return found
-
-
-def evaluate(node: Lin | Cond, env: Mapping[str, Any]) -> Any:
-    """The value at `env`, which maps every symbol that occurs to an int; `//` and `%` floor."""
-    if isinstance(node, Lin) and node.is_const:
-        return node.const
-    names = sorted(node.symbols)
-    return compile_python(python_source(node), names)(*(env[name] for name in names))

@@ -32,16 +32,15 @@ from timerl_nb.symbolic.expr import (
     compare,
     const,
     eq,
-    find_pick,
     ge,
     lt,
     maximum,
     minimum,
     negate,
     pick,
-    rewrite,
     sym,
 )
+from timerl_nb.symbolic.substitute import find_pick, rewrite
 
 Point = Mapping[str, int]
 _CONTEXT = isl.DEFAULT_CONTEXT

@@ -34,7 +34,8 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference import identity
 from timerl_nb.ir.shapes import NUMPY, Size
 from timerl_nb.symbolic.arrays import values
-from timerl_nb.symbolic.expr import Cond, Lin, evaluate, sym
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Cond, Lin, sym
 
 Array = Any  # a JAX array, traced or not
 

@@ -1,0 +1,308 @@
+"""How each kind of operation runs over all points of a dimension at once.
+
+A rule takes a `Site`, an operation with its operands as they look once the dimension is an axis of
+theirs, and says what replaces it, the new axis in front. `VECTOR` holds each kind's rule, and
+`NO_VECTOR` why a kind has none. A rule that does not apply raises `Refused`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from timerl_nb.ir.attrs import (
+    AtAttrs,
+    AxesAttrs,
+    AxisAttrs,
+    CastAttrs,
+    ConstAttrs,
+    DiscountAttrs,
+    DotAttrs,
+    OutputAttrs,
+    PermAttrs,
+    PlaceAttrs,
+    RangeAttrs,
+    RngAttrs,
+    ShapeAttrs,
+    SlidingAttrs,
+    ValueAttrs,
+)
+from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
+from timerl_nb.ir.ops import Op, Read, is_sliced
+from timerl_nb.ir.pdg import read_type
+from timerl_nb.ir.rewrite import Edit
+from timerl_nb.ir.shapes import Shape
+from timerl_nb.symbolic.domain import Dim
+from timerl_nb.symbolic.expr import Slice
+
+
+class Refused(Exception):
+    """A rule does not apply; the message says why."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A slice that moves with the dimension: `window` points ahead of, or back from, the index."""
+
+    window: int | None
+    forward: bool
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a vectorised operation: the read, and which axis is the new dimension.
+
+    `axis` None is an operand that does not vary; `moving` one whose slice became the new axis.
+    """
+
+    read: Read
+    axis: int | None
+    moving: Window | None = None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One operation being vectorised over `dim`."""
+
+    edit: Edit
+    dim: Dim
+    op: Op
+    operands: tuple[Operand, ...]
+
+    def shape(self, k: int) -> Shape:
+        read = self.operands[k].read
+        return read_type(self.edit.ops[read.source].outputs[read.out], read).shape
+
+    def lead(self, k: int) -> Read:
+        """Operand `k` with the new axis, if it has one, in front."""
+        read, axis = self.operands[k].read, self.operands[k].axis
+        if not axis:
+            return read
+        perm = (axis, *(a for a in range(len(self.shape(k))) if a != axis))
+        return self.edit.own(self.edit.add("transpose", [read], PermAttrs(perm), like=self.op))
+
+    def leads(self) -> list[Read]:
+        return [self.lead(k) for k in range(len(self.operands))]
+
+    def full(self, k: int) -> Read:
+        """Operand `k` with the new axis in front, repeated along it where it does not vary."""
+        if self.operands[k].axis is not None:
+            return self.lead(k)
+        shape = self.shape(k)
+        one = self.edit.add(
+            "reshape", [self.operands[k].read], ShapeAttrs((1, *shape)), like=self.op
+        )
+        whole = ShapeAttrs((self.dim.size, *shape))
+        return self.edit.own(self.edit.add("expand", [self.edit.own(one)], whole, like=self.op))
+
+
+Made = tuple[str, Sequence[Read], Any]  # kind, operands, attributes
+Rule = Callable[[Site], Made]
+
+
+# --- the rules -----------------------------------------------------------------------------------
+
+
+def _elementwise(site: Site) -> Made:
+    rank = len(site.op.shape)
+    reads: list[Read] = []
+    for k, operand in enumerate(site.operands):
+        shape = site.shape(k)
+        read = site.lead(k)
+        if operand.axis is not None and len(shape) == 1 and rank > 0:  # a scalar per point
+            shape = (*shape, *(1,) * rank)
+            read = site.edit.own(site.edit.add("reshape", [read], ShapeAttrs(shape), like=site.op))
+        elif operand.axis is None and shape:
+            attrs = ShapeAttrs((1, *shape))
+            read = site.edit.own(site.edit.add("reshape", [read], attrs, like=site.op))
+        reads.append(read)
+    return site.op.kind, reads, site.op.attrs
+
+
+def _reduction(site: Site) -> Made:
+    moving = site.operands[0].moving
+    if moving is not None:
+        if site.op.kind != "sum" or site.op.attrs.axes != (0,):
+            raise Refused(f"{site.op.kind} over a window that moves with {site.dim.name}")
+        made = _slide(site, SlidingAttrs(0, 1.0, moving.window, moving.forward))
+        source = site.operands[0].read
+        if site.edit.ops[source.source].outputs[source.out].type.dtype == site.op.dtype:
+            return made
+        counted = site.edit.add("cast", made[1], CastAttrs(site.op.dtype), like=site.op)
+        return made[0], [site.edit.own(counted)], made[2]
+    read, axes = _past(site, site.op.attrs.axes)
+    return site.op.kind, [read], AxesAttrs(axes)
+
+
+def _past(site: Site, axes: tuple[int, ...]) -> tuple[Read, tuple[int, ...]]:
+    """The operand and the axes to reduce: the new axis is in front of what is left."""
+    axis = site.operands[0].axis
+    assert axis is not None
+    if set(range(axis)) <= set(axes):  # all before it goes
+        return site.operands[0].read, tuple(a if a < axis else a + 1 for a in axes)
+    return site.lead(0), tuple(a + 1 for a in axes)
+
+
+def _slide(site: Site, attrs: SlidingAttrs) -> Made:
+    return "sliding_sum", [site.operands[0].read], attrs
+
+
+def _discounted(site: Site) -> Made:
+    attrs: DiscountAttrs = site.op.attrs
+    moving = site.operands[0].moving
+    if moving is None:
+        read, (axis,) = _past(site, (attrs.axis,))
+        return site.op.kind, [read], replace(attrs, axis=axis)
+    if attrs.axis != 0 or attrs.reverse == moving.forward:
+        raise Refused(f"a discount that does not count from the current {site.dim.name}")
+    return _slide(site, SlidingAttrs(0, attrs.gamma, moving.window, moving.forward))
+
+
+def _axis(site: Site) -> Made:
+    _still(site)
+    return site.op.kind, site.leads(), replace(site.op.attrs, axis=site.op.attrs.axis + 1)
+
+
+def _still(site: Site) -> None:
+    if any(x.moving for x in site.operands):
+        raise Refused(f"{site.op.kind} of a window that moves with {site.dim.name}")
+
+
+def _dot(site: Site) -> Made:
+    _still(site)
+    attrs: DotAttrs = site.op.attrs
+    used = set(attrs.left + attrs.right + attrs.out)
+    new = next(x for x in "tuvwxyzabcdefghijklmnopqrs" if x not in used)
+    left, right = (new * (x.axis is not None) for x in site.operands)
+    return "dot", site.leads(), DotAttrs(left + attrs.left, right + attrs.right, new + attrs.out)
+
+
+def _reshape(site: Site) -> Made:
+    _still(site)
+    return "reshape", site.leads(), ShapeAttrs((site.dim.size, *site.op.attrs.shape))
+
+
+def _transpose(site: Site) -> Made:
+    _still(site)
+    return "transpose", site.leads(), PermAttrs((0, *(k + 1 for k in site.op.attrs.perm)))
+
+
+def _expand(site: Site) -> Made:
+    _still(site)
+    shape = (site.dim.size, *site.op.attrs.shape)
+    before = site.shape(0)
+    if len(before) < len(shape):  # a scalar per point
+        ones = (*before, *(1,) * (len(shape) - len(before)))
+        made = site.edit.add("reshape", site.leads(), ShapeAttrs(ones), like=site.op)
+        return "expand", [site.edit.own(made)], ShapeAttrs(shape)
+    return "expand", site.leads(), ShapeAttrs(shape)
+
+
+def _concat(site: Site) -> Made:
+    _still(site)
+    reads = [site.full(k) for k in range(len(site.operands))]
+    return "concat", reads, AxisAttrs(site.op.attrs.axis + 1)
+
+
+def _range(site: Site) -> Made:
+    attrs: RangeAttrs = site.op.attrs
+    if site.dim.name in attrs.lo.symbols | attrs.hi.symbols:
+        raise Refused(f"a range that moves with {site.dim.name}")
+    return _axis(site)
+
+
+def _at(site: Site) -> Made:
+    attrs: AtAttrs = site.op.attrs
+    if site.dim.name in attrs.at.symbols:
+        raise Refused(f"a position that moves with {site.dim.name}")
+    return _axis(site)
+
+
+def _place(site: Site) -> Made:
+    attrs: PlaceAttrs = site.op.attrs
+    if site.dim.name in attrs.lo.symbols:
+        raise Refused(f"a position that moves with {site.dim.name}")
+    return _axis(site)
+
+
+def _value(site: Site) -> Made:
+    attrs: ValueAttrs = site.op.attrs
+    axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
+    return "value", [], replace(attrs, axes=axes, sizes=sizes)
+
+
+def _drawn(site: Site) -> Made:
+    attrs: RngAttrs | ConstAttrs = site.op.attrs
+    axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
+    return site.op.kind, [], replace(attrs, axes=axes, sizes=sizes)
+
+
+def _merge(site: Site) -> Made:
+    """Branches become whole; one that does not vary is repeated at its source."""
+    if any(site.dim.name in read.cond.symbols for read in site.op.inputs):
+        raise Refused(f"branches that are chosen by {site.dim.name}")
+    reads: list[Read] = []
+    for operand in site.operands:
+        read = operand.read
+        if is_sliced(read):
+            raise Refused("a branch that is read one point at a time")
+        if operand.axis is None:
+            source = site.edit.ops[read.source]
+            own = site.edit.own(source, read.out)
+            repeated = Site(site.edit, site.dim, site.op, (Operand(own, None),)).full(0)
+            read = Read(repeated.source, repeated.out, read.index, read.cond)
+        reads.append(read)
+    return "merge", reads, site.op.attrs
+
+
+def _output(site: Site) -> Made:
+    if is_sliced(site.operands[0].read):
+        raise Refused("its operand is not vectorised")
+    attrs: OutputAttrs = site.op.attrs
+    return "output", site.leads(), replace(attrs, axes=(site.dim.name, *attrs.axes))
+
+
+def _udf(site: Site) -> Made:
+    attrs: UdfAttrs = site.op.attrs
+    if attrs.resource is not None and site.dim.name not in attrs.resource.instances:
+        raise Refused(f"{attrs.resource.name} is one for all {site.dim.name}")
+    if not attrs.batched:
+        raise Refused("its function takes one point at a time (batched=False)")
+    if any(isinstance(e, Slice) for x in site.operands for e in x.read.index):
+        raise Refused("its operand is read one point at a time")
+    reads = [site.full(k) for k in range(len(site.operands))]
+    axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
+    return "udf", reads, replace(attrs, axes=axes, sizes=sizes)
+
+
+VECTOR: Final[Mapping[str, Rule]] = {
+    **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
+    **dict.fromkeys(REDUCTIONS, _reduction),
+    "argmax": _axis,
+    "discounted_sum": _discounted,
+    "sliding_sum": _axis,
+    "dot": _dot,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "expand": _expand,
+    "concat": _concat,
+    "range": _range,
+    "at": _at,
+    "place": _place,
+    "flip": _axis,
+    "value": _value,
+    "rng": _drawn,
+    "data": _drawn,
+    "merge": _merge,
+    "output": _output,
+    "udf": _udf,
+}
+NO_VECTOR: Final[Mapping[str, str]] = {
+    "const": "a constant varies over no dimension",
+    "checkpoint": "files are written one point at a time",
+    "call": "functions are called for one point at a time",
+    "accumulate": "values are accumulated after vectorisation",
+    "dataflow": "regions are fused after vectorisation",
+}
