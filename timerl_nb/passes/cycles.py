@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
@@ -24,8 +25,19 @@ class Cycles:
     together: tuple[frozenset[int], ...]
 
 
+# Graphs are frozen values: each is looked through once per dimension.
+_KNOWN: WeakKeyDictionary[Pdg, dict[str, Cycles]] = WeakKeyDictionary()
+
+
 def cycles_of(pdg: Pdg, dim: str) -> Cycles:
     """The cycles of the graph as far as they matter for `dim`."""
+    known = _KNOWN.setdefault(pdg, {})
+    if dim not in known:
+        known[dim] = _find(pdg, dim)
+    return known[dim]
+
+
+def _find(pdg: Pdg, dim: str) -> Cycles:
     sequential: set[int] = set()
     together: list[frozenset[int]] = []
     pending = [[(op, read) for op in pdg for read in op.inputs]]
@@ -34,18 +46,22 @@ def cycles_of(pdg: Pdg, dim: str) -> Cycles:
         targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}
         for op, read in edges:
             targets[op.id].append(read.source)
-        for component in components(targets):
-            inside = set(component)
-            inner = [(o, r) for o, r in edges if o.id in inside and r.source in inside]
+        found = components(targets)
+        home = {k: number for number, component in enumerate(found) for k in component}
+        inner_of: dict[int, list[tuple[Op, Read]]] = {}
+        for op, read in edges:
+            if home[op.id] == home[read.source]:
+                inner_of.setdefault(home[op.id], []).append((op, read))
+        for number, inner in inner_of.items():
             kept = _within_one_point(pdg, inner, dim)
             if len(kept) < len(inner):
                 pending.append(kept)
-            elif inner:
-                members = frozenset(k for k in component if dim in pdg[k].domain)
-                if all(_is_trivial(pdg, read, dim) for _, read in inner):
-                    together.append(members)
-                else:
-                    sequential |= members
+                continue
+            members = frozenset(k for k in found[number] if dim in pdg[k].domain)
+            if all(_is_trivial(pdg, read, dim) for _, read in inner):
+                together.append(members)
+            else:
+                sequential |= members
     return Cycles(frozenset(sequential), tuple(together))
 
 
