@@ -13,10 +13,10 @@ import pytest
 import timerl_nb
 from timerl_nb.config import ENVIRONMENT, Options
 from timerl_nb.frontend.vjp import NO_VJP, VJP
-from timerl_nb.ir import reference
+from timerl_nb.ir import reference_rules as reference
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.passes.batch_rules import NO_VECTOR, VECTOR
-from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.backends import jax_rules as backend
 
 TABLES: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "reference": (reference.RULES, reference.NO_RULE),

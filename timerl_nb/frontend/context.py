@@ -24,12 +24,12 @@ from timerl_nb.errors import (
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
 from timerl_nb.ir.host import CallAttrs
-from timerl_nb.ir.kinds import TypeRuleError
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import operation
 from timerl_nb.ir.shapes import TensorType
+from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Dim, Dims, Domain
 from timerl_nb.symbolic.expr import Cond, sym
 

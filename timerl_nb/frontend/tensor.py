@@ -36,7 +36,6 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     ValueAttrs,
 )
-from timerl_nb.ir.kinds import TypeRuleError
 from timerl_nb.ir.ops import Op, Read, is_own, read_symbols
 from timerl_nb.ir.pdg import at_own_point, read_type
 from timerl_nb.ir.rewrite import compose
@@ -52,6 +51,7 @@ from timerl_nb.ir.shapes import (
     same_shape,
     shape_of,
 )
+from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import (
     Cond,

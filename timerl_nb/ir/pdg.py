@@ -15,10 +15,11 @@ from typing import Any
 from timerl_nb.dot import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
 from timerl_nb.errors import VerificationError
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.kinds import SINKS, TypeRuleError
+from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read, is_own
 from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
 from timerl_nb.ir.text import attrs_text, op_json, op_lines
+from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import TRUE, Lin, Slice, index_text, sym
 from timerl_nb.symbolic.polyhedra import Relation, Set

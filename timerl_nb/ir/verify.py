@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from timerl_nb.errors import BranchError, Origin, ReadError, VerificationError, point_text
 from timerl_nb.ir.attrs import AccumulateAttrs, AtAttrs, MergeAttrs, RangeAttrs
-from timerl_nb.ir.kinds import KINDS, SINKS, TypeRuleError
+from timerl_nb.ir.kinds import KINDS, SINKS
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
 from timerl_nb.ir.text import op_line, read_text
+from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, lt, negate
 from timerl_nb.symbolic.polyhedra import Point, Set
 from timerl_nb.symbolic.substitute import subst_entry

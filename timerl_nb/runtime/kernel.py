@@ -14,10 +14,11 @@ from typing import Any
 from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import ConstAttrs, RngAttrs, ValueAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced
-from timerl_nb.ir.reference import identity
+from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.backends import jax_rules as rules
 from timerl_nb.symbolic.expr import Lin, Slice
 
 
@@ -65,7 +66,7 @@ class Kernel:
         moving = set(self.op.domain)
         sizes = self._shapes()
         for inner in self.body:
-            reason = backend.NO_PADDING.get(inner.kind)
+            reason = rules.NO_PADDING.get(inner.kind)
             if reason is None:
                 continue
             for shape in sizes[inner.id]:
@@ -104,7 +105,7 @@ class Kernel:
     ) -> tuple[Any, ...]:
         """The outputs, in terms of the engine's arrays."""
         point: Mapping[str, Any] = dict(zip(self.coords, coords, strict=True))
-        scope = backend.Scope(
+        scope = rules.Scope(
             self.sizes.bounds, point, seed, lambda size: self.sizes.capacity(self.op, size)
         )
         shapes = self._shapes()
@@ -113,13 +114,13 @@ class Kernel:
         }
         for inner in self.body:
             args = [done[r.source, r.out] for r in inner.inputs]
-            done[inner.id, 0] = backend.RULES[inner.kind](scope, inner, args, shapes[inner.id])
+            done[inner.id, 0] = rules.RULES[inner.kind](scope, inner, args, shapes[inner.id])
         assert isinstance(self.op.attrs, DataflowAttrs)
         results = [done[key] for key in self.op.attrs.results]
         for slot, k in zip(slots, self.accumulated, strict=True):
             reduce = self.op.outputs[k].reduce
             assert reduce is not None
-            results[k] = backend.COMBINE[reduce](slot, results[k])
+            results[k] = rules.COMBINE[reduce](slot, results[k])
         return tuple(results)
 
     def _operand(self, slot: int, x: Any) -> Any:

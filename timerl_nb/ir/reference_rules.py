@@ -1,0 +1,264 @@
+"""What each operation kind computes, in NumPy, given its operands' values at one point.
+
+`RULES` is the executable specification of the kinds, `NO_RULE` says why one has none; `reference`
+evaluates whole graphs with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import copysign, erf, exp, inf, log, nan, pi, prod, sqrt
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from timerl_nb.ir import randomness
+from timerl_nb.ir.attrs import (
+    AtAttrs,
+    AxesAttrs,
+    ConstAttrs,
+    DiscountAttrs,
+    PlaceAttrs,
+    RangeAttrs,
+    RngAttrs,
+    SlidingAttrs,
+    ValueAttrs,
+)
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.shapes import concrete
+from timerl_nb.symbolic.evaluate import evaluate
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Env = Mapping[str, int]
+
+
+class Evaluator(Protocol):
+    """What the rules ask of whoever evaluates: the run's seed, and the types it computes in."""
+
+    seed: tuple[Array, Array]
+
+    def dtype(self, dtype: str) -> np.dtype[Any]: ...
+
+
+Rule = Callable[[Evaluator, Op, Sequence[Array], Env], Array]
+
+
+def _plain(f: Callable[..., Any]) -> Rule:
+    """A rule that needs the operands alone."""
+    return lambda ref, op, args, env: f(*args)
+
+
+def _copy(x: Array) -> Array:
+    return x
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def _const(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: ConstAttrs = op.attrs
+    grid = _grid(attrs.axes, concrete(attrs.sizes, env), env)
+    return attrs.value.array[tuple(grid[d] for d in attrs.dims)]
+
+
+def _grid(axes: Sequence[str], sizes: Sequence[int], env: Env) -> dict[str, Any]:
+    """`env` with each dimension of `axes` as an array that varies along its own axis."""
+    found: dict[str, Any] = dict(env)
+    for k, (name, n) in enumerate(zip(axes, sizes, strict=True)):
+        found[name] = np.arange(n).reshape([-1 if j == k else 1 for j in range(len(axes))])
+    return found
+
+
+def _value(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: ValueAttrs = op.attrs
+    sizes = concrete(attrs.sizes, env)
+    result = np.zeros(sizes)
+    for position in np.ndindex(*sizes):
+        at = dict(zip(attrs.axes, position, strict=True))
+        result[position] = evaluate(attrs.expr, {**env, **at})
+    return result
+
+
+def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: RngAttrs = op.attrs
+    sizes, shape = concrete(attrs.sizes, env), concrete(attrs.shape, env)
+    grid = _grid(attrs.axes, sizes, env)
+    rank = len(sizes) + 1  # the axes, then the elements of one point's value
+    coords = [np.array(grid[d], np.uint32) for d in attrs.dims]
+    coords = [c[..., None] if c.ndim else c.reshape((1,) * rank) for c in coords]
+    high, low = (np.array([w], np.uint32) for w in randomness.stream_words(attrs.stream))
+    elements = np.arange(prod(shape), dtype=np.uint32)
+    drawn = randomness.bits(ref.seed, (high, low), coords, elements, prod(shape))
+    return np.broadcast_to(drawn, (*sizes, prod(shape))).reshape((*sizes, *shape))
+
+
+def unit(drawn: Array) -> Array:
+    """Bits as float32 numbers strictly between 0 and 1: the midpoints of 2**23 equal parts."""
+    return ((drawn >> np.uint32(9)).astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
+
+
+def erf_inv(x: Array) -> Array:
+    """The inverse error function, by Newton's method on the standard library's `erf`."""
+
+    def one(y: float) -> float:
+        if abs(y) >= 1:
+            return inf * y if abs(y) == 1 else nan
+        # Winitzki's closed form is good to 2e-3; each Newton step doubles the digits
+        w = log(1 - y * y)
+        a = 2 / (pi * 0.147) + w / 2
+        z = copysign(sqrt(sqrt(a * a - w / 0.147) - a), y)
+        for _ in range(4):
+            z -= (erf(z) - y) * sqrt(pi) / 2 * exp(z * z)
+        return z
+
+    return np.vectorize(one, otypes=[float])(x)
+
+
+def _discounted(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: DiscountAttrs = op.attrs
+    x = np.moveaxis(args[0], attrs.axis, 0)
+    n = len(x)
+    powers = range(n - 1, -1, -1) if attrs.reverse else range(n)
+    terms = [x[k] * x.dtype.type(attrs.gamma) ** power for k, power in enumerate(powers)]
+    return sum(terms, np.zeros(x.shape[1:], x.dtype))
+
+
+def _sliding(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: SlidingAttrs = op.attrs
+    x = np.moveaxis(args[0], attrs.axis, 0)
+    n = len(x)
+    window = n if attrs.window is None else concrete((attrs.window,), env)[0]
+    result = np.zeros_like(x)
+    for k in range(n):
+        for j in range(window):
+            at = k + j if attrs.forward else k - j
+            if 0 <= at < n:
+                result[k] += x[at] * x.dtype.type(attrs.gamma) ** j
+    return np.moveaxis(result, 0, attrs.axis)
+
+
+def _dot(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    return np.einsum(str(op.attrs), *args)
+
+
+def _reshape(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    return args[0].reshape(concrete(op.attrs.shape, env))
+
+
+def _expand(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    return np.broadcast_to(args[0], concrete(op.attrs.shape, env))
+
+
+def _range(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: RangeAttrs = op.attrs
+    x = np.moveaxis(args[0], attrs.axis, 0)
+    return np.moveaxis(x[evaluate(attrs.lo, env) : evaluate(attrs.hi, env)], 0, attrs.axis)
+
+
+def _place(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: PlaceAttrs = op.attrs
+    x = np.moveaxis(args[0], attrs.axis, 0)
+    (size,) = concrete((attrs.size,), env)
+    made = np.zeros((size, *x.shape[1:]), x.dtype)
+    for k in range(len(x)):
+        if 0 <= evaluate(attrs.lo, env) + k < size:
+            made[evaluate(attrs.lo, env) + k] = x[k]
+    return np.moveaxis(made, 0, attrs.axis)
+
+
+def _at(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: AtAttrs = op.attrs
+    return np.take(args[0], evaluate(attrs.at, env), attrs.axis)
+
+
+def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
+    """The value that a reduction of nothing has."""
+    if reduce in ("sum", "prod"):
+        return 0 if reduce == "sum" else 1
+    if dtype.kind == "b":
+        return reduce == "min"
+    if dtype.kind == "f":
+        return -np.inf if reduce == "max" else np.inf
+    return np.iinfo(dtype).min if reduce == "max" else np.iinfo(dtype).max
+
+
+REDUCE: Final[Mapping[str, Callable[[Array], Any]]] = {
+    "sum": lambda x: x.sum(0, dtype=np.int32 if x.dtype.kind == "b" else x.dtype),
+    "prod": lambda x: x.prod(0, dtype=np.int32 if x.dtype.kind == "b" else x.dtype),
+    "max": lambda x: x.max(0, initial=identity("max", x.dtype)),
+    "min": lambda x: x.min(0, initial=identity("min", x.dtype)),
+}
+
+
+def _reduction(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: AxesAttrs = op.attrs
+    x = np.moveaxis(args[0], attrs.axes, range(len(attrs.axes)))
+    flat = x.reshape(prod(x.shape[: len(attrs.axes)]), *x.shape[len(attrs.axes) :])
+    return REDUCE[op.kind](flat)
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "const": _const,
+    "data": _const,
+    "value": _value,
+    "rng": _rng,
+    "neg": _plain(np.negative),
+    "abs": _plain(np.abs),
+    "sign": _plain(np.sign),
+    "exp": _plain(np.exp),
+    "log": _plain(np.log),
+    "sqrt": _plain(np.sqrt),
+    "sin": _plain(np.sin),
+    "cos": _plain(np.cos),
+    "tanh": _plain(np.tanh),
+    "sigmoid": _plain(_sigmoid),
+    "erf_inv": _plain(erf_inv),
+    "floor": _plain(np.floor),
+    "not": _plain(np.logical_not),
+    "cast": lambda ref, op, args, env: args[0].astype(ref.dtype(op.dtype)),
+    "unit": _plain(unit),
+    "copy": _plain(_copy),
+    "detach": _plain(_copy),
+    "add": _plain(np.add),
+    "sub": _plain(np.subtract),
+    "mul": _plain(np.multiply),
+    "div": _plain(np.divide),
+    "pow": _plain(np.power),
+    "max2": _plain(np.maximum),
+    "min2": _plain(np.minimum),
+    "floordiv": _plain(np.floor_divide),
+    "mod": _plain(np.mod),
+    "eq": _plain(np.equal),
+    "ne": _plain(np.not_equal),
+    "lt": _plain(np.less),
+    "le": _plain(np.less_equal),
+    "and": _plain(np.logical_and),
+    "or": _plain(np.logical_or),
+    "where": _plain(np.where),
+    "sum": _reduction,
+    "prod": _reduction,
+    "max": _reduction,
+    "min": _reduction,
+    "argmax": lambda ref, op, args, env: np.asarray(np.argmax(args[0], op.attrs.axis)),
+    "discounted_sum": _discounted,
+    "sliding_sum": _sliding,
+    "dot": _dot,
+    "reshape": _reshape,
+    "transpose": lambda ref, op, args, env: np.transpose(args[0], op.attrs.perm),
+    "expand": _expand,
+    "concat": lambda ref, op, args, env: np.concatenate(args, op.attrs.axis),
+    "range": _range,
+    "at": _at,
+    "place": _place,
+    "flip": lambda ref, op, args, env: np.flip(args[0], op.attrs.axis),
+    "merge": _plain(_copy),
+    "accumulate": _plain(_copy),
+}
+NO_RULE: Final[Mapping[str, str]] = {
+    "dataflow": "its body is evaluated operation by operation",
+    "output": "it has no value; `outputs` reads its operand",
+    "checkpoint": "it has no value; `checkpoints` reads its operands",
+    "call": "it has no value; `calls` reads its operands",
+    "udf": "`Host` calls the function",
+}

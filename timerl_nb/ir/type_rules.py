@@ -1,0 +1,248 @@
+"""The type rules of operation kinds: what an operation results in, given its operands' types.
+
+A rule takes the operands' types and the attributes, and raises `TypeRuleError` where the kind does
+not take them. `kinds` says which kind has which rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from timerl_nb.ir.attrs import (
+    AtAttrs,
+    AxesAttrs,
+    AxisAttrs,
+    CastAttrs,
+    ConstAttrs,
+    DiscountAttrs,
+    DotAttrs,
+    PermAttrs,
+    PlaceAttrs,
+    RangeAttrs,
+    RngAttrs,
+    ShapeAttrs,
+    SlidingAttrs,
+    ValueAttrs,
+)
+from timerl_nb.ir.host import TOKEN, CallAttrs, UdfAttrs
+from timerl_nb.ir.ops import DataflowAttrs
+from timerl_nb.ir.shapes import (
+    Shape,
+    Size,
+    TensorType,
+    broadcast,
+    dtype_name,
+    is_float,
+    promote,
+    same_shape,
+    same_size,
+    size,
+)
+from timerl_nb.symbolic.expr import lin, span
+
+Types = Sequence[TensorType]
+Infer = Callable[[Types, Any], TensorType | tuple[TensorType, ...]]
+
+
+class TypeRuleError(Exception):
+    """Operand types that a kind does not take; the frontend adds the user's line."""
+
+
+def _shown(types: Types) -> str:
+    return " and ".join(map(str, types))
+
+
+def _broadcast(types: Types) -> Shape:
+    shape = broadcast([t.shape for t in types])
+    if shape is None:
+        raise TypeRuleError(f"{_shown(types)} do not broadcast")
+    return shape
+
+
+def same_type(types: Types, _: Any) -> TensorType:
+    return types[0]
+
+
+def arithmetic_type(types: Types, _: Any) -> TensorType:
+    dtype = promote(t.dtype for t in types)
+    if dtype == "bool":
+        raise TypeRuleError("there is no arithmetic on booleans: cast them first")
+    return TensorType(_broadcast(types), dtype)
+
+
+def float_type(types: Types, _: Any) -> TensorType:
+    result = arithmetic_type(types, _)
+    if not is_float(result.dtype):
+        raise TypeRuleError(f"needs floating-point values, not {_shown(types)}")
+    return result
+
+
+def comparison_type(types: Types, _: Any) -> TensorType:
+    return TensorType(_broadcast(types), "bool")
+
+
+def logical_type(types: Types, _: Any) -> TensorType:
+    if any(t.dtype != "bool" for t in types):
+        raise TypeRuleError(f"needs booleans, not {_shown(types)}")
+    return TensorType(_broadcast(types), "bool")
+
+
+def where_type(types: Types, _: Any) -> TensorType:
+    if types[0].dtype != "bool":
+        raise TypeRuleError(f"the condition must be boolean, not {types[0]}")
+    return TensorType(_broadcast(types), promote(t.dtype for t in types[1:]))
+
+
+def unit_type(types: Types, _: Any) -> TensorType:
+    if types[0].dtype != "u32":
+        raise TypeRuleError(f"needs random bits, not {types[0]}")
+    return TensorType(types[0].shape, "f32")
+
+
+def _without(types: Types, axes: tuple[int, ...]) -> Shape:
+    for axis in axes:
+        _axis(types, axis)
+    return tuple(s for k, s in enumerate(types[0].shape) if k not in axes)
+
+
+def _axis(types: Types, axis: int) -> int:
+    if not 0 <= axis < types[0].rank:
+        raise TypeRuleError(f"{types[0]} has no axis {axis}")
+    return axis
+
+
+def sum_type(types: Types, attrs: AxesAttrs) -> TensorType:
+    dtype = types[0].dtype
+    return TensorType(_without(types, attrs.axes), "i32" if dtype == "bool" else dtype)
+
+
+def extremum_type(types: Types, attrs: AxesAttrs) -> TensorType:
+    return TensorType(_without(types, attrs.axes), types[0].dtype)
+
+
+def argmax_type(types: Types, attrs: AxisAttrs) -> TensorType:
+    return TensorType(_without(types, (attrs.axis,)), "i32")
+
+
+def discounted_type(types: Types, attrs: DiscountAttrs) -> TensorType:
+    return TensorType(_without(types, (attrs.axis,)), float_type(types, None).dtype)
+
+
+def sliding_type(types: Types, attrs: SlidingAttrs) -> TensorType:
+    _axis(types, attrs.axis)
+    return float_type(types, None) if attrs.gamma != 1 else arithmetic_type(types, None)
+
+
+def dot_type(types: Types, attrs: DotAttrs) -> TensorType:
+    sizes: dict[str, Size] = {}
+    for labels, t in ((attrs.left, types[0]), (attrs.right, types[1])):
+        if len(labels) != t.rank:
+            raise TypeRuleError(f"{t} has not the {len(labels)} axes that the product needs")
+        for label, s in zip(labels, t.shape, strict=True):
+            if not same_size(sizes.setdefault(label, s), s):
+                raise TypeRuleError(f"{_shown(types)} disagree in a size: {sizes[label]} and {s}")
+    return TensorType(
+        tuple(sizes[x] for x in attrs.out), arithmetic_type(_scalars(types), None).dtype
+    )
+
+
+def _scalars(types: Types) -> Types:
+    return [TensorType((), t.dtype) for t in types]
+
+
+def reshape_type(types: Types, attrs: ShapeAttrs) -> TensorType:
+    # Symbolic sizes may stand on both sides, in the same order; the others' products must agree.
+    old, new = types[0].shape, attrs.shape
+    symbolic = [[lin(s) for s in shape if not isinstance(s, int)] for shape in (old, new)]
+    plain = [prod(s for s in shape if isinstance(s, int)) for shape in (old, new)]
+    if symbolic[0] != symbolic[1] or plain[0] != plain[1]:
+        raise TypeRuleError(f"{types[0]} cannot become {TensorType(new, types[0].dtype)}")
+    return TensorType(new, types[0].dtype)
+
+
+def transpose_type(types: Types, attrs: PermAttrs) -> TensorType:
+    if sorted(attrs.perm) != list(range(types[0].rank)):
+        raise TypeRuleError(f"{attrs.perm} does not permute the axes of {types[0]}")
+    return TensorType(tuple(types[0].shape[k] for k in attrs.perm), types[0].dtype)
+
+
+def expand_type(types: Types, attrs: ShapeAttrs) -> TensorType:
+    made = TensorType(attrs.shape, types[0].dtype)
+    together = broadcast([types[0].shape, attrs.shape])
+    if together is None or not same_shape(together, attrs.shape) or types[0].rank > made.rank:
+        raise TypeRuleError(f"{types[0]} does not broadcast to {made}")
+    return made
+
+
+def concat_type(types: Types, attrs: AxisAttrs) -> TensorType:
+    axis = _axis(types, attrs.axis)
+    rest = _without(types, (axis,))
+    for t in types:
+        if t.rank != types[0].rank or not same_shape(_without([t], (axis,)), rest):
+            raise TypeRuleError(f"{types[0]} and {t} cannot be joined along axis {axis}")
+    total = lin(0)
+    for t in types:
+        total = total + t.shape[axis]
+    shape = (*types[0].shape[:axis], size(total), *types[0].shape[axis + 1 :])
+    return TensorType(shape, promote(t.dtype for t in types))
+
+
+def range_type(types: Types, attrs: RangeAttrs) -> TensorType:
+    axis = _axis(types, attrs.axis)
+    length = size(span(attrs.lo, attrs.hi).length)
+    return TensorType((*types[0].shape[:axis], length, *types[0].shape[axis + 1 :]), types[0].dtype)
+
+
+def place_type(types: Types, attrs: PlaceAttrs) -> TensorType:
+    axis = _axis(types, attrs.axis)
+    shape = (*types[0].shape[:axis], size(attrs.size), *types[0].shape[axis + 1 :])
+    return TensorType(shape, types[0].dtype)
+
+
+def at_type(types: Types, attrs: AtAttrs) -> TensorType:
+    return TensorType(_without(types, (attrs.axis,)), types[0].dtype)
+
+
+def const_type(_: Types, attrs: ConstAttrs) -> TensorType:
+    array = attrs.value.array
+    shape = tuple(map(int, array.shape[len(attrs.dims) :]))
+    return TensorType((*attrs.sizes, *shape), dtype_name(array.dtype))
+
+
+def value_type(_: Types, attrs: ValueAttrs) -> TensorType:
+    return TensorType(attrs.sizes, attrs.dtype)
+
+
+def rng_type(_: Types, attrs: RngAttrs) -> TensorType:
+    return TensorType((*attrs.sizes, *attrs.shape), "u32")
+
+
+def cast_type(types: Types, attrs: CastAttrs) -> TensorType:
+    return TensorType(types[0].shape, attrs.dtype)
+
+
+def merge_type(types: Types, _: Any) -> TensorType:
+    for t in types:
+        if t.dtype != types[0].dtype or not same_shape(t.shape, types[0].shape):
+            raise TypeRuleError(f"the branches have different types, {types[0]} and {t}")
+    return types[0]
+
+
+def udf_type(types: Types, attrs: UdfAttrs) -> tuple[TensorType, ...]:
+    if not attrs.types and attrs.resource is None:
+        raise TypeRuleError("a host function whose value is used declares what it returns")
+    if attrs.resource and (not types or types[-1].dtype != TOKEN.dtype):
+        raise TypeRuleError("the last operand must be the token of the resource")
+    return attrs.outputs
+
+
+def call_type(types: Types, attrs: CallAttrs) -> tuple[TensorType, ...]:
+    return ()
+
+
+def dataflow_type(_: Types, attrs: DataflowAttrs) -> TensorType:
+    of = {op.id: op for op in attrs.body}
+    first, out = attrs.results[0]
+    return of[first].outputs[out].type
