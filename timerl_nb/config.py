@@ -34,6 +34,8 @@ class Options:
         accumulate: sums over symbolic dimensions are added up point by point.
         contract: sums of products become single contractions.
         fuse: operations of one domain run as one kernel.
+        stores: "auto" keeps each tensor in the smallest store that holds its live values; "point"
+            keeps every value by its point.
         executor: "interpret" runs the loop nest instruction by instruction.
         backend: the engine that compiles kernels.
         isl_operations: the ceiling on isl's work in one scheduling, in its elementary operations.
@@ -46,6 +48,7 @@ class Options:
     accumulate: bool = True
     contract: bool = True
     fuse: bool = True
+    stores: Literal["auto", "point"] = "auto"
     executor: Literal["interpret"] = "interpret"
     backend: Literal["jax"] = "jax"
     isl_operations: int = 100_000_000
@@ -65,6 +68,8 @@ class Options:
             isinstance(dims, tuple) and all(isinstance(d, str) for d in dims)
         ):
             raise _wrong("vectorize", dims, 'True, False, or names of dimensions such as ("b",)')
+        if self.stores not in ("auto", "point"):
+            raise _wrong("stores", self.stores, '"auto" or "point"')
         if self.executor != "interpret":
             raise _wrong("executor", self.executor, '"interpret"')
         if self.backend != "jax":

@@ -283,7 +283,8 @@ class Program:
         yield Stage("schedule", schedule, self._front.seconds, summary)
         start = time.perf_counter()
         lifetimes = find_lifetimes(constraints, tree)
-        plan = MemoryPlan(constraints, tree, lifetimes, self.bounds)
+        smallest = self.options.stores == "auto"
+        plan = MemoryPlan(constraints, tree, lifetimes, self.bounds, smallest=smallest)
         summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
         yield Stage("memory", plan, time.perf_counter() - start, summary)
         start = time.perf_counter()
@@ -419,7 +420,7 @@ class Program:
             seed: of all random streams; counts at the first instruction.
         """
         if self._run is None:
-            self._run = Run(self.executable, _seed(seed))
+            self._run = Run(self.executable, _seed(seed), follow=True)
         done = self._run.step()
         if done is None:
             self._run = None

@@ -27,6 +27,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {},
     {"vectorize": False},
     {"fuse": False},
+    {"stores": "point"},
     {"trial": False},
     {"simplify": False, "accumulate": False},
     {"lift": False, "contract": False, "vectorize": ("t",)},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,15 +31,22 @@ def assert_same(want: Mapping[str, np.ndarray], have: Mapping[str, Any], what: s
 
 def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Event]) -> None:
     """No read of what is not there, no leak, and the ledger as predicted, byte for byte."""
-    live: dict[tuple[str, tuple[int, ...]], int] = {}
+    live: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    summed = {  # may be read where nothing has been added
+        store.name
+        for (op_id, out), store in program.memory.stores.items()
+        if program.fused[op_id].outputs[out].reduce is not None
+    }
     total = 0
     for event in events:
         key = (event.name, event.point)
         if event.kind == "write":
-            live[key] = live.get(key, 0) + event.nbytes
+            live[key] = 1 if event.name in summed else live[key] + 1
         elif event.kind == "free":
-            assert key in live, f"{key} is freed but not there"
-            live[key] += event.nbytes
+            assert live[key] > 0, f"{key} is freed but not there"
+            live[key] -= 1
+        elif event.kind == "read":
+            assert live[key] > 0 or event.name in summed, f"{key} is read but not there"
         total += event.nbytes
         assert total >= 0
     assert total == result.memory.kept, "bytes that are neither freed nor kept by an output"

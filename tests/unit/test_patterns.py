@@ -18,6 +18,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "vectorize off": {"vectorize": False},
     "fuse off": {"fuse": False},
     "as the paper": {"trial": False},
+    "point maps": {"stores": "point"},
     "plain": {"simplify": False, "accumulate": False, "lift": False, "contract": False},
 }
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from timerl_nb.dot import FUSED, SOURCE, Dot
 from timerl_nb.errors import Origin
@@ -14,36 +13,20 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.lifetimes import Lifetime, Tensor
 from timerl_nb.memory.sizes import Sizes
+from timerl_nb.memory.stores import Store, choose
 from timerl_nb.memory.timeline import Timeline, predict
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names, tensor_name
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
-StoreKind = Literal["slot", "point"]
-
-
-@dataclass(frozen=True)
-class Store:
-    """Where a tensor's values are kept.
-
-    A *slot* holds one value, since no two are ever live at once; a *point* store maps points to
-    values, `most` at a time. `nbytes` are the bytes of one value.
-    """
-
-    name: str
-    kind: StoreKind
-    nbytes: int
-    most: int
-    lifetime: str
-
-    def __str__(self) -> str:
-        held = "1 value" if self.most == 1 else f"at most {self.most:,} values"
-        return f"{self.name}: {self.kind}, {held} of {self.nbytes:,} bytes"
-
 
 class MemoryPlan(Inspectable):
-    """Stores, lifetimes and the predicted use of memory under actual bounds."""
+    """Stores, lifetimes and the predicted use of memory under actual bounds.
+
+    Args:
+        smallest: choose the smallest store for each tensor; False keeps all in point maps.
+    """
 
     def __init__(
         self,
@@ -51,11 +34,14 @@ class MemoryPlan(Inspectable):
         schedule: ScheduleTree,
         lifetimes: tuple[Lifetime, ...],
         bounds: Point,
+        *,
+        smallest: bool = True,
     ) -> None:
         self.bounds: Mapping[str, int] = dict(bounds)
         self.lifetimes = {life.name: life for life in lifetimes}
         self._constraints, self._schedule = constraints, schedule
         self.sizes = Sizes(constraints.pdg, bounds)
+        self._smallest = smallest
 
     @property
     def _pdg(self) -> Pdg:
@@ -96,9 +82,19 @@ class MemoryPlan(Inspectable):
         found: dict[Tensor, Store] = {}
         for life, span in zip(self.lifetimes.values(), self._timeline.spans, strict=True):
             most = span.most_at_once
-            kind: StoreKind = "slot" if most <= 1 else "point"
+            how = choose(span, life.domain, smallest=self._smallest)
             for tensor, (name, nbytes) in zip(life.tensors, span.tensors, strict=True):
-                found[tensor] = Store(name, kind, nbytes, most, life.name)
+                found[tensor] = Store(
+                    name,
+                    how.kind,
+                    life.domain,
+                    nbytes,
+                    most,
+                    life.name,
+                    how.why,
+                    how.along,
+                    how.size,
+                )
         return found
 
     def origin(self, tensor: Tensor) -> Origin:
@@ -136,6 +132,9 @@ class MemoryPlan(Inspectable):
                     "out": tensor[1],
                     "name": store.name,
                     "kind": store.kind,
+                    "along": store.along,
+                    "size": store.size,
+                    "why": store.why,
                     "bytes": store.nbytes,
                     "most": store.most,
                 }
@@ -151,7 +150,7 @@ class MemoryPlan(Inspectable):
             graph.node(f"s{op.id}", names[op.id], fill=FUSED, element=f"op{op.id}")
         for tensor, store in self.stores.items():
             key = f"v{tensor[0]}_{tensor[1]}"
-            label = f"{store.name}\n{store.kind}, {store.most} x {store.nbytes:,} B"
+            label = f"{store.name}\n{store.shape}, {store.most} x {store.nbytes:,} B"
             graph.node(key, label, fill=SOURCE, shape="cylinder")
             graph.edge(f"s{tensor[0]}", key)
         for use in dict.fromkeys((u.source, u.out, u.reader) for u in self._constraints.uses):

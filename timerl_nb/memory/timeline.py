@@ -88,13 +88,17 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Span:
-    """When the values of one lifetime are born and die, and the bytes of each tensor's value."""
+    """When the values of one lifetime are born and die, and the bytes of each tensor's value.
+
+    `points` has a row per value.
+    """
 
     tensors: tuple[tuple[str, int], ...]
+    points: Array
     born: Array
     dies: Array
 
-    @property
+    @cached_property
     def most_at_once(self) -> int:
         """How many values live at the same time at most."""
         if not len(self.born):
@@ -190,4 +194,4 @@ def _span(
             target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
             dies[here] = clock.rank(edge.sink, target)
     named = tuple((tensors[t], sizes[t]) for t in life.tensors)
-    return Span(named, born, dies)
+    return Span(named, points, born, dies)

@@ -21,7 +21,7 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import start
 from timerl_nb.runtime.ledger import Ledger
-from timerl_nb.runtime.source import store_name
+from timerl_nb.runtime.stores import store_name
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Run:
         seed: of all random streams; any integer.
         recorder: is called with every event, if given (slower).
         progress: is called after every turn of the outermost loop.
+        follow: keep track of which points the stores hold (slower).
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Run:
         seed: int,
         recorder: Recorder | None = None,
         progress: Callable[[], object] | None = None,
+        *,
+        follow: bool = False,
     ) -> None:
         self.executable = executable
         self.ledger = Ledger()
@@ -61,7 +64,8 @@ class Run:
         self._support = _Support(
             executable.pdg, executable.plan.bounds, self.ledger, seed, recorder, progress
         )
-        self._space = self._namespace(record=recorder is not None)
+        self._followed = follow or recorder is not None
+        self._space = self._namespace(record=self._followed)
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
         self._program = self._space["program"]()
         self.instructions = 0
@@ -106,12 +110,19 @@ class Run:
 
     @property
     def stores(self) -> dict[str, dict[Any, Any]]:
-        """What is held now: by tensor name, values by point (by 0 in a slot)."""
+        """What is held now: by tensor name, values by point.
+
+        A run that does not keep track of points gives them by their place in the store.
+        """
         found: dict[str, dict[Any, Any]] = {}
-        for tensor, store in self._stores.items():
-            if store:
-                name = self.executable.plan.stores[tensor].name
-                found.setdefault(name, {}).update(store)
+        for tensor, held in self._stores.items():
+            store = self.executable.plan.stores[tensor]
+            values = held
+            if self._followed:
+                points = self._support.held.get(store_name(tensor), ())
+                values = {p[0] if len(p) == 1 else p: held[store.key(p)] for p in points}
+            if values:
+                found.setdefault(store.name, {}).update(values)
         return found
 
     def outputs(
@@ -166,6 +177,7 @@ class _Support:
         self.progress: Callable[[], object] = progress or (lambda: None)
         self._recorder = recorder
         self._step = -1
+        self.held: dict[str, dict[tuple[int, ...], None]] = {}
 
     def save(
         self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
@@ -192,8 +204,8 @@ class _Support:
     # --- events --------------------------------------------------------------------------------
 
     def _emit(self, kind: Any, name: str, point: tuple[int, ...], nbytes: int = 0) -> None:
-        assert self._recorder is not None
-        self._recorder(Event(self._step, kind, name, point, nbytes))
+        if self._recorder is not None:
+            self._recorder(Event(self._step, kind, name, point, nbytes))
 
     def launch(self, name: str, point: tuple[int, ...]) -> None:
         self._step += 1
@@ -203,9 +215,10 @@ class _Support:
         self._emit("read", name, point)
         return value
 
-    def wrote(self, name: str, point: tuple[int, ...], nbytes: int) -> None:
+    def wrote(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        self.held.setdefault(store, {})[point] = None
         self._emit("write", name, point, nbytes)
 
-    def freed(self, name: str, point: tuple[int, ...], nbytes: int, held: bool) -> None:
-        if held:
+    def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        if self.held.get(store, {}).pop(point, 0) is None:
             self._emit("free", name, point, -nbytes)

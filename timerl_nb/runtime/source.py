@@ -19,14 +19,11 @@ from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.memory.plan import MemoryPlan, Store
 from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.stores import key_text, store_name
 from timerl_nb.symbolic.evaluate import python_source
 from timerl_nb.symbolic.expr import Lin, Slice, sym
 
 Tensor = tuple[int, int]
-
-
-def store_name(tensor: Tensor) -> str:
-    return f"v{tensor[0]}_{tensor[1]}"
 
 
 class Source:
@@ -65,9 +62,7 @@ class Source:
     # --- reading -----------------------------------------------------------------------------
 
     def _key(self, tensor: Tensor, index: Sequence[str]) -> str:
-        if self.plan.stores[tensor].kind == "slot" or not index:
-            return "0" if self.plan.stores[tensor].kind == "slot" else "()"
-        return index[0] if len(index) == 1 else f"({', '.join(index)})"
+        return key_text(self.plan.stores[tensor], index)
 
     def _value(self, read: Read) -> str:
         """An expression for what a read without slices yields."""
@@ -227,7 +222,8 @@ class Source:
                 nbytes = f"{fresh}{self.plan.stores[tensor].nbytes}"
                 point = "".join(d + ", " for d in output.domain)
                 lines.append(
-                    f"    rt.wrote({self.plan.stores[tensor].name!a}, ({point}), {nbytes})"
+                    f"    rt.wrote({store_name(tensor)!r}, {self.plan.stores[tensor].name!a}, "
+                    f"({point}), {nbytes})"
                 )
             lines.append(f"    {store_name(tensor)}[{key}] = rt_out[{out}]")
         lines.append("    rt.ledger.live = rt_live = rt.ledger.live + rt_new")
@@ -262,9 +258,7 @@ class Source:
             reduced = self.pdg[tensor[0]].outputs[tensor[1]].reduce is not None
             if self.record:
                 point = "".join(d + ", " for d in life.domain)
-                lines.append(
-                    f"    rt.freed({store.name!a}, ({point}), {store.nbytes}, {key} in {at})"
-                )
+                lines.append(f"    rt.freed({at!r}, {store.name!a}, ({point}), {store.nbytes})")
             if reduced:
                 lines.append(
                     f"    rt.ledger.live -= {store.nbytes} if {at}.pop({key}, None) is not None else 0"

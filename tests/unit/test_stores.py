@@ -1,0 +1,88 @@
+"""Stores: which kind each tensor gets, and that rings are as small as they can be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from timerl_nb.memory.stores import choose
+from timerl_nb.memory.timeline import Span
+
+
+def live_pairs(span: Span) -> list[tuple[int, int]]:
+    count = len(span.born)
+    return [
+        (p, q)
+        for p in range(count)
+        for q in range(p)
+        if span.born[p] <= span.dies[q] and span.born[q] <= span.dies[p]
+    ]
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> Span:
+    """Values over (i, t) that are born one by one, in some order, and live for a while."""
+    shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 8)))
+    points = np.argwhere(np.ones(shape))
+    born = np.arange(len(points)) * draw(st.sampled_from([1, 2]))
+    if draw(st.booleans()):
+        points = points[draw(st.permutations(range(len(points))))]
+    longest = draw(st.integers(0, 5))
+    ages = draw(st.lists(st.integers(0, longest), min_size=len(born), max_size=len(born)))
+    return Span((("x", 4),), points, born, born + np.array(ages, np.int64))
+
+
+@given(spans())
+def test_a_ring_keeps_live_values_apart_and_no_shorter_one_does(span: Span) -> None:
+    found = choose(span, ("i", "t"), smallest=True)
+    pairs = live_pairs(span)
+    if found.kind == "slot":
+        assert not pairs
+    if found.kind != "ring":
+        return
+    k = ("i", "t").index(found.along)
+
+    def collide(size: int) -> bool:
+        at = span.points[:, k] % size
+        return any(at[p] == at[q] for p, q in pairs)
+
+    assert not collide(found.size)
+    assert all(collide(size) for size in range(1, found.size))
+
+
+def test_why_each_store_is_what_it_is() -> None:
+    program = reinforce(5, hidden=()).compile({"B": 4, "I": 3, "T": 40})
+    stores = {store.name: store for store in program.memory.stores.values()}
+    assert stores["logits"].shape == "ring of 5 along t"
+    assert stores["state'"].shape == "ring of 6 along t"
+    assert stores["actor.weight'"].shape == "ring of 2 along i"
+    assert "i % 2" in stores["actor.weight'"].why
+    assert all(store.why for store in stores.values())
+    plain = program.with_options(stores="point")
+    assert {store.kind for store in plain.memory.stores.values()} == {"point"}
+    assert plain.memory.peak >= program.memory.peak
+    with pytest.raises(trl.errors.OptionError, match='stores is "auto" or "point"'):
+        program.with_options(stores="slot")
+
+
+def seen_while_stepping(program: trl.Program) -> dict[tuple[str, object], np.ndarray]:
+    """Every value that a stepped run ever shows, by name and point."""
+    seen: dict[tuple[str, object], np.ndarray] = {}
+    while program.step(seed=0) is not None:
+        for name, values in program.stores.items():
+            seen.update({(name, point): np.array(x) for point, x in values.items()})
+    return seen
+
+
+def test_a_stepped_run_shows_values_by_point_whatever_the_store() -> None:
+    program = reinforce(3, hidden=()).compile({"B": 2, "I": 2, "T": 8})
+    seen = seen_while_stepping(program)
+    plain = seen_while_stepping(program.with_options(stores="point"))
+    assert ("logits", (1, 7)) in seen
+    assert seen.keys() == plain.keys()
+    for key, value in plain.items():
+        np.testing.assert_array_equal(seen[key], value)

@@ -1,0 +1,21 @@
+"""How the program's text speaks of stores: their names, and the keys of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from timerl_nb.memory.stores import Store
+
+
+def store_name(tensor: tuple[int, int]) -> str:
+    """The variable that holds a tensor's store."""
+    return f"v{tensor[0]}_{tensor[1]}"
+
+
+def key_text(store: Store, index: Sequence[str]) -> str:
+    """The key of a value in its store, from the source of each index; as `Store.key` has it."""
+    if store.kind == "slot":
+        return "0"
+    if store.kind == "ring":
+        return f"{index[store.domain.index(store.along)]} % {store.size}"
+    return index[0] if len(index) == 1 else f"({', '.join(index)})"
