@@ -196,19 +196,60 @@ def test_windows_become_sliding_sums() -> None:
 
 def test_what_cannot_be_vectorised_says_why() -> None:
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
-        x = trl.data(data(5), domain=(t,))
-        ctx.output("max", x[t:T].max(axis=0).named("max"))
-        ctx.output("shift", (x[trl.min(t + 1, T - 1)] * 2.0).named("shift"))
+        x = trl.data(data(3, 5), domain=(b, t))
+        ctx.output("max", x[b, t:T].max(axis=0).named("max"))
+        ctx.output("shift", (x[b, trl.min(t + b, T - 1)] * 2.0).named("shift"))
+        ctx.output("both", x[trl.min(t, B - 1), t] * 2.0)
         y = trl.like(x).named("y")
-        y[t % 2 == 0] = x
-        y[t % 2 == 1] = x * 2.0
+        y[(t + b) % 2 == 0] = x
+        y[(t + b) % 2 == 1] = x * 2.0
         ctx.output("y", y)
 
     made = apply(Vectorize(), graph(program))
     why = {made.pdg[k].label: reason for k, reason in made.refused.items()}
     assert "max over a window" in why["max"]
-    assert "min(t + 1, T - 1)" in why["shift"]
-    assert "chosen by t" in why["y"]
+    assert "min(b + t, T - 1) moves with t and b" in why["shift"]
+    assert any(
+        "moves with t in what varies over it, too" in reason for reason in made.refused.values()
+    )
+    assert "chosen by t and b" in why["y"]
+
+
+def test_shifted_reads_and_branches_are_vectorised() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x, w = trl.data(data(3, 5, 2), domain=(b, t)), trl.data(data(3), domain=(b,))
+        ahead, back = x[b, trl.min(t + 1, T - 1)], x[b, trl.max(t - 1, 0)]
+        ctx.output("stencil", back - x * 2.0 + ahead)
+        ctx.output("reversed", x[b, T - 1 - t] * x[b, t // 2])
+        ctx.output("other", w[trl.min(t, B - 1)] + x)
+        ctx.output("taken", trl.constant(data(3, 2)).take(t % 3))
+        y = trl.like(x)
+        y[b, 0] = x[b, T - 1]
+        y[b, t + 1] = x * w.unsqueeze(0)
+        ctx.output("y", y)
+
+    made = apply(Vectorize(), graph(program))
+    assert not made.refused
+    assert all(not op.domain for op in made.pdg)
+    assert [op.kind for op in made.pdg].count("reindex") == 7
+    smaller = {"B": 3, "I": 1, "T": 1}
+    want = Reference(graph(program), smaller, seed=1).outputs()
+    assert_same(want, Reference(made.pdg, smaller, seed=1).outputs(), "one step")
+
+
+def test_branches_alone_may_cut_a_cycle() -> None:
+    """The branches choose, point by point, what would need itself as a whole."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        y = trl.like(x).named("y")
+        y[0] = x[0]
+        y[t >= 1] = y[0] * x
+        ctx.output("y", y)
+
+    made = apply(Vectorize(), graph(program))
+    (why,) = {why for k, why in made.refused.items() if made.pdg[k].label == "y"}
+    assert "only its branches cut" in why
 
 
 def test_only_the_named_dimensions_are_vectorised() -> None:

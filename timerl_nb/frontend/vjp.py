@@ -257,6 +257,7 @@ NO_VJP: Final[Mapping[str, str]] = {
     "and": "boolean",
     "or": "boolean",
     "argmax": "an integer choice",
+    "reindex": "made by the compiler, after differentiation",
     "merge": "differentiated by branch in `gradients`",
     "accumulate": "made by the compiler, after differentiation",
     "dataflow": "made by the compiler, after differentiation",

@@ -170,6 +170,19 @@ class AtAttrs:
 
 
 @dataclass(frozen=True)
+class ReindexAttrs:
+    """y[k] = x[at(k)] along an axis; in `at`, the dimension `dim` stands for k < size.
+
+    Beyond either end of the axis it is the end that is read.
+    """
+
+    axis: int
+    at: Lin
+    dim: str
+    size: Size
+
+
+@dataclass(frozen=True)
 class OutputAttrs:
     """An output's name, and the dimensions it is stacked over.
 

@@ -18,6 +18,7 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     PlaceAttrs,
     RangeAttrs,
+    ReindexAttrs,
     RngAttrs,
     ShapeAttrs,
     SlidingAttrs,
@@ -120,11 +121,20 @@ def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
         return (attrs.lo, attrs.hi)
     if isinstance(attrs, PlaceAttrs):
         return (attrs.lo, attrs.size) if isinstance(attrs.size, Lin) else (attrs.lo,)
+    if isinstance(attrs, ReindexAttrs):
+        return (attrs.at, attrs.size) if isinstance(attrs.size, Lin) else (attrs.at,)
     if isinstance(attrs, ShapeAttrs):
         return tuple(s for s in attrs.shape if isinstance(s, Lin))
     if isinstance(attrs, SlidingAttrs):
         return (attrs.window,) if isinstance(attrs.window, Lin) else ()
     return ()
+
+
+def own_symbols(attrs: Any) -> Domain:
+    """The dimensions that stand for positions of an axis in an operation's index expressions."""
+    if isinstance(attrs, ReindexAttrs):
+        return (attrs.dim,)
+    return attrs.axes if isinstance(attrs, ValueAttrs | RngAttrs | ConstAttrs) else ()
 
 
 def attr_domain(dims: Dims, attrs: Any) -> Domain:
@@ -139,7 +149,7 @@ def attr_domain(dims: Dims, attrs: Any) -> Domain:
         return dims.ordered(set(attrs.domain) - set(attrs.axes))
     if isinstance(attrs, CallAttrs):
         return attrs.domain
-    along = attrs.axes if isinstance(attrs, ValueAttrs) else ()
+    along = own_symbols(attrs)
     symbols = {s for e in attr_exprs(attrs) for s in e.symbols}
     return dims.ordered(symbols - set(along))
 

@@ -20,6 +20,7 @@ from timerl_nb.ir.attrs import (
     DiscountAttrs,
     PlaceAttrs,
     RangeAttrs,
+    ReindexAttrs,
     RngAttrs,
     SlidingAttrs,
     ValueAttrs,
@@ -172,6 +173,13 @@ def _at(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.take(args[0], evaluate(attrs.at, env), attrs.axis)
 
 
+def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: ReindexAttrs = op.attrs
+    (size,) = concrete((attrs.size,), env)
+    at = [evaluate(attrs.at, {**env, attrs.dim: k}) for k in range(size)]
+    return np.take(args[0], at, attrs.axis, mode="clip")
+
+
 def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
     """The value that a reduction of nothing has."""
     if reduce in ("sum", "prod"):
@@ -251,6 +259,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "range": _range,
     "at": _at,
     "place": _place,
+    "reindex": _reindex,
     "flip": lambda ref, op, args, env: np.flip(args[0], op.attrs.axis),
     "merge": _plain(_copy),
     "accumulate": _plain(_copy),

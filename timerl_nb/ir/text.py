@@ -19,6 +19,7 @@ from timerl_nb.ir.attrs import (
     PermAttrs,
     PlaceAttrs,
     RangeAttrs,
+    ReindexAttrs,
     RngAttrs,
     ShapeAttrs,
     SlidingAttrs,
@@ -62,6 +63,8 @@ def attrs_text(attrs: Any) -> str:
             return f"axis={axis} from {lo} of {size}"
         case AtAttrs(axis, at):
             return f"axis={axis} at {at}"
+        case ReindexAttrs(axis, at, dim, _):
+            return f"axis={axis} at {at} along {dim}"
         case OutputAttrs(name, role, _, axes):
             return f"{role} {name!r}" + (f" along {', '.join(axes)}" if axes else "")
         case CheckpointAttrs(path):

@@ -21,6 +21,7 @@ from timerl_nb.ir.attrs import (
     PermAttrs,
     PlaceAttrs,
     RangeAttrs,
+    ReindexAttrs,
     RngAttrs,
     ShapeAttrs,
     SlidingAttrs,
@@ -203,6 +204,12 @@ def place_type(types: Types, attrs: PlaceAttrs) -> TensorType:
 
 def at_type(types: Types, attrs: AtAttrs) -> TensorType:
     return TensorType(_without(types, (attrs.axis,)), types[0].dtype)
+
+
+def reindex_type(types: Types, attrs: ReindexAttrs) -> TensorType:
+    axis = _axis(types, attrs.axis)
+    shape = (*types[0].shape[:axis], size(attrs.size), *types[0].shape[axis + 1 :])
+    return TensorType(shape, types[0].dtype)
 
 
 def const_type(_: Types, attrs: ConstAttrs) -> TensorType:

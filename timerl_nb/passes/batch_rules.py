@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from timerl_nb.ir.attrs import (
+    NO_ATTRS,
     AtAttrs,
     AxesAttrs,
     AxisAttrs,
@@ -23,6 +24,7 @@ from timerl_nb.ir.attrs import (
     PermAttrs,
     PlaceAttrs,
     RangeAttrs,
+    ReindexAttrs,
     RngAttrs,
     ShapeAttrs,
     SlidingAttrs,
@@ -35,7 +37,7 @@ from timerl_nb.ir.pdg import read_type
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.ir.shapes import Shape
 from timerl_nb.symbolic.domain import Dim
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.symbolic.expr import TRUE, ZERO, Lin, Slice, maximum, minimum
 
 
 class Refused(Exception):
@@ -215,7 +217,19 @@ def _range(site: Site) -> Made:
 
 def _at(site: Site) -> Made:
     attrs: AtAttrs = site.op.attrs
-    if site.dim.name in attrs.at.symbols:
+    if site.dim.name not in attrs.at.symbols:
+        return _axis(site)
+    if site.operands[0].axis is not None:
+        raise Refused(f"a position that moves with {site.dim.name} in what varies over it, too")
+    moved = ReindexAttrs(attrs.axis, attrs.at, site.dim.name, site.dim.size)
+    taken = site.edit.add("reindex", [site.operands[0].read], moved, like=site.op)
+    perm = (attrs.axis, *(a for a in range(len(taken.shape)) if a != attrs.axis))
+    return "transpose", [site.edit.own(taken)], PermAttrs(perm)
+
+
+def _reindex(site: Site) -> Made:
+    attrs: ReindexAttrs = site.op.attrs
+    if site.dim.name in attrs.at.symbols and site.dim.name != attrs.dim:
         raise Refused(f"a position that moves with {site.dim.name}")
     return _axis(site)
 
@@ -242,7 +256,7 @@ def _drawn(site: Site) -> Made:
 def _merge(site: Site) -> Made:
     """Branches become whole; one that does not vary is repeated at its source."""
     if any(site.dim.name in read.cond.symbols for read in site.op.inputs):
-        raise Refused(f"branches that are chosen by {site.dim.name}")
+        return _chosen(site)
     reads: list[Read] = []
     for operand in site.operands:
         read = operand.read
@@ -255,6 +269,44 @@ def _merge(site: Site) -> Made:
             read = Read(repeated.source, repeated.out, read.index, read.cond)
         reads.append(read)
     return "merge", reads, site.op.attrs
+
+
+def _chosen(site: Site) -> Made:
+    """Branches that the dimension chooses: all of them whole, and at each position the one chosen.
+
+    So each is read at all positions: where it is not chosen, inside its source, whatever stands there.
+    """
+    edit, dim = site.edit, site.dim
+    conds = [read.cond for read in site.op.inputs]
+    others = edit.dims.ordered(s for c in conds for s in c.symbols - {dim.name})
+    if others:
+        raise Refused(f"branches that are chosen by {dim.name} and {', '.join(others)}")
+    parts: list[Read] = []
+    for operand in site.operands:
+        source = edit.ops[operand.read.source]
+        if source.where is not TRUE:
+            raise Refused(f"its branch {source.name} has no value at some points")
+        pairs = zip(source.outputs[operand.read.out].domain, operand.read.index, strict=True)
+        index = tuple(
+            entry if isinstance(entry, Slice) else inside(entry, edit.dims[d]) for d, entry in pairs
+        )
+        read = Read(operand.read.source, operand.read.out, index)
+        parts.append(Site(edit, dim, site.op, (Operand(read, operand.axis),)).full(0))
+    chosen = parts.pop()
+    for cond, part in zip(reversed(conds[:-1]), reversed(parts), strict=True):
+        attrs = ValueAttrs(cond, "bool", (dim.name,), (dim.size,))
+        here = edit.add("value", [], attrs, like=site.op)
+        along = ShapeAttrs((dim.size, *(1,) * len(site.op.shape)))
+        here = edit.add("reshape", [edit.own(here)], along, like=site.op)
+        chosen = edit.own(edit.add("where", [edit.own(here), part, chosen], like=site.op))
+    return "copy", [chosen], NO_ATTRS
+
+
+def inside(at: Lin, dim: Dim) -> Lin:
+    """A position as it is where it lies inside the dimension, and inside it everywhere."""
+    if at.as_symbol == dim.name or at is dim.size - 1 or at is ZERO:
+        return at
+    return maximum(0, minimum(at, dim.size - 1))
 
 
 def _output(site: Site) -> Made:
@@ -291,6 +343,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "range": _range,
     "at": _at,
     "place": _place,
+    "reindex": _reindex,
     "flip": _axis,
     "value": _value,
     "rng": _drawn,

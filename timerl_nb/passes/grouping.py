@@ -28,7 +28,9 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, sym
 from timerl_nb.symbolic.substitute import subst_entry
 
-_LAYOUT = frozenset({"reshape", "transpose", "expand", "at", "range", "place", "flip", "cast"})
+_LAYOUT = frozenset(
+    {"reshape", "transpose", "expand", "at", "range", "place", "reindex", "flip", "cast"}
+)
 
 
 class Need:

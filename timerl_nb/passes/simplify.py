@@ -93,6 +93,8 @@ def _identity(look: Look) -> Answer:
             return look.keeps(0)  # to the same shape or dtype
         case "transpose" if op.attrs.perm == tuple(range(len(op.attrs.perm))):
             return look.keeps(0)
+        case "reindex" if op.attrs.at.as_symbol == op.attrs.dim:
+            return look.keeps(0)
         case "mul":  # x * 1 = 1 * x = x
             return look.keeps(0) if one[1] else look.keeps(1) if one[0] else None
         case "div" | "pow" if one[1]:  # x / 1 = x ** 1 = x
@@ -408,7 +410,7 @@ def remove_duplicates(edit: Edit) -> None:
 
 Factor = tuple[str, Read]  # ("mul" or "div", the scalar)
 _LINEAR: Final = frozenset(
-    {"neg", "reshape", "transpose", "expand", "flip", "range", "at", "place", "sum"}
+    {"neg", "reshape", "transpose", "expand", "flip", "range", "at", "place", "reindex", "sum"}
 )
 
 

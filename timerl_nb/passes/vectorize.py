@@ -12,22 +12,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs
+from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import TensorType
-from timerl_nb.passes.batch_rules import NO_VECTOR, VECTOR, Made, Operand, Refused, Site, Window
-from timerl_nb.passes.cycles import cycles_of
+from timerl_nb.passes.batch_rules import (
+    NO_VECTOR,
+    VECTOR,
+    Made,
+    Operand,
+    Refused,
+    Site,
+    Window,
+    inside,
+)
+from timerl_nb.passes.cycles import components, cycles_of
 from timerl_nb.passes.simplify import RULES, apply_rules, remove_dead, remove_duplicates
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import (
+    TRUE,
     Entry,
     Extremum,
+    Index,
     Lin,
     Slice,
     const,
+    sym,
 )
 
 # --- operands ------------------------------------------------------------------------------------
@@ -63,11 +75,16 @@ def _limit(e: Lin, which: str, end: Lin, var: Lin) -> int | None:
     return distance.const if distance.is_const else None
 
 
+def _slices(index: Index) -> int:
+    return sum(isinstance(entry, Slice) for entry in index)
+
+
 class _Vectorizer:
     def __init__(self, edit: Edit, dim: Dim, chosen: frozenset[int]) -> None:
         self.edit, self.dim, self.chosen = edit, dim, chosen
         self._old = {op_id: op.outputs for op_id, op in edit.ops.items()}
-        self._views: dict[tuple[int, int], Op] = {}
+        self._views: dict[tuple[int, int, Lin], Op] = {}
+        self._shifts: dict[tuple[int, int, str, Lin], Op] = {}
 
     def _had(self, read: Read) -> Output:
         return self._old[read.source][read.out]
@@ -79,6 +96,7 @@ class _Vectorizer:
         entries: list[Entry] = []
         front: str | None = None  # the dimension whose slice becomes axis 0
         moving: Window | None = None
+        shifted: Op | None = None  # what is read in the source's place, if not at the own point
         own = False  # whether the source's new axis is ours
         for d, entry in zip(domain, read.index, strict=True):
             along = vectorised and d == name
@@ -94,13 +112,17 @@ class _Vectorizer:
                     raise Refused(f"a slice of {d} moves with {name}")
                 moving = _window(entry, self.dim)
             elif entry.as_symbol != name:
-                raise Refused(f"the index {entry} moves with {name}")
+                shifted = self._shifted(op, read, d, entry)
+                own = True
+                continue
             if along:
                 own = True
             else:
                 front = d
                 entries.append(self.dim.whole)
         before = Read(read.source, read.out, tuple(entries), read.cond)
+        if shifted is not None:
+            before = Read(shifted.id, 0, tuple(entries), read.cond)
         slices = [d for d, e in zip(domain, read.index, strict=True) if isinstance(e, Slice)]
         if moving is not None:
             if len(slices) > 1:
@@ -114,6 +136,34 @@ class _Vectorizer:
             raise Refused(f"an operand's shape varies with {name}")
         order = [d for d in domain if d in {*slices, front}]
         return Operand(before, order.index(front))
+
+    def _shifted(self, op: Op, read: Read, d: str, at: Lin) -> Op:
+        """A source with an axis for the dimension, on which each point is what it reads along `d`.
+
+        Positions beyond the ends stand for points that nobody reads.
+        """
+        found = self._shifts.get((read.source, read.out, d, at))
+        if found is not None:
+            return found
+        others = self.edit.dims.ordered(at.symbols - {self.dim.name})
+        if others:
+            raise Refused(f"the index {at} moves with {self.dim.name} and {', '.join(others)}")
+        output, source = self._had(read), self.edit.ops[read.source]
+        if source.where is not TRUE:
+            raise Refused(f"{source.name}, read at {at}, has no value at some points")
+        if any(d in s.symbols for s in output.type.shape if isinstance(s, Lin)):
+            raise Refused(f"the shape of {source.name}, read at {at}, varies with {d}")
+        along = d == self.dim.name and read.source in self.chosen
+        whole = tuple(
+            self.edit.dims[d].whole if n == d else sym(n)
+            for n in output.domain
+            if not (along and n == d)
+        )
+        attrs = ReindexAttrs(0, at, self.dim.name, self.dim.size)
+        plain = Read(read.source, read.out, whole)
+        made = self.edit.add("reindex", [plain], attrs, like=source, label=source.label)
+        self._shifts[read.source, read.out, d, at] = made
+        return made
 
     def _still(self, op: Op, read: Read) -> Operand:
         """A vectorised source at an index that does not move with the dimension."""
@@ -133,8 +183,15 @@ class _Vectorizer:
         entry = read.index[at]
         rest = tuple(e for k, e in enumerate(read.index) if k != at)
         if isinstance(entry, Lin):
-            view = self._view(read.source, read.out)
-            return Read(view.id, 0, read.index, read.cond)
+            guarded = op.kind == "merge" or op.where is not TRUE
+            if not self.edit.dims.ordered(entry.symbols):
+                fixed = inside(entry, self.dim) if guarded else entry
+                return Read(self._view(read.source, read.out, fixed).id, 0, rest, read.cond)
+            if guarded or entry is self.dim.var:
+                view = self._view(read.source, read.out, self.dim.var)
+                return Read(view.id, 0, read.index, read.cond)
+            plain, slices = Read(read.source, read.out, rest), _slices(rest)
+            return self.edit.own(self.edit.add("at", [plain], AtAttrs(slices, entry), like=op))
         if op.kind == "merge":
             raise Refused("a merge reads a slice of it")
         plain = Read(read.source, read.out, rest)
@@ -152,14 +209,14 @@ class _Vectorizer:
         order.insert(to, axis)
         return self.edit.own(self.edit.add("transpose", [plain], PermAttrs(tuple(order)), like=op))
 
-    def _view(self, op_id: int, out: int) -> Op:
-        """A vectorised operation's value at one position, over its former domain."""
-        found = self._views.get((op_id, out))
+    def _view(self, op_id: int, out: int, at: Lin) -> Op:
+        """A vectorised operation's value at one position: that of the dimension, or a fixed one."""
+        found = self._views.get((op_id, out, at))
         if found is None:
             op = self.edit.ops[op_id]
             own = self.edit.own(op, out)
-            found = self.edit.add("at", [own], AtAttrs(0, self.dim.var), like=op, label=op.label)
-            self._views[op_id, out] = found
+            found = self.edit.add("at", [own], AtAttrs(0, at), like=op, label=op.label)
+            self._views[op_id, out, at] = found
         return found
 
     def _repeated(self, site: Site) -> Made:
@@ -272,7 +329,9 @@ def _reason(op: Op, dim: Dim, sequential: bool, kept: bool) -> str | None:
 
 def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
     """The chosen operations that cannot be vectorised if exactly these are."""
-    found: dict[int, str] = {}
+    found: dict[int, str] = dict.fromkeys(
+        _cutting(pdg, dim, chosen), "it is on a cycle that only its branches cut"
+    )
     edit = Edit(pdg)
     work = _Vectorizer(edit, dim, frozenset(chosen))
     for op_id in chosen:
@@ -298,6 +357,23 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
                 except Refused as refusal:
                     found[read.source] = str(refusal)
     return found
+
+
+def _cutting(pdg: Pdg, dim: Dim, chosen: set[int]) -> set[int]:
+    """The merges on cycles that would be without any merge if these became choices of values."""
+    whole = {
+        op_id
+        for op_id in chosen
+        if pdg[op_id].kind == "merge"
+        and any(dim.name in read.cond.symbols for read in pdg[op_id].inputs)
+    }
+    if not whole:
+        return set()
+    edges = {
+        op.id: [r.source for r in op.inputs] if op.kind != "merge" or op.id in whole else []
+        for op in pdg
+    }
+    return whole & {k for group in components(edges) if len(group) > 1 for k in group}
 
 
 class Keep(Protocol):

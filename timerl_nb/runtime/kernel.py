@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.ir.attrs import ConstAttrs, RngAttrs, ValueAttrs
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced
+from timerl_nb.ir.attrs import ConstAttrs, RngAttrs
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced, own_symbols
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape
 from timerl_nb.memory.sizes import Sizes
@@ -50,8 +50,7 @@ class Kernel:
                 found |= e.symbols
             if isinstance(attrs, RngAttrs | ConstAttrs):
                 found |= set(attrs.dims)
-            if isinstance(attrs, RngAttrs | ConstAttrs | ValueAttrs):
-                found -= set(attrs.axes) - set(self.op.domain)
+            found -= set(own_symbols(attrs)) - set(self.op.domain)
         return tuple(d for d in self.op.domain if d in found)
 
     def is_sliced(self, slot: int) -> bool:

@@ -25,6 +25,7 @@ from timerl_nb.ir.attrs import (
     DotAttrs,
     PlaceAttrs,
     RangeAttrs,
+    ReindexAttrs,
     RngAttrs,
     SlidingAttrs,
     ValueAttrs,
@@ -251,6 +252,28 @@ def _at(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     )
 
 
+def _reindex(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    attrs: ReindexAttrs = op.attrs
+    x, axis, n = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
+    last = x.shape[axis] - 1
+    if attrs.at.symbols.intersection(scope.point) - {attrs.dim}:
+        at = scope.value(attrs.at, {attrs.dim: jnp.arange(n)})
+        return jnp.take(x, jnp.clip(at, 0, last), axis=axis)
+    positions = np.clip(values(attrs.at, {**scope.bounds, attrs.dim: np.arange(n)}), 0, last)
+    positions = np.broadcast_to(positions, (n,))
+    start, end = int(positions[0]), int(positions[-1])
+    if np.array_equal(positions, np.arange(n) + start):
+        return jax.lax.slice_in_dim(x, start, start + n, axis=axis)
+    # a shift that stays at an end is a slice beside repetitions of that end
+    steps = np.flatnonzero(np.diff(positions))
+    lo, hi = (int(steps[0]), int(steps[-1]) + 2) if len(steps) else (0, 1)
+    if np.array_equal(positions[lo:hi], np.arange(hi - lo) + start):
+        widths = [(lo, n - hi) if k == axis else (0, 0) for k in range(x.ndim)]
+        part = jax.lax.slice_in_dim(x, start, end + 1, axis=axis)
+        return jnp.pad(part, widths, mode="edge")
+    return jnp.take(x, positions, axis=axis)
+
+
 RULES: Final[Mapping[str, Rule]] = {
     "const": _const,
     "data": _const,
@@ -304,6 +327,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "range": _range,
     "at": _at,
     "place": _place,
+    "reindex": _reindex,
     "flip": lambda scope, op, args, sizes: jnp.flip(args[0], op.attrs.axis),
 }
 NO_RULE: Final[Mapping[str, str]] = {
@@ -328,6 +352,7 @@ PADDING: Final[Mapping[str, str]] = {
 # Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
 NO_PADDING: Final[Mapping[str, str]] = {
     "flip": "the valid elements would move to the end",
+    "reindex": "the end that is read beyond it would be the padding's",
     "concat": "the padding would come to lie inside",
     "reshape": "elements would move between the axis and others (axes of size 1 aside)",
 }
