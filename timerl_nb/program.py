@@ -28,6 +28,7 @@ from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
 from timerl_nb.ir.attrs import ConstAttrs, OutputAttrs
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.selected import Coordinates
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Ast, Execute, Loop, children
@@ -65,6 +66,9 @@ class Context(Frontend):
 
     def output(self, name: str, x: Any) -> None:
         """Return the values of the tensor `x`, stacked over its domain, as `name`.
+
+        Of a conditional tensor: its values one after the other, in the order of their points, which
+        `result.coordinates[name]` names.
 
         Raises:
             DomainError: an output of that name exists.
@@ -411,6 +415,7 @@ class Program:
             RunMemory(run.ledger.peak, tuple(run.ledger.timeline()), kept),
             seconds,
             run.instructions,
+            run.coordinates,
         )
 
     def step(self, seed: int = 0) -> Instruction | None:
@@ -521,6 +526,8 @@ class Result(Mapping[str, Array]):
         memory: the ledger's measurements.
         seconds: how long the run took.
         instructions: how many instructions ran.
+        coordinates: by name of a conditional tensor's output, where each of its values is: an array
+            of positions per dimension.
     """
 
     _outputs: Mapping[str, Array] = field(repr=False)
@@ -528,6 +535,9 @@ class Result(Mapping[str, Array]):
     memory: RunMemory
     seconds: float
     instructions: int
+    coordinates: Mapping[str, Coordinates] = field(
+        default_factory=dict[str, Coordinates], repr=False
+    )
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._outputs:

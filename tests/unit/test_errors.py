@@ -144,9 +144,74 @@ def output_named_twice(ctx, b, B, t, T):
     ctx.output("y", series(t))  # here
 
 
-@wrong(errors.DomainError, "can only be saved")
-def arithmetic_on_a_conditional(ctx, b, B, t, T):
-    series(t)[t > 2].tanh()  # here
+@wrong(errors.DomainError, "it would have no points")
+def condition_that_never_holds(ctx, b, B, t, T):
+    series(t)[(t > 2) & (t <= 2)]  # here
+
+
+@wrong(errors.ReadError, "is read at t = 3, where it is not defined")
+def read_where_a_conditional_is_not_defined(ctx, b, B, t, T):
+    x = series(t)
+    ctx.output("y", x[t > 2][T - 1 - t] * x)  # here
+
+
+@wrong(errors.ReadError, r"\[0:T\] is read, where it is not defined: it has no value at t = ")
+def slice_of_a_conditional(ctx, b, B, t, T):
+    y = series(t)[t > 2]
+    ctx.output("y", y[0:T].sum(axis=0))  # here
+
+
+@wrong(errors.BranchError, "no branch covers that point")
+def branch_by_a_conditional(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x)  # here
+    y[t] = x[t > 2]
+    ctx.output("y", y)
+
+
+@wrong(errors.BranchError, "its branches overlap")
+def branches_by_conditionals(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x)  # here
+    y[t] = x[t > 2]
+    y[t] = x[t < 4]
+    ctx.output("y", y)
+
+
+@wrong(errors.ReadError, "where it is not defined")
+def branch_beyond_a_conditional(ctx, b, B, t, T):
+    x = series(t)
+    y = trl.like(x)  # here
+    y[t < 2] = x[t > 2][t + 2]
+    y[t >= 2] = x
+    ctx.output("y", y * 2)
+
+
+@wrong(errors.IndexExpressionError, "another context")
+def condition_of_another_context(ctx, b, B, t, T):
+    (s, S) = trl.Context("t").dims[0]
+    series(t)[s > 2]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not an index expression")
+def condition_that_is_a_tensor(ctx, b, B, t, T):
+    x = series(t)
+    x[x > 2.0]  # here
+
+
+@wrong(errors.IndexExpressionError, "both sides must be conditions")
+def condition_joined_with_a_number(ctx, b, B, t, T):
+    series(t)[(t > 2) & 1]  # here
+
+
+@wrong(errors.DomainError, "which this tensor|varies over b, which")
+def fill_that_varies_too_much(ctx, b, B, t, T):
+    series(t)[t > 2].otherwise(trl.value(b).floating())  # here
+
+
+@wrong(errors.ShapeError, "but 1.5 is")
+def fill_of_another_type(ctx, b, B, t, T):
+    trl.value(t)[t > 2].otherwise(1.5)  # here
 
 
 @wrong(errors.IndexExpressionError, "cannot name a dimension")

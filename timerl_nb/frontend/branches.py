@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 from timerl_nb.errors import BranchError, DomainError, IndexExpressionError
 from timerl_nb.frontend.context import Context
-from timerl_nb.frontend.indexing import Condition, as_lin, parse
+from timerl_nb.frontend.indexing import Condition, as_cond, parse
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import Entry, Lin, Slice, all_of, lt, sym
+from timerl_nb.symbolic.expr import Cond, Entry, Lin, Slice, all_of, lt, sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
+from timerl_nb.symbolic.substitute import subst_cond
 
 
 class Side(Protocol):
@@ -32,6 +33,8 @@ class Side(Protocol):
     def domain(self) -> Domain: ...
     @property
     def name(self) -> str: ...
+    @property
+    def subset(self) -> Cond: ...
     def is_plain(self) -> bool: ...
     def settled(self) -> Side: ...
 
@@ -42,10 +45,9 @@ def branch_read(x: Side, key: Any, value: Side) -> Read:
     if not value.is_plain():  # a branch is a value, not a slice of several
         value = value.settled()
     if isinstance(key, Condition):
-        if key.owner is not ctx:
-            as_lin(ctx, key)
+        cond = all_of(as_cond(ctx, key), value.subset)
         _only_dims(x, value.domain, domain)
-        return Read(value.read.source, value.read.out, value.read.index, key.cond)
+        return Read(value.read.source, value.read.out, value.read.index, cond)
     entries = parse(ctx, dims, domain, key, x.name)
     if any(isinstance(e, Slice) for e in entries.values()):
         raise IndexExpressionError(
@@ -82,8 +84,9 @@ def _invert(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> R
             hint="let every symbol of the value determine the point that it defines.",
         )
     inverse = forward.inverse()
-    cond = inverse.domain().condition(target)
     solved = {s: _point_entry(inverse, s, entries) for s in bound}
+    # a value that is defined at some points only defines no others
+    cond = all_of(inverse.domain().condition(target), subst_cond(value.subset, solved))
     point = compose(Read(-1, 0, tuple(solved[d] for d in value.domain)), value.domain, value.read)
     assert point is not None  # points always compose
     return Read(point.source, point.out, point.index, all_of(cond, point.cond))

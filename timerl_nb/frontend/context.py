@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Self
 
 from timerl_nb.errors import (
@@ -22,16 +23,17 @@ from timerl_nb.errors import (
     user_origin,
 )
 from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.subsets import subsets_of
 from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
 from timerl_nb.ir.host import CallAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Output, Read
-from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import operation
 from timerl_nb.ir.shapes import TensorType
 from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Dim, Dims, Domain
-from timerl_nb.symbolic.expr import Cond, sym
+from timerl_nb.symbolic.expr import TRUE, Cond, all_of, negate, sym
 
 _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None)
 
@@ -136,9 +138,15 @@ class Context:
         return self._ops[op_id]
 
     def add(
-        self, kind: str, reads: Sequence[Read], attrs: Any = NO_ATTRS, *, label: str = ""
+        self,
+        kind: str,
+        reads: Sequence[Read],
+        attrs: Any = NO_ATTRS,
+        *,
+        label: str = "",
+        where: Cond = TRUE,
     ) -> Op:
-        """Append an operation.
+        """Append an operation, at the points where `where` holds and its operands are defined.
 
         Raises:
             ShapeError: the kind does not take operands of these types.
@@ -158,6 +166,11 @@ class Context:
             )
         except TypeRuleError as error:
             raise ShapeError(f"{kind}: {error}.", origin=origin) from None
+        where = all_of(where, subsets_of(self.__getitem__, reads))
+        if where is not TRUE:
+            domain = self.space.ordered({*op.domain, *where.symbols})
+            outputs = tuple(replace(o, domain=domain) for o in op.outputs)
+            op = op.with_(where=where, domain=domain, outputs=outputs)
         self._ops[op.id] = op
         return op
 
@@ -201,9 +214,8 @@ class Context:
     ) -> None:
         """Append a sink that does something at the points where `where` holds."""
         kind = "checkpoint" if isinstance(attrs, CheckpointAttrs) else "call"
-        op = self.add(kind, reads, attrs, label=label)
-        domain = self.space.ordered({*op.domain, *where.symbols})
-        self._ops[op.id] = op.with_(where=where, domain=domain, origin=origin or op.origin)
+        op = self.add(kind, reads, attrs, label=label, where=where)
+        self._ops[op.id] = op.with_(origin=origin or op.origin)
 
     def open_merge(self, kind: TensorType, domain: Domain, label: str = "") -> Op:
         """Append a tensor that branches will define."""
@@ -242,6 +254,15 @@ class Context:
         lines = (user_origin(),) * len(reads)
         op = self._ops[merge_id]
         self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=MergeAttrs(lines))
+
+    def guarded(self, inside: Read, cond: Cond, elsewhere: Read, domain: Domain) -> Op:
+        """Append a tensor over `domain` that is one read where `cond` holds, and another elsewhere."""
+        source = self._ops[inside.source].outputs[inside.out]
+        merge = self.open_merge(read_type(source, inside), domain)
+        branches = ((inside, cond), (elsewhere, negate(cond)))
+        reads = [Read(r.source, r.out, r.index, all_of(r.cond, c)) for r, c in branches]
+        self.set_branches(merge.id, reads)
+        return self._ops[merge.id]
 
     def set_label(self, op_id: int, label: str) -> None:
         self._ops[op_id] = self._ops[op_id].with_(label=checked_name(label))

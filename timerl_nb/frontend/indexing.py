@@ -222,12 +222,22 @@ def as_lin(owner: object, value: Any) -> Lin:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return expr.const(int(value))
     kind = type(value).__name__
-    hint = (
-        "x.take(...) selects along a concrete axis by a tensor."
-        if hasattr(value, "read")
-        else ("an index is made of symbols, integers, + - * // %, trl.min and trl.max.")
-    )
+    hint = "an index is made of symbols, integers, + - * // %, trl.min and trl.max."
+    if getattr(value, "dtype", None) == "bool":
+        hint = "trl.where(mask, x, y) chooses by values; a condition in an index is of symbols."
+    elif hasattr(value, "read"):
+        hint = "x.take(...) selects along a concrete axis by a tensor."
     raise _refuse(f"{value!r} ({kind}) is not an index expression.", hint)
+
+
+def as_cond(owner: object, value: Condition) -> Cond:
+    """A condition of the context `owner` as an expression."""
+    if value.owner is not owner:
+        raise _refuse(
+            f"{value} belongs to another context.",
+            "use the symbols of the context that the tensor was made in.",
+        )
+    return value.cond
 
 
 def as_dims(owner: object, dims: Dims, value: Any) -> Domain:

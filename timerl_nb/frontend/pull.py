@@ -15,7 +15,7 @@ from typing import Any
 from timerl_nb.errors import GradientError
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import where, zeros
-from timerl_nb.frontend.tensor import RecurrentTensor, apply, value_of
+from timerl_nb.frontend.tensor import RecurrentTensor, apply, guarded, value_of
 from timerl_nb.frontend.vjp import Node, Tensor, spread
 from timerl_nb.ir.attrs import DiscountAttrs, PlaceAttrs
 from timerl_nb.ir.ops import Op, Read
@@ -23,18 +23,18 @@ from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import (
     TRUE,
+    ZERO,
     Cond,
     Entry,
     Lin,
     Slice,
     all_of,
     ge,
-    negate,
     pick,
     span,
     sym,
 )
-from timerl_nb.symbolic.polyhedra import Relation, primed
+from timerl_nb.symbolic.polyhedra import Relation, Set, primed
 from timerl_nb.symbolic.substitute import subst
 
 
@@ -58,6 +58,8 @@ class Inverse:
 def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse | None:
     """Invert a read's relation with isl; None where the readers of a point form no box."""
     source = graph.defined(read)
+    if graph.is_identity(read) and op.where.symbols.intersection(op.domain) <= set(source.domain):
+        return _inverse_of_own(graph, op, source.domain)
     relation = graph.reads(op, read).within(source)
     back = relation.inverse()
     ends = {d: back.bounds(d) for d in op.domain}
@@ -72,11 +74,24 @@ def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse | None:
     exact = Relation(graph.dims, back.left, back.right, box.raw.intersect_domain(back.raw.domain()))
     if (exact - back).sample() is not None:
         return None
-    return Inverse(back.domain().condition(source), first, last)
+    read_at = back.domain()
+    cond = read_at.condition(source)
+    if cond is not TRUE:  # what is written where nobody reads is asked of every point
+        cond = read_at.condition(Set.of(graph.dims, source.domain))
+    return Inverse(cond, first, last)
+
+
+def _inverse_of_own(graph: Pdg, op: Op, domain: Domain) -> Inverse:
+    """The readers of a point that each read at their own: all along the dimensions it lacks."""
+    ends = {
+        d: (sym(d), sym(d)) if d in domain else (ZERO, graph.dims[d].size - 1) for d in op.domain
+    }
+    first, last = ({d: e[k] for d, e in ends.items()} for k in (0, 1))
+    return Inverse(op.where, first, last)
 
 
 def _is_own_point(graph: Pdg, op: Op, read: Read) -> bool:
-    return op.where is TRUE and graph.is_identity(read)
+    return op.where in (TRUE, graph[read.source].where) and graph.is_identity(read)
 
 
 def pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
@@ -97,7 +112,7 @@ def pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
         if isinstance(entry, Slice)
     ]
     if not positions and not inverse.many and inverse.cond is not TRUE:
-        return _guarded(c.at(dict(inverse.first)), inverse.cond, graph.output(read).domain)
+        return _or_zero(c.at(dict(inverse.first)), inverse.cond, graph.output(read).domain)
     there, lead = _readers(c, inverse)
     for position in positions:
         there = there.take(Index(c.ctx, pick(inverse.cond, position, 0)), lead)
@@ -140,7 +155,7 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
         lead += 1
     cond = all_of(op.where, read.cond)
     if cond is not TRUE:
-        c = _guarded(c, cond, op.domain)
+        c = _or_zero(c, cond, op.domain)
     total = _sum_over(c, [d for d in op.domain if d not in own])
     for d in domain:
         if d not in own:
@@ -202,19 +217,9 @@ def _added_up(there: Tensor, lead: int, c: Tensor, inverse: Inverse) -> Tensor:
     return total
 
 
-def _guarded(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
+def _or_zero(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
     """`x` where the condition holds, zeros elsewhere."""
-    ctx = x.ctx
-    merge = ctx.open_merge(x.type, domain)
-    zero = zeros(x.shape, x.dtype).read
-    ctx.set_branches(
-        merge.id,
-        [
-            Read(x.read.source, x.read.out, x.read.index, cond),
-            Read(zero.source, zero.out, zero.index, negate(cond)),
-        ],
-    )
-    return RecurrentTensor(ctx, at_own_point(merge.id, merge.outputs[0]))
+    return guarded(x, cond, domain, zeros(x.shape, x.dtype))
 
 
 def reduces_its_slices(op: Op) -> bool:

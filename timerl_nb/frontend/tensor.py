@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from os import PathLike, fspath
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from timerl_nb.errors import BranchError, DomainError, IndexExpressionError, Sha
 from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, is_size
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
-from timerl_nb.frontend.indexing import Condition, Index, as_dims, as_lin, parse
+from timerl_nb.frontend.indexing import Condition, Index, as_cond, as_dims, as_lin, parse
+from timerl_nb.frontend.subsets import split, subset_of
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
     AtAttrs,
@@ -38,6 +39,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.ops import Op, Read, is_own, read_symbols
 from timerl_nb.ir.pdg import at_own_point, read_type
+from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.ir.shapes import (
     NUMPY,
@@ -53,13 +55,7 @@ from timerl_nb.ir.shapes import (
 )
 from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import (
-    Cond,
-    Entry,
-    Lin,
-    lin,
-    sym,
-)
+from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Entry, Lin, lin, sym
 
 # `autodiff` stands above this module and enters itself here.
 _BACKWARD: list[Callable[[RecurrentTensor], None]] = []
@@ -124,8 +120,14 @@ class RecurrentTensor:
         """Give a name only where there is none: what the user named keeps its name."""
         return self if self.op.label else self.named(label)
 
+    @property
+    def subset(self) -> Cond:
+        """Where the tensor is defined: a condition on its domain, TRUE unless it is conditional."""
+        return subset_of(self.ctx.__getitem__, self.read)
+
     def __repr__(self) -> str:
-        return f"{self.type} @ ({', '.join(self.domain)})"
+        where = "" if self.subset is TRUE else f" where {self.subset}"
+        return f"{self.type} @ ({', '.join(self.domain)}){where}"
 
     def __bool__(self) -> bool:
         raise ShapeError(
@@ -143,7 +145,7 @@ class RecurrentTensor:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, Condition):
-            return ConditionalTensor(self, key)
+            return self.given(as_cond(self.ctx, key))
         return self.at(parse(self.ctx, self.ctx.space, self.domain, key, self.name))
 
     def at(self, entries: dict[str, Entry]) -> RecurrentTensor:
@@ -156,6 +158,38 @@ class RecurrentTensor:
         if composed is None:
             return self.settled().at(entries)
         return RecurrentTensor(self.ctx, composed)
+
+    def given(self, cond: Cond) -> RecurrentTensor:
+        """The tensor at the points where a condition holds, and nowhere else (semantics.md §6).
+
+        Operations on it run where all their operands are defined, `over=` reduces the points that
+        are, and an output returns them with their coordinates.
+        """
+        if cond is TRUE:
+            return self
+        if cond is FALSE:
+            raise DomainError(
+                f"{self.name} is given a condition that never holds: it would have no points.",
+                hint="check the comparison; symbols start at 0 and end before their bound.",
+            )
+        return _add(self.ctx, "copy", [self], NO_ATTRS, label=self.op.label, where=cond)
+
+    def otherwise(self, value: Any) -> RecurrentTensor:
+        """The tensor at every point of its domain: `value` where it is not defined."""
+        if self.subset is TRUE:
+            return self
+        x = self if self.is_plain() else self.settled()
+        fill = broadcast_to(operand(self.ctx, value, like=self.dtype), self.shape)
+        if fill.dtype != self.dtype:
+            raise ShapeError(f"{self.name} is {self.type}, but {value!r} is {fill.dtype}.")
+        extra = [d for d in fill.domain if d not in self.domain]
+        if extra:
+            raise DomainError(
+                f"the value varies over {', '.join(extra)}, which {self.name} does not.",
+                hint="index the value at a point, or reduce it.",
+            )
+        fill = fill if fill.is_plain() else fill.settled()
+        return guarded(x, self.subset, self.domain, fill)
 
     def settled(self) -> RecurrentTensor:
         """The same tensor as an operation's value at the current point."""
@@ -324,6 +358,11 @@ class RecurrentTensor:
         """The same values; gradients do not flow through."""
         return elementwise("detach", [self])
 
+    def checkpoint(self, path: str | PathLike[str]) -> None:
+        """Save the tensor, at every point at which it is defined, to the folder `path`."""
+        x = self if self.is_plain() else self.settled()
+        self.ctx.add_sink([self.op.label or "value"], [x.read], fspath(path), TRUE)
+
     def backward(self) -> None:
         """Add to each parameter's `grad` the gradient of the sum of this over all its points.
 
@@ -345,26 +384,22 @@ class RecurrentTensor:
 
     def sum(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The sum over symbolic dimensions (`over`) or concrete axes (`axis`; all by default)."""
-        x, axes = self._axes(over, axis)
-        return _add(self.ctx, "sum", [x], AxesAttrs(axes)) if axes else x._counted()
+        return self._reduced("sum", over, axis)
 
     def _counted(self) -> RecurrentTensor:
         return self.cast("i32") if self.dtype == "bool" else self
 
     def prod(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The product over symbolic dimensions or concrete axes."""
-        x, axes = self._axes(over, axis)
-        return _add(self.ctx, "prod", [x], AxesAttrs(axes)) if axes else x._counted()
+        return self._reduced("prod", over, axis)
 
     def max(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The greatest element over symbolic dimensions or concrete axes."""
-        x, axes = self._axes(over, axis)
-        return _add(self.ctx, "max", [x], AxesAttrs(axes)) if axes else x
+        return self._reduced("max", over, axis)
 
     def min(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The least element over symbolic dimensions or concrete axes."""
-        x, axes = self._axes(over, axis)
-        return _add(self.ctx, "min", [x], AxesAttrs(axes)) if axes else x
+        return self._reduced("min", over, axis)
 
     def any(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """Whether a boolean tensor holds anywhere."""
@@ -382,14 +417,28 @@ class RecurrentTensor:
         return self
 
     def mean(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
-        """The mean over symbolic dimensions or concrete axes, as floating-point numbers."""
-        x, axes = self.floating()._axes(over, axis)
-        if not axes:
-            return x
-        total = _add(self.ctx, "sum", [x], AxesAttrs(axes))
-        for a in axes:
-            total = total / value_of(self.ctx, lin(x.shape[a])).cast(total.dtype)
+        """The mean over symbolic dimensions or concrete axes, as floating-point numbers.
+
+        Of a conditional tensor over symbolic dimensions: over the points at which it is defined.
+        """
+        x = self.floating()
+        total = x.sum(over, axis)
+        for size in x._counts(over, axis):
+            total = total / size.cast(total.dtype)
         return total
+
+    def _counts(self, over: Any, axis: Any) -> list[RecurrentTensor]:
+        """The numbers of values that a reduction combines; their product is how many there are."""
+        if over is None:
+            return [value_of(self.ctx, lin(self.shape[a])) for a in self._axes(axis)]
+        names = self._names(over)
+        guard, _ = split(self.subset, names)
+        sizes = [self.ctx.space[n].size for n in names if n not in guard.symbols]
+        found = [value_of(self.ctx, size) for size in sizes]
+        if guard is not TRUE:
+            held = tuple(n for n in names if n in guard.symbols)
+            found.append(value_of(self.ctx, guard).sum(over=held))
+        return found
 
     def argmax(self, axis: int = -1) -> RecurrentTensor:
         """The first position of the greatest element along an axis, as int32."""
@@ -414,17 +463,36 @@ class RecurrentTensor:
             )
         return int(axis) % self.rank
 
-    def _axes(self, over: Any, axis: Any) -> tuple[RecurrentTensor, tuple[int, ...]]:
-        """The tensor to reduce, and the axes: symbolic dimensions become leading ones."""
+    def _reduced(self, kind: str, over: Any, axis: Any) -> RecurrentTensor:
+        """A reduction over symbolic dimensions, which become leading axes, or over axes."""
         if over is not None and axis is not None:
             raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
+        x, rest = self, TRUE
         if over is None:
-            given: Any = range(self.rank) if axis is None else axis
-            several = isinstance(given, range | tuple | list)
-            axes = tuple(self._axis(a) for a in (given if several else (given,)))
-            if len(set(axes)) < len(axes):
-                raise ShapeError(f"an axis is named twice in {axis!r}.")
-            return self, axes
+            axes = self._axes(axis)
+        else:
+            names = self._names(over)
+            axes = tuple(range(len(names)))
+            # A reduced dimension may stand inside another entry's slice: settle first.
+            x = self if self.is_plain() else self.settled()
+            guard, others = split(x.subset, names)
+            if guard is not TRUE:  # what is not defined counts for nothing
+                rest = others
+                x = x.otherwise(constant(self.ctx, identity(kind, NUMPY[x.dtype]), x.dtype))
+            x = x.at({n: self.ctx.space[n].whole for n in names})
+        if not axes:
+            return x._counted() if kind in ("sum", "prod") else x
+        return _add(self.ctx, kind, [x], AxesAttrs(axes), where=rest)
+
+    def _axes(self, axis: Any) -> tuple[int, ...]:
+        given: Any = range(self.rank) if axis is None else axis
+        several = isinstance(given, range | tuple | list)
+        axes = tuple(self._axis(a) for a in (given if several else (given,)))
+        if len(set(axes)) < len(axes):
+            raise ShapeError(f"an axis is named twice in {axis!r}.")
+        return axes
+
+    def _names(self, over: Any) -> Domain:
         names = as_dims(self.ctx, self.ctx.space, over)
         for name in names:
             if name not in self.domain:
@@ -432,9 +500,7 @@ class RecurrentTensor:
                     f"{self} does not vary over {name}, so it cannot be reduced over it.",
                     hint=f"it varies over ({', '.join(self.domain)}).",
                 )
-        # A reduced dimension may stand inside another entry's slice: settle first.
-        x = self if self.is_plain() else self.settled()
-        return x.at({n: self.ctx.space[n].whole for n in names}), tuple(range(len(names)))
+        return names
 
     def is_plain(self) -> bool:
         """Whether it is read without slices."""
@@ -528,45 +594,25 @@ class RecurrentTensor:
         return [self.take(k, axis) for k in range(size)]
 
 
-class ConditionalTensor:
-    """A tensor at the points where a condition holds; sinks take it."""
-
-    def __init__(self, x: RecurrentTensor, condition: Condition) -> None:
-        if condition.owner is not x.ctx:
-            raise IndexExpressionError(
-                f"{condition} belongs to another context.",
-                hint="use the symbols of the context that the tensor was made in.",
-            )
-        self.x, self.condition = x, condition
-
-    def checkpoint(self, path: str | PathLike[str]) -> None:
-        """Save the tensor at these points to `path` (a folder)."""
-        self.x.ctx.add_sink(
-            [self.x.op.label or "value"], [self.x.read], fspath(path), self.condition.cond
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        self.refuse(repr(name))
-
-    def refuse(self, use: str) -> NoReturn:
-        raise DomainError(
-            f"a tensor conditioned on {self.condition} cannot be used as {use}: it can only be "
-            "saved.",
-            hint="trl.where(condition, x, y) chooses between values at every point.",
-        )
-
-
 # --- making operations -----------------------------------------------------------------------
 
 
-def _add(ctx: Context, kind: str, args: Sequence[RecurrentTensor], attrs: Any) -> RecurrentTensor:
+def _add(
+    ctx: Context,
+    kind: str,
+    args: Sequence[RecurrentTensor],
+    attrs: Any,
+    *,
+    label: str = "",
+    where: Cond = TRUE,
+) -> RecurrentTensor:
     for arg in args:
         if arg.ctx is not ctx:
             raise IndexExpressionError(
                 f"{arg} belongs to another context.",
                 hint="a program has one context; make the tensor inside it.",
             )
-    op = ctx.add(kind, [arg.read for arg in args], attrs)
+    op = ctx.add(kind, [arg.read for arg in args], attrs, label=label, where=where)
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
 
@@ -615,8 +661,6 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
         return constant(ctx, value, like if like not in (None, "bool") else "i32")
     if isinstance(value, float):
         return constant(ctx, value, like if like is not None and is_float(like) else "f32")
-    if isinstance(value, ConditionalTensor):
-        value.refuse("an operand")
     if isinstance(value, str) or value is None or callable(value):
         raise TypeError(f"{type(value).__name__} is no tensor")
     try:
@@ -657,6 +701,14 @@ def _lead(x: RecurrentTensor, rank: int) -> RecurrentTensor:
     if x.rank in (0, rank):  # scalars go with every rank
         return x
     return x.reshape((*(1,) * (rank - x.rank), *x.shape))
+
+
+def guarded(
+    x: RecurrentTensor, cond: Cond, domain: Domain, elsewhere: RecurrentTensor
+) -> RecurrentTensor:
+    """The tensor over `domain` that is `x` where the condition holds, and `elsewhere` elsewhere."""
+    merge = x.ctx.guarded(x.read, cond, elsewhere.read, domain)
+    return RecurrentTensor(x.ctx, at_own_point(merge.id, merge.outputs[0]))
 
 
 def broadcast_to(x: RecurrentTensor, shape: Shape) -> RecurrentTensor:

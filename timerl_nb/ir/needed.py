@@ -33,7 +33,7 @@ def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
     dropped: set[int] = set()
     for op_id in pdg.order:
         op = pdg[op_id]
-        if op.where is not TRUE or not _is_partial(current, op):
+        if not _is_partial(current, op):
             continue
         points = needed[op_id]
         if points is None or points.is_empty():
@@ -61,7 +61,7 @@ def _is_partial(pdg: Pdg, op: Op) -> bool:
 
 
 def _leaves(pdg: Pdg, op: Op, read: Read) -> bool:
-    if pdg.is_identity(read) and pdg[read.source].where is TRUE:
+    if pdg.is_identity(read) and pdg[read.source].where in (TRUE, op.where):
         return False
     outside = pdg.reads(op, read).outside(pdg.defined(read))
     return not outside.beyond(_LARGE).is_empty()
@@ -88,5 +88,5 @@ def _needed(pdg: Pdg, roots: frozenset[int]) -> Mapping[int, Set | None]:
             full = Set.of(pdg.dims, op.outputs[read.out].domain)
             image = Relation.reads(points, read.index, full).within(full).inverse().domain()
             total = image if total is None else total | image
-        found[op_id] = total
+        found[op_id] = None if total is None else total & pdg.points(op)
     return found

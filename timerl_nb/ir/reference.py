@@ -22,9 +22,10 @@ from timerl_nb.ir.host import CallAttrs, Host, UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import REDUCE, RULES, Array, Env, identity
+from timerl_nb.ir.selected import Coordinates, selected
 from timerl_nb.ir.shapes import NUMPY, concrete, is_float
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.symbolic.expr import TRUE, Slice
 
 Key = tuple[int, tuple[int, ...]]  # an operation at a point of its own domain
 
@@ -49,10 +50,28 @@ class Reference:
     def outputs(self, role: str = "output") -> dict[str, Array]:
         """Every output, or (`role="parameter"`) last value of a parameter, stacked, by name."""
         return {
-            op.attrs.name: in_order(self.stacked(op.inputs[0], op), op)
+            op.attrs.name: self._returned(op)[0]
             for op in self.pdg.sinks
             if isinstance(op.attrs, OutputAttrs) and op.attrs.role == role
         }
+
+    def coordinates(self) -> dict[str, Coordinates]:
+        """Where the values of outputs are that are not defined everywhere."""
+        return {
+            op.attrs.name: self._returned(op)[1]
+            for op in self.pdg.sinks
+            if isinstance(op.attrs, OutputAttrs) and op.where is not TRUE
+        }
+
+    def _returned(self, op: Op) -> tuple[Array, Coordinates]:
+        read = op.inputs[0]
+        if op.where is TRUE:
+            return in_order(self.stacked(read, op), op), {}
+        points = self.points(op)
+        values = [self.read(read, self._env(op, p)) for p in points]
+        kind = self.pdg.read_type(read)
+        none = np.zeros((0, *concrete(kind.shape, self.bounds)), self.dtype(kind.dtype))
+        return selected(np.stack(values) if values else none, points, op)
 
     def checkpoints(self) -> list[tuple[str, dict[str, int], dict[str, Array]]]:
         """Every checkpoint that the program writes: path, point, arrays by name."""

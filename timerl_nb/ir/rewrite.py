@@ -16,7 +16,7 @@ from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
 from timerl_nb.symbolic.domain import Dims, Domain
-from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, all_of, span
+from timerl_nb.symbolic.expr import TRUE, And, Cond, Entry, Lin, Slice, all_of, span
 from timerl_nb.symbolic.substitute import subst_cond, subst_entry
 
 
@@ -121,9 +121,7 @@ class Edit:
             region=like.region,
             label=label,
         )
-        if set(self.dims.ordered(like.where.symbols)) <= set(op.domain):
-            op = op.with_(where=like.where)
-        self.insert(op)
+        self.insert(op.with_(where=_known_in(self.dims, like.where, op.domain)))
         return op
 
     def fresh_id(self) -> int:
@@ -203,6 +201,12 @@ class Edit:
         for new in self._became.get(op_id, ()):
             found |= self._carried(new, seen | {op_id})
         return found
+
+
+def _known_in(dims: Dims, where: Cond, domain: Domain) -> Cond:
+    """The parts of a condition that vary with dimensions of the domain alone."""
+    parts = where.args if isinstance(where, And) else (where,)
+    return all_of(TRUE, *(p for p in parts if set(dims.ordered(p.symbols)) <= set(domain)))
 
 
 def compose(read: Read, domain: Domain, inner: Read) -> Read | None:

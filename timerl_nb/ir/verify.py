@@ -104,7 +104,7 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
         if isinstance(op.attrs, AtAttrs | RangeAttrs):
             _prove_positions(pdg, op, op.attrs, bounds)
         for read in op.inputs:
-            if op.where is TRUE and pdg.ops[read.source].where is TRUE and pdg.is_identity(read):
+            if pdg.ops[read.source].where in (TRUE, op.where) and pdg.is_identity(read):
                 continue
             outside = pdg.reads(op, read).outside(pdg.defined(read)).at(bounds)
             found = outside.sample()
@@ -122,14 +122,22 @@ def _outside(
     index = read_text(pdg.ops, read)
     index = index[index.index("[") :] if "[" in index else ""
     at = f" at {point_text(sink)}" if sink else ""
+    hint = (
+        "restrict the index with trl.min / trl.max, give the tensor a branch for the missing "
+        "points, or define the reading tensor by branches."
+    )
+    if tensor.where is not TRUE:
+        hint = (
+            f"it is defined where {tensor.where}: read it there, as in y[condition], reduce it with "
+            "over=, or give it a value elsewhere with x.otherwise(value)."
+        )
     return ReadError(
         f"{name}{index} is read{at}, where it is not defined: it has no value at "
         f"{point_text(source)}.",
         origin=op.origin,
         others={"defined at": tensor.origin},
         evidence=f"sample: the reader's point {point_text(sink) or '()'} reads [{shown}]",
-        hint="restrict the index with trl.min / trl.max, give the tensor a branch for the missing "
-        "points, or define the reading tensor by branches.",
+        hint=hint,
     )
 
 

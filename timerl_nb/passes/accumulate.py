@@ -2,17 +2,21 @@
 
 A reduction of x[i, 0:T] would hold all of x until it runs. As an unordered reduction each x[i, t] is
 added where it is produced, in whatever order the schedule has; axes that are concrete are reduced
-first. Slices that move with the reader (windows, prefixes) stay as they are.
+first. What a merge gives the neutral value (a conditional tensor, where it is not defined) is not
+added at all. Slices that move with the reader (windows, prefixes) stay as they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from timerl_nb.ir.attrs import AccumulateAttrs, AxesAttrs, CastAttrs
 from timerl_nb.ir.kinds import REDUCTIONS
-from timerl_nb.ir.ops import Op, Output, is_sliced
+from timerl_nb.ir.ops import Op, Output, Read, is_own, is_sliced
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, sym
 
@@ -65,20 +69,47 @@ def _accumulate(edit: Edit, op: Op) -> None:
                 where.append(all_of(ge(sym(d), entry.lo), lt(sym(d), entry.hi)))
         else:
             assert isinstance(entry, Lin)
-    part = edit.own(source, read.out)
+    part = _all_but_neutral(edit, source, op.kind) or edit.own(source, read.out)
+    if part.cond is not TRUE:
+        where.append(part.cond)
+        part = Read(part.source, part.out, part.index)
+    here = op.with_(where=all_of(op.where, *where))
     inner = tuple(a - len(dims) for a in op.attrs.axes if a >= len(dims))
     if inner:
-        part = edit.own(edit.add(op.kind, [part], AxesAttrs(inner), like=op))
+        part = edit.own(edit.add(op.kind, [part], AxesAttrs(inner), like=here))
     elif output.type.dtype != op.dtype:  # booleans are counted
-        part = edit.own(edit.add("cast", [part], CastAttrs(op.dtype), like=op))
+        part = edit.own(edit.add("cast", [part], CastAttrs(op.dtype), like=here))
     edit.insert(
         op.with_(
             kind="accumulate",
-            domain=output.domain,
+            domain=edit.dims.ordered({*output.domain, *op.domain}),
             inputs=(part,),
             attrs=AccumulateAttrs(op.kind, tuple(dims)),
             outputs=(Output(op.type, op.domain, op.kind),),
-            where=all_of(TRUE, *where),
+            where=here.where,
         )
     )
     edit.steps.append(Step("accumulated", (op.id,), (op.id,), f"over {', '.join(dims)}"))
+
+
+def _all_but_neutral(edit: Edit, merge: Op, reduce: str) -> Read | None:
+    """The only branch of a merge whose values count in a reduction, read at the merge's own point."""
+    if merge.kind != "merge":
+        return None
+    branches = [read for read in merge.inputs if not _is_neutral(edit, read, reduce)]
+    if len(branches) != 1 or len(merge.inputs) == 1:
+        return None
+    (branch,) = branches
+    domain = edit.ops[branch.source].outputs[branch.out].domain
+    return branch if is_own(branch.index, domain) else None
+
+
+def _is_neutral(edit: Edit, read: Read, reduce: str) -> bool:
+    """Whether what is read is a constant that changes nothing in a reduction."""
+    op = edit.ops[read.source]
+    if op.kind in ("expand", "reshape"):
+        return _is_neutral(edit, op.inputs[0], reduce)
+    if op.kind != "const":
+        return False
+    array = op.attrs.value.array
+    return bool(np.all(array == identity(reduce, array.dtype)))

@@ -13,15 +13,19 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import Host
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import in_order
-from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.ir.selected import Coordinates, selected
+from timerl_nb.ir.shapes import NUMPY, concrete
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import start
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.stores import store_name
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import TRUE
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Run:
         self._program = self._space["program"]()
         self.instructions = 0
         self.finished = False
+        self.coordinates: dict[str, Coordinates] = {}
 
     def _namespace(self, *, record: bool) -> dict[str, Any]:
         space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
@@ -140,10 +145,27 @@ class Run:
                 continue
             at = self._space[f"output_{op.id}"]
             lengths = [bounds[pdg.dims[d].bound] for d in op.domain]
-            values = [backend.to_numpy(at(*p)) for p in product(*map(range, lengths))]
+            points = list(product(*map(range, lengths)))
+            if op.where is not TRUE:
+                found[op.attrs.role, op.attrs.name] = self._selected(op, points)
+                continue
+            values = [backend.to_numpy(at(*p)) for p in points]
             stacked = np.stack(values).reshape((*lengths, *values[0].shape))
             found[op.attrs.role, op.attrs.name] = in_order(stacked, op)
         return found
+
+    def _selected(self, op: Op, points: Sequence[tuple[int, ...]]) -> np.ndarray[Any, Any]:
+        """An output's values where it is defined; `coordinates` says where that is."""
+        pdg, plan = self.executable.pdg, self.executable.plan
+        at = self._space[f"output_{op.id}"]
+        env = [{**plan.bounds, **dict(zip(op.domain, p, strict=True))} for p in points]
+        inside = [p for p, e in zip(points, env, strict=True) if evaluate(op.where, e)]
+        kind = pdg.read_type(op.inputs[0])
+        none = np.zeros((0, *concrete(kind.shape, plan.bounds)), NUMPY[kind.dtype])
+        values = [backend.to_numpy(at(*p)) for p in inside]
+        made, where = selected(np.stack(values) if values else none, inside, op)
+        self.coordinates[op.attrs.name] = where
+        return made
 
     def release(self) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""

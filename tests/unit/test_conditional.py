@@ -1,0 +1,123 @@
+"""Conditional tensors against NumPy: values, coordinates, reductions, gradients, files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.patterns import values
+from timerl_nb.events import Event
+from timerl_nb.ir.reference import Reference
+from timerl_nb.runtime.checkpoint import read_checkpoint
+
+X = values(2, 7)
+
+
+def run(write: Any, **options: Any) -> Any:
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        write(ctx, trl.data(X, domain=(b, t)), b, B, t, T)
+    return ctx.compile({"B": 2, "T": 7}, trl.Options(**options)).execute()
+
+
+@pytest.mark.parametrize("vectorize", [True, False])
+def test_an_output_says_where_its_values_are(vectorize: bool) -> None:
+    result = run(
+        lambda ctx, x, b, B, t, T: ctx.output("y", (x * 2)[(t % 3 == 1) & (b + t > 1)]),
+        vectorize=vectorize,
+    )
+    rows, columns = np.array([0, 1, 1]), np.array([4, 1, 4])
+    np.testing.assert_array_equal(result.coordinates["y"]["b"], rows)
+    np.testing.assert_array_equal(result.coordinates["y"]["t"], columns)
+    np.testing.assert_allclose(result["y"], X[rows, columns] * 2)
+
+
+def test_coordinates_are_of_conditional_outputs_alone() -> None:
+    def write(ctx, x, b, B, t, T):
+        ctx.output("whole", x)
+        ctx.output("none", x[t > 50])
+
+    result = run(write)
+    assert set(result.coordinates) == {"none"}
+    assert result["none"].shape == (0,)
+    assert result["none"].dtype == np.float32
+    assert [x.shape for x in result.coordinates["none"].values()] == [(0,), (0,)]
+
+
+def test_reductions_are_of_the_defined_points() -> None:
+    def write(ctx, x, b, B, t, T):
+        c = x[(t > 2) & (b + t != 4)]
+        ctx.output("mean", c.mean(over=t))
+        ctx.output("max", c.max(over=(b, t)))
+        ctx.output("prod", c.prod(over=t))
+        ctx.output("by t", x[t > 4].mean(over=b))
+
+    result = run(write)
+    held = [[3, 5, 6], [4, 5, 6]]
+    np.testing.assert_allclose(result["mean"], [X[b, held[b]].mean() for b in (0, 1)], rtol=1e-6)
+    np.testing.assert_allclose(result["prod"], [X[b, held[b]].prod() for b in (0, 1)], rtol=1e-6)
+    assert result["max"] == max(X[b, held[b]].max() for b in (0, 1))
+    np.testing.assert_allclose(result["by t"], X[:, 5:].mean(axis=0), rtol=1e-6)
+    np.testing.assert_array_equal(result.coordinates["by t"]["t"], [5, 6])
+
+
+def test_gradients_are_zero_elsewhere() -> None:
+    def write(ctx, x, b, B, t, T):
+        ctx.output("dx", trl.grad(x[t % 2 == 0].square().mean(over=(b, t)), x))
+
+    want = np.zeros((2, 7), np.float32)
+    want[:, ::2] = 2 * X[:, ::2] / 8
+    np.testing.assert_allclose(run(write)["dx"], want, rtol=1e-6)
+
+
+def test_a_sum_adds_up_the_defined_points_alone() -> None:
+    """What is not defined is not added as zeros, one launch each."""
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        y = trl.data(X, domain=(b, t))[t % 3 == 0].tanh().sum(over=t).named("y")
+        ctx.output("y", y)
+    events: list[Event] = []
+    program = ctx.compile({"B": 2, "T": 7}, trl.Options(vectorize=False))
+    result = program.execute(on_event=events.append)
+    points = [e.point for e in events if e.kind == "execute" and e.name == "y"]
+    assert points == [(b, t) for b in range(2) for t in (0, 3, 6)]
+    np.testing.assert_allclose(result["y"], np.tanh(X[:, ::3]).sum(axis=1), rtol=1e-5)
+
+
+def test_checkpoints_of_conditional_tensors(tmp_path: Path) -> None:
+    def write(ctx, x, b, B, t, T):
+        (x * 2).named("y")[(t == 5) & (b == 1)].checkpoint(tmp_path / "points")
+        x[b, t][t == 2].sum(over=b).named("total").checkpoint(tmp_path / "sums")
+
+    run(write)
+    assert [p.name for p in (tmp_path / "points").iterdir()] == ["b=1,t=5.safetensors"]
+    saved = read_checkpoint(tmp_path / "points" / "b=1,t=5.safetensors")
+    np.testing.assert_allclose(saved["y"], X[1, 5] * 2)
+    saved = read_checkpoint(tmp_path / "sums" / "t=2.safetensors")
+    np.testing.assert_allclose(saved["total"], X[:, 2].sum(), rtol=1e-6)
+
+
+def test_they_say_where_they_are_defined() -> None:
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        x = trl.data(X, domain=(b, t))
+        assert repr(x[t > 2] * x) == "f32[] @ (b, t) where t >= 3"
+        assert repr(x[t > 2] * x[b == 0]) == "f32[] @ (b, t) where t >= 3 & b == 0"
+        assert repr(x[t > 2].sum(over=b)) == "f32[] @ (t) where t >= 3"
+        assert repr(x[t > 2].sum(over=t)) == "f32[] @ (b)"
+        assert repr(x[t > 2][b, 5]) == "f32[] @ (b)"
+        assert repr(x[t > 2].otherwise(0.0)) == "f32[] @ (b, t)"
+        assert x[t == t] is x
+
+
+def test_reference_and_run_name_the_same_points() -> None:
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        ctx.output("y", trl.data(X, domain=(b, t))[(t + b) % 2 == 0])
+    want = Reference(ctx.pdg(), {"B": 2, "T": 7}).coordinates()["y"]
+    have = ctx.compile({"B": 2, "T": 7}).execute().coordinates["y"]
+    assert {d: x.tolist() for d, x in want.items()} == {d: x.tolist() for d, x in have.items()}
