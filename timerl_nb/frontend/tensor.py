@@ -8,7 +8,7 @@ itself at the current point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from os import PathLike, fspath
 from typing import Any
@@ -427,18 +427,17 @@ class RecurrentTensor:
             total = total / size.cast(total.dtype)
         return total
 
-    def _counts(self, over: Any, axis: Any) -> list[RecurrentTensor]:
+    def _counts(self, over: Any, axis: Any) -> Iterator[RecurrentTensor]:
         """The numbers of values that a reduction combines; their product is how many there are."""
-        if over is None:
-            return [value_of(self.ctx, lin(self.shape[a])) for a in self._axes(axis)]
-        names = self._names(over)
+        names = () if over is None else self._names(over)
         guard, _ = split(self.subset, names)
-        sizes = [self.ctx.space[n].size for n in names if n not in guard.symbols]
-        found = [value_of(self.ctx, size) for size in sizes]
-        if guard is not TRUE:
-            held = tuple(n for n in names if n in guard.symbols)
-            found.append(value_of(self.ctx, guard).sum(over=held))
-        return found
+        held = tuple(n for n in names if n in guard.symbols)
+        if held:
+            yield value_of(self.ctx, guard).sum(over=held)
+        sizes = [lin(self.shape[a]) for a in self._axes(axis)] if over is None else []
+        sizes += [self.ctx.space[n].size for n in names if n not in held]
+        for size in sizes:
+            yield value_of(self.ctx, size)
 
     def argmax(self, axis: int = -1) -> RecurrentTensor:
         """The first position of the greatest element along an axis, as int32."""

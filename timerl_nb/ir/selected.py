@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,7 @@ def selected(
     attrs: OutputAttrs = sink.attrs
     many = len(attrs.axes)
     lead, shape = values.shape[: 1 + many], values.shape[1 + many :]
-    grid: Array = np.indices(lead, np.int64).reshape(1 + many, -1)
-    row, along = grid[0], grid[1:]
+    row, *along = np.unravel_index(np.arange(prod(lead)), lead)
     at = np.asarray(points, np.int64).reshape(len(points), len(sink.domain))
     found = {d: at[row, k] for k, d in enumerate(sink.domain)}
     found |= dict(zip(attrs.axes, along, strict=True))
