@@ -48,7 +48,7 @@ class PointGraph:
                     self.makers.setdefault(made, []).append((op.id, at))
 
     def _points(self, op: Op) -> Iterator[dict[str, int]]:
-        ranges = [range(self.bounds[self.pdg.dims[d].bound]) for d in op.domain]
+        ranges = [range(self.pdg.dims[d].count(self.bounds)) for d in op.domain]
         for point in product(*ranges):
             env = {**self.bounds, **dict(zip(op.domain, point, strict=True))}
             if evaluate(op.where, env):

@@ -48,13 +48,15 @@ class ConstAttrs:
     """The value of a `const`, or the values of `data`.
 
     The leading axes of data are the dimensions `dims`; those in `axes` are laid out along the
-    leading axes of the result (of lengths `sizes`), the others are the operation's domain.
+    leading axes of the result (of lengths `sizes`, from `starts` on), the others are the
+    operation's domain.
     """
 
     value: ConstArray
     dims: Domain = ()
     axes: Domain = ()
     sizes: Shape = ()
+    starts: tuple[Lin, ...] = ()  # 0 for all where empty
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,8 @@ class ValueAttrs:
 class RngAttrs:
     """Random bits of `stream` at the original coordinates `dims`.
 
-    The dimensions in `axes` are laid out along the leading axes (of lengths `sizes`); the others
-    are the operation's domain. The bits of one original point have shape `shape`.
+    The dimensions in `axes` are laid out along the leading axes (of lengths `sizes`, from `starts`
+    on); the others are the operation's domain. The bits of one original point have shape `shape`.
     """
 
     stream: int | str
@@ -80,6 +82,7 @@ class RngAttrs:
     shape: Shape
     axes: Domain = ()
     sizes: Shape = ()
+    starts: tuple[Lin, ...] = ()  # 0 for all where empty
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class Host:
 
     def _state(self, resource: Resource, origin: Origin) -> Any:
         if resource not in self._states:
-            bounds = {d: self._bounds[self._dims[d].bound] for d in resource.instances}
+            bounds = {d: self._dims[d].count(self._bounds) for d in resource.instances}
             make = resource.make
             self._states[resource] = _guarded(resource.name, {}, origin, make, bounds, self._seed)
         return self._states[resource]

@@ -115,6 +115,8 @@ def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
     """The index expressions among an operation's parameters."""
     if isinstance(attrs, ValueAttrs):
         return (attrs.expr,)
+    if isinstance(attrs, RngAttrs | ConstAttrs):
+        return attrs.starts
     if isinstance(attrs, AtAttrs):
         return (attrs.at,)
     if isinstance(attrs, RangeAttrs):
@@ -139,10 +141,9 @@ def own_symbols(attrs: Any) -> Domain:
 
 def attr_domain(dims: Dims, attrs: Any) -> Domain:
     """The dimensions that an operation varies over because of its parameters alone."""
-    if isinstance(attrs, RngAttrs):
-        return dims.ordered(set(attrs.dims) - set(attrs.axes))
-    if isinstance(attrs, ConstAttrs):
-        return dims.ordered(set(attrs.dims) - set(attrs.axes))
+    if isinstance(attrs, RngAttrs | ConstAttrs):
+        starts = {s for e in attrs.starts for s in e.symbols}
+        return dims.ordered((set(attrs.dims) - set(attrs.axes)) | starts)
     if isinstance(attrs, AccumulateAttrs):
         return attrs.dims
     if isinstance(attrs, UdfAttrs):

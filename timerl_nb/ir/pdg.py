@@ -114,7 +114,7 @@ class Pdg(Inspectable):
     # --- how it shows itself ---------------------------------------------------------------------
 
     def __str__(self) -> str:
-        lines = [f"pdg over {', '.join(f'{d.name} < {d.bound}' for d in self.dims)}"]
+        lines = [f"pdg over {', '.join(map(str, self.dims))}"]
         for op in self:
             lines += op_lines(self.ops, op, "  ")
         return "\n".join(lines)
@@ -122,7 +122,7 @@ class Pdg(Inspectable):
     def to_json(self) -> dict[str, Any]:
         return {
             "stage": "pdg",
-            "dims": [{"name": d.name, "bound": d.bound} for d in self.dims],
+            "dims": [{"name": d.name, "bound": d.bound, "step": d.step} for d in self.dims],
             "ops": [op_json(op) for op in self],
         }
 

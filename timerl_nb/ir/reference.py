@@ -43,7 +43,7 @@ class Reference:
         self.seed = (high, low)
         self._memo: dict[Key, tuple[Array, ...]] = {}
         self._host = Host(pdg.dims, bounds, seed)
-        self._sizes = {d.name: self.bounds[d.bound] for d in pdg.dims}
+        self._sizes = {d.name: d.count(self.bounds) for d in pdg.dims}
 
     # --- what a user asks for --------------------------------------------------------------------
 

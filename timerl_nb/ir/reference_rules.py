@@ -59,15 +59,17 @@ def _sigmoid(x: Array) -> Array:
 
 def _const(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: ConstAttrs = op.attrs
-    grid = _grid(attrs.axes, concrete(attrs.sizes, env), env)
+    grid = _grid(attrs, concrete(attrs.sizes, env), env)
     return attrs.value.array[tuple(grid[d] for d in attrs.dims)]
 
 
-def _grid(axes: Sequence[str], sizes: Sequence[int], env: Env) -> dict[str, Any]:
+def _grid(attrs: ConstAttrs | RngAttrs, sizes: Sequence[int], env: Env) -> dict[str, Any]:
     """`env` with each dimension of `axes` as an array that varies along its own axis."""
     found: dict[str, Any] = dict(env)
-    for k, (name, n) in enumerate(zip(axes, sizes, strict=True)):
-        found[name] = np.arange(n).reshape([-1 if j == k else 1 for j in range(len(axes))])
+    for k, (name, n) in enumerate(zip(attrs.axes, sizes, strict=True)):
+        start = evaluate(attrs.starts[k], env) if attrs.starts else 0
+        along = [-1 if j == k else 1 for j in range(len(sizes))]
+        found[name] = (start + np.arange(n)).reshape(along)
     return found
 
 
@@ -84,7 +86,7 @@ def _value(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: RngAttrs = op.attrs
     sizes, shape = concrete(attrs.sizes, env), concrete(attrs.shape, env)
-    grid = _grid(attrs.axes, sizes, env)
+    grid = _grid(attrs, sizes, env)
     rank = len(sizes) + 1  # the axes, then the elements of one point's value
     coords = [np.array(grid[d], np.uint32) for d in attrs.dims]
     coords = [c[..., None] if c.ndim else c.reshape((1,) * rank) for c in coords]

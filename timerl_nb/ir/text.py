@@ -27,19 +27,19 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.host import CallAttrs, UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, is_own
-from timerl_nb.symbolic.expr import TRUE, index_text, sym
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import TRUE, Lin, index_text, sym
 
 
 def attrs_text(attrs: Any) -> str:
     """The parameters as they stand in an operation's line; empty where there are none."""
     match attrs:
-        case ConstAttrs(value, _, axes):
-            return f"{value}" + (f" along {', '.join(axes)}" if axes else "")
+        case ConstAttrs(value, _, axes, starts=starts):
+            return f"{value}{_along(axes, starts)}"
         case ValueAttrs(expr, _, axes):
-            return f"{expr}" + (f" along {', '.join(axes)}" if axes else "")
-        case RngAttrs(stream, dims, _, axes):
-            along = f" along {', '.join(axes)}" if axes else ""
-            return f"stream={stream} of ({', '.join(dims)}){along}"
+            return f"{expr}{_along(axes)}"
+        case RngAttrs(stream, dims, _, axes, starts=starts):
+            return f"stream={stream} of ({', '.join(dims)}){_along(axes, starts)}"
         case CastAttrs(dtype):
             return dtype
         case AxesAttrs(axes):
@@ -78,6 +78,12 @@ def attrs_text(attrs: Any) -> str:
             return f"{reduce} over {', '.join(dims)}"
         case _:
             return ""
+
+
+def _along(axes: Domain, starts: tuple[Lin, ...] = ()) -> str:
+    """The dimensions that are laid out as axes, and where they start."""
+    shown = [f"{d} from {e}" for d, e in zip(axes, starts, strict=True)] if starts else axes
+    return f" along {', '.join(shown)}" if axes else ""
 
 
 def read_text(ops: Mapping[int, Op], read: Read) -> str:

@@ -250,7 +250,8 @@ def _value(site: Site) -> Made:
 def _drawn(site: Site) -> Made:
     attrs: RngAttrs | ConstAttrs = site.op.attrs
     axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
-    return site.op.kind, [], replace(attrs, axes=axes, sizes=sizes)
+    starts = (ZERO, *attrs.starts) if attrs.starts else ()
+    return site.op.kind, [], replace(attrs, axes=axes, sizes=sizes, starts=starts)
 
 
 def _merge(site: Site) -> Made:

@@ -144,7 +144,7 @@ class Run:
             if names is not None and op.attrs.role == "output" and op.attrs.name not in names:
                 continue
             at = self._space[f"output_{op.id}"]
-            lengths = [bounds[pdg.dims[d].bound] for d in op.domain]
+            lengths = [pdg.dims[d].count(bounds) for d in op.domain]
             points = list(product(*map(range, lengths)))
             if op.where is not TRUE:
                 found[op.attrs.role, op.attrs.name] = self._selected(op, points)

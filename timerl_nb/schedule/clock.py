@@ -19,7 +19,7 @@ class Clock:
 
     def __init__(self, schedule: ScheduleTree, bounds: Point) -> None:
         self.schedule, self.bounds = schedule, bounds
-        self.sizes = {d.name: bounds[d.bound] for d in schedule.dims}
+        self.sizes = {d.name: d.count(bounds) for d in schedule.dims}
         self.times = schedule.times()
         self.points = {name: self.grid(points) for name, points in schedule.statements.items()}
         vectors = {name: self._vectors(name, pts) for name, pts in self.points.items()}

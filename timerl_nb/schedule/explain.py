@@ -48,7 +48,7 @@ def _cycle(pdg: Pdg, size: int) -> list[PointOf] | None:
     bounds = {d.bound: size for d in pdg.dims}
     state: dict[PointOf, int] = {}  # 1 on the path, 2 done
     for op in pdg:
-        for point in product(range(size), repeat=len(op.domain)):
+        for point in product(*(range(pdg.dims[d].count(bounds)) for d in op.domain)):
             start = (op.id, point)
             if start in state:
                 continue
@@ -89,7 +89,7 @@ def _sources(
         else:
             at = evaluate(entry, env)
             known[d] = range(at, at + 1)
-    whole = {d: range(bounds[pdg.dims[d].bound]) for d in source.domain}
+    whole = {d: range(pdg.dims[d].count(bounds)) for d in source.domain}
     inside = {d: range(max(r.start, 0), min(r.stop, whole[d].stop)) for d, r in known.items()}
     for point in product(*({**whole, **inside}[d] for d in source.domain)):
         yield source.id, point

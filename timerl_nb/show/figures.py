@@ -37,9 +37,9 @@ def iteration_space(
             raise OptionError("a program without dimensions has no iteration space.")
         dims = schedule.constraints.pdg.dims
         outer = {d for op in schedule.statements.values() for d in op.domain} - {up}
-        fixed = {d: min(iteration, schedule.bounds[dims[d].bound] - 1) for d in outer}
+        fixed = {d: min(iteration, dims[d].count(schedule.bounds) - 1) for d in outer}
         for statement in schedule.points(**fixed):
-            trace = _statement(statement, up, schedule.bounds[dims[up].bound], looks)
+            trace = _statement(statement, up, dims[up].count(schedule.bounds), looks)
             figure.add_trace(trace, row=1, col=column)
         figure.update_yaxes(title_text=up, row=1, col=1)
     return figure

@@ -90,10 +90,10 @@ def iteration_space(schedule: Schedule, dim: str | None = None, limit: int = 40)
     drawn = Schedule(schedule.constraints, schedule.tree, small)
     outer = {d for op in schedule.statements.values() for d in op.domain} - {dim}
     dims = schedule.constraints.pdg.dims
-    fixed = {d: min(1, small[dims[d].bound] - 1) for d in outer}
+    fixed = {d: min(1, dims[d].count(small) - 1) for d in outer}
     # by name, so that programs that are much alike look alike side by side
     points = sorted((p for p in drawn.points(**fixed) if len(p)), key=lambda p: p.name)
-    size = small[dims[dim].bound]
+    size = dims[dim].count(small)
     end = max((int(p.time.max()) for p in points), default=0) + 1
     svg = Svg(560, 70 + 250 + 18 * len(points), "iteration space")
     axes = Axes(svg, (52, 34, 490, 230), (0, end), (0, size))
@@ -103,7 +103,7 @@ def iteration_space(schedule: Schedule, dim: str | None = None, limit: int = 40)
     axes.frame(f"time: order of execution{at}", dim)
     bound = dims[dim].bound
     if small[bound] < schedule.bounds[bound]:
-        note = f"drawn for {bound} = {size}; the program has {schedule.bounds[bound]}"
+        note = f"drawn for {bound} = {small[bound]}; the program has {schedule.bounds[bound]}"
         svg.text(542, 26, note, size=10, anchor="end", fill=FAINT)
     for k, statement in enumerate(points):
         y = 322 + 18 * k

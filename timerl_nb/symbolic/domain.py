@@ -1,26 +1,31 @@
 """Symbolic dimensions and their order.
 
-A dimension is a variable (`t`) with an upper bound symbol (`T`): 0 <= t < T. A domain is the tuple
-of the names of the dimensions that something varies over, always in the context's order.
+A dimension is a variable (`t`) with an upper bound symbol (`T`): 0 <= t < T. One that counts blocks
+of another's points has the same bound and a step: 0 <= 8*t_block < T. A domain is the tuple of the
+names of the dimensions that something varies over, always in the context's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, span, sym
+from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, minimum, span, sym
 
 Domain = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Dim:
-    """One symbolic dimension: the names of its variable and of its bound."""
+    """One symbolic dimension: the names of its variable and of its bound.
+
+    Each of its points stands for `step` points below the bound; the last block may be shorter.
+    """
 
     name: str
     bound: str
+    step: int = 1
 
     @property
     def var(self) -> Lin:
@@ -28,7 +33,8 @@ class Dim:
 
     @property
     def size(self) -> Lin:
-        return sym(self.bound)
+        """The number of points."""
+        return (sym(self.bound) + (self.step - 1)) // self.step
 
     @property
     def whole(self) -> Slice:
@@ -36,7 +42,25 @@ class Dim:
 
     @property
     def inside(self) -> Cond:
-        return all_of(ge(self.var, 0), lt(self.var, self.size))
+        return all_of(ge(self.var, 0), lt(self.var * self.step, sym(self.bound)))
+
+    @property
+    def block(self) -> Slice:
+        """The points below the bound that the current point stands for."""
+        return self.part(span(0, sym(self.bound)))
+
+    def part(self, whole: Slice) -> Slice:
+        """Of a range as long as the bound, the part that the current point stands for."""
+        start = whole.lo + self.var * self.step
+        end = start + self.step
+        return span(start, end if self.step == 1 else minimum(end, whole.hi))
+
+    def count(self, bounds: Mapping[str, int]) -> int:
+        """The number of points under actual bounds."""
+        return -(-bounds[self.bound] // self.step)
+
+    def __str__(self) -> str:
+        return f"{self.var * self.step} < {self.bound}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +87,8 @@ class Dims:
 
     @cached_property
     def bounds(self) -> tuple[str, ...]:
-        return tuple(dim.bound for dim in self.all)
+        """The bounds' names, each once."""
+        return tuple(dict.fromkeys(dim.bound for dim in self.all))
 
     def ordered(self, names: Iterable[str]) -> Domain:
         """The given dimensions, each once, in the program's order; other symbols are left out."""

@@ -254,7 +254,7 @@ class Set:
         """All points under actual bounds, in lexicographic order."""
         found: list[tuple[int, ...]] = []
         n = len(self.domain)
-        raw = self.at(bounds).raw.project_out(_PARAM, 0, len(self.dims.all))
+        raw = self.at(bounds).raw.project_out(_PARAM, 0, len(self.dims.bounds))
         raw.foreach_point(
             lambda p: found.append(
                 tuple(p.get_coordinate_val(_SET, k).to_python() for k in range(n))

@@ -90,15 +90,17 @@ def _mask(scope: Scope, x: Array, sizes: Sequence[Size], axes: Sequence[int], fi
     return x
 
 
-def _grid(scope: Scope, axes: Sequence[str], sizes: Sequence[Size]) -> dict[str, Array]:
-    """The dimensions in `axes` as arrays that vary along their own axes."""
+def _grid(
+    scope: Scope, axes: Sequence[str], sizes: Sequence[Size], starts: Sequence[Lin] = ()
+) -> dict[str, Array]:
+    """The dimensions in `axes` as arrays that vary along their own axes, from `starts` on."""
     shape = scope.shape(sizes)
-    return {
-        name: jnp.arange(n, dtype=jnp.int32).reshape(
-            [-1 if j == k else 1 for j in range(len(shape))]
-        )
-        for k, (name, n) in enumerate(zip(axes, shape, strict=True))
-    }
+    found: dict[str, Array] = {}
+    for k, (name, n) in enumerate(zip(axes, shape, strict=True)):
+        along = [-1 if j == k else 1 for j in range(len(shape))]
+        steps = jnp.arange(n, dtype=jnp.int32).reshape(along)
+        found[name] = steps + scope.value(starts[k]) if starts else steps
+    return found
 
 
 def _const(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
@@ -106,7 +108,7 @@ def _const(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     array = jnp.asarray(attrs.value.array)
     if not attrs.dims:
         return array
-    grid = _grid(scope, attrs.axes, attrs.sizes)
+    grid = _grid(scope, attrs.axes, attrs.sizes, attrs.starts)
     return array[tuple(grid[d] if d in grid else scope.value(sym(d)) for d in attrs.dims)]
 
 
@@ -119,7 +121,7 @@ def _value(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
 def _rng(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: RngAttrs = op.attrs
     lead, shape = scope.shape(attrs.sizes), scope.shape(attrs.shape)
-    grid = _grid(scope, attrs.axes, attrs.sizes)
+    grid = _grid(scope, attrs.axes, attrs.sizes, attrs.starts)
     coords: list[Array] = []
     for d in attrs.dims:
         coord = grid[d] if d in grid else scope.value(sym(d))
