@@ -16,12 +16,14 @@ from timerl_nb.frontend.vjp import NO_VJP, VJP
 from timerl_nb.ir import reference_rules as reference
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.passes.batch_rules import NO_VECTOR, VECTOR
+from timerl_nb.passes.carry_rules import CARRY, NO_CARRY
 from timerl_nb.runtime.backends import jax_rules as backend
 
 TABLES: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "reference": (reference.RULES, reference.NO_RULE),
     "gradient": (VJP, NO_VJP),
     "vectorisation": (VECTOR, NO_VECTOR),
+    "incrementalisation": (CARRY, NO_CARRY),
     "jax": (backend.RULES, backend.NO_RULE),
 }
 

@@ -19,6 +19,9 @@ def progress_by_default() -> bool:
     return os.environ.get("TIMERL_PROGRESS", "1") != "0"
 
 
+Blocks = tuple[tuple[str, int], ...]  # block sizes by dimension
+
+
 @dataclass(frozen=True)
 class Options:
     """The decisions of a compilation; one field each.
@@ -33,6 +36,9 @@ class Options:
         lift: sums over windows become one batch operation where their loop is not acting's.
         accumulate: sums over symbolic dimensions are added up point by point.
         contract: sums of products become single contractions.
+        incrementalize: reductions over long axes run block by block: a block size, along the
+            dimension where that frees most, or block sizes by dimension; False never does. "auto"
+            does where the program would need more device memory than there is.
         fuse: operations of one domain run as one kernel.
         stores: "auto" keeps each tensor in the smallest store that holds its live values; "point"
             keeps every value by its point.
@@ -47,6 +53,7 @@ class Options:
     lift: bool = True
     accumulate: bool = True
     contract: bool = True
+    incrementalize: Literal["auto", False] | int | Mapping[str, int] | Blocks = "auto"
     fuse: bool = True
     stores: Literal["auto", "point"] = "auto"
     executor: Literal["interpret"] = "interpret"
@@ -70,6 +77,7 @@ class Options:
             raise _wrong("vectorize", dims, 'True, False, or names of dimensions such as ("b",)')
         if self.stores not in ("auto", "point"):
             raise _wrong("stores", self.stores, '"auto" or "point"')
+        object.__setattr__(self, "incrementalize", _blocks(self.incrementalize))
         if self.executor != "interpret":
             raise _wrong("executor", self.executor, '"interpret"')
         if self.backend != "jax":
@@ -77,6 +85,14 @@ class Options:
         ceiling = self.isl_operations
         if isinstance(ceiling, bool) or not isinstance(ceiling, int) or ceiling < 1:
             raise _wrong("isl_operations", ceiling, "a positive integer")
+
+    @property
+    def blocks(self) -> int | Blocks | None:
+        """The block sizes that `incrementalize` gives; None where it gives none."""
+        given = self.incrementalize
+        if isinstance(given, Mapping) or given == "auto" or given is False:
+            return None
+        return given
 
     def with_(self, **changes: Any) -> Options:
         """These options with some changed.
@@ -93,6 +109,27 @@ def _check_names(options: Mapping[str, object]) -> None:
     for name in options:
         if name not in known:
             raise OptionError(f"there is no option {name!r}.", hint=one_of(name, known))
+
+
+def _blocks(value: object) -> object:
+    """Block sizes by dimension as pairs; the other values as they are."""
+    legal = '"auto", False, a block size such as 64, or block sizes such as {"t": 64}'
+    if value == "auto" or value is False:
+        return value
+    pairs: Any = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping | tuple):
+        pairs = (("", value),)
+    elif not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise _wrong("incrementalize", value, legal)
+    for name, size in pairs:
+        if (
+            not isinstance(name, str)
+            or isinstance(size, bool)
+            or not isinstance(size, int)
+            or size < 1
+        ):
+            raise _wrong("incrementalize", value, legal)
+    return tuple(pairs) if isinstance(value, Mapping | tuple) else value
 
 
 def _wrong(name: str, value: object, legal: str) -> OptionError:

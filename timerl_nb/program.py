@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from timerl_nb.config import Options, progress_by_default
+from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.errors import (
     BoundsError,
     DomainError,
@@ -39,6 +39,7 @@ from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
 from timerl_nb.passes.fuse import Fuse, Separate
+from timerl_nb.passes.incrementalize import Incrementalize
 from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.simplify import Simplify
 from timerl_nb.passes.vectorize import Vectorize, keep_nothing
@@ -200,7 +201,7 @@ class _Front:
     seconds: float
 
 
-def pipeline(options: Options) -> Pipeline:
+def pipeline(options: Options, bounds: Mapping[str, int]) -> Pipeline:
     """The passes that the options ask for, in order."""
     trials = Trials(options.isl_operations)
     keep = trials.keep if options.trial else keep_nothing
@@ -216,15 +217,17 @@ def pipeline(options: Options) -> Pipeline:
         passes.append(Accumulate())
     if options.contract:
         passes.append(Contract())
+    if options.blocks:
+        passes.append(Incrementalize(options.blocks, bounds))
     passes.append(Fuse() if options.fuse else Separate())
     return Pipeline(tuple(passes))
 
 
-def _compile_front(pdg: Pdg, options: Options) -> _Front:
+def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Front:
     """Run the passes and find the schedule."""
     source = pdg
     stages: list[Stage] = []
-    for one in pipeline(options):
+    for one in pipeline(options, bounds):
         start = time.perf_counter()
         made = one.run(pdg)
         seconds = time.perf_counter() - start
@@ -265,7 +268,7 @@ class Program:
         prove_reads(pdg, self.bounds)
         checked = time.perf_counter() - start
         listing = Listing(pdg)
-        self._front = front or _compile_front(pdg, options)
+        self._front = front or _compile_front(pdg, options, self.bounds)
         lines = f"{len(listing.lines)} lines"
         dims = ", ".join(f"{k} = {v}" for k, v in self.bounds.items())
         stages = [
@@ -335,7 +338,7 @@ class Program:
     @property
     def pipeline(self) -> Pipeline:
         """The passes that ran, in order; prints as one line."""
-        return pipeline(self.options)
+        return pipeline(self.options, self.bounds)
 
     # --- again, differently ----------------------------------------------------------------------
 
@@ -458,14 +461,20 @@ def _turns(ast: Ast) -> int | None:
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:
-    if isinstance(options.vectorize, tuple):
-        for name in options.vectorize:
+    named = {"vectorize": options.vectorize, "incrementalize": _named(options.blocks)}
+    for option, names in named.items():
+        for name in () if isinstance(names, bool) else names:
             if name not in pdg.dims:
                 known = ", ".join(pdg.dims.names)
                 raise OptionError(
-                    f"vectorize names {name!r}, which is no dimension of the program.",
+                    f"{option} names {name!r}, which is no dimension of the program.",
                     hint=f"the dimensions are {known}.",
                 )
+
+
+def _named(blocks: int | Blocks | None) -> tuple[str, ...]:
+    """The dimensions that block sizes are given for."""
+    return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()
 
 
 def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:

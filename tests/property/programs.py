@@ -7,6 +7,7 @@ compared across executors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +124,20 @@ def reduce_dims(d: Drawn) -> None:
         d.add(y.tanh() if d.draw(st.booleans()) else x - y, f"{f} over {dims}")
 
 
+def chain(d: Drawn) -> None:
+    """A reduction of what nobody else reads, which can be made block by block."""
+    x = d.tensor()
+    assert x is not None
+    y = d.tensor(shape=x.shape)
+    assert y is not None
+    z = trl.random.normal(x.shape, domain=_domain(d)) if d.draw(st.booleans()) else x.sin()
+    product = (z * y).tanh()
+    if product.domain:
+        dims = d.draw(st.lists(st.sampled_from(product.domain), unique=True, min_size=1))
+        f = d.pick(("sum", "sum", "mean", "max", "min"))
+        d.add(getattr(product, f)(over=tuple(dims)).tanh(), f"{f} of a product over {dims}")
+
+
 def point(d: Drawn) -> None:
     name = d.pick(d.symbols)
     x = d.tensor(over=name)
@@ -221,6 +236,7 @@ STEPS = (
     matmul,
     reduce_axis,
     reduce_dims,
+    chain,
     point,
     window,
     recurrence,
@@ -230,8 +246,8 @@ STEPS = (
 
 
 @st.composite
-def programs(draw: Any, max_steps: int = 7) -> Drawn:
-    """A program of a few equations, with its bounds."""
+def programs(draw: Any, max_steps: int = 7, last: Callable[[Drawn], None] | None = None) -> Drawn:
+    """A program of a few equations, with its bounds; the last one is a `last` where given."""
     names = NAMES[-draw(st.integers(1, 3)) :]
     bounds = {n.upper(): draw(st.integers(1, 4)) for n in names}
     with trl.Context(*names) as ctx:
@@ -240,6 +256,8 @@ def programs(draw: Any, max_steps: int = 7) -> Drawn:
         source(d)
         for _ in range(draw(st.integers(1, max_steps))):
             draw(st.sampled_from(STEPS))(d)
+        if last is not None:
+            last(d)
         count = draw(st.integers(1, min(2, len(d.tensors))))
         for k, x in enumerate(d.tensors[-count:]):
             ctx.output(f"y{k}", x)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.property.orders import shuffled
-from tests.property.programs import Drawn, programs
+from tests.property.programs import Drawn, chain, programs
 from tests.unit.checks import assert_memory_is_sound, assert_same
 from timerl_nb.errors import BranchError, ReadError
 from timerl_nb.events import Event
@@ -31,12 +31,28 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"trial": False},
     {"simplify": False, "accumulate": False},
     {"lift": False, "contract": False, "vectorize": ("t",)},
+    {"incrementalize": 2},
+)
+BLOCKS: tuple[dict[str, Any], ...] = (
+    {"trial": False, "incrementalize": 1},
+    {"accumulate": False, "incrementalize": 2},
+    {"trial": False, "incrementalize": {"t": 3, "b": 2}, "fuse": False},
+    {"trial": False, "incrementalize": {"t": 2, "i": 1}, "contract": False, "lift": False},
+    {"incrementalize": {"b": 5, "i": 2, "t": 1}},
 )
 
 
 RUNS = int(os.environ.get("TIMERL_FUZZ", "100"))
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
+
+
+def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
+    """Options without block sizes for dimensions that the program lacks."""
+    blocks = options.get("incrementalize", "auto")
+    if isinstance(blocks, dict):
+        blocks = {d: size for d, size in blocks.items() if d in drawn.symbols}
+    return trl.Options(**{**options, "incrementalize": blocks})
 
 
 def sampled(examples: int) -> settings:
@@ -49,9 +65,20 @@ def sampled(examples: int) -> settings:
 @sampled(RUNS)
 @given(programs(), st.sampled_from(VARIANTS))
 def test_all_ways_of_running_agree(drawn: Drawn, options: dict[str, Any]) -> None:
+    assert_agreement(drawn, options)
+
+
+@sampled(RUNS // 2)
+@given(programs(4, last=chain), st.sampled_from(BLOCKS))
+def test_blocks_of_any_size_agree(drawn: Drawn, options: dict[str, Any]) -> None:
+    assert_agreement(drawn, options)
+
+
+def assert_agreement(drawn: Drawn, options: dict[str, Any]) -> None:
+    """Reference, fused graph and run give the same, under these bounds and under smaller ones."""
     graph = drawn.ctx.pdg()
     want = Reference(graph, drawn.bounds, seed=3).outputs()
-    program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     assert_same(want, Reference(program.fused, drawn.bounds, seed=3).outputs(), "fused graph")
     events: list[Event] = []
     with jax.disable_jit():  # the kernels' contents, without a compilation per program
@@ -74,7 +101,7 @@ def test_any_valid_order_gives_the_same(
     drawn: Drawn, options: dict[str, Any], shuffle: int
 ) -> None:
     want = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3).outputs()
-    program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     executable, kept = shuffled(program, Random(shuffle))
     run = Run(executable, seed=3)
     with jax.disable_jit():

@@ -1,0 +1,225 @@
+"""Reductions in blocks: what is cut, what is not and why, the numbers, and the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from tests.unit.checks import assert_memory_is_sound, assert_same
+from timerl_nb.events import Event
+from timerl_nb.ir.attrs import AccumulateAttrs
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.reference import Reference
+from timerl_nb.ir.rewrite import Rewritten
+from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.contract import Contract
+from timerl_nb.passes.incrementalize import Incrementalize
+from timerl_nb.passes.simplify import Simplify
+from timerl_nb.passes.vectorize import Vectorize
+
+BOUNDS = {"B": 3, "T": 7}
+Write = Callable[..., Any]
+
+
+def vectorised(write: Write) -> Pdg:
+    """A program over (b, t) with all that can be vectorised."""
+    with trl.Context("b", "t") as ctx:
+        write(ctx, *(symbol for pair in ctx.dims for symbol in pair))
+    pdg = ctx.pdg()
+    for one in (Simplify(), Vectorize(), Accumulate(), Contract()):
+        pdg = one.run(pdg).pdg
+    return pdg
+
+
+def in_blocks(pdg: Pdg, block: int, dim: str = "t") -> Rewritten:
+    made = Incrementalize(((dim, block),), BOUNDS).run(pdg)
+    verify(made.pdg)
+    prove_reads(made.pdg, BOUNDS)
+    want = Reference(pdg, BOUNDS, seed=1).outputs()
+    assert_same(want, Reference(made.pdg, BOUNDS, seed=1).outputs(), f"blocks of {block}")
+    assert set(made.ids) == set(pdg.ops)
+    assert all(new in made.pdg.ops for news in made.ids.values() for new in news)
+    return made
+
+
+def blocked(pdg: Pdg) -> list[str]:
+    """The kinds of the operations over blocks, accumulations aside."""
+    over = [op for op in pdg if any(d.endswith("_block") for d in op.domain)]
+    return sorted(op.kind for op in over if op.kind not in ("accumulate", "const"))
+
+
+def given(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def x() -> trl.RecurrentTensor:
+    return trl.data(given(3, 7, 2, 4), domain=("b", "t"))
+
+
+CARRIED: dict[str, Callable[[Any, Any], Any]] = {
+    "elementwise": lambda b, t: (x() * 2.0).tanh(),
+    "broadcast": lambda b, t: (x() - x().max(axis=1).reshape(2, 1)) * 2.0,
+    "random": lambda b, t: trl.random.normal((2, 4), domain=(b, t)) * x(),
+    "value": lambda b, t: trl.value(t * 2 + b).cast("f32") * x(),
+    "condition": lambda b, t: trl.where(trl.value(t % 2 == 0), x(), 0.5),
+    "reduction": lambda b, t: x().max(axis=1) * 0.5,
+    "argmax": lambda b, t: x().argmax(axis=1).cast("f32"),
+    "product": lambda b, t: x() @ trl.data(given(4, 3)),
+    "transpose": lambda b, t: x().transpose() @ trl.data(given(2, 3)),
+    "position": lambda b, t: x().take(1, axis=0) * 2.0,
+    "range": lambda b, t: x().slice(1, 3, axis=1) * 2.0,
+    "concat": lambda b, t: trl.concat([x(), x() * 2.0], axis=1) * 0.5,
+    "flip": lambda b, t: x().flip(axis=1) * trl.value(t).cast("f32"),
+    "discounted": lambda b, t: (x() * 2.0).discounted_sum(0.9, axis=0),
+    "shift": lambda b, t: x()[b, trl.min(t + 2, 6)] * 2.0,
+    "shift and cut": lambda b, t: (x() * 2.0).sin()[b, trl.max(t - 1, 0)] * trl.value(b),
+    "expand": lambda b, t: x() * trl.value(b).cast("f32"),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_carries_the_axis_is_cut(name: str) -> None:
+    def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+        y = CARRIED[name](b, t)
+        ctx.output("sum", (y * y).sum(over=t))
+
+    pdg = vectorised(write)
+    for block in (1, 3, 7, 20):
+        made = in_blocks(pdg, block)
+        assert "mul" in blocked(made.pdg) or "dot" in blocked(made.pdg)
+        assert any("cut" in step.rule for step in made.steps)
+        in_blocks(made.pdg, 2, "b")  # the other dimension as well
+
+
+def test_every_reduction_is_put_together_again() -> None:
+    def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+        for f in ("sum", "mean", "max", "min"):
+            ctx.output(f, getattr((x() * 2.0).sin(), f)(over=(b, t)))
+        ctx.output("count", (x() * 3.0 > 0.1).sum(over=t))
+
+    pdg = vectorised(write)
+    made = in_blocks(pdg, 3)
+    attrs = [op.attrs for op in made.pdg if isinstance(op.attrs, AccumulateAttrs)]
+    assert sorted(a.reduce for a in attrs) == ["max", "min", "sum", "sum"]  # mean has the sum
+    assert {a.dims for a in attrs} == {("t_block",)}
+
+
+def test_a_weight_gradient_is_accumulated_over_blocks() -> None:
+    def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+        w = trl.data(given(4, 3))
+        loss = ((x() @ w).tanh() ** 2.0).sum(axis=(0, 1))
+        ctx.output("dw", trl.grad(loss, w))
+
+    made = in_blocks(vectorised(write), 2)
+    assert blocked(made.pdg).count("dot") == 2  # forward and backward
+    assert not made.refused
+
+
+def test_what_is_needed_whole_is_read_in_ranges() -> None:
+    def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+        y = (x() * 2.0).tanh().named("y")
+        ctx.output("y", y)
+        ctx.output("sum", (y * y).sum(over=t))
+
+    made = in_blocks(vectorised(write), 3)
+    assert blocked(made.pdg) == ["mul", "range", "sum"] or "range" in blocked(made.pdg)
+    y = next(op for op in made.pdg if op.label == "y")
+    assert "t_block" not in y.domain
+
+
+def test_what_is_not_cut_says_why() -> None:
+    def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+        y = x().sum(axis=(0, 1))
+        g = y[b, t:T].discounted_sum(0.9)
+        ctx.output("both", (g * y).sum(over=t))
+        ctx.output("y", y)
+        ctx.output("sum", y.sum(over=t))
+
+    pdg = vectorised(write)
+    made = in_blocks(pdg, 3)
+    why = {pdg[k].kind: reason for k, reason in made.refused.items()}
+    assert why["sliding_sum"] == "sliding_sum needs all of the axis at once"
+    assert why["sum"] == "what it reads is needed whole, or read at points"
+
+
+def test_the_sum_over_all_pairs_is_cut_along_one_axis() -> None:
+    def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+        y = trl.data(given(7), domain=("t",))
+        ctx.output("pairs", (y - y[0:T]).tanh().sum(axis=0).sum(over=t))
+
+    pdg = vectorised(write)
+    made = in_blocks(pdg, 3)
+    assert in_blocks(made.pdg, 2).pdg.dims.names in (
+        ("b", "t", "t_block"),
+        ("b", "t", "t_block_", "t_block"),
+    )
+
+
+def test_where_most_is_freed() -> None:
+    def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
+        y = trl.random.normal((64,), domain=(t,))
+        ctx.output("t", (y * 2.0).tanh().sum(over=t))
+        z = trl.random.normal((2,), domain=(b,))
+        ctx.output("b", (z * 2.0).tanh().sum(over=b))
+
+    made = Incrementalize(2, BOUNDS).run(vectorised(write))
+    assert made.pdg.dims.names == ("b", "t", "t_block")
+
+
+def test_a_name_that_is_taken() -> None:
+    with trl.Context("t", "t_block") as ctx:
+        (t, _), _ = ctx.dims
+        ctx.output("y", (trl.random.normal((), domain=(t,)) * 2.0).tanh().sum(over=t))
+    options = trl.Options(trial=False, incrementalize={"t": 2})
+    program = ctx.compile({"T": 5, "T_BLOCK": 2}, options)
+    assert program.fused.dims.names == ("t", "t_block_", "t_block")
+
+
+# --- whole programs ------------------------------------------------------------------------------
+
+SMALL = {"B": 2, "I": 2, "T": 24}
+
+
+def test_reinforce_learns_in_blocks_with_less_memory() -> None:
+    ctx = reinforce(hidden=())
+    whole = ctx.compile(SMALL, trl.Options(incrementalize=False))
+    plain = whole.execute(seed=2)
+    want = {**plain, **plain.parameters}
+    gathered: list[int] = []
+    peaks: list[int] = []
+    for block in (1, 3, 18, 32):
+        program = ctx.compile(SMALL, trl.Options(incrementalize=block))
+        events: list[Event] = []
+        result = program.execute(seed=2, on_event=events.append)
+        assert_same(want, {**result, **result.parameters}, f"blocks of {block}")
+        assert_memory_is_sound(program, result, events)
+        line = program.memory.timeline()
+        gathered.append(int(line.transient.max()))
+        peaks.append(result.memory.peak)
+    # the rewards are gathered whole in any case: returns to go need all of them
+    assert gathered[0] == gathered[1] < gathered[2] < gathered[3]
+    assert peaks[0] <= peaks[1] < peaks[2] < peaks[3] <= plain.memory.peak
+
+
+def test_other_bounds_keep_the_blocks() -> None:
+    ctx = reinforce(hidden=())
+    whole = ctx.compile(SMALL, trl.Options(incrementalize=False))
+    program = whole.with_options(incrementalize={"t": 8})
+    for length in (1, 9):
+        want = whole.with_bounds({"T": length}).execute()
+        assert_same(want, program.with_bounds({"T": length}).execute(), f"T = {length}")
+
+
+def test_the_loop_over_blocks() -> None:
+    program = reinforce(hidden=()).compile(SMALL, trl.Options(incrementalize={"t": 16}))
+    text = str(program.ast)
+    assert "for c1 in range(0, 2):\n    learning(c0, c1)" in text
+    assert "16*c1:" in text  # frees go block by block
+    assert "16*t_block < T" in str(program.stages["incrementalize"].artifact)
+    assert "incrementalize" in str(program.pipeline)
