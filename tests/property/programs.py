@@ -106,6 +106,34 @@ def matmul(d: Drawn) -> None:
         d.add((x @ w).tanh(), "matmul")
 
 
+def along(d: Drawn) -> None:
+    """What moves elements along an axis: of the tensor's own, or of a slice."""
+    x = d.tensor()
+    assert x is not None
+    name = d.pick(d.symbols)
+    if name in x.domain and d.draw(st.booleans()):
+        var, bound = d.symbols[name]
+        x = x[_key(x, name, d.pick((slice(var, bound), slice(0, var + 1), slice(0, bound))))]
+    if not x.rank:
+        return
+    axis, back = d.draw(st.integers(0, x.rank - 1)), d.draw(st.booleans())
+    at = trl.constant(np.array([1, 0, 2, 1], np.int32))
+    here = trl.value(d.symbols[name][0])
+    made = {
+        "sort": lambda: x.sort(axis, descending=back),
+        "cumprod": lambda: x.cumprod(axis, reverse=back),
+        "cummax": lambda: x.cummax(axis, reverse=back),
+        "scan": lambda: x.linear_scan(x.sin(), axis, reverse=back),
+        "take": lambda: x.take(at, axis),
+        "take one": lambda: x.take(here, axis).unsqueeze(axis),
+        "put": lambda: x.put_add(at, 0.5, axis),
+        "softmax": lambda: x.softmax(axis),
+    }
+    f = d.pick(made)
+    y = made[f]().tanh()
+    d.add(y if all(isinstance(s, int) for s in y.shape) else y.mean(axis=0), f"{f} along {axis}")
+
+
 def reduce_axis(d: Drawn) -> None:
     x = d.tensor()
     assert x is not None
@@ -234,6 +262,7 @@ STEPS = (
     unary,
     binary,
     matmul,
+    along,
     reduce_axis,
     reduce_dims,
     chain,

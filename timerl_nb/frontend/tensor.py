@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import BranchError, DomainError, IndexExpressionError, ShapeError
+from timerl_nb.frontend.along import LABELS as LABELS
+from timerl_nb.frontend.along import Along
 from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, is_size
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
@@ -34,7 +36,6 @@ from timerl_nb.ir.attrs import (
     PermAttrs,
     RangeAttrs,
     ShapeAttrs,
-    SlidingAttrs,
     ValueAttrs,
 )
 from timerl_nb.ir.ops import Op, Read, is_own, read_symbols
@@ -66,7 +67,7 @@ def register_backward(rule: Callable[[RecurrentTensor], None]) -> None:
     _BACKWARD[:] = [rule]
 
 
-class RecurrentTensor:
+class RecurrentTensor(Along):
     """A tensor that varies over symbolic dimensions; `f32[4] @ (b, i, t)`."""
 
     __array_ufunc__ = None  # NumPy leaves operators to us
@@ -229,130 +230,8 @@ class RecurrentTensor:
             return NotImplemented  # Python then says so itself, at the user's line
         return elementwise(kind, [rhs, self] if swap else [self, rhs])
 
-    def __add__(self, other: Any) -> RecurrentTensor:
-        return self._with("add", other)
-
-    def __radd__(self, other: Any) -> RecurrentTensor:
-        return self._with("add", other, swap=True)
-
-    def __sub__(self, other: Any) -> RecurrentTensor:
-        return self._with("sub", other)
-
-    def __rsub__(self, other: Any) -> RecurrentTensor:
-        return self._with("sub", other, swap=True)
-
-    def __mul__(self, other: Any) -> RecurrentTensor:
-        return self._with("mul", other)
-
-    def __rmul__(self, other: Any) -> RecurrentTensor:
-        return self._with("mul", other, swap=True)
-
-    def __truediv__(self, other: Any) -> RecurrentTensor:
-        return self.floating()._with("div", other)
-
-    def __rtruediv__(self, other: Any) -> RecurrentTensor:
-        return self.floating()._with("div", other, swap=True)
-
-    def __floordiv__(self, other: Any) -> RecurrentTensor:
-        return self._with("floordiv", other)
-
-    def __mod__(self, other: Any) -> RecurrentTensor:
-        return self._with("mod", other)
-
-    def __rfloordiv__(self, other: Any) -> RecurrentTensor:
-        return self._with("floordiv", other, swap=True)
-
-    def __rmod__(self, other: Any) -> RecurrentTensor:
-        return self._with("mod", other, swap=True)
-
-    def __pow__(self, other: Any) -> RecurrentTensor:
-        if not is_float(self.dtype) and isinstance(other, int) and other < 0:
-            raise ShapeError(
-                f"integers ({self.type}) have no power {other}.", hint="write x.floating() ** -1."
-            )
-        return self._with("pow", other)
-
-    def __rpow__(self, other: Any) -> RecurrentTensor:
-        return self.floating()._with("pow", other, swap=True)
-
-    def __neg__(self) -> RecurrentTensor:
-        return elementwise("neg", [self])
-
-    def __abs__(self) -> RecurrentTensor:
-        return elementwise("abs", [self])
-
-    def __eq__(self, other: object) -> Any:
-        return self._with("eq", other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._with("ne", other)
-
-    def __lt__(self, other: Any) -> RecurrentTensor:
-        return self._with("lt", other)
-
-    def __le__(self, other: Any) -> RecurrentTensor:
-        return self._with("le", other)
-
-    def __gt__(self, other: Any) -> RecurrentTensor:
-        return self._with("lt", other, swap=True)
-
-    def __ge__(self, other: Any) -> RecurrentTensor:
-        return self._with("le", other, swap=True)
-
-    def __and__(self, other: Any) -> RecurrentTensor:
-        return self._with("and", other)
-
-    def __or__(self, other: Any) -> RecurrentTensor:
-        return self._with("or", other)
-
-    def __rand__(self, other: Any) -> RecurrentTensor:
-        return self._with("and", other, swap=True)
-
-    def __ror__(self, other: Any) -> RecurrentTensor:
-        return self._with("or", other, swap=True)
-
-    def __invert__(self) -> RecurrentTensor:
-        return elementwise("not", [self])
-
-    __hash__ = object.__hash__
-
-    def exp(self) -> RecurrentTensor:
-        return elementwise("exp", [self.floating()])
-
-    def log(self) -> RecurrentTensor:
-        return elementwise("log", [self.floating()])
-
-    def sqrt(self) -> RecurrentTensor:
-        return elementwise("sqrt", [self.floating()])
-
-    def sin(self) -> RecurrentTensor:
-        return elementwise("sin", [self.floating()])
-
-    def cos(self) -> RecurrentTensor:
-        return elementwise("cos", [self.floating()])
-
-    def tanh(self) -> RecurrentTensor:
-        return elementwise("tanh", [self.floating()])
-
-    def sigmoid(self) -> RecurrentTensor:
-        return elementwise("sigmoid", [self.floating()])
-
-    def erf_inv(self) -> RecurrentTensor:
-        return elementwise("erf_inv", [self.floating()])
-
-    def floor(self) -> RecurrentTensor:
-        return elementwise("floor", [self.floating()])
-
-    def sign(self) -> RecurrentTensor:
-        return elementwise("sign", [self])
-
-    def square(self) -> RecurrentTensor:
-        return self * self
-
-    def clip(self, low: Any, high: Any) -> RecurrentTensor:
-        """Values below `low` and above `high` replaced by these; None for no end."""
-        x = self if low is None else elementwise("max2", [self, low])
-        return x if high is None else elementwise("min2", [x, high])
+    def _map(self, kind: str, *others: Any) -> RecurrentTensor:
+        return elementwise(kind, [self, *others])
 
     def detach(self) -> RecurrentTensor:
         """The same values; gradients do not flow through."""
@@ -439,20 +318,19 @@ class RecurrentTensor:
         for size in sizes:
             yield value_of(self.ctx, size)
 
-    def argmax(self, axis: int = -1) -> RecurrentTensor:
-        """The first position of the greatest element along an axis, as int32."""
-        return _add(self.ctx, "argmax", [self], AxisAttrs(self._axis(axis)))
-
     def discounted_sum(self, gamma: float, axis: int = 0) -> RecurrentTensor:
         """Sum of gamma**k * x[k] along an axis; after a symbolic slice, the slice's by default."""
         attrs = DiscountAttrs(self._axis(axis), checked_gamma(gamma))
         return _add(self.ctx, "discounted_sum", [self.floating()], attrs)
 
-    def cumsum(self, axis: int = 0) -> RecurrentTensor:
-        """The running sum along an axis."""
-        return _add(
-            self.ctx, "sliding_sum", [self], SlidingAttrs(self._axis(axis), 1.0, None, False)
-        )
+    def _made(self, kind: str, attrs: Any, *others: RecurrentTensor) -> RecurrentTensor:
+        return _add(self.ctx, kind, [self, *others], attrs)
+
+    def _operand(self, value: Any) -> RecurrentTensor:
+        return operand(self.ctx, value, like=self.dtype)
+
+    def _expanded(self, shape: Shape) -> RecurrentTensor:
+        return broadcast_to(self, shape)
 
     def _axis(self, axis: int) -> int:
         if not isinstance(axis, int | np.integer) or not -self.rank <= axis < self.rank:
@@ -567,13 +445,14 @@ class RecurrentTensor:
         return _add(self.ctx, "range", [self], ends)
 
     def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
-        """One position of a concrete axis, given by an integer, an index or an integer tensor.
+        """Positions of a concrete axis, given by an integer, an index or an integer tensor.
 
-        A tensor's positions are known at run time only: beyond the axis they yield zeros.
+        The axis goes; a tensor's own axes take its place. A tensor's positions are known at run
+        time only: beyond the axis, and where they are negative, they yield zeros.
         """
         k = self._axis(axis)
         if isinstance(at, RecurrentTensor):
-            return _take(self, at, k)
+            return self._gathered(at, k)
         position = as_lin(self.ctx, at)
         if position.is_const and position.const < 0:
             position = lin(self.shape[k]) + position
@@ -723,19 +602,6 @@ def dot(left: RecurrentTensor, right: RecurrentTensor, spec: str) -> RecurrentTe
     a, b = inputs.split(",")
     common = promote((left.dtype, right.dtype))
     return apply("dot", [left.cast(common), right.cast(common)], DotAttrs(a, b, out))
-
-
-def _take(x: RecurrentTensor, at: RecurrentTensor, axis: int) -> RecurrentTensor:
-    if is_float(at.dtype) or at.dtype == "bool":
-        raise ShapeError(f"positions must be integers, not {at.type}.")
-    chosen = one_hot(at, x.shape[axis])  # [*at.shape, size]
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    chosen = chosen.reshape((*(1,) * axis, *chosen.shape, *(1,) * len(after)))
-    spread = x.reshape((*before, *(1,) * at.rank, x.shape[axis], *after))
-    if x.dtype == "bool":
-        return (chosen & spread).any(axis=axis + at.rank)
-    zero = constant(x.ctx, 0, x.dtype)
-    return elementwise("where", [chosen, spread, zero]).sum(axis=axis + at.rank)
 
 
 def one_hot(at: RecurrentTensor, size: Size) -> RecurrentTensor:

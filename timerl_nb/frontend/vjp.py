@@ -13,24 +13,34 @@ from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.errors import GradientError
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.sources import where
-from timerl_nb.frontend.tensor import RecurrentTensor, apply, broadcast_to, constant, dot
+from timerl_nb.frontend.tensor import (
+    LABELS,
+    RecurrentTensor,
+    apply,
+    broadcast_to,
+    constant,
+    dot,
+    value_of,
+)
 from timerl_nb.ir.attrs import (
     AtAttrs,
     AxesAttrs,
     AxisAttrs,
     DiscountAttrs,
     DotAttrs,
+    GatherAttrs,
     PermAttrs,
     PlaceAttrs,
     RangeAttrs,
+    ScanAttrs,
+    ScatterAttrs,
     SlidingAttrs,
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Shape, same_size
-from timerl_nb.symbolic.expr import Lin, const
+from timerl_nb.symbolic.expr import Lin, const, lin
 
 Tensor = RecurrentTensor
 
@@ -127,14 +137,18 @@ def _discounted(node: Node, g: Tensor) -> Sequence[Tensor]:
     (x,) = node.inputs
     size = x.shape[attrs.axis]
     if not isinstance(size, int):
-        raise GradientError(
-            "this discounted sum runs over a symbolic length that is not a slice it reads itself.",
-            hint="apply discounted_sum directly to the slice.",
-        )
+        power = (_places(x, attrs.axis, reverse=attrs.reverse) - 1).cast(x.dtype)
+        return [spread(g, [attrs.axis], x.shape) * attrs.gamma**power]
     weights = attrs.gamma ** np.arange(size)
     weights = weights[::-1] if attrs.reverse else weights
     along = weights.reshape([-1 if k == attrs.axis else 1 for k in range(x.rank)])
     return [spread(g, [attrs.axis], x.shape) * constant(node.ctx, along, x.dtype)]
+
+
+def _places(x: Tensor, axis: int, *, reverse: bool) -> Tensor:
+    """1, 2, 3, … along an axis of any length, from its far end where `reverse`."""
+    ones = broadcast_to(constant(x.ctx, 1, "i32"), x.shape)
+    return apply("sliding_sum", [ones], SlidingAttrs(axis, 1.0, None, forward=reverse))
 
 
 def _sliding(node: Node, g: Tensor) -> Sequence[Tensor]:
@@ -161,6 +175,51 @@ def _dot_operand(
         return made
     kept = tuple(s if label in known else 1 for label, s in zip(want, shape, strict=True))
     return broadcast_to(made.reshape(kept), shape)
+
+
+def _gather(node: Node, g: Tensor) -> Sequence[Tensor | None]:
+    a: GatherAttrs = node.op.attrs
+    x, at = node.inputs
+    size = x.shape[a.left.index(a.axis)]
+    return [apply("scatter_add", [g, at], ScatterAttrs(a.out, a.right, a.left, a.axis, size)), None]
+
+
+def _scatter(node: Node, g: Tensor) -> Sequence[Tensor | None]:
+    a: ScatterAttrs = node.op.attrs
+    attrs = GatherAttrs(a.out, a.right, a.left, a.axis)
+    return [apply("gather", [g, node.inputs[1]], attrs), None]
+
+
+def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
+    """y[k] = a[k] y[k-1] + b[k]: the terms' gradient is h[k] = a[k+1] h[k+1] + g[k]."""
+    attrs: ScanAttrs = node.op.attrs
+    later = _shifted(node.inputs[0], attrs.axis, back=not attrs.reverse)
+    h = apply("linear_scan", [later, g], ScanAttrs(attrs.axis, not attrs.reverse))
+    return [h * _shifted(node.output, attrs.axis, back=attrs.reverse), h]
+
+
+def _shifted(x: Tensor, axis: int, *, back: bool) -> Tensor:
+    """x[k + 1] (`back`), or x[k - 1], along an axis; zero where there is none."""
+    return apply("place", [x], PlaceAttrs(axis, const(-1 if back else 1), x.shape[axis]))
+
+
+def _cummax(node: Node, g: Tensor) -> Sequence[Tensor]:
+    """Each running maximum's gradient goes to its last occurrence."""
+    attrs: ScanAttrs = node.op.attrs
+    (x,) = node.inputs
+    size = x.shape[attrs.axis]
+    place = _places(x, attrs.axis, reverse=attrs.reverse)  # in the order of the scan
+    last = apply("cummax", [where(x == node.output, place, 0)], attrs)
+    at = value_of(node.ctx, lin(size)) - last if attrs.reverse else last - 1
+    labels = LABELS[: x.rank]
+    axis = labels[attrs.axis]
+    placed = labels.replace(axis, LABELS[x.rank])
+    return [apply("scatter_add", [g, at], ScatterAttrs(placed, placed, labels, axis, size))]
+
+
+def _atan2(g: Tensor, y: Tensor, x: Tensor, z: Tensor) -> Sequence[Tensor]:
+    scaled = g / (x * x + y * y)
+    return scaled * x, -(scaled * y)
 
 
 def _transpose(node: Node, g: Tensor) -> Sequence[Tensor]:
@@ -205,12 +264,15 @@ VJP: Final[Mapping[str, Rule]] = {
     "neg": lambda node, g: [-g],
     "abs": _unary(lambda x, y: x.sign()),
     "exp": _unary(lambda x, y: y),
+    "expm1": _unary(lambda x, y: y + 1.0),
+    "log1p": lambda node, g: [g / (node.inputs[0] + 1.0)],
     "log": lambda node, g: [g / node.inputs[0]],
     "sqrt": lambda node, g: [g / (node.output * 2.0)],
     "sin": _unary(lambda x, y: x.cos()),
     "cos": _unary(lambda x, y: -x.sin()),
     "tanh": _unary(lambda x, y: 1.0 - y * y),
     "sigmoid": _unary(lambda x, y: y * (1.0 - y)),
+    "erf": _unary(lambda x, y: (-(x * x)).exp() * float(2 / np.sqrt(np.pi))),
     "erf_inv": _unary(lambda x, y: (y * y).exp() * float(np.sqrt(np.pi) / 2)),
     "cast": lambda node, g: [g.cast(node.inputs[0].dtype)],
     "copy": lambda node, g: [g],
@@ -218,6 +280,7 @@ VJP: Final[Mapping[str, Rule]] = {
     "sub": _binary(lambda g, x, y, z: (g, -g)),
     "mul": _binary(lambda g, x, y, z: (g * y, g * x)),
     "div": _binary(lambda g, x, y, z: (g / y, -(g * z / y))),
+    "atan2": _binary(_atan2),
     "pow": _binary(_pow),
     "max2": _binary(_pick_larger),
     "min2": _binary(_pick_larger),
@@ -230,6 +293,10 @@ VJP: Final[Mapping[str, Rule]] = {
     "discounted_sum": _discounted,
     "sliding_sum": _sliding,
     "dot": _dot,
+    "linear_scan": _linear_scan,
+    "cummax": _cummax,
+    "gather": _gather,
+    "scatter_add": _scatter,
     "reshape": lambda node, g: [g.reshape(node.inputs[0].shape)],
     "transpose": _transpose,
     "expand": lambda node, g: [_fit(g, node.inputs[0].shape)],
@@ -247,6 +314,7 @@ NO_VJP: Final[Mapping[str, str]] = {
     "unit": "random numbers",
     "detach": "detached",
     "floor": "piecewise constant",
+    "round": "piecewise constant",
     "sign": "piecewise constant",
     "floordiv": "piecewise constant",
     "not": "boolean",
@@ -258,6 +326,8 @@ NO_VJP: Final[Mapping[str, str]] = {
     "or": "boolean",
     "argmax": "an integer choice",
     "reindex": "made by the compiler, after differentiation",
+    "argmin": "an integer choice",
+    "argsort": "an integer choice",
     "merge": "differentiated by branch in `gradients`",
     "accumulate": "made by the compiler, after differentiation",
     "dataflow": "made by the compiler, after differentiation",

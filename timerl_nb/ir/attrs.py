@@ -137,6 +137,53 @@ class DotAttrs:
 
 
 @dataclass(frozen=True)
+class GatherAttrs:
+    """Positions of the left operand's axis `axis`, given by the right one: a label per axis.
+
+    All other labels of both operands result; those that both operands have go together.
+    """
+
+    left: str
+    right: str
+    out: str
+    axis: str
+
+    def __str__(self) -> str:
+        return f"{self.left},{self.right}->{self.out} along {self.axis}"
+
+
+@dataclass(frozen=True)
+class ScatterAttrs:
+    """Left values added up at the right operand's positions of a new axis `axis` of length `size`.
+
+    The transpose of a gather: labels that do not result are summed.
+    """
+
+    left: str
+    right: str
+    out: str
+    axis: str
+    size: Size
+
+    def __str__(self) -> str:
+        return f"{self.left},{self.right}->{self.out} along {self.axis} of {self.size}"
+
+
+@dataclass(frozen=True)
+class SortAttrs:
+    axis: int
+    descending: bool = False
+
+
+@dataclass(frozen=True)
+class ScanAttrs:
+    """An axis, and whether it is run through from its far end."""
+
+    axis: int
+    reverse: bool = False
+
+
+@dataclass(frozen=True)
 class ShapeAttrs:
     shape: Shape
 

@@ -55,14 +55,18 @@ def _table() -> Mapping[str, KindSpec]:
         row(kind, 1, t.arithmetic_type, "elementwise", f"{doc}, element by element.")
     for kind, doc in (
         ("exp", "e**x"),
+        ("expm1", "e**x - 1"),
         ("log", "The natural logarithm"),
+        ("log1p", "The natural logarithm of 1 + x"),
         ("sqrt", "The square root"),
         ("sin", "The sine"),
         ("cos", "The cosine"),
         ("tanh", "The hyperbolic tangent"),
         ("sigmoid", "1 / (1 + e**-x)"),
+        ("erf", "The error function"),
         ("erf_inv", "The inverse error function"),
         ("floor", "The greatest integer that is not above x"),
+        ("round", "The nearest integer, the even one of two"),
     ):
         row(kind, 1, t.float_type, "elementwise", f"{doc}, element by element.")
     row("not", 1, t.logical_type, "elementwise", "Logical negation.")
@@ -82,6 +86,7 @@ def _table() -> Mapping[str, KindSpec]:
     ):
         row(kind, 2, t.arithmetic_type, "elementwise", f"{doc}, element by element.")
     row("div", 2, t.float_type, "elementwise", "x / y, element by element.")
+    row("atan2", 2, t.float_type, "elementwise", "The angle of the point (y, x), given x and y.")
     for kind, doc in (("eq", "="), ("ne", "!="), ("lt", "<"), ("le", "<=")):
         row(kind, 2, t.comparison_type, "elementwise", f"x {doc} y, element by element.")
     row("and", 2, t.logical_type, "elementwise", "Logical and.")
@@ -92,7 +97,8 @@ def _table() -> Mapping[str, KindSpec]:
     row("prod", 1, t.sum_type, "reduction", "The product over axes.")
     row("max", 1, t.extremum_type, "reduction", "The greatest element over axes.")
     row("min", 1, t.extremum_type, "reduction", "The least element over axes.")
-    row("argmax", 1, t.argmax_type, "", "The first position of the greatest element along an axis.")
+    for kind, doc in (("argmax", "greatest"), ("argmin", "least")):
+        row(kind, 1, t.argmax_type, "", f"The first position of the {doc} element along an axis.")
     row("discounted_sum", 1, t.discounted_type, "", "The discounted sum along an axis.")
     row("sliding_sum", 1, t.sliding_type, "", "The discounted sum of a window at each position.")
     row(
@@ -102,6 +108,12 @@ def _table() -> Mapping[str, KindSpec]:
         "",
         "A contraction: products summed over the labels that do not result.",
     )
+
+    row("linear_scan", 2, t.scan_type, "", "y[k] = a[k] * y[k - 1] + b[k] along an axis, for a, b.")
+    row("cummax", 1, t.scan_type, "", "The greatest element so far along an axis.")
+    row("argsort", 1, t.argsort_type, "", "The positions in order of their elements; NaNs last.")
+    row("gather", 2, t.gather_type, "", "Elements at given positions of an axis; 0 beyond it.")
+    row("scatter_add", 2, t.scatter_type, "", "Values added up at given positions of an axis.")
 
     row("reshape", 1, t.reshape_type, "layout", "The same elements, in order, in another shape.")
     row("transpose", 1, t.transpose_type, "layout", "The axes in another order.")

@@ -20,6 +20,7 @@ from timerl_nb.ir.attrs import (
     RangeAttrs,
     ReindexAttrs,
     RngAttrs,
+    ScatterAttrs,
     ShapeAttrs,
     SlidingAttrs,
     ValueAttrs,
@@ -125,6 +126,8 @@ def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
         return (attrs.lo, attrs.size) if isinstance(attrs.size, Lin) else (attrs.lo,)
     if isinstance(attrs, ReindexAttrs):
         return (attrs.at, attrs.size) if isinstance(attrs.size, Lin) else (attrs.at,)
+    if isinstance(attrs, ScatterAttrs):
+        return (attrs.size,) if isinstance(attrs.size, Lin) else ()
     if isinstance(attrs, ShapeAttrs):
         return tuple(s for s in attrs.shape if isinstance(s, Lin))
     if isinstance(attrs, SlidingAttrs):

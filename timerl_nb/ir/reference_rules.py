@@ -18,11 +18,15 @@ from timerl_nb.ir.attrs import (
     AxesAttrs,
     ConstAttrs,
     DiscountAttrs,
+    GatherAttrs,
     PlaceAttrs,
     RangeAttrs,
     ReindexAttrs,
     RngAttrs,
+    ScanAttrs,
+    ScatterAttrs,
     SlidingAttrs,
+    SortAttrs,
     ValueAttrs,
 )
 from timerl_nb.ir.ops import Op
@@ -145,6 +149,67 @@ def _dot(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.einsum(str(op.attrs), *args)
 
 
+def _along(labels: str, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Each label's positions, varying along the label's own axis of a result with `labels`."""
+    return {
+        label: np.arange(sizes[label]).reshape([-1 if x == label else 1 for x in labels])
+        for label in labels
+    }
+
+
+def _gather(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    a: GatherAttrs = op.attrs
+    x, at = args
+    sizes = dict(zip(a.left + a.right, x.shape + at.shape, strict=True))
+    grid, length = _along(a.out, sizes), sizes[a.axis]
+    position = np.asarray(at[tuple(grid[label] for label in a.right)]).astype(np.int64)
+    shape = tuple(sizes[label] for label in a.out)
+    if not length:
+        return np.zeros(shape, x.dtype)
+    grid[a.axis] = np.clip(position, 0, length - 1)
+    found = x[tuple(grid[label] for label in a.left)]
+    zero = np.zeros((), x.dtype)
+    return np.broadcast_to(np.where((position >= 0) & (position < length), found, zero), shape)
+
+
+def _scatter(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    a: ScatterAttrs = op.attrs
+    x, at = args
+    sizes = dict(zip(a.left, x.shape, strict=True))
+    (sizes[a.axis],) = concrete((a.size,), env)
+    made = np.zeros([sizes[label] for label in a.out], x.dtype)
+    for point in np.ndindex(*x.shape):
+        where = dict(zip(a.left, point, strict=True))
+        where[a.axis] = int(at[tuple(where[label] for label in a.right)])
+        if 0 <= where[a.axis] < sizes[a.axis]:
+            made[tuple(where[label] for label in a.out)] += x[point]
+    return made
+
+
+def _argsort(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: SortAttrs = op.attrs
+    x = args[0] if args[0].dtype.kind == "f" else args[0].astype(np.int64)
+    return np.argsort(-x if attrs.descending else x, attrs.axis, kind="stable")
+
+
+def _linear_scan(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: ScanAttrs = op.attrs
+    factor, term = (np.moveaxis(x, attrs.axis, 0) for x in args)
+    result = np.zeros_like(term)
+    before: int | None = None
+    for k in range(len(term))[:: -1 if attrs.reverse else 1]:
+        result[k] = term[k] if before is None else factor[k] * result[before] + term[k]
+        before = k
+    return np.moveaxis(result, 0, attrs.axis)
+
+
+def _cummax(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: ScanAttrs = op.attrs
+    x = np.flip(args[0], attrs.axis) if attrs.reverse else args[0]
+    result = np.maximum.accumulate(x, attrs.axis)
+    return np.flip(result, attrs.axis) if attrs.reverse else result
+
+
 def _reshape(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return args[0].reshape(concrete(op.attrs.shape, env))
 
@@ -217,14 +282,18 @@ RULES: Final[Mapping[str, Rule]] = {
     "abs": _plain(np.abs),
     "sign": _plain(np.sign),
     "exp": _plain(np.exp),
+    "expm1": _plain(np.expm1),
     "log": _plain(np.log),
+    "log1p": _plain(np.log1p),
     "sqrt": _plain(np.sqrt),
     "sin": _plain(np.sin),
     "cos": _plain(np.cos),
     "tanh": _plain(np.tanh),
     "sigmoid": _plain(_sigmoid),
+    "erf": _plain(np.vectorize(erf, otypes=[float])),
     "erf_inv": _plain(erf_inv),
     "floor": _plain(np.floor),
+    "round": _plain(np.round),
     "not": _plain(np.logical_not),
     "cast": lambda ref, op, args, env: args[0].astype(ref.dtype(op.dtype)),
     "unit": _plain(unit),
@@ -234,6 +303,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "sub": _plain(np.subtract),
     "mul": _plain(np.multiply),
     "div": _plain(np.divide),
+    "atan2": _plain(np.arctan2),
     "pow": _plain(np.power),
     "max2": _plain(np.maximum),
     "min2": _plain(np.minimum),
@@ -250,10 +320,16 @@ RULES: Final[Mapping[str, Rule]] = {
     "prod": _reduction,
     "max": _reduction,
     "min": _reduction,
+    "argmin": lambda ref, op, args, env: np.asarray(np.argmin(args[0], op.attrs.axis)),
     "argmax": lambda ref, op, args, env: np.asarray(np.argmax(args[0], op.attrs.axis)),
     "discounted_sum": _discounted,
     "sliding_sum": _sliding,
     "dot": _dot,
+    "linear_scan": _linear_scan,
+    "cummax": _cummax,
+    "argsort": _argsort,
+    "gather": _gather,
+    "scatter_add": _scatter,
     "reshape": _reshape,
     "transpose": lambda ref, op, args, env: np.transpose(args[0], op.attrs.perm),
     "expand": _expand,

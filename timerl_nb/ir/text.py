@@ -15,14 +15,18 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     DiscountAttrs,
     DotAttrs,
+    GatherAttrs,
     OutputAttrs,
     PermAttrs,
     PlaceAttrs,
     RangeAttrs,
     ReindexAttrs,
     RngAttrs,
+    ScanAttrs,
+    ScatterAttrs,
     ShapeAttrs,
     SlidingAttrs,
+    SortAttrs,
     ValueAttrs,
 )
 from timerl_nb.ir.host import CallAttrs, UdfAttrs
@@ -51,8 +55,12 @@ def attrs_text(attrs: Any) -> str:
         case SlidingAttrs(axis, gamma, window, forward):
             way = "ahead" if forward else "back"
             return f"axis={axis} gamma={gamma} {way}={'all' if window is None else window}"
-        case DotAttrs():
+        case DotAttrs() | GatherAttrs() | ScatterAttrs():
             return str(attrs)
+        case SortAttrs(axis, descending):
+            return f"axis={axis}" + (" descending" if descending else "")
+        case ScanAttrs(axis, reverse):
+            return f"axis={axis}" + (" reverse" if reverse else "")
         case ShapeAttrs(shape):
             return f"[{','.join(map(str, shape))}]"
         case PermAttrs(perm):

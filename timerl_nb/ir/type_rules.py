@@ -18,13 +18,17 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     DiscountAttrs,
     DotAttrs,
+    GatherAttrs,
     PermAttrs,
     PlaceAttrs,
     RangeAttrs,
     ReindexAttrs,
     RngAttrs,
+    ScanAttrs,
+    ScatterAttrs,
     ShapeAttrs,
     SlidingAttrs,
+    SortAttrs,
     ValueAttrs,
 )
 from timerl_nb.ir.host import TOKEN, CallAttrs, UdfAttrs
@@ -151,6 +155,59 @@ def dot_type(types: Types, attrs: DotAttrs) -> TensorType:
 
 def _scalars(types: Types) -> Types:
     return [TensorType((), t.dtype) for t in types]
+
+
+def _labelled(types: Types, *labels: str) -> dict[str, Size]:
+    """The size of each label; operands that share one must agree."""
+    sizes: dict[str, Size] = {}
+    for mine, t in zip(labels, types, strict=True):
+        if len(mine) != t.rank or len(set(mine)) < len(mine):
+            raise TypeRuleError(f"{t} has not the axes {', '.join(mine)}")
+        for label, s in zip(mine, t.shape, strict=True):
+            if not same_size(sizes.setdefault(label, s), s):
+                raise TypeRuleError(f"{_shown(types)} disagree in a size: {sizes[label]} and {s}")
+    return sizes
+
+
+def gather_type(types: Types, attrs: GatherAttrs) -> TensorType:
+    sizes = _labelled(types, attrs.left, attrs.right)
+    _positions(types[1])
+    results = set(attrs.left + attrs.right) - {attrs.axis}
+    if attrs.axis not in attrs.left or attrs.axis in attrs.right:
+        raise TypeRuleError(f"{types[0]} has no axis {attrs.axis} of its own")
+    if set(attrs.out) != results or len(results) != len(attrs.out):
+        raise TypeRuleError(f"the axes {attrs.out} are not those of {attrs}")
+    return TensorType(tuple(sizes[x] for x in attrs.out), types[0].dtype)
+
+
+def scatter_type(types: Types, attrs: ScatterAttrs) -> TensorType:
+    sizes = _labelled(types, attrs.left, attrs.right)
+    _positions(types[1])
+    kept = set(attrs.out) - {attrs.axis}
+    if attrs.axis not in attrs.out or attrs.axis in sizes or len(kept) + 1 != len(attrs.out):
+        raise TypeRuleError(f"{attrs} does not name its axes once each")
+    if not set(attrs.right) | kept <= set(attrs.left) <= set(attrs.right) | kept:
+        raise TypeRuleError(f"{attrs} has axes that are neither kept nor placed")
+    sizes[attrs.axis] = attrs.size
+    dtype = arithmetic_type(_scalars(types[:1]), None).dtype
+    return TensorType(tuple(size(sizes[x]) for x in attrs.out), dtype)
+
+
+def _positions(t: TensorType) -> None:
+    if t.dtype not in ("i32", "u32"):
+        raise TypeRuleError(f"positions must be integers, not {t}")
+
+
+def argsort_type(types: Types, attrs: SortAttrs) -> TensorType:
+    _axis(types, attrs.axis)
+    return TensorType(types[0].shape, "i32")
+
+
+def scan_type(types: Types, attrs: ScanAttrs) -> TensorType:
+    _axis(types, attrs.axis)
+    if not all(same_shape(t.shape, types[0].shape) for t in types):
+        raise TypeRuleError(f"{_shown(types)} are not of one shape")
+    return arithmetic_type(types, None)
 
 
 def reshape_type(types: Types, attrs: ShapeAttrs) -> TensorType:

@@ -20,12 +20,14 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     DiscountAttrs,
     DotAttrs,
+    GatherAttrs,
     OutputAttrs,
     PermAttrs,
     PlaceAttrs,
     RangeAttrs,
     ReindexAttrs,
     RngAttrs,
+    ScatterAttrs,
     ShapeAttrs,
     SlidingAttrs,
     ValueAttrs,
@@ -172,13 +174,31 @@ def _still(site: Site) -> None:
         raise Refused(f"{site.op.kind} of a window that moves with {site.dim.name}")
 
 
-def _dot(site: Site) -> Made:
+def _labelled(site: Site) -> Made:
+    """Operations whose axes have labels: the new axis gets one wherever it is an axis."""
     _still(site)
-    attrs: DotAttrs = site.op.attrs
-    used = set(attrs.left + attrs.right + attrs.out)
-    new = next(x for x in "tuvwxyzabcdefghijklmnopqrs" if x not in used)
+    new = _new_label(site.op.attrs)
     left, right = (new * (x.axis is not None) for x in site.operands)
-    return "dot", site.leads(), DotAttrs(left + attrs.left, right + attrs.right, new + attrs.out)
+    return site.op.kind, site.leads(), _relabelled(site.op.attrs, left, right)
+
+
+def _new_label(attrs: DotAttrs | GatherAttrs | ScatterAttrs) -> str:
+    used = attrs.left + attrs.right + attrs.out
+    return next(x for x in "tuvwxyzabcdefghijklmnopqrs" if x not in used)
+
+
+def _relabelled(attrs: DotAttrs | GatherAttrs | ScatterAttrs, left: str, right: str) -> Any:
+    out = _new_label(attrs) + attrs.out
+    return replace(attrs, left=left + attrs.left, right=right + attrs.right, out=out)
+
+
+def _scatter(site: Site) -> Made:
+    """The values get the new axis in any case: what the positions alone had would be summed."""
+    _still(site)
+    attrs: ScatterAttrs = site.op.attrs
+    new = _new_label(attrs)
+    right = new * (site.operands[1].axis is not None)
+    return site.op.kind, [site.full(0), site.lead(1)], _relabelled(attrs, new, right)
 
 
 def _reshape(site: Site) -> Made:
@@ -206,6 +226,12 @@ def _concat(site: Site) -> Made:
     _still(site)
     reads = [site.full(k) for k in range(len(site.operands))]
     return "concat", reads, AxisAttrs(site.op.attrs.axis + 1)
+
+
+def _scan(site: Site) -> Made:
+    _still(site)
+    reads = [site.full(k) for k in range(len(site.operands))]
+    return site.op.kind, reads, replace(site.op.attrs, axis=site.op.attrs.axis + 1)
 
 
 def _range(site: Site) -> Made:
@@ -334,9 +360,15 @@ VECTOR: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
     **dict.fromkeys(REDUCTIONS, _reduction),
     "argmax": _axis,
+    "argmin": _axis,
+    "argsort": _axis,
+    "linear_scan": _scan,
+    "cummax": _axis,
     "discounted_sum": _discounted,
     "sliding_sum": _axis,
-    "dot": _dot,
+    "dot": _labelled,
+    "gather": _labelled,
+    "scatter_add": _scatter,
     "reshape": _reshape,
     "transpose": _transpose,
     "expand": _expand,

@@ -19,6 +19,8 @@ from timerl_nb.ir.shapes import NUMPY, Shape
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_rules as rules
+from timerl_nb.runtime.backends.jax_scope import Scope
+from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.symbolic.expr import Lin, Slice
 
 
@@ -104,7 +106,7 @@ class Kernel:
     ) -> tuple[Any, ...]:
         """The outputs, in terms of the engine's arrays."""
         point: Mapping[str, Any] = dict(zip(self.coords, coords, strict=True))
-        scope = rules.Scope(
+        scope = Scope(
             self.sizes.bounds, point, seed, lambda size: self.sizes.capacity(self.op, size)
         )
         shapes = self._shapes()
@@ -119,7 +121,7 @@ class Kernel:
         for slot, k in zip(slots, self.accumulated, strict=True):
             reduce = self.op.outputs[k].reduce
             assert reduce is not None
-            results[k] = rules.COMBINE[reduce](slot, results[k])
+            results[k] = COMBINE[reduce](slot, results[k])
         return tuple(results)
 
     def _operand(self, slot: int, x: Any) -> Any:

@@ -1,0 +1,252 @@
+"""Operations on axes: value, gradient, batches and varying lengths, by one table each.
+
+Values are compared with JAX's own functions, gradients with finite differences of the reference in
+float64, and runs, whatever the passes, with the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy import special
+
+import timerl_nb as trl
+from tests.unit.checks import assert_same
+from timerl_nb.ir.reference import Reference
+from timerl_nb.ir.verify import prove_reads, verify
+
+BOUNDS = {"B": 2, "T": 3}
+SHAPE = (4, 3)  # of the tensor that each operation is tried on
+AT = np.array([[2, 0], [3, 3]], np.int32)
+ALONG = np.array([[0, 2, 2], [3, 1, 0]], np.int32)
+BEYOND = np.array([1, -1, 4, 1, 7], np.int32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation as ours and as JAX's, and whether it has a gradient."""
+
+    ours: Callable[[Any], Any]
+    theirs: Callable[[Any], Any]
+    smooth: bool = True
+
+
+def _numbers(*shape: int) -> np.ndarray:
+    """Numbers with few digits: a small step away from them is exact in float32."""
+    drawn = np.random.default_rng(3).uniform(-2, 2, shape)
+    return (np.round(drawn * 2**9) / 2**9).astype(np.float32)
+
+
+_FIRST = float(_numbers(2, 3, *SHAPE)[0, 0, 0, 1])
+
+
+def _linear_scan(x: Any, reverse: bool) -> Any:
+    rows = x[::-1] if reverse else x
+    y = [rows[0]]
+    for row in rows[1:]:
+        y.append(0.5 * jnp.cos(row) * y[-1] + row)
+    return jnp.stack(y[::-1] if reverse else y)
+
+
+def _take_or_zero(x: Any) -> Any:
+    inside = (BEYOND >= 0) & (BEYOND < 4)
+    return jnp.where(inside[:, None], x[np.clip(BEYOND, 0, 3)], 0.0)
+
+
+CASES: dict[str, Case] = {
+    "expm1": Case(lambda x: x.expm1(), jnp.expm1),
+    "log1p": Case(lambda x: x.square().log1p(), lambda x: jnp.log1p(x * x)),
+    "erf": Case(lambda x: x.erf(), special.erf),
+    "round": Case(lambda x: (x * 3).round(), lambda x: jnp.round(x * 3), smooth=False),
+    "ceil": Case(lambda x: (x * 3).ceil(), lambda x: jnp.ceil(x * 3), smooth=False),
+    "atan2": Case(lambda x: x.atan2(x.exp()), lambda x: jnp.arctan2(x, jnp.exp(x))),
+    "atan2 of a number": Case(lambda x: (x - 2.0).atan2(-1.0), lambda x: jnp.arctan2(x - 2, -1.0)),
+    "arcs": Case(
+        lambda x: (x * 0.4).arcsin() + (x * 0.3).arccos() + (x * 0.2).arctanh() + x.arctan(),
+        lambda x: jnp.arcsin(x * 0.4) + jnp.arccos(x * 0.3) + jnp.arctanh(x * 0.2) + jnp.arctan(x),
+    ),
+    "tan": Case(lambda x: (x * 0.5).tan(), lambda x: jnp.tan(x * 0.5)),
+    "rsqrt": Case(lambda x: x.exp().rsqrt(), lambda x: jax.lax.rsqrt(jnp.exp(x))),
+    "relu": Case(lambda x: x.relu(), jax.nn.relu),
+    "leaky relu": Case(lambda x: x.leaky_relu(0.1), lambda x: jax.nn.leaky_relu(x, 0.1)),
+    "elu": Case(lambda x: x.elu(), jax.nn.elu),
+    "softplus": Case(lambda x: (x * 20).softplus(), lambda x: jax.nn.softplus(x * 20)),
+    "log sigmoid": Case(lambda x: (x * 20).log_sigmoid(), lambda x: jax.nn.log_sigmoid(x * 20)),
+    "silu": Case(lambda x: x.silu(), jax.nn.silu),
+    "gelu": Case(lambda x: x.gelu(), lambda x: jax.nn.gelu(x, approximate=False)),
+    "gelu by tanh": Case(lambda x: x.gelu(approximate=True), jax.nn.gelu),
+    "argmin": Case(lambda x: x.argmin(0), lambda x: jnp.argmin(x, 0), smooth=False),
+    "argsort": Case(lambda x: x.argsort(0), lambda x: jnp.argsort(x, 0), smooth=False),
+    "descending": Case(
+        lambda x: (x * 2).round().argsort(descending=True),
+        lambda x: jnp.argsort(-jnp.round(x * 2), stable=True),
+        smooth=False,
+    ),
+    "sort": Case(lambda x: x.sort(0), lambda x: jnp.sort(x, 0)),
+    "topk": Case(lambda x: x.topk(2)[0], lambda x: jax.lax.top_k(x, 2)[0]),
+    "topk positions": Case(
+        lambda x: x.topk(2, 0)[1], lambda x: jax.lax.top_k(x.T, 2)[1].T, smooth=False
+    ),
+    "take": Case(lambda x: x.take(trl.constant(AT)), lambda x: x[AT]),
+    "take along the last": Case(
+        lambda x: x.take(trl.constant(AT % 3), axis=1), lambda x: jnp.take(x, AT % 3, 1)
+    ),
+    "take beyond": Case(lambda x: x.take(trl.constant(BEYOND)), _take_or_zero),
+    "take one": Case(lambda x: x.take(x.argmax(0).min()), lambda x: x[jnp.argmax(x, 0).min()]),
+    "take along": Case(
+        lambda x: x.take_along(ALONG, 0), lambda x: jnp.take_along_axis(x, ALONG, 0)
+    ),
+    "put": Case(
+        lambda x: x.put_add(BEYOND, x.sin().take(trl.constant(AT[:, 0]), 0).sum(), axis=0),
+        lambda x: x.at[1].add(2 * jnp.sin(x)[AT[:, 0]].sum()),
+    ),
+    "put along the last": Case(
+        lambda x: x.put_add(np.array([2, 0, 2]), x.exp(), axis=1),
+        lambda x: x.at[:, np.array([2, 0, 2])].add(jnp.exp(x)),
+    ),
+    "cumsum": Case(lambda x: x.cumsum(1, reverse=True), lambda x: jax.lax.cumsum(x, 1, True)),
+    "cumprod": Case(lambda x: x.cumprod(0), lambda x: jnp.cumprod(x, 0)),
+    "cumprod from the end": Case(
+        lambda x: (x - _FIRST).cumprod(1, reverse=True),  # zeros among the factors
+        lambda x: jax.lax.cumprod(x - _FIRST, 1, True),
+    ),
+    "cummax": Case(lambda x: x.cummax(0), lambda x: jax.lax.cummax(x, 0)),
+    "cummin": Case(
+        lambda x: x.cummin(1, reverse=True), lambda x: jax.lax.cummin(x, 1, reverse=True)
+    ),
+    "linear scan": Case(
+        lambda x: x.linear_scan(x.cos() * 0.5, 0), lambda x: _linear_scan(x, False)
+    ),
+    "linear scan from the end": Case(
+        lambda x: x.linear_scan(x.cos() * 0.5, 0, reverse=True), lambda x: _linear_scan(x, True)
+    ),
+    "var": Case(lambda x: x.var(axis=0), lambda x: jnp.var(x, 0)),
+    "std": Case(lambda x: x.std(), jnp.std),
+    "norm": Case(lambda x: x.norm(axis=-1), lambda x: jnp.linalg.norm(x, axis=-1)),
+    "logsumexp": Case(lambda x: (x * 90).logsumexp(axis=0), lambda x: special.logsumexp(x * 90, 0)),
+    "softmax": Case(lambda x: x.softmax(0), lambda x: jax.nn.softmax(x, 0)),
+    "log softmax": Case(lambda x: (x * 90).log_softmax(), lambda x: jax.nn.log_softmax(x * 90)),
+}
+
+
+Make = Callable[..., Any]
+
+
+def _context(make: Make, x: np.ndarray, *, gradient: bool) -> trl.Context:
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        tensor = trl.data(x, domain=(b, t))
+        y = make(tensor, b, B, t, T)
+        ctx.output("y", y)
+        if gradient:
+            weights = trl.constant(_numbers(*y.shape)) + 0.25 * trl.value(t)
+            ctx.output("g", trl.grad((y * weights).sum(), tensor))
+            ctx.output("loss", (y * weights).sum())
+    return ctx
+
+
+def _reference(make: Make, x: np.ndarray, *, gradient: bool) -> dict[str, np.ndarray]:
+    graph = _context(make, x, gradient=gradient).pdg()
+    verify(graph)
+    prove_reads(graph, BOUNDS)
+    return Reference(graph, BOUNDS, precise=True).outputs()
+
+
+def _check_gradient(make: Make, x: np.ndarray) -> None:
+    """The gradient along one direction, against the difference of two points on it."""
+    way = np.random.default_rng(5).choice([-1.0, 1.0], x.shape)
+    step = 2.0**-12
+    ends = [(x + sign * step * way).astype(np.float32) for sign in (1, -1)]
+    assert np.array_equal(ends[0].astype(float) - ends[1], 2 * step * way)
+    high, low = (_reference(make, end, gradient=True)["loss"].sum() for end in ends)
+    found = _reference(make, x, gradient=True)["g"]
+    np.testing.assert_allclose((found * way).sum(), (high - low) / (2 * step), rtol=2e-4, atol=1e-4)
+
+
+def _runs(make: Make, x: np.ndarray, options: dict[str, Any], *, gradient: bool) -> None:
+    ctx = _context(make, x, gradient=gradient)
+    want = Reference(ctx.pdg(), BOUNDS).outputs()
+    with jax.disable_jit():
+        assert_same(want, ctx.compile(BOUNDS, trl.Options(**options)).execute(), "run")
+
+
+def _alone(case: Case) -> Make:
+    return lambda x, b, B, t, T: case.ours(x)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_value_is_that_of_jax(name: str) -> None:
+    case, x = CASES[name], _numbers(2, 3, *SHAPE)
+    found = _reference(_alone(case), x, gradient=False)["y"]
+    with jax.enable_x64(True):
+        want = np.stack([[case.theirs(jnp.asarray(v, jnp.float64)) for v in row] for row in x])
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.smooth])
+def test_gradient_is_the_finite_difference(name: str) -> None:
+    _check_gradient(_alone(CASES[name]), _numbers(2, 3, *SHAPE))
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_runs_agree_with_the_reference(name: str, options: dict[str, Any]) -> None:
+    case = CASES[name]
+    _runs(_alone(case), _numbers(2, 3, *SHAPE), options, gradient=case.smooth)
+
+
+# --- axes whose length varies from point to point -------------------------------------------------
+
+LENGTHS: dict[str, Make] = {
+    "sort of a prefix": lambda x, b, B, t, T: (x[b, 0 : t + 1].sort(0) * 0.5).cumsum().tanh().sum(),
+    "descending suffix": lambda x, b, B, t, T: (
+        x[b, t:T].sort(0, descending=True).cummax(1).discounted_sum(0.5).sum()
+    ),
+    "argmin of a suffix": lambda x, b, B, t, T: x[b, t:T].take(x[b, t:T].argmin(0).max()).sum(),
+    "softmax of a prefix": lambda x, b, B, t, T: (
+        x[b, 0 : t + 1].softmax(0) * x[b, 0 : t + 1]
+    ).sum(),
+    "logsumexp of a suffix": lambda x, b, B, t, T: x[b, t:T].logsumexp(axis=0).sum(),
+    "products of a prefix": lambda x, b, B, t, T: x[b, 0 : t + 1].cumprod().sin().sum(),
+    "products of a suffix": lambda x, b, B, t, T: x[b, t:T].cumprod(reverse=True).sin().sum(),
+    "greatest so far": lambda x, b, B, t, T: x[b, 0 : t + 1].cummax(reverse=True).sin().sum(),
+    "scan of a suffix": lambda x, b, B, t, T: (
+        x[b, t:T].linear_scan(x[b, t:T].cos(), reverse=True).tanh().sum()
+    ),
+    "position in a prefix": lambda x, b, B, t, T: (
+        x[b, 0 : t + 1].take(trl.constant(np.array([0, 2], np.int32))).square().sum()
+    ),
+    "put into a prefix": lambda x, b, B, t, T: (
+        x[b, 0 : t + 1].put_add(np.array([1, 0, 1]), x.take(0), axis=0).sin().sum()
+    ),
+    "put from a prefix": lambda x, b, B, t, T: (
+        x.put_add(
+            (x[b, 0 : t + 1].take(0, 1).take(0, 1) > 0).cast("i32"), x[b, 0 : t + 1].take(0, 1), 0
+        )
+        .sin()
+        .sum()
+    ),
+    "position over a dimension": lambda x, b, B, t, T: (
+        x[b, 0:T].take((x.take(0) > 0).sum()).square().sum()
+    ),
+    "variance over dimensions": lambda x, b, B, t, T: (x - x.mean(over=b)) / x.std(over=(b, t)),
+    "softmax over a dimension": lambda x, b, B, t, T: x.softmax(over=t) * x,
+    "logsumexp over both": lambda x, b, B, t, T: x.logsumexp(over=(b, t)),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_gradient_with_lengths_that_vary(name: str) -> None:
+    _check_gradient(LENGTHS[name], _numbers(2, 3, *SHAPE))
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}], ids=str)
+@pytest.mark.parametrize("name", LENGTHS)
+def test_runs_with_lengths_that_vary(name: str, options: dict[str, Any]) -> None:
+    _runs(LENGTHS[name], _numbers(2, 3, *SHAPE), options, gradient=True)

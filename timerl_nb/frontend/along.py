@@ -1,0 +1,256 @@
+"""Methods of tensors along an axis: sorting, scans, positions, statistics.
+
+Made of the primitives that `RecurrentTensor` provides; most are compositions that a user could write.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arithmetic import Arithmetic
+from timerl_nb.ir.attrs import (
+    AxisAttrs,
+    GatherAttrs,
+    ScanAttrs,
+    ScatterAttrs,
+    SlidingAttrs,
+    SortAttrs,
+)
+from timerl_nb.ir.shapes import Shape, TensorType, broadcast, same_shape
+
+LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
+
+
+class Along(Arithmetic):
+    """What runs along one axis, or reduces in more than one step."""
+
+    # --- what a tensor provides ----------------------------------------------------------------
+
+    @property
+    def type(self) -> TensorType:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> Shape:
+        raise NotImplementedError
+
+    @property
+    def rank(self) -> int:
+        raise NotImplementedError
+
+    def _axis(self, axis: int) -> int:
+        raise NotImplementedError
+
+    def _axes(self, axis: Any) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    def _made(self, kind: str, attrs: Any, *others: Self) -> Self:
+        """An operation on this and other tensors."""
+        raise NotImplementedError
+
+    def _operand(self, value: Any) -> Self:
+        """A tensor of whatever arithmetic accepts."""
+        raise NotImplementedError
+
+    def _expanded(self, shape: Shape) -> Self:
+        """This repeated up to the shape."""
+        raise NotImplementedError
+
+    def sum(self, over: Any = None, axis: Any = None) -> Self:
+        raise NotImplementedError
+
+    def mean(self, over: Any = None, axis: Any = None) -> Self:
+        raise NotImplementedError
+
+    def max(self, over: Any = None, axis: Any = None) -> Self:
+        raise NotImplementedError
+
+    def reshape(self, *shape: Any) -> Self:
+        raise NotImplementedError
+
+    def detach(self) -> Self:
+        raise NotImplementedError
+
+    def cast(self, dtype: Any) -> Self:
+        raise NotImplementedError
+
+    def slice(self, lo: Any, hi: Any, axis: int = 0) -> Self:
+        raise NotImplementedError
+
+    # --- order -----------------------------------------------------------------------------------
+
+    def argmax(self, axis: int = -1) -> Self:
+        """The first position of the greatest element along an axis, as int32."""
+        return self._made("argmax", AxisAttrs(self._axis(axis)))
+
+    def argmin(self, axis: int = -1) -> Self:
+        """The first position of the least element along an axis, as int32."""
+        return self._made("argmin", AxisAttrs(self._axis(axis)))
+
+    def argsort(self, axis: int = -1, *, descending: bool = False) -> Self:
+        """The positions in order of their elements, as int32; equal ones stay in order, NaNs last."""
+        return self._made("argsort", SortAttrs(self._axis(axis), bool(descending)))
+
+    def sort(self, axis: int = -1, *, descending: bool = False) -> Self:
+        """The elements along an axis in order; NaNs last."""
+        return self.take_along(self.argsort(axis, descending=descending), axis)
+
+    def topk(self, k: int, axis: int = -1) -> tuple[Self, Self]:
+        """The k greatest elements along an axis, greatest first, and their positions."""
+        size = self.shape[self._axis(axis)]
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ShapeError(f"k must be a positive integer, not {k!r}.")
+        if not isinstance(size, int) or k > size:
+            raise ShapeError(f"{self.type} has no {k} elements along axis {axis}, for all it says.")
+        at = self.argsort(axis, descending=True).slice(0, k, self._axis(axis))
+        return self.take_along(at, axis), at
+
+    # --- positions -------------------------------------------------------------------------------
+
+    def take_along(self, at: Any, axis: int = -1) -> Self:
+        """The elements at the positions `at` of an axis, one for each position.
+
+        Args:
+            at: integers of this tensor's shape, but for `axis`, which may have any length.
+
+        Positions beyond the axis, and negative ones, yield zeros.
+        """
+        at, k = self._operand(at), self._axis(axis)
+        _expect_positions(at)
+        if at.rank != self.rank or not same_shape(_without(at.shape, k), _without(self.shape, k)):
+            raise ShapeError(
+                f"positions {at.type} do not go with {self.type} along axis {k}.",
+                hint="their shapes must agree but for the axis; x.take(at, axis) picks the same "
+                "positions everywhere.",
+            )
+        labels = LABELS[: self.rank]
+        placed = labels.replace(labels[k], LABELS[self.rank])
+        return self._made("gather", GatherAttrs(labels, placed, placed, labels[k]), at)
+
+    def _gathered(self, at: Any, k: int) -> Self:
+        _expect_positions(at)
+        labels = LABELS[: self.rank]
+        own = LABELS[self.rank : self.rank + at.rank]
+        out = labels[:k] + own + labels[k + 1 :]
+        return self._made("gather", GatherAttrs(labels, own, out, labels[k]), at)
+
+    def put_add(self, at: Any, values: Any, axis: int = 0) -> Self:
+        """This tensor with `values` added at positions of an axis; those named twice add up.
+
+        Args:
+            at: integers; positions beyond the axis, and negative ones, are left out.
+            values: of this tensor's shape, with the axes of `at` in place of `axis`; or broadcast.
+        """
+        at, k = self._operand(at), self._axis(axis)
+        _expect_positions(at)
+        values = self._operand(values)
+        shape = (*self.shape[:k], *at.shape, *self.shape[k + 1 :])
+        ones = (1,) * max(0, len(shape) - values.rank)
+        whole = broadcast([(*ones, *values.shape), shape])
+        if whole is None or not same_shape(whole, shape):
+            raise ShapeError(
+                f"values {values.type} cannot be added to {self.type} at positions {at.type}.",
+                hint=f"their shape must be ({', '.join(map(str, shape))}), or broadcast to it.",
+            )
+        labels = LABELS[: self.rank]
+        own = LABELS[self.rank : self.rank + at.rank]
+        placed = labels[:k] + own + labels[k + 1 :]
+        attrs = ScatterAttrs(placed, own, labels, labels[k], self.shape[k])
+        return self + values.cast(self.dtype)._expanded(shape)._made("scatter_add", attrs, at)
+
+    # --- scans -----------------------------------------------------------------------------------
+
+    def cumsum(self, axis: int = 0, *, reverse: bool = False) -> Self:
+        """The running sum along an axis, from its far end where `reverse`."""
+        return self._made("sliding_sum", SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse)))
+
+    def cumprod(self, axis: int = 0, *, reverse: bool = False) -> Self:
+        """The running product along an axis, from its far end where `reverse`."""
+        first = self._ones().cumsum(axis, reverse=reverse) == 1
+        attrs = ScanAttrs(self._axis(axis), bool(reverse))
+        return self._made("linear_scan", attrs, first._where(self, 0))
+
+    def cummax(self, axis: int = 0, *, reverse: bool = False) -> Self:
+        """The greatest element so far along an axis; its gradient goes to the last such element."""
+        return self._made("cummax", ScanAttrs(self._axis(axis), bool(reverse)))
+
+    def cummin(self, axis: int = 0, *, reverse: bool = False) -> Self:
+        """The least element so far along an axis."""
+        return -(-self).cummax(axis, reverse=reverse)
+
+    def linear_scan(self, factor: Any, axis: int = 0, *, reverse: bool = False) -> Self:
+        """y[k] = factor[k] * y[k - 1] + x[k] along an axis; y[k + 1] where `reverse`.
+
+        A discounted sum whose discount varies: `r.linear_scan(0.99 * alive, reverse=True)`. The
+        first factor is not used.
+        """
+        x = self.floating()
+        factor = x._operand(factor)
+        ones = (1,) * max(0, x.rank - factor.rank)
+        whole = broadcast([(*ones, *factor.shape), x.shape])
+        if whole is None or not same_shape(whole, x.shape):
+            raise ShapeError(f"factors {factor.type} do not go with {x.type}.")
+        attrs = ScanAttrs(x._axis(axis), bool(reverse))
+        return factor.cast(x.dtype)._expanded(x.shape)._made("linear_scan", attrs, x)
+
+    def _ones(self) -> Self:
+        return self._operand(np.int32(1))._expanded(self.shape)
+
+    # --- statistics ------------------------------------------------------------------------------
+
+    def var(self, over: Any = None, axis: Any = None) -> Self:
+        """The mean squared distance from the mean, over dimensions or axes (all by default)."""
+        x = self.floating()
+        return (x - x._kept(x.mean(over, axis), over, axis)).square().mean(over, axis)
+
+    def std(self, over: Any = None, axis: Any = None) -> Self:
+        """The square root of the variance; its derivative is 0 where the variance is."""
+        return _root(self.var(over, axis))
+
+    def norm(self, over: Any = None, axis: Any = None) -> Self:
+        """The Euclidean length over dimensions or axes; its derivative at 0 is 0."""
+        return _root(self.floating().square().sum(over, axis))
+
+    def logsumexp(self, over: Any = None, axis: Any = None) -> Self:
+        """log(sum(e**x)) over dimensions or axes, without overflow."""
+        x = self.floating()
+        most = x.max(over, axis).detach()
+        most = most.isfinite()._where(most, 0.0)  # -inf - -inf is no number
+        return (x - x._kept(most, over, axis)).exp().sum(over, axis).log() + most
+
+    def log_softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
+        """x - logsumexp(x) along an axis, or over symbolic dimensions."""
+        axis = None if over is not None else axis
+        x = self.floating()
+        return x - x._kept(x.logsumexp(over, axis), over, axis)
+
+    def softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
+        """e**x / sum(e**x) along an axis, or over symbolic dimensions."""
+        axis = None if over is not None else axis
+        x = self.floating()
+        e = (x - x._kept(x.max(over, axis).detach(), over, axis)).exp()
+        return e / e._kept(e.sum(over, axis), over, axis)
+
+    def _kept(self, reduced: Self, over: Any, axis: Any) -> Self:
+        """What was reduced from this, with its axes back as axes of size 1."""
+        if over is not None:
+            return reduced
+        axes = self._axes(axis)
+        return reduced.reshape(tuple(1 if k in axes else s for k, s in enumerate(self.shape)))
+
+
+def _root(squares: Any) -> Any:
+    positive = squares > 0.0
+    return positive._where(positive._where(squares, 1.0).sqrt(), 0.0)
+
+
+def _without(shape: Shape, k: int) -> Shape:
+    return (*shape[:k], *shape[k + 1 :])
+
+
+def _expect_positions(at: Any) -> None:
+    if at.dtype not in ("i32", "u32"):
+        raise ShapeError(f"positions must be integers, not {at.type}.")

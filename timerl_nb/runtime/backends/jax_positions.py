@@ -1,0 +1,151 @@
+"""Operations in JAX that move elements to and from positions of an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from timerl_nb.ir.attrs import (
+    AtAttrs,
+    GatherAttrs,
+    PlaceAttrs,
+    RangeAttrs,
+    ReindexAttrs,
+    ScatterAttrs,
+    SortAttrs,
+)
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.reference_rules import identity
+from timerl_nb.runtime.backends.jax_scope import Array, Scope, masked
+from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.evaluate import evaluate
+
+
+def arg_extremum(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    axis = op.attrs.axis
+    find = jnp.argmax if op.kind == "argmax" else jnp.argmin
+    worst = identity(op.kind.removeprefix("arg"), np.dtype(args[0].dtype))
+    return find(masked(scope, args[0], sizes[0], (axis,), worst), axis).astype(jnp.int32)
+
+
+def argsort(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    attrs: SortAttrs = op.attrs
+    (x,), axis = args, attrs.axis
+    if attrs.descending:
+        x = -x if jnp.issubdtype(x.dtype, jnp.floating) else ~x  # no integer overflows
+    place = jax.lax.broadcasted_iota(jnp.int32, x.shape, axis)
+    length = scope.length(sizes[0][axis])
+    keys = (x,) if length is None else (place >= length, x)  # what is beyond the length is last
+    return jax.lax.sort((*keys, place), dimension=axis, num_keys=len(keys))[-1]
+
+
+def gather(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    a: GatherAttrs = op.attrs
+    x, at = args
+    k = a.left.index(a.axis)
+    length, n = scope.length(sizes[0][k]), x.shape[k]
+    if not n:
+        return jnp.zeros(scope.shape(op.shape), x.dtype)
+    inside = (at >= 0) & (at < (n if length is None else length))
+    position = jnp.clip(at, 0, n - 1)
+
+    def take(x: Array, position: Array, inside: Array) -> Array:
+        found = jnp.take(x, position, axis=0, mode="clip")
+        return jnp.where(inside.reshape(inside.shape + (1,) * (x.ndim - 1)), found, 0)
+
+    both = [label for label in a.left if label in a.right]
+    mine = [label for label in a.left if label not in a.right and label != a.axis]
+    own = [label for label in a.right if label not in a.left]
+    x = _in_order(x, a.left, [*both, a.axis, *mine])
+    position, inside = (_in_order(y, a.right, [*both, *own]) for y in (position, inside))
+    for _ in both:
+        take = jax.vmap(take)
+    found = take(x, position, inside).astype(x.dtype)
+    return _in_order(found, [*both, *own, *mine], a.out)
+
+
+def scatter_add(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    a: ScatterAttrs = op.attrs
+    x, at = args
+    summed = [k for k, label in enumerate(a.left) if label not in a.out]
+    x = masked(scope, x, sizes[0], summed, 0)
+    size = scope.capacity(a.size)
+    # negative positions would count from the end: they are dropped like those beyond it
+    position = jnp.where(at < 0, size, at) if at.dtype == jnp.int32 else at
+
+    def place(x: Array, position: Array) -> Array:
+        made = jnp.zeros((size, *x.shape[position.ndim :]), x.dtype)
+        return made.at[position].add(x, mode="drop")
+
+    both = [label for label in a.right if label in a.out]
+    own = [label for label in a.right if label not in a.out]
+    rest = [label for label in a.left if label not in a.right]
+    x = _in_order(x, a.left, [*both, *own, *rest])
+    position = _in_order(position, a.right, [*both, *own])
+    for _ in both:
+        place = jax.vmap(place)
+    return _in_order(place(x, position), [*both, a.axis, *rest], a.out)
+
+
+def _in_order(x: Array, have: Sequence[str], want: Sequence[str]) -> Array:
+    return jnp.transpose(x, [have.index(label) for label in want])
+
+
+def cut(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    attrs: RangeAttrs = op.attrs
+    n, x = scope.capacity(op.shape[attrs.axis]), args[0]
+    if not attrs.lo.symbols.intersection(scope.point):
+        lo = min(evaluate(attrs.lo, scope.bounds), x.shape[attrs.axis] - n)  # where n is 0
+        return jax.lax.slice_in_dim(x, lo, lo + n, axis=attrs.axis)
+    at = jnp.clip(scope.value(attrs.lo) + jnp.arange(n), 0, x.shape[attrs.axis] - 1)
+    return jnp.take(x, at, axis=attrs.axis)
+
+
+def place(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    attrs: PlaceAttrs = op.attrs
+    x, axis, size = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
+    n, length = x.shape[axis], scope.length(sizes[0][axis])
+    if length is None and not attrs.lo.symbols.intersection(scope.point):
+        lo = evaluate(attrs.lo, scope.bounds)
+        widths = [(lo, size - lo - n, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
+        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
+    if n == 0:
+        return jnp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+    at = jnp.arange(size) - scope.value(attrs.lo)
+    inside = ((at >= 0) & (at < (n if length is None else length))).reshape(
+        [-1 if k == axis else 1 for k in range(x.ndim)]
+    )
+    return jnp.where(inside, jnp.take(x, jnp.clip(at, 0, n - 1), axis=axis), 0).astype(x.dtype)
+
+
+def at(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    attrs: AtAttrs = op.attrs
+    return jax.lax.dynamic_index_in_dim(
+        args[0], scope.value(attrs.at), axis=attrs.axis, keepdims=False
+    )
+
+
+def reindex(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    attrs: ReindexAttrs = op.attrs
+    x, axis, n = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
+    last = x.shape[axis] - 1
+    if attrs.at.symbols.intersection(scope.point) - {attrs.dim}:
+        at = scope.value(attrs.at, {attrs.dim: jnp.arange(n)})
+        return jnp.take(x, jnp.clip(at, 0, last), axis=axis)
+    positions = np.clip(values(attrs.at, {**scope.bounds, attrs.dim: np.arange(n)}), 0, last)
+    positions = np.broadcast_to(positions, (n,))
+    start, end = int(positions[0]), int(positions[-1])
+    if np.array_equal(positions, np.arange(n) + start):
+        return jax.lax.slice_in_dim(x, start, start + n, axis=axis)
+    # a shift that stays at an end is a slice beside repetitions of that end
+    steps = np.flatnonzero(np.diff(positions))
+    lo, hi = (int(steps[0]), int(steps[-1]) + 2) if len(steps) else (0, 1)
+    if np.array_equal(positions[lo:hi], np.arange(hi - lo) + start):
+        widths = [(lo, n - hi) if k == axis else (0, 0) for k in range(x.ndim)]
+        part = jax.lax.slice_in_dim(x, start, end + 1, axis=axis)
+        return jnp.pad(part, widths, mode="edge")
+    return jnp.take(x, positions, axis=axis)

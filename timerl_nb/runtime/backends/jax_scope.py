@@ -1,0 +1,74 @@
+"""What a kernel knows while JAX traces it, and how axes of varying length are masked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.shapes import Size
+from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.expr import Cond, Lin
+
+Array = Any  # a JAX array, traced or not
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a kernel knows while it is traced.
+
+    Attributes:
+        bounds: the actual bounds.
+        point: the traced values of the dimensions that the kernel depends on.
+        seed: the two words of the run's seed.
+        capacity: the static size of an axis, the greatest it has at any point.
+    """
+
+    bounds: Mapping[str, int]
+    point: Mapping[str, Array]
+    seed: tuple[Array, Array]
+    capacity: Callable[[Size], int]
+
+    def value(self, e: Lin | Cond, also: Mapping[str, Array] | None = None) -> Array:
+        """A traced index expression or condition."""
+        return values(e, {**self.bounds, **self.point, **(also or {})}, jnp)
+
+    def shape(self, sizes: Sequence[Size]) -> tuple[int, ...]:
+        return tuple(self.capacity(s) for s in sizes)
+
+    def length(self, size: Size) -> Array | None:
+        """The valid length of an axis where it can be less than its capacity."""
+        if isinstance(size, int) or not size.symbols.intersection(self.point):
+            return None
+        return jnp.maximum(self.value(size), 0)
+
+
+Rule = Callable[[Scope, Op, Sequence[Array], Sequence[Sequence[Size]]], Array]
+
+
+def masked(scope: Scope, x: Array, sizes: Sequence[Size], axes: Sequence[int], fill: Any) -> Array:
+    """The operand with what lies beyond the valid lengths of `axes` replaced by `fill`."""
+    for axis in axes:
+        length = scope.length(sizes[axis])
+        if length is not None:
+            along = jnp.arange(x.shape[axis]).reshape(
+                [-1 if k == axis else 1 for k in range(x.ndim)]
+            )
+            x = jnp.where(along < length, x, jnp.asarray(fill, x.dtype))
+    return x
+
+
+def grid_of(
+    scope: Scope, axes: Sequence[str], sizes: Sequence[Size], starts: Sequence[Lin] = ()
+) -> dict[str, Array]:
+    """The dimensions in `axes` as arrays that vary along their own axes, from `starts` on."""
+    shape = scope.shape(sizes)
+    found: dict[str, Array] = {}
+    for k, (name, n) in enumerate(zip(axes, shape, strict=True)):
+        along = [-1 if j == k else 1 for j in range(len(shape))]
+        steps = jnp.arange(n, dtype=jnp.int32).reshape(along)
+        found[name] = steps + scope.value(starts[k]) if starts else steps
+    return found
