@@ -26,6 +26,7 @@ from timerl_nb.frontend.sources import maximum as max
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.udf import Resource, udf
+from timerl_nb.frontend.windows import avg_pool, conv, conv_transpose, max_pool
 from timerl_nb.program import Context, Program, Result
 from timerl_nb.rl.policy import DNNBuilder
 
@@ -39,8 +40,11 @@ __all__ = [
     "Resource",
     "Result",
     "arange",
+    "avg_pool",
     "concat",
     "constant",
+    "conv",
+    "conv_transpose",
     "data",
     "distributions",
     "env",
@@ -49,6 +53,7 @@ __all__ = [
     "grad",
     "like",
     "max",
+    "max_pool",
     "min",
     "nn",
     "ones",

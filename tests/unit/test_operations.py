@@ -54,6 +54,53 @@ def _linear_scan(x: Any, reverse: bool) -> Any:
     return jnp.stack(y[::-1] if reverse else y)
 
 
+IMAGE, KERNEL = (2, 5, 4), (4, 2, 3, 2)
+
+
+def _kernel(x: Any) -> Any:
+    """A kernel that varies with the tensor, so that gradients flow into both operands."""
+    return (x.reshape((12,)).sin().take(np.arange(48) % 12)).reshape(KERNEL)
+
+
+def _their_kernel(x: Any) -> Any:
+    return jnp.sin(x.reshape(12))[np.arange(48) % 12].reshape(KERNEL)
+
+
+def _image(x: Any) -> Any:
+    return x.reshape((12,)).take(np.arange(40) % 12).reshape(IMAGE)
+
+
+def _their_image(x: Any) -> Any:
+    return x.reshape(12)[np.arange(40) % 12].reshape(IMAGE)
+
+
+def _conv(stride: int, padding: Any, dilation: int = 1, groups: int = 1) -> Case:
+    def theirs(x: Any) -> Any:
+        pads = padding.upper() if isinstance(padding, str) else [(padding, padding)] * 2
+        kernel = _their_kernel(x)[:, : 2 // groups]
+        return jax.lax.conv_general_dilated(
+            _their_image(x)[None],
+            kernel,
+            (stride, stride),
+            pads,
+            rhs_dilation=(dilation, dilation),
+            feature_group_count=groups,
+        )[0]
+
+    def ours(x: Any) -> Any:
+        kernel = _kernel(x).slice(0, 2 // groups, axis=1)
+        how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        return trl.conv(_image(x), kernel, **how)
+
+    return Case(ours, theirs)
+
+
+def _pool(x: Any, fold: Any, start: float, padding: int) -> Any:
+    window, strides = (1, 3, 2), (1, 2, 2)
+    pads = ((0, 0), (padding, padding), (padding, padding))
+    return jax.lax.reduce_window(_their_image(x), start, fold, window, strides, pads)
+
+
 def _take_or_zero(x: Any) -> Any:
     inside = (BEYOND >= 0) & (BEYOND < 4)
     return jnp.where(inside[:, None], x[np.clip(BEYOND, 0, 3)], 0.0)
@@ -110,6 +157,29 @@ CASES: dict[str, Case] = {
         lambda x: x.put_add(np.array([2, 0, 2]), x.exp(), axis=1),
         lambda x: x.at[:, np.array([2, 0, 2])].add(jnp.exp(x)),
     ),
+    "conv": _conv(1, 0),
+    "strided": _conv(2, 1),
+    "dilated": _conv(1, 2, 2),
+    "same": _conv(2, "same"),
+    "grouped": _conv(2, 1, 1, 2),
+    "transposed": Case(
+        lambda x: trl.conv_transpose(_image(x), _kernel(x).slice(0, 2), stride=2, padding=1),
+        lambda x: jax.vjp(
+            lambda y: jax.lax.conv_general_dilated(
+                y, _their_kernel(x)[:2], (2, 2), [(1, 1), (1, 1)]
+            ),
+            jnp.zeros((1, 2, 9, 6), x.dtype),
+        )[1](_their_image(x)[None])[0][0],
+    ),
+    "max pool": Case(
+        lambda x: trl.max_pool(_image(x), (3, 2), stride=2, padding=1),
+        lambda x: _pool(x, jax.lax.max, -jnp.inf, 1),
+    ),
+    "average pool": Case(
+        lambda x: trl.avg_pool(_image(x), (3, 2), stride=2, padding=1),
+        lambda x: _pool(x, jax.lax.add, 0.0, 1) / 6,
+    ),
+    "tiled pool": Case(lambda x: trl.max_pool(x, 3), lambda x: x.max(1, keepdims=True)),
     "cumsum": Case(lambda x: x.cumsum(1, reverse=True), lambda x: jax.lax.cumsum(x, 1, True)),
     "cumprod": Case(lambda x: x.cumprod(0), lambda x: jnp.cumprod(x, 0)),
     "cumprod from the end": Case(
@@ -234,6 +304,16 @@ LENGTHS: dict[str, Make] = {
     ),
     "position over a dimension": lambda x, b, B, t, T: (
         x[b, 0:T].take((x.take(0) > 0).sum()).square().sum()
+    ),
+    "stencil": lambda x, b, B, t, T: (
+        trl.conv(x[b, 0:T].take(0, -1).transpose(), x.unsqueeze(0), padding="same").sin().sum()
+    ),
+    "stencil of a prefix": lambda x, b, B, t, T: (
+        trl.conv(x[b, 0 : t + 1].take(0, -1).transpose(), x.unsqueeze(0), padding=2).sin().sum()
+    ),
+    "kernel of a prefix": lambda x, b, B, t, T: (
+        trl.conv(x.unsqueeze(0), x.slice(0, 2).unsqueeze(0).unsqueeze(0)).sin()
+        * x[b, 0 : t + 1].sum()
     ),
     "variance over dimensions": lambda x, b, B, t, T: (x - x.mean(over=b)) / x.std(over=(b, t)),
     "softmax over a dimension": lambda x, b, B, t, T: x.softmax(over=t) * x,

@@ -445,14 +445,14 @@ class RecurrentTensor(Along):
         return _add(self.ctx, "range", [self], ends)
 
     def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
-        """Positions of a concrete axis, given by an integer, an index or an integer tensor.
+        """Positions of a concrete axis, given by an integer, an index, or integers in a tensor or array.
 
         The axis goes; a tensor's own axes take its place. A tensor's positions are known at run
         time only: beyond the axis, and where they are negative, they yield zeros.
         """
         k = self._axis(axis)
-        if isinstance(at, RecurrentTensor):
-            return self._gathered(at, k)
+        if isinstance(at, RecurrentTensor | np.ndarray | list | tuple):
+            return self._gathered(self._operand(at), k)
         position = as_lin(self.ctx, at)
         if position.is_const and position.const < 0:
             position = lin(self.shape[k]) + position

@@ -28,6 +28,7 @@ from timerl_nb.ir.attrs import (
     AtAttrs,
     AxesAttrs,
     AxisAttrs,
+    ConvAttrs,
     DiscountAttrs,
     DotAttrs,
     GatherAttrs,
@@ -37,6 +38,7 @@ from timerl_nb.ir.attrs import (
     ScanAttrs,
     ScatterAttrs,
     SlidingAttrs,
+    Sweep,
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Shape, same_size
@@ -177,6 +179,25 @@ def _dot_operand(
     return broadcast_to(made.reshape(kept), shape)
 
 
+def _conv(node: Node, g: Tensor) -> Sequence[Tensor]:
+    """The three positions of a sweep obey one equation: each gradient solves it for another."""
+    a: ConvAttrs = node.op.attrs
+    x, w = node.inputs
+    of_x, of_w = list[Sweep](), list[Sweep]()
+    for s in a.sweeps:
+        size, kernel = x.shape[a.left.index(s.label)], w.shape[a.right.index(s.label)]
+        by_g = Sweep(s.label, size, s.spread, -s.offset, s.stride, s.dilation)
+        of_x.append(by_g)
+        if a.mirrored:  # stride p = dilation k + spread i + offset
+            of_w.append(Sweep(s.label, kernel, s.dilation, -s.offset, s.stride, s.spread))
+        else:  # spread i = dilation k + stride p - offset
+            of_w.append(Sweep(s.label, kernel, s.dilation, s.offset, s.spread, s.stride))
+    back = ConvAttrs(a.out, a.right, a.left, tuple(of_x), not a.mirrored)
+    first, second = ((g, a.out), (x, a.left)) if a.mirrored else ((x, a.left), (g, a.out))
+    onto = ConvAttrs(first[1], second[1], a.right, tuple(of_w))
+    return [apply("conv", [g, w], back), apply("conv", [first[0], second[0]], onto)]
+
+
 def _gather(node: Node, g: Tensor) -> Sequence[Tensor | None]:
     a: GatherAttrs = node.op.attrs
     x, at = node.inputs
@@ -293,6 +314,7 @@ VJP: Final[Mapping[str, Rule]] = {
     "discounted_sum": _discounted,
     "sliding_sum": _sliding,
     "dot": _dot,
+    "conv": _conv,
     "linear_scan": _linear_scan,
     "cummax": _cummax,
     "gather": _gather,

@@ -137,6 +137,46 @@ class DotAttrs:
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """How one axis of a convolution goes along; its three axes have one label.
+
+    The positions i of the left operand, k of the right one and p of the result (of length `size`)
+    that belong together have spread * i = stride * p + dilation * k - offset (or `- dilation * k`,
+    where the convolution is mirrored). What lies beyond an end is zero.
+    """
+
+    label: str
+    size: Size
+    stride: int = 1
+    offset: int = 0
+    spread: int = 1
+    dilation: int = 1
+
+    def __str__(self) -> str:
+        parts = [f"{self.label}={self.size}"]
+        for name, value in (("stride", self.stride), ("spread", self.spread)):
+            parts += [f"{name}={value}"] if value != 1 else []
+        parts += [f"dilation={self.dilation}"] if self.dilation != 1 else []
+        parts += [f"offset={self.offset}"] if self.offset else []
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class ConvAttrs:
+    """A contraction some of whose axes sweep over each other: a label per axis, as for `dot`."""
+
+    left: str
+    right: str
+    out: str
+    sweeps: tuple[Sweep, ...]
+    mirrored: bool = False
+
+    def __str__(self) -> str:
+        how = [f"{self.left},{self.right}->{self.out}", *map(str, self.sweeps)]
+        return ", ".join(how) + (" mirrored" if self.mirrored else "")
+
+
+@dataclass(frozen=True)
 class GatherAttrs:
     """Positions of the left operand's axis `axis`, given by the right one: a label per axis.
 

@@ -109,6 +109,13 @@ def _table() -> Mapping[str, KindSpec]:
         "A contraction: products summed over the labels that do not result.",
     )
 
+    row(
+        "conv",
+        2,
+        t.conv_type,
+        "",
+        "A contraction at every place of a window that sweeps over axes.",
+    )
     row("linear_scan", 2, t.scan_type, "", "y[k] = a[k] * y[k - 1] + b[k] along an axis, for a, b.")
     row("cummax", 1, t.scan_type, "", "The greatest element so far along an axis.")
     row("argsort", 1, t.argsort_type, "", "The positions in order of their elements; NaNs last.")

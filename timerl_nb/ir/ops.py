@@ -16,6 +16,7 @@ from timerl_nb.ir.attrs import (
     AccumulateAttrs,
     AtAttrs,
     ConstAttrs,
+    ConvAttrs,
     PlaceAttrs,
     RangeAttrs,
     ReindexAttrs,
@@ -126,6 +127,8 @@ def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
         return (attrs.lo, attrs.size) if isinstance(attrs.size, Lin) else (attrs.lo,)
     if isinstance(attrs, ReindexAttrs):
         return (attrs.at, attrs.size) if isinstance(attrs.size, Lin) else (attrs.at,)
+    if isinstance(attrs, ConvAttrs):
+        return tuple(s.size for s in attrs.sweeps if isinstance(s.size, Lin))
     if isinstance(attrs, ScatterAttrs):
         return (attrs.size,) if isinstance(attrs.size, Lin) else ()
     if isinstance(attrs, ShapeAttrs):

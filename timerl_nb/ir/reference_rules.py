@@ -7,6 +7,7 @@ evaluates whole graphs with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from math import copysign, erf, exp, inf, log, nan, pi, prod, sqrt
 from typing import Any, Final, Protocol
 
@@ -17,6 +18,7 @@ from timerl_nb.ir.attrs import (
     AtAttrs,
     AxesAttrs,
     ConstAttrs,
+    ConvAttrs,
     DiscountAttrs,
     GatherAttrs,
     PlaceAttrs,
@@ -147,6 +149,32 @@ def _sliding(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 
 def _dot(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.einsum(str(op.attrs), *args)
+
+
+def _conv(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    a: ConvAttrs = op.attrs
+    x, w = args
+    sizes = concrete(tuple(s.size for s in a.sweeps), env)
+    made = np.zeros(concrete(op.shape, env), np.result_type(x, w))
+    rest = "".join(label for label in a.right if label not in {s.label for s in a.sweeps})
+    for position in product(*(range(w.shape[a.right.index(s.label)]) for s in a.sweeps)):
+        part, of = x, dict(zip([s.label for s in a.sweeps], position, strict=True))
+        for sweep, n in zip(a.sweeps, sizes, strict=True):
+            step = sweep.dilation * of[sweep.label] * (-1 if a.mirrored else 1)
+            at = sweep.stride * np.arange(n) + step - sweep.offset
+            part = _spread(part, a.left.index(sweep.label), at, sweep.spread)
+        piece = w[tuple(of.get(label, slice(None)) for label in a.right)]
+        made += np.einsum(f"{a.left},{rest}->{a.out}", part, piece)
+    return made
+
+
+def _spread(x: Array, axis: int, at: Array, spread: int) -> Array:
+    """The elements at positions `at` of an axis whose elements lie `spread` apart, else zeros."""
+    made = np.zeros((*x.shape[:axis], len(at), *x.shape[axis + 1 :]), x.dtype)
+    for p, k in enumerate(at):
+        if k % spread == 0 and 0 <= k // spread < x.shape[axis]:
+            made[(slice(None),) * axis + (p,)] = np.take(x, k // spread, axis)
+    return made
 
 
 def _along(labels: str, sizes: Mapping[str, int]) -> dict[str, Array]:
@@ -325,6 +353,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "discounted_sum": _discounted,
     "sliding_sum": _sliding,
     "dot": _dot,
+    "conv": _conv,
     "linear_scan": _linear_scan,
     "cummax": _cummax,
     "argsort": _argsort,

@@ -13,6 +13,7 @@ from timerl_nb.ir.attrs import (
     CastAttrs,
     CheckpointAttrs,
     ConstAttrs,
+    ConvAttrs,
     DiscountAttrs,
     DotAttrs,
     GatherAttrs,
@@ -55,7 +56,7 @@ def attrs_text(attrs: Any) -> str:
         case SlidingAttrs(axis, gamma, window, forward):
             way = "ahead" if forward else "back"
             return f"axis={axis} gamma={gamma} {way}={'all' if window is None else window}"
-        case DotAttrs() | GatherAttrs() | ScatterAttrs():
+        case DotAttrs() | ConvAttrs() | GatherAttrs() | ScatterAttrs():
             return str(attrs)
         case SortAttrs(axis, descending):
             return f"axis={axis}" + (" descending" if descending else "")

@@ -16,6 +16,7 @@ from timerl_nb.ir.attrs import (
     AxisAttrs,
     CastAttrs,
     ConstAttrs,
+    ConvAttrs,
     DiscountAttrs,
     DotAttrs,
     GatherAttrs,
@@ -167,6 +168,21 @@ def _labelled(types: Types, *labels: str) -> dict[str, Size]:
             if not same_size(sizes.setdefault(label, s), s):
                 raise TypeRuleError(f"{_shown(types)} disagree in a size: {sizes[label]} and {s}")
     return sizes
+
+
+def conv_type(types: Types, attrs: ConvAttrs) -> TensorType:
+    swept = "".join(s.label for s in attrs.sweeps)
+    labels = [attrs.left, attrs.right, attrs.out]
+    for label in set("".join(labels)):
+        count = sum(label in mine for mine in labels)
+        if count < 2 + (label in swept):
+            raise TypeRuleError(f"{attrs} does not say what becomes of {label}")
+    if any(min(s.stride, s.spread, s.dilation) < 1 for s in attrs.sweeps):
+        raise TypeRuleError("strides and dilations are positive")
+    apart = attrs.right.translate({ord(x): x.upper() for x in swept})  # sizes of their own
+    sizes = _labelled(types, attrs.left, apart) | {s.label: size(s.size) for s in attrs.sweeps}
+    dtype = float_type(_scalars(types), None).dtype
+    return TensorType(tuple(sizes[x] for x in attrs.out), dtype)
 
 
 def gather_type(types: Types, attrs: GatherAttrs) -> TensorType:

@@ -18,6 +18,7 @@ from timerl_nb.ir.attrs import (
     AxisAttrs,
     CastAttrs,
     ConstAttrs,
+    ConvAttrs,
     DiscountAttrs,
     DotAttrs,
     GatherAttrs,
@@ -103,6 +104,7 @@ class Site:
 
 
 Made = tuple[str, Sequence[Read], Any]  # kind, operands, attributes
+Labelled = DotAttrs | ConvAttrs | GatherAttrs | ScatterAttrs
 Rule = Callable[[Site], Made]
 
 
@@ -182,12 +184,12 @@ def _labelled(site: Site) -> Made:
     return site.op.kind, site.leads(), _relabelled(site.op.attrs, left, right)
 
 
-def _new_label(attrs: DotAttrs | GatherAttrs | ScatterAttrs) -> str:
+def _new_label(attrs: Labelled) -> str:
     used = attrs.left + attrs.right + attrs.out
     return next(x for x in "tuvwxyzabcdefghijklmnopqrs" if x not in used)
 
 
-def _relabelled(attrs: DotAttrs | GatherAttrs | ScatterAttrs, left: str, right: str) -> Any:
+def _relabelled(attrs: Labelled, left: str, right: str) -> Any:
     out = _new_label(attrs) + attrs.out
     return replace(attrs, left=left + attrs.left, right=right + attrs.right, out=out)
 
@@ -367,6 +369,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "discounted_sum": _discounted,
     "sliding_sum": _axis,
     "dot": _labelled,
+    "conv": _labelled,
     "gather": _labelled,
     "scatter_add": _scatter,
     "reshape": _reshape,

@@ -7,10 +7,10 @@ axes, never a broadcast, a multiplication and a reduction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from timerl_nb.ir.attrs import DotAttrs, ShapeAttrs
+from timerl_nb.ir.attrs import ConvAttrs, DotAttrs, ShapeAttrs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten
@@ -26,17 +26,19 @@ from timerl_nb.passes.simplify import (
 
 
 def _sum_of_dot(look: Look) -> Answer:
-    """sum over axes of a contraction = the contraction over these as well."""
+    """sum over axes of a contraction (or convolution) = the contraction over these as well."""
     op = look.op
     inner = look.operand(0) if op.kind == "sum" else None
-    if inner is None or inner.kind != "dot":
+    if inner is None or inner.kind not in ("dot", "conv"):
         return None
-    dot: DotAttrs = inner.attrs
+    dot: DotAttrs | ConvAttrs = inner.attrs
     gone = {dot.out[a] for a in op.attrs.axes}
     out = "".join(x for x in dot.out if x not in gone)
     if not gone <= set(dot.left) & set(dot.right):
         return None  # an axis of one operand alone is better summed before
-    return look.remade("dot", inner.inputs, DotAttrs(dot.left, dot.right, out))
+    if isinstance(dot, ConvAttrs) and gone & {s.label for s in dot.sweeps}:
+        return None
+    return look.remade(inner.kind, inner.inputs, replace(dot, out=out))
 
 
 def _sum_of_outer(look: Look) -> Answer:

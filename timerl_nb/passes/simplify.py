@@ -9,7 +9,7 @@ summed dimension are lifted out of the sum: left inside, they would make learnin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
 
@@ -20,7 +20,6 @@ from timerl_nb.ir.attrs import (
     AxesAttrs,
     ConstArray,
     ConstAttrs,
-    DotAttrs,
     PermAttrs,
     ShapeAttrs,
     ValueAttrs,
@@ -301,7 +300,7 @@ def _sum_of_transpose(look: Look) -> Answer:
 def _dot_of_transpose(look: Look) -> Answer:
     """A contraction of a transposed operand = the contraction with its labels in the old order."""
     op = look.op
-    if op.kind != "dot":
+    if op.kind not in ("dot", "conv", "gather"):
         return None
     for k, labels in enumerate((op.attrs.left, op.attrs.right)):
         inner = look.operand(k)
@@ -309,9 +308,9 @@ def _dot_of_transpose(look: Look) -> Answer:
             continue
         perm: PermAttrs = inner.attrs
         old = "".join(labels[perm.perm.index(a)] for a in range(len(labels)))
-        both = (old, op.attrs.right) if k == 0 else (op.attrs.left, old)
+        which = "right" if k else "left"
         inputs = [inner.inputs[0] if j == k else r for j, r in enumerate(op.inputs)]
-        return look.remade("dot", inputs, DotAttrs(*both, op.attrs.out))
+        return look.remade(op.kind, inputs, replace(op.attrs, **{which: old}))
     return None
 
 
@@ -411,6 +410,7 @@ def remove_duplicates(edit: Edit) -> None:
 Factor = tuple[str, Read]  # ("mul" or "div", the scalar)
 _LINEAR: Final = frozenset(
     {"neg", "reshape", "transpose", "expand", "flip", "range", "at", "place", "reindex", "sum"}
+    | {"gather", "scatter_add"}
 )
 
 
@@ -445,7 +445,7 @@ class _Factors:
         """The operands in which the operation is linear, each by itself or all together."""
         if op.kind in _LINEAR or op.kind == "div":
             return (0,)
-        if op.kind in ("mul", "dot", "add", "sub"):
+        if op.kind in ("mul", "dot", "conv", "add", "sub"):
             return (0, 1)
         return (1, 2) if op.kind == "where" else ()
 
@@ -470,7 +470,7 @@ class _Factors:
                 if op.inputs[k] == read and rest is not None and look.keeps(1 - k):
                     return rest
         sides = self._linear_in(op)
-        if op.kind in ("mul", "dot"):
+        if op.kind in ("mul", "dot", "conv"):
             for k in sides:
                 made = self._rebuilt(look, (k,), factor)
                 if made is not None:

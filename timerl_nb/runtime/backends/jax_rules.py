@@ -123,6 +123,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "scatter_add": positions.scatter_add,
     "discounted_sum": sums.discounted_sum,
     "sliding_sum": sums.sliding_sum,
+    "conv": sums.conv,
     "linear_scan": sums.linear_scan,
     "cummax": sums.cummax,
     "dot": sums.dot,
@@ -149,7 +150,7 @@ NO_RULE: Final[Mapping[str, str]] = {
 # What a kind does with the elements of an axis beyond its valid length.
 PADDING: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sum", "discounted_sum", "sliding_sum", "dot"), "zeros"),
-    **dict.fromkeys(("linear_scan", "scatter_add"), "zeros"),
+    **dict.fromkeys(("conv", "linear_scan", "scatter_add"), "zeros"),
     "prod": "ones",
     **dict.fromkeys(("max", "argmax", "cummax"), "the least value"),
     **dict.fromkeys(("min", "argmin"), "the greatest value"),

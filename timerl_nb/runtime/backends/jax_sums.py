@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, Final
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 
 from timerl_nb.ir.attrs import (
     AxesAttrs,
+    ConvAttrs,
     DiscountAttrs,
     DotAttrs,
     ScanAttrs,
@@ -94,6 +96,54 @@ def dot(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     summed = [k for k, label in enumerate(attrs.right) if label not in attrs.out]
     right = masked(scope, args[1], sizes[1], summed, 0)
     return jnp.einsum(str(attrs), left, right)
+
+
+def conv(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    """JAX's convolution: labels that play one part are merged into one axis."""
+    a: ConvAttrs = op.attrs
+    shape, swept = scope.shape(op.shape), [s.label for s in a.sweeps]
+    summed = [x for x in a.left if x not in a.out]
+    x = masked(scope, args[0], sizes[0], [a.left.index(k) for k in (*summed, *swept)], 0)
+    w = masked(scope, args[1], sizes[1], [a.right.index(k) for k in (*summed, *swept)], 0)
+    if not prod((*x.shape, *w.shape, *shape)):
+        return jnp.zeros(shape, x.dtype)
+    groups = [k for k in a.out if k in a.left and k in a.right and k not in swept]
+    mine = [k for k in a.out if k not in a.right]
+    theirs = [k for k in a.out if k not in a.left]
+    of = dict(zip(a.left + a.right, x.shape + w.shape, strict=True)) | dict(
+        zip(a.out, shape, strict=True)
+    )
+
+    def merged(y: Array, labels: str, *parts: list[str]) -> Array:
+        y = jnp.transpose(
+            y, [labels.index(k) for part in parts for k in part] + [labels.index(k) for k in swept]
+        )
+        return y.reshape(
+            *(prod(of[k] for k in part) for part in parts), *y.shape[y.ndim - len(swept) :]
+        )
+
+    x = merged(x, a.left, mine, [*groups, *summed])
+    w = merged(w, a.right, [*groups, *theirs], summed)
+    if a.mirrored:
+        w = jnp.flip(w, range(2, w.ndim))
+    padding: list[tuple[int, int]] = []
+    for k, s in enumerate(a.sweeps):
+        n, reach = of[s.label], (w.shape[2 + k] - 1) * s.dilation
+        before = s.offset + (reach if a.mirrored else 0)
+        wide = (x.shape[2 + k] - 1) * s.spread + 1
+        padding.append((before, (n - 1) * s.stride + reach + 1 - wide - before))
+    made = jax.lax.conv_general_dilated(
+        x,
+        w,
+        [s.stride for s in a.sweeps],
+        padding,
+        [s.spread for s in a.sweeps],
+        [s.dilation for s in a.sweeps],
+        feature_group_count=prod(of[k] for k in groups),
+    )
+    labels = [*mine, *groups, *theirs, *swept]
+    made = made.reshape([of[k] for k in labels])
+    return jnp.transpose(made, [labels.index(k) for k in a.out])
 
 
 def linear_scan(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
