@@ -1,6 +1,20 @@
 """Neural networks in recurrent tensors (`trl.nn`)."""
 
-from timerl_nb.nn.layers import MLP, Linear
+from timerl_nb.nn.attention import Attention
+from timerl_nb.nn.cells import GRUCell, LSTMCell
+from timerl_nb.nn.layers import MLP, Conv2d, Embedding, Linear
 from timerl_nb.nn.module import Module
+from timerl_nb.nn.norms import LayerNorm, RMSNorm
 
-__all__ = ["MLP", "Linear", "Module"]
+__all__ = [
+    "MLP",
+    "Attention",
+    "Conv2d",
+    "Embedding",
+    "GRUCell",
+    "LSTMCell",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "RMSNorm",
+]

@@ -1,0 +1,65 @@
+"""Causal attention along a symbolic dimension."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from timerl_nb.errors import DomainError, ShapeError
+from timerl_nb.frontend.indexing import as_dims
+from timerl_nb.frontend.tensor import RecurrentTensor, dot
+from timerl_nb.nn.layers import Linear, checked_sizes
+from timerl_nb.nn.module import Module
+from timerl_nb.symbolic.expr import const, maximum, span
+
+
+class Attention(Module):
+    """Each point attends to itself and to the points before it along a dimension.
+
+    Written `k[0:t + 1]`, its prefix is as long as t says: no mask, and one equation for acting
+    (where points come one by one) and for learning.
+
+    Args:
+        size: of the last axis, before and after.
+        heads: how many parts of it attend apart.
+        domain: the dimensions that the parameters vary over.
+        name: the prefix of the parameters' names.
+    """
+
+    def __init__(
+        self, size: int, heads: int = 1, *, domain: Any = (), name: str = "attention"
+    ) -> None:
+        checked_sizes(size, heads)
+        if size % heads:
+            raise ShapeError(f"{heads} heads do not divide an axis of {size}.")
+        self.size, self.heads = size, heads
+        parts = ("query", "key", "value", "out")
+        self.query, self.key, self.value, self.out = (
+            Linear(size, size, domain=domain, name=f"{name}.{part}") for part in parts
+        )
+
+    def __call__(self, x: RecurrentTensor, over: Any, window: int | None = None) -> RecurrentTensor:
+        """What each point makes of x[0:t + 1], shape (size,).
+
+        Args:
+            x: shape (size,), varying over the dimension `over`.
+            window: attend to that many points at most, the current one included.
+        """
+        if x.shape != (self.size,):
+            raise ShapeError(f"{self.query.weight.name} takes {self.size} numbers, not {x.type}.")
+        if window is not None:
+            checked_sizes(window)
+        names = as_dims(x.ctx, x.ctx.space, over)
+        if len(names) != 1 or names[0] not in x.domain:
+            raise DomainError(
+                f"attention runs along one dimension that x varies over, not {over!r}.",
+                hint=f"x varies over ({', '.join(x.domain)}).",
+            )
+        t = x.ctx.space[names[0]].var
+        lo = const(0) if window is None else maximum(const(0), t - (window - 1))
+        seen = {names[0]: span(lo, t + 1)}
+        heads = (self.heads, self.size // self.heads)
+        q = self.query(x).reshape(heads)
+        k, v = (f(x).reshape(heads).settled().at(seen) for f in (self.key, self.value))
+        score = dot(k, q, "shd,hd->hs") * (1 / sqrt(heads[1]))
+        return self.out(dot(score.softmax(-1), v, "hs,shd->hd").reshape((self.size,)))

@@ -1,0 +1,76 @@
+"""Recurrent cells: one step of a recurrence that the user writes, as in `h[t + 1] = cell(h, x)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.nn.layers import Linear, checked_sizes
+from timerl_nb.nn.module import Module
+
+
+class GRUCell(Module):
+    """The gated recurrent unit, as in PyTorch: h' = (1 - z) * n + z * h.
+
+    With r, z = sigmoid(W x + U h + b) and n = tanh(W x + r * (U h + b')).
+
+    Args:
+        inputs, size: sizes of the last axis of x and of the state h.
+        domain: the dimensions that the parameters vary over.
+        name: the prefix of the parameters' names.
+    """
+
+    def __init__(self, inputs: int, size: int, *, domain: Any = (), name: str = "gru") -> None:
+        checked_sizes(inputs, size)
+        self.size = size
+        self.given = Linear(inputs, 3 * size, domain=domain, name=f"{name}.input")
+        self.state = Linear(size, 3 * size, domain=domain, name=f"{name}.state")
+
+    def __call__(self, h: RecurrentTensor, x: RecurrentTensor) -> RecurrentTensor:
+        """The state after `h`, given `x`."""
+        _expect_state(h, self.size)
+        r, z, n = _parts(self.given(x), 3)
+        of_r, of_z, of_n = _parts(self.state(h), 3)
+        z = (z + of_z).sigmoid()
+        new = (n + (r + of_r).sigmoid() * of_n).tanh()
+        return new + z * (h - new)
+
+
+class LSTMCell(Module):
+    """Long short-term memory, as in PyTorch: c' = f * c + i * g and h' = o * tanh(c').
+
+    With i, f, o = sigmoid(W x + U h + b) and g = tanh(W x + U h + b).
+
+    Args: as for `GRUCell`.
+    """
+
+    def __init__(self, inputs: int, size: int, *, domain: Any = (), name: str = "lstm") -> None:
+        checked_sizes(inputs, size)
+        self.size = size
+        self.given = Linear(inputs, 4 * size, domain=domain, name=f"{name}.input")
+        self.state = Linear(size, 4 * size, domain=domain, bias=False, name=f"{name}.state")
+
+    def __call__(
+        self, h: RecurrentTensor, c: RecurrentTensor, x: RecurrentTensor
+    ) -> tuple[RecurrentTensor, RecurrentTensor]:
+        """The state (h, c) after `h` and `c`, given `x`."""
+        _expect_state(h, self.size)
+        _expect_state(c, self.size)
+        i, f, g, o = _parts(self.given(x) + self.state(h), 4)
+        kept = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * kept.tanh(), kept
+
+
+def _parts(x: RecurrentTensor, count: int) -> list[RecurrentTensor]:
+    """The last axis in equal parts."""
+    axis = x.rank - 1
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    n = size // count
+    return [x.slice(k * n, (k + 1) * n, axis) for k in range(count)]
+
+
+def _expect_state(h: RecurrentTensor, size: int) -> None:
+    if not h.rank or h.shape[-1] != size:
+        raise ShapeError(f"the cell's state has a last axis of {size}, not {h.type}.")
