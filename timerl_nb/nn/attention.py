@@ -10,7 +10,7 @@ from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.tensor import RecurrentTensor, dot
 from timerl_nb.nn.layers import Linear, checked_sizes
 from timerl_nb.nn.module import Module
-from timerl_nb.symbolic.expr import const, maximum, span
+from timerl_nb.symbolic.expr import Entry, const, maximum, span
 
 
 class Attention(Module):
@@ -57,7 +57,7 @@ class Attention(Module):
             )
         t = x.ctx.space[names[0]].var
         lo = const(0) if window is None else maximum(const(0), t - (window - 1))
-        seen = {names[0]: span(lo, t + 1)}
+        seen: dict[str, Entry] = {names[0]: span(lo, t + 1)}
         heads = (self.heads, self.size // self.heads)
         q = self.query(x).reshape(heads)
         k, v = (f(x).reshape(heads).settled().at(seen) for f in (self.key, self.value))
