@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from timerl_nb.ir.attrs import DotAttrs
+from timerl_nb.ir.attrs import ConvAttrs, GatherAttrs, ScatterAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Shape
-from timerl_nb.passes.batch_rules import Refused
+from timerl_nb.passes.batch_rules import Labelled, Refused
 from timerl_nb.symbolic.expr import lin
 
 Axes = tuple[int | None, ...]
+
 Rule = Callable[[Op, int, Sequence[Shape]], Axes]
 
 
@@ -39,11 +40,21 @@ def _along(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return (axis,) * len(shapes)
 
 
-def _dot(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    return _labelled(op.attrs, op.attrs.out[axis])
+def _by_label(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    label = op.attrs.out[axis]
+    if label in _own_labels(op.attrs):
+        raise Refused(f"{op.kind} needs all of the axis at once")
+    return _labelled(op.attrs, label)
 
 
-def _labelled(attrs: DotAttrs, label: str) -> Axes:
+def _own_labels(attrs: Labelled) -> str:
+    """The labels of axes along which an operation does more than multiply and add."""
+    if isinstance(attrs, ConvAttrs):
+        return "".join(s.label for s in attrs.sweeps)
+    return attrs.axis if isinstance(attrs, GatherAttrs | ScatterAttrs) else ""
+
+
+def _labelled(attrs: Labelled, label: str) -> Axes:
     both = (attrs.left, attrs.right)
     if any(labels.count(label) > 1 for labels in both):
         raise Refused("it takes a diagonal")
@@ -81,10 +92,11 @@ def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
 
 CARRY: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
-    **dict.fromkeys((*REDUCTIONS, "argmax", "discounted_sum"), _reduced),
+    **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduced),
+    **dict.fromkeys(("linear_scan", "cummax", "argsort"), _along),
     **dict.fromkeys(("sliding_sum", "concat", "range", "place", "flip"), _along),
     **dict.fromkeys(("rng", "data", "value"), _laid_out),
-    "dot": _dot,
+    **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
     "reshape": _reshape,
     "expand": _elementwise,
     "transpose": _transpose,
@@ -125,8 +137,8 @@ def summed(op: Op) -> list[Axes]:
     """
     if op.kind in REDUCTIONS:
         return [(axis,) for axis in op.attrs.axes]
-    if op.kind != "dot":
+    if op.kind not in ("dot", "conv", "scatter_add"):
         return []
-    attrs: DotAttrs = op.attrs
+    attrs: Labelled = op.attrs
     gone = [x for x in dict.fromkeys(attrs.left + attrs.right) if x not in attrs.out]
     return [_labelled(attrs, label) for label in gone]

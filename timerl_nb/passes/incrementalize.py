@@ -23,7 +23,7 @@ from timerl_nb.ir.attrs import (
     ShapeAttrs,
     ValueAttrs,
 )
-from timerl_nb.ir.kinds import SINKS
+from timerl_nb.ir.kinds import REDUCTIONS, SINKS
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
@@ -227,7 +227,7 @@ class _Cutter:
 
     def accumulate(self, op: Op) -> None:
         """Let a reduction add up what it makes of each block."""
-        reduce = "sum" if op.kind == "dot" else op.kind
+        reduce = op.kind if op.kind in REDUCTIONS else "sum"  # contractions add up
         part = self.edit.add(op.kind, self.narrowed(op), op.attrs, like=op)
         self.edit.insert(
             op.with_(
