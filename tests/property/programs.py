@@ -15,6 +15,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import timerl_nb as trl
+from timerl_nb.frontend.indexing import Condition
+from timerl_nb.symbolic.expr import FALSE, TRUE
 
 SHAPES = ((), (2,), (3,), (2, 3))
 NAMES = ("b", "i", "t")
@@ -28,6 +30,8 @@ class Drawn:
     ctx: trl.Context
     bounds: dict[str, int]
     tensors: list[trl.RecurrentTensor] = field(default_factory=list)
+    partial: list[trl.RecurrentTensor] = field(default_factory=list)  # conditional tensors
+    made: list[trl.RecurrentTensor] = field(default_factory=list)
     leaves: list[trl.RecurrentTensor] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
@@ -47,8 +51,9 @@ class Drawn:
         return self.pick(found) if found else None
 
     def add(self, x: trl.RecurrentTensor, what: str) -> None:
-        self.tensors.append(x)
-        self.log.append(f"x{len(self.tensors) - 1} = {what} : {x}")
+        (self.tensors if x.subset is TRUE else self.partial).append(x)
+        self.made.append(x)
+        self.log.append(f"x{len(self.made) - 1} = {what} : {x}")
 
 
 def _domain(d: Drawn) -> tuple[str, ...]:
@@ -247,9 +252,74 @@ def recurrence(d: Drawn) -> None:
     d.add(y, f"{way} recurrence over {name}")
 
 
+def _condition(d: Drawn) -> Any:
+    """A condition on the program's symbols; it may hold nowhere under the bounds."""
+    name = d.pick(d.symbols)
+    var, bound = d.symbols[name]
+    other, _ = d.symbols[d.pick(d.symbols)]
+    k = d.draw(st.integers(0, 3))
+    options = {
+        "even": var % 2 == 0,
+        "stride": var % 3 == k % 3,
+        "from": var >= k,
+        "until": var < k + 1,
+        "last": var == bound - 1,
+        "but": ~(var == k),
+        "beside": var >= other,
+        "together": (var + other) % 2 == k % 2,
+        "either": (var < 1) | (other > k),
+        "both": (var > 0) & (other <= k),
+    }
+    return options[d.pick(options)]
+
+
+def conditional(d: Drawn) -> None:
+    x = d.tensor()
+    assert x is not None
+    cond = _condition(d)
+    if cond.cond is not FALSE:
+        d.add(x[cond].tanh(), f"where {cond}")
+
+
+def with_conditional(d: Drawn) -> None:
+    """Something done with a conditional tensor; the result may be one, too."""
+    if not d.partial:
+        conditional(d)
+    if not d.partial:
+        return
+    x = d.pick(d.partial)
+    way = d.pick(("join", "join", "other", "again", "otherwise", "reduce", "reduce", "branches"))
+    if way == "join" and (y := d.tensor(shape=x.shape)) is not None:
+        d.add((x * y).tanh() + x, "joined")
+    elif way == "other":
+        y = d.pick([p for p in d.partial if p.shape == x.shape])
+        try:
+            d.add(x - y, "difference")
+        except trl.errors.DomainError:
+            return  # nowhere are both defined
+    elif way == "again":
+        try:
+            d.add(x[_condition(d)] * 0.5, "again")
+        except trl.errors.DomainError:
+            return
+    elif way == "otherwise":
+        d.add(x.otherwise(0.5) * 0.7, "otherwise")
+    elif way == "reduce" and x.domain:
+        dims = d.draw(st.lists(st.sampled_from(x.domain), unique=True, min_size=1, max_size=2))
+        f = d.pick(("sum", "max", "min", "prod"))
+        d.add(getattr(x, f)(over=tuple(dims)).tanh(), f"{f} over {dims} of what is defined")
+    elif way == "branches":
+        y = trl.tensor(x.shape, domain=x.domain)
+        symbols = {str(var): var for var, _ in x.ctx.dims}
+        y[tuple(symbols[n] for n in x.domain)] = x * 0.5
+        y[~Condition(x.ctx, x.subset)] = trl.full(x.shape, 0.25)
+        d.add(y, "branches")
+
+
 def gradient(d: Drawn) -> None:
-    loss, leaf = d.tensor(), d.pick(d.leaves) if d.leaves else None
-    if loss is None or leaf is None:
+    loss = d.pick([*d.tensors, *d.partial])
+    leaf = d.pick(d.leaves) if d.leaves else None
+    if leaf is None:
         return
     try:
         g = trl.grad(loss * 1.0, leaf)
@@ -271,6 +341,9 @@ STEPS = (
     recurrence,
     gradient,
     source,
+    conditional,
+    with_conditional,
+    with_conditional,
 )
 
 
@@ -287,7 +360,7 @@ def programs(draw: Any, max_steps: int = 7, last: Callable[[Drawn], None] | None
             draw(st.sampled_from(STEPS))(d)
         if last is not None:
             last(d)
-        count = draw(st.integers(1, min(2, len(d.tensors))))
-        for k, x in enumerate(d.tensors[-count:]):
+        count = draw(st.integers(1, min(2, len(d.made))))
+        for k, x in enumerate(d.made[-count:]):
             ctx.output(f"y{k}", x)
     return d

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.orders import shuffled
 from tests.property.programs import Drawn, chain, programs
-from tests.unit.checks import assert_memory_is_sound, assert_same
+from tests.unit.checks import assert_memory_is_sound, assert_same, assert_same_points
 from timerl_nb.errors import BranchError, ReadError
 from timerl_nb.events import Event
 from timerl_nb.ir.reference import Reference
@@ -77,13 +77,15 @@ def test_blocks_of_any_size_agree(drawn: Drawn, options: dict[str, Any]) -> None
 def assert_agreement(drawn: Drawn, options: dict[str, Any]) -> None:
     """Reference, fused graph and run give the same, under these bounds and under smaller ones."""
     graph = drawn.ctx.pdg()
-    want = Reference(graph, drawn.bounds, seed=3).outputs()
+    reference = Reference(graph, drawn.bounds, seed=3)
+    want = reference.outputs()
     program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     assert_same(want, Reference(program.fused, drawn.bounds, seed=3).outputs(), "fused graph")
     events: list[Event] = []
     with jax.disable_jit():  # the kernels' contents, without a compilation per program
         result = program.execute(seed=3, on_event=events.append)
     assert_same(want, result, "run")
+    assert_same_points(reference.coordinates(), result.coordinates)
     assert_memory_is_sound(program, result, events)
     smaller = {name: max(1, bound - 1) for name, bound in drawn.bounds.items()}
     try:

@@ -29,6 +29,17 @@ def assert_same(want: Mapping[str, np.ndarray], have: Mapping[str, Any], what: s
             np.testing.assert_array_equal(found, expected, err_msg=f"{what}: {name}")
 
 
+def assert_same_points(
+    want: Mapping[str, Mapping[str, np.ndarray]], have: Mapping[str, Mapping[str, np.ndarray]]
+) -> None:
+    """Values of conditional tensors that are at the same places."""
+    places = [
+        {name: {d: x.tolist() for d, x in at.items()} for name, at in where.items()}
+        for where in (want, have)
+    ]
+    assert places[0] == places[1]
+
+
 def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Event]) -> None:
     """No read of what is not there, no leak, and the ledger as predicted, byte for byte."""
     live: Counter[tuple[str, tuple[int, ...]]] = Counter()

@@ -9,7 +9,7 @@ import pytest
 import timerl_nb as trl
 from tests import patterns_conditional  # noqa: F401  (enters its programs)
 from tests.patterns import PATTERNS, Pattern
-from tests.unit.checks import assert_memory_is_sound, assert_same
+from tests.unit.checks import assert_memory_is_sound, assert_same, assert_same_points
 from timerl_nb.events import Event
 from timerl_nb.ir.reference import Reference
 
@@ -42,6 +42,7 @@ def test_run_agrees_with_reference(name: str, variant: str) -> None:
     events: list[Event] = []
     result = program.execute(seed=SEED, on_event=events.append)
     assert_same(want, result, "run")
+    assert_same_points(reference.coordinates(), result.coordinates)
     assert_same(reference.outputs("parameter"), result.parameters, "parameters")
     assert_memory_is_sound(program, result, events)
     compiles = program.executable.compiles()
