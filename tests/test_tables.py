@@ -46,6 +46,14 @@ def test_padding_rules_name_kinds() -> None:
     assert not set(backend.PADDING) & set(backend.NO_PADDING)
 
 
+def test_each_kind_that_combines_elements_says_what_it_does_with_padding() -> None:
+    """Element by element, what lies beyond the valid length stays there, and needs no rule."""
+    combine = {
+        k for k in backend.RULES if KINDS[k].arity != 0 and "elementwise" not in KINDS[k].tags
+    }
+    assert combine == set(backend.PADDING) | set(backend.NO_PADDING)
+
+
 def test_options_and_variables_are_documented() -> None:
     page = (Path(__file__).parent.parent / "docs" / "options.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", page, re.M))

@@ -121,3 +121,31 @@ def test_reference_and_run_name_the_same_points() -> None:
     want = Reference(ctx.pdg(), {"B": 2, "T": 7}).coordinates()["y"]
     have = ctx.compile({"B": 2, "T": 7}).execute().coordinates["y"]
     assert {d: x.tolist() for d, x in want.items()} == {d: x.tolist() for d, x in have.items()}
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
+def test_what_never_holds(options: dict[str, Any]) -> None:
+    """Conditions and slices that leave nothing, whatever the bounds."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(X[0, :6], domain=(t,))
+        ctx.output("none", x[t > T] * 2)
+        ctx.output("sum", (x[(t > 3) & (t < 2)] * 2).sum(over=t))
+        ctx.output("slice", x[T:0].sum(axis=0))
+        ctx.output("window", x[t:T][t > T].max(axis=0))
+    result = ctx.compile({T: 6}, trl.Options(**options)).execute()
+    assert {name: result[name].tolist() for name in result} == {
+        "none": [],
+        "sum": 0,
+        "slice": 0,
+        "window": [],
+    }
+
+
+def test_a_program_with_nothing_to_do() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("y", trl.value(t)[t > T] * 2)
+    result = ctx.compile({T: 3}).execute()
+    assert result["y"].shape == (0,)
+    assert result.instructions == 0

@@ -75,6 +75,78 @@ def slice_with_a_step(ctx, b, B, t, T):
     series(t)[0:T:2]  # here
 
 
+@wrong(errors.IndexExpressionError, "ends before it begins")
+def slice_downwards(ctx, b, B, t, T):
+    series(t)[5:2]  # here
+
+
+@wrong(errors.IndexExpressionError, r"0.5 \(float\) is not an index expression")
+def fraction_in_a_slice(ctx, b, B, t, T):
+    series(t)[0.5:T]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not an index expression")
+def tensor_in_a_slice(ctx, b, B, t, T):
+    series(t)[0 : trl.value(t)]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not an index expression")
+def condition_in_a_slice(ctx, b, B, t, T):
+    series(t)[(t > 2) : T]  # here
+
+
+@wrong(errors.IndexExpressionError, r"True \(bool\) is not an index expression")
+def truth_as_index(ctx, b, B, t, T):
+    series(t)[True]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not an index expression")
+def several_positions_at_once(ctx, b, B, t, T):
+    series(t)[[0, 2]]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not affine")
+def power_of_a_symbol(ctx, b, B, t, T):
+    series(t)[t**2]  # here
+
+
+@wrong(errors.IndexExpressionError, "divisor must be a positive integer")
+def remainder_by_a_negative_number(ctx, b, B, t, T):
+    series(t)[t % -3]  # here
+
+
+@wrong(errors.IndexExpressionError, "is negative")
+def slice_from_the_end(ctx, b, B, t, T):
+    series(t)[-3:]  # here
+
+
+@wrong(errors.IndexExpressionError, "no truth value")
+def conditions_joined_by_and(ctx, b, B, t, T):
+    series(t)[t > 1 and t < 4]  # here
+
+
+@wrong(errors.IndexExpressionError, "no truth value")
+def condition_from_two_sides(ctx, b, B, t, T):
+    series(t)[1 < t < 4]  # here
+
+
+@wrong(errors.IndexExpressionError, "is not an index expression")
+def condition_on_values(ctx, b, B, t, T):
+    x = series(t)
+    x[(t > 1) & (x > 2.0)]  # here
+
+
+@wrong(errors.DomainError, r"varies over \(\) and takes at most 0 indices")
+def index_of_what_does_not_vary(ctx, b, B, t, T):
+    trl.constant(1.0)[t]  # here
+
+
+@wrong(errors.ExecutionError, "cannot run along an axis whose length .T - t. varies")
+def reshape_across_a_length_that_varies(ctx, b, B, t, T):
+    x = trl.data(np.ones((6, 2)), domain=(t,))
+    ctx.output("y", x[t:T].reshape((2, T - t)).sum(axis=1))  # here
+
+
 @wrong(errors.IndexExpressionError, "is not an index expression")
 def tensor_as_index(ctx, b, B, t, T):
     x = series(t)

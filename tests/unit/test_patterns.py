@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import timerl_nb as trl
-from tests import patterns_conditional  # noqa: F401  (enters its programs)
+from tests import patterns_conditional, patterns_indexing  # noqa: F401  (enter their programs)
 from tests.patterns import PATTERNS, Pattern
 from tests.unit.checks import assert_memory_is_sound, assert_same, assert_same_points
 from timerl_nb.events import Event

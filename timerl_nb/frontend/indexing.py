@@ -291,6 +291,11 @@ def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:
         hi = dims[dim].size if entry.stop is None else as_lin(owner, entry.stop)
         for end in (lo, hi):
             _not_negative(dims, dim, end, name)
+        if lo.is_const and hi.is_const and hi.const < lo.const:
+            raise _refuse(
+                f"{name}: the slice {lo}:{hi} ends before it begins.",
+                "slices go upwards; x[T - 1 - t] reads backwards.",
+            )
         return expr.span(lo, hi)
     if isinstance(entry, Condition):
         raise _refuse(f"{name}: a condition stands alone in an index.", f"write {name}[{entry}].")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import ConstAttrs, RngAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced, own_symbols
 from timerl_nb.ir.reference_rules import identity
-from timerl_nb.ir.shapes import NUMPY, Shape
+from timerl_nb.ir.shapes import NUMPY, Shape, Size
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_rules as rules
@@ -73,7 +74,7 @@ class Kernel:
             for shape in sizes[inner.id]:
                 for axis, size in enumerate(shape):
                     varies = isinstance(size, Lin) and size.symbols & moving
-                    if varies and _touches(inner, axis, shape):
+                    if varies and _touches(inner, axis, shape, moving):
                         raise ExecutionError(
                             f"{inner.kind} cannot run along an axis whose length ({size}) varies: "
                             f"{reason}.",
@@ -142,8 +143,25 @@ def start(sizes: Sizes, op: Op, out: int) -> Any:
     )
 
 
-def _touches(op: Op, axis: int, shape: Shape) -> bool:
+def _touches(op: Op, axis: int, shape: Shape, moving: set[str]) -> bool:
     """Whether an operation moves elements along the axis of an operand of that shape."""
-    if op.kind == "reshape":  # axes of size 1 come and go without moving anything
-        return [s for s in shape if s != 1] != [s for s in op.shape if s != 1]
+    if op.kind == "reshape":
+        return _between(shape, moving) != _between(op.shape, moving)
     return axis == op.attrs.axis
+
+
+def _between(shape: Shape, moving: set[str]) -> list[tuple[int, list[Size]]]:
+    """How many elements there are before, between and behind the axes whose lengths vary.
+
+    While these counts stay as they are, a reshape moves nothing along such an axis.
+    """
+    parts: list[list[Size]] = [[]]
+    for size in shape:
+        if isinstance(size, Lin) and size.symbols & moving:
+            parts.append([])
+        else:
+            parts[-1].append(size)
+    return [
+        (prod(s for s in part if isinstance(s, int)), [s for s in part if isinstance(s, Lin)])
+        for part in parts
+    ]

@@ -276,12 +276,14 @@ class Set:
         )
 
     def greatest(self, e: Lin, bounds: Point) -> int:
-        """The greatest value of an expression over the set, under actual bounds."""
+        """The greatest value of an expression over the set, under actual bounds; 0 over none."""
         text = (
             f"{_params(self.dims)}{{ [{', '.join(self.domain)}] -> [v] : "
             f"{_cond_text(_without_choices(eq(sym('v'), e)))} }}"
         )
         image = self.at(bounds).raw.apply(_read_map(text))
+        if image.is_empty():
+            return 0
         return image.dim_max_val(0).to_python()
 
     def __str__(self) -> str:

@@ -19,6 +19,7 @@ import islpy as isl
 
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import (
+    ZERO,
     Cond,
     Lin,
     all_of,
@@ -164,7 +165,10 @@ class ScheduleTree:
     # --- when does what run --------------------------------------------------------------------
 
     def times(self) -> dict[str, tuple[Lin, ...]]:
-        """For each statement its time, a vector of expressions of its dimensions."""
+        """For each statement its time, a vector of expressions of its dimensions.
+
+        isl forgets statements without points; theirs is all zeros.
+        """
         found: dict[str, tuple[Lin, ...]] = {}
 
         def add(one: isl.Map) -> None:
@@ -172,7 +176,8 @@ class ScheduleTree:
             found[name] = _components(one, self.statements[name].domain, self.dims)
 
         self._theta.foreach_map(add)
-        return {name: found[name] for name in self.statements}
+        never = (ZERO,) * max((len(time) for time in found.values()), default=1)
+        return {name: found.get(name, never) for name in self.statements}
 
     def loops(self) -> dict[str, list[tuple[int, Lin]]]:
         """For each statement the loops around it, outermost first: the loop and its position in it.
@@ -203,6 +208,8 @@ class ScheduleTree:
 
     def violation(self, validity: Sequence[Edge]) -> tuple[Edge, Point, Point] | None:
         """A dependence that the schedule breaks, with a sample of its two points; None if none is."""
+        if self._theta.is_empty():
+            return None
         space = isl.Set.from_union_set(self._theta.range()).get_space()
         before = isl.UnionMap.from_map(isl.Map.lex_lt(space))
         everything = _union_map(self.dims, validity).intersect_domain(self._domain)

@@ -20,6 +20,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
+from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends.jax_scope import Array, Scope, masked
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
@@ -113,13 +114,42 @@ def place(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
         lo = evaluate(attrs.lo, scope.bounds)
         widths = [(lo, size - lo - n, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
         return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
+    made = jnp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+    return _laid(made, x, axis, scope.value(attrs.lo), length)
+
+
+def _laid(onto: Array, x: Array, axis: int, lo: Any, length: Array | None) -> Array:
+    """`onto` with the valid part of `x` laid over it from position `lo` of an axis on."""
+    size, n = onto.shape[axis], x.shape[axis]
     if n == 0:
-        return jnp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
-    at = jnp.arange(size) - scope.value(attrs.lo)
+        return onto
+    at = jnp.arange(size) - lo
     inside = ((at >= 0) & (at < (n if length is None else length))).reshape(
         [-1 if k == axis else 1 for k in range(x.ndim)]
     )
-    return jnp.where(inside, jnp.take(x, jnp.clip(at, 0, n - 1), axis=axis), 0).astype(x.dtype)
+    there = jnp.take(x, jnp.clip(at, 0, n - 1), axis=axis)
+    return jnp.where(inside, there, onto).astype(onto.dtype)
+
+
+def concat(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    axis = op.attrs.axis
+    lengths = [scope.length(shape[axis]) for shape in sizes]
+    if all(length is None for length in lengths):
+        return jnp.concatenate(args, axis)
+    made, start = jnp.zeros(scope.shape(op.shape), NUMPY[op.dtype]), jnp.zeros((), jnp.int32)
+    for x, length in zip(args, lengths, strict=True):
+        made = _laid(made, x, axis, start, length)
+        start = start + (x.shape[axis] if length is None else length)
+    return made
+
+
+def flip(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    axis, x = op.attrs.axis, args[0]
+    length = scope.length(sizes[0][axis])
+    if length is None or not x.shape[axis]:
+        return jnp.flip(x, axis)
+    at = length - 1 - jnp.arange(x.shape[axis])
+    return jnp.take(x, jnp.clip(at, 0, x.shape[axis] - 1), axis=axis)
 
 
 def at(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:

@@ -130,12 +130,12 @@ RULES: Final[Mapping[str, Rule]] = {
     "reshape": lambda scope, op, args, sizes: args[0].reshape(scope.shape(op.shape)),
     "transpose": lambda scope, op, args, sizes: jnp.transpose(args[0], op.attrs.perm),
     "expand": lambda scope, op, args, sizes: jnp.broadcast_to(args[0], scope.shape(op.shape)),
-    "concat": lambda scope, op, args, sizes: jnp.concatenate(args, op.attrs.axis),
+    "concat": positions.concat,
     "range": positions.cut,
     "at": positions.at,
     "place": positions.place,
     "reindex": positions.reindex,
-    "flip": lambda scope, op, args, sizes: jnp.flip(args[0], op.attrs.axis),
+    "flip": positions.flip,
 }
 NO_RULE: Final[Mapping[str, str]] = {
     "merge": "a name for one of its branches' values; never executed",
@@ -157,12 +157,12 @@ PADDING: Final[Mapping[str, str]] = {
     "argsort": "last of all",
     "gather": "zeros, as beyond the axis",
     "place": "left out",
+    "concat": "left out: each operand begins where the one before it ends",
+    "flip": "kept at the end: the valid part alone is turned round",
     **dict.fromkeys(("transpose", "expand", "range", "at"), "carried along"),
 }
 # Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
 NO_PADDING: Final[Mapping[str, str]] = {
-    "flip": "the valid elements would move to the end",
     "reindex": "the end that is read beyond it would be the padding's",
-    "concat": "the padding would come to lie inside",
-    "reshape": "elements would move between the axis and others (axes of size 1 aside)",
+    "reshape": "elements would move between the axis and others",
 }
