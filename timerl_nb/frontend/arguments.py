@@ -36,7 +36,7 @@ def element_type(dtype: Any) -> DType:
     return name
 
 
-_TYPES = ("bool", "i32", "u32", "f32")
+_TYPES = ("bool", "i32", "u32", "bf16", "f16", "f32")
 
 
 def is_size(value: Any) -> bool:

@@ -191,13 +191,16 @@ def _differentiate(
     slots = [k for k, read in enumerate(op.inputs) if read.source in total]
     inverse = inverse_of(graph, op, op.inputs[0]) if slots and reduces_its_slices(op) else None
     if inverse is not None:
-        total[op.inputs[0].source].append(through_slices(graph, node, g, inverse))
+        part = through_slices(graph, node, g, inverse)
+        total[op.inputs[0].source].append(part.cast(graph.output(op.inputs[0]).type.dtype))
     elif slots:
         parts = VJP[op.kind](node, g)
         for slot in slots:
             part = parts[slot]
             if part is not None:
-                total[op.inputs[slot].source].append(pull(graph, op, op.inputs[slot], part))
+                read = op.inputs[slot]
+                of_type = graph.output(read).type.dtype
+                total[read.source].append(pull(graph, op, read, part).cast(of_type))
 
 
 register_backward(backward)

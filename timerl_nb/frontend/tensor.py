@@ -534,7 +534,7 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
         return constant(ctx, np.bool_(value))
     if isinstance(value, int):
         kind = NUMPY[like if like not in (None, "bool") else "i32"]
-        if kind.kind != "f" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
+        if kind.kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
             raise ShapeError(f"{value} does not fit into {kind.name}.", hint="write a float.")
         return constant(ctx, value, like if like not in (None, "bool") else "i32")
     if isinstance(value, float):

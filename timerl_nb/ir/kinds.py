@@ -16,13 +16,19 @@ from timerl_nb.ir.type_rules import Infer, Types
 
 @dataclass(frozen=True)
 class KindSpec:
-    """A row of the operation table."""
+    """A row of the operation table.
+
+    `ulps` is how far a value may lie from that of the same operation in float64, in units in the
+    last place of its element type; of what is added up, per term, and of the sum of the terms'
+    absolute values. Half-precision values are computed in float32 and rounded once more.
+    """
 
     kind: str
     arity: int | None
     infer: Infer
     doc: str
     tags: frozenset[str] = frozenset()
+    ulps: int = 0
 
     def outputs(self, types: Types, attrs: Any) -> tuple[TensorType, ...]:
         """The types of all outputs; a sink has none.
@@ -36,11 +42,21 @@ class KindSpec:
         return made if isinstance(made, tuple) else (made,)
 
 
+ULPS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "mod", "sqrt"), 1),
+    **dict.fromkeys(("exp", "log", "sin", "cos", "atan2"), 4),
+    **dict.fromkeys(("expm1", "log1p", "tanh", "sigmoid", "erf"), 8),
+    **dict.fromkeys(("pow", "erf_inv"), 16),
+    **dict.fromkeys(("sum", "prod", "discounted_sum", "sliding_sum", "dot", "conv"), 2),
+    **dict.fromkeys(("linear_scan", "scatter_add", "accumulate"), 2),
+}
+
+
 def _table() -> Mapping[str, KindSpec]:
     rows: list[KindSpec] = []
 
     def row(kind: str, arity: int | None, infer: Infer, tags: str, doc: str) -> None:
-        rows.append(KindSpec(kind, arity, infer, doc, frozenset(tags.split())))
+        rows.append(KindSpec(kind, arity, infer, doc, frozenset(tags.split()), ULPS.get(kind, 0)))
 
     row("const", 0, t.const_type, "", "A given array, the same at every point.")
     row("data", 0, t.const_type, "", "Given arrays, one per point of the domain.")

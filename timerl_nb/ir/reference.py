@@ -23,7 +23,7 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import REDUCE, RULES, Array, Env, identity
 from timerl_nb.ir.selected import Coordinates, selected
-from timerl_nb.ir.shapes import NUMPY, concrete, is_float
+from timerl_nb.ir.shapes import HALF, NUMPY, concrete, is_float
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Slice
 
@@ -191,7 +191,7 @@ class Reference:
             shape = concrete(output.type.shape, {**self.bounds, **known})
             kind = np.dtype(self.dtype(output.type.dtype))
             values.append(
-                REDUCE[output.reduce](np.stack(parts))
+                REDUCE[output.reduce](self.widened(np.stack(parts))).astype(kind)
                 if parts
                 else np.full(shape, identity(output.reduce, kind), kind)
             )
@@ -209,6 +209,11 @@ class Reference:
         """The NumPy type that an element type is computed in."""
         return np.dtype(np.float64) if self.precise and is_float(dtype) else NUMPY[dtype]
 
+    def widened(self, x: Array) -> Array:
+        """Half-precision values in float32: operations compute in it, and round once."""
+        half = x.dtype in (NUMPY[name] for name in HALF)
+        return x.astype(self.dtype("f32")) if half else x
+
     def _compute(self, op: Op, env: Env, reads: Sequence[Read]) -> tuple[Array, ...]:
         args = [self._gather(read, env) for read in reads]
         if isinstance(op.attrs, UdfAttrs):
@@ -224,6 +229,7 @@ class Reference:
         return tuple(done[source][out] for source, out in op.attrs.results)
 
     def _apply(self, op: Op, args: Sequence[Array], env: Env) -> Array:
+        args = [self.widened(x) for x in args]
         with np.errstate(all="ignore"):
             result = RULES[op.kind](self, op, args, env)
         return np.asarray(result, self.dtype(op.dtype))

@@ -281,7 +281,7 @@ def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
         return 0 if reduce == "sum" else 1
     if dtype.kind == "b":
         return reduce == "min"
-    if dtype.kind == "f":
+    if dtype.kind not in "iu":
         return -np.inf if reduce == "max" else np.inf
     return np.iinfo(dtype).min if reduce == "max" else np.iinfo(dtype).max
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin, lin
@@ -20,11 +21,14 @@ NUMPY: Final[Mapping[DType, np.dtype[Any]]] = {
     "bool": np.dtype(np.bool_),
     "i32": np.dtype(np.int32),
     "u32": np.dtype(np.uint32),
+    "bf16": np.dtype(bfloat16),
+    "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
 }
 _FROM_NUMPY: Final = {dtype: name for name, dtype in NUMPY.items()}
-_RANK: Final = {"bool": 0, "u32": 1, "i32": 1, "f32": 2, "f64": 3}
+_RANK: Final = {"bool": 0, "u32": 1, "i32": 1, "bf16": 2, "f16": 2, "f32": 3, "f64": 4}
+HALF: Final = ("bf16", "f16")  # computed in float32, and rounded
 
 
 def dtype_name(dtype: Any) -> DType:
@@ -54,12 +58,14 @@ def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def is_float(dtype: DType) -> bool:
-    return dtype in ("f32", "f64")
+    return dtype in ("f32", "f64", *HALF)
 
 
 def promote(dtypes: Iterable[DType]) -> DType:
-    """The element type that can hold all: bool < integers < f32 < f64."""
+    """The element type that can hold all: bool < integers < bf16, f16 < f32 < f64."""
     found = list(dtypes)
+    if set(HALF) <= set(found) and "f64" not in found:
+        return "f32"
     best = max(found, key=_RANK.__getitem__)
     if best == "u32" and "i32" in found:
         return "i32"

@@ -18,6 +18,7 @@ from timerl_nb.ir.ops import Op, Output, Read, is_own, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
+from timerl_nb.ir.shapes import HALF
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, sym
 
 
@@ -42,6 +43,8 @@ class Accumulate:
 def _refusal(edit: Edit, op: Op) -> str | None:
     """Why the reduction cannot run point by point; None if it can."""
     (read,) = op.inputs
+    if op.dtype in HALF and op.kind in ("sum", "prod"):
+        return f"a slot of {op.dtype} would be rounded at every point"
     slices = 0
     for d, entry in zip(edit.ops[read.source].outputs[read.out].domain, read.index, strict=True):
         if isinstance(entry, Slice):

@@ -116,7 +116,7 @@ class Kernel:
         }
         for inner in self.body:
             args = [done[r.source, r.out] for r in inner.inputs]
-            done[inner.id, 0] = rules.RULES[inner.kind](scope, inner, args, shapes[inner.id])
+            done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
         assert isinstance(self.op.attrs, DataflowAttrs)
         results = [done[key] for key in self.op.attrs.results]
         for slot, k in zip(slots, self.accumulated, strict=True):

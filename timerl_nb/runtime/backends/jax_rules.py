@@ -22,7 +22,7 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.ops import Op
-from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.ir.shapes import HALF, NUMPY, Size
 from timerl_nb.runtime.backends import jax_positions as positions
 from timerl_nb.runtime.backends import jax_sums as sums
 from timerl_nb.runtime.backends.jax_scope import Array, Rule, Scope, grid_of
@@ -137,6 +137,22 @@ RULES: Final[Mapping[str, Rule]] = {
     "reindex": positions.reindex,
     "flip": positions.flip,
 }
+# Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
+_AS_IT_IS: Final = frozenset(
+    {"const", "data", "copy", "detach", "cast", "where", "reshape", "transpose", "expand", "concat"}
+    | {"range", "at", "place", "reindex", "flip", "gather", "dot"}
+)
+
+
+def compute(scope: Scope, op: Op, args: Sequence[Array], sizes: Sequence[Sequence[Size]]) -> Array:
+    """An operation's value; in half precision by way of float32, rounded once."""
+    half = [NUMPY[name] for name in HALF]
+    if op.kind not in _AS_IT_IS and (op.dtype in HALF or any(x.dtype in half for x in args)):
+        args = [x.astype(jnp.float32) if x.dtype in half else x for x in args]
+        return RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
+    return RULES[op.kind](scope, op, args, sizes)
+
+
 NO_RULE: Final[Mapping[str, str]] = {
     "merge": "a name for one of its branches' values; never executed",
     "accumulate": "its operand is added to a slot by the dataflow that makes it",

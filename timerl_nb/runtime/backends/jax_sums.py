@@ -20,6 +20,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
+from timerl_nb.ir.shapes import HALF, NUMPY
 from timerl_nb.runtime.backends.jax_scope import Array, Scope, masked
 
 _FOLD: Final[Mapping[str, Callable[..., Any]]] = {
@@ -95,7 +96,10 @@ def dot(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     left = masked(scope, args[0], sizes[0], summed, 0)
     summed = [k for k, label in enumerate(attrs.right) if label not in attrs.out]
     right = masked(scope, args[1], sizes[1], summed, 0)
-    return jnp.einsum(str(attrs), left, right)
+    if op.dtype not in HALF:
+        return jnp.einsum(str(attrs), left, right)
+    made = jnp.einsum(str(attrs), left, right, preferred_element_type=jnp.float32)
+    return made.astype(NUMPY[op.dtype])
 
 
 def conv(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
