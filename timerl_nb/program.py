@@ -43,6 +43,7 @@ from timerl_nb.passes.incrementalize import Incrementalize
 from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.simplify import Simplify
 from timerl_nb.passes.vectorize import Vectorize, keep_nothing
+from timerl_nb.passes.windows import Windows
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.schedule.constraints import Constraints
@@ -208,11 +209,13 @@ def pipeline(options: Options, bounds: Mapping[str, int]) -> Pipeline:
     passes: list[Pass] = []
     if options.simplify:
         passes.append(Simplify())
+    dims = options.vectorize if isinstance(options.vectorize, tuple) else None
+    if options.lift:
+        passes.append(Lift(dims if options.vectorize else (), keep))
     if options.vectorize:
-        dims = options.vectorize if isinstance(options.vectorize, tuple) else None
         passes.append(Vectorize(dims, keep))
     if options.lift:
-        passes.append(Lift(keep))
+        passes.append(Windows(keep))
     if options.accumulate:
         passes.append(Accumulate())
     if options.contract:

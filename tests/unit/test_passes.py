@@ -19,9 +19,9 @@ from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.cycles import components, cycles_of
 from timerl_nb.passes.fuse import Fuse
-from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.simplify import Simplify
 from timerl_nb.passes.vectorize import Vectorize
+from timerl_nb.passes.windows import Windows
 
 BOUNDS = {"B": 3, "I": 2, "T": 5}
 
@@ -186,18 +186,21 @@ def test_windows_become_sliding_sums() -> None:
             )
         ):
             ctx.output(f"sum {k}", x[b, entry].sum(axis=0))
+            ctx.output(f"max {k}", x[b, entry].max(axis=0))
+            ctx.output(f"min {k}", (x > 0)[b, entry].all(axis=0))
         ctx.output("discounted", x[b, t:T].discounted_sum(0.5))
 
-    for one in (Vectorize(), Lift()):
+    for one in (Vectorize(), Windows()):
         made = apply(one, graph(program)).pdg
-        assert [op.kind for op in made].count("sliding_sum") == 5
-        assert not any(op.kind in ("sum", "discounted_sum") for op in made)
+        count = [op.kind for op in made].count
+        assert [count(f"sliding_{f}") for f in ("sum", "max", "min")] == [5, 4, 4]
+        assert not any(op.kind in ("sum", "max", "min", "discounted_sum") for op in made)
 
 
 def test_what_cannot_be_vectorised_says_why() -> None:
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(3, 5), domain=(b, t))
-        ctx.output("max", x[b, t:T].max(axis=0).named("max"))
+        ctx.output("product", x[b, t:T].prod(axis=0).named("product"))
         ctx.output("shift", (x[b, trl.min(t + b, T - 1)] * 2.0).named("shift"))
         ctx.output("both", x[trl.min(t, B - 1), t] * 2.0)
         y = trl.like(x).named("y")
@@ -207,7 +210,7 @@ def test_what_cannot_be_vectorised_says_why() -> None:
 
     made = apply(Vectorize(), graph(program))
     why = {made.pdg[k].label: reason for k, reason in made.refused.items()}
-    assert "max over a window" in why["max"]
+    assert "prod over a window" in why["product"]
     assert "min(b + t, T - 1) moves with t and b" in why["shift"]
     assert any(
         "moves with t in what varies over it, too" in reason for reason in made.refused.values()

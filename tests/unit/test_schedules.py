@@ -173,9 +173,11 @@ def test_why_something_was_not_vectorised() -> None:
 def test_the_pipeline_is_one_line_and_parses_back() -> None:
     whole = pipeline(trl.Options())
     text = str(whole)
-    assert text == "simplify | vectorize | lift | accumulate | contract | fuse"
+    assert text == "simplify | lift | vectorize | windows | accumulate | contract | fuse"
     by_name = {one.name: one for one in whole}
     assert Pipeline.parse(text, by_name) == whole
-    assert str(whole.without("lift", "contract")) == "simplify | vectorize | accumulate | fuse"
+    assert str(whole.without("lift", "contract")) == (
+        "simplify | vectorize | windows | accumulate | fuse"
+    )
     with pytest.raises(trl.errors.OptionError, match="no pass 'fusion'"):
         whole.without("fusion")

@@ -347,7 +347,9 @@ NO_VJP: Final[Mapping[str, str]] = {
     "and": "boolean",
     "or": "boolean",
     "argmax": "an integer choice",
-    "reindex": "made by the compiler, after differentiation",
+    **dict.fromkeys(
+        ("reindex", "sliding_max", "sliding_min"), "made by the compiler, after differentiation"
+    ),
     "argmin": "an integer choice",
     "argsort": "an integer choice",
     "merge": "differentiated by branch in `gradients`",

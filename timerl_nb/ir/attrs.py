@@ -217,10 +217,15 @@ class SortAttrs:
 
 @dataclass(frozen=True)
 class ScanAttrs:
-    """An axis, and whether it is run through from its far end."""
+    """An axis, and whether it is run through from its far end.
+
+    `ordered` is for recurrences whose factors may be above 1: one step after the other, since
+    products of many factors could overflow where no value does.
+    """
 
     axis: int
     reverse: bool = False
+    ordered: bool = False
 
 
 @dataclass(frozen=True)

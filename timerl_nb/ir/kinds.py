@@ -117,6 +117,8 @@ def _table() -> Mapping[str, KindSpec]:
         row(kind, 1, t.argmax_type, "", f"The first position of the {doc} element along an axis.")
     row("discounted_sum", 1, t.discounted_type, "", "The discounted sum along an axis.")
     row("sliding_sum", 1, t.sliding_type, "", "The discounted sum of a window at each position.")
+    row("sliding_max", 1, t.extrema_type, "", "The greatest element of a window at each position.")
+    row("sliding_min", 1, t.extrema_type, "", "The least element of a window at each position.")
     row(
         "dot",
         2,

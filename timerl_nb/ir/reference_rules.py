@@ -220,13 +220,28 @@ def _argsort(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.argsort(-x if attrs.descending else x, attrs.axis, kind="stable")
 
 
+def _sliding_extremum(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    attrs: SlidingAttrs = op.attrs
+    reduce = op.kind.removeprefix("sliding_")
+    x = np.moveaxis(args[0], attrs.axis, 0)
+    n = len(x)
+    window = n if attrs.window is None else concrete((attrs.window,), env)[0]
+    result = np.empty_like(x)
+    for k in range(n):
+        first, last = (k, k + window) if attrs.forward else (k + 1 - window, k + 1)
+        result[k] = REDUCE[reduce](x[max(first, 0) : max(last, 0)])
+    return np.moveaxis(result, 0, attrs.axis)
+
+
 def _linear_scan(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: ScanAttrs = op.attrs
     factor, term = (np.moveaxis(x, attrs.axis, 0) for x in args)
     result = np.zeros_like(term)
     before: int | None = None
     for k in range(len(term))[:: -1 if attrs.reverse else 1]:
-        result[k] = term[k] if before is None else factor[k] * result[before] + term[k]
+        result[k] = term[k]
+        if before is not None:  # a factor of 0 starts anew, whatever came before
+            result[k] = np.where(factor[k] == 0, term[k], factor[k] * result[before] + term[k])
         before = k
     return np.moveaxis(result, 0, attrs.axis)
 
@@ -354,6 +369,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "sliding_sum": _sliding,
     "dot": _dot,
     "conv": _conv,
+    "sliding_max": _sliding_extremum,
+    "sliding_min": _sliding_extremum,
     "linear_scan": _linear_scan,
     "cummax": _cummax,
     "argsort": _argsort,

@@ -60,8 +60,8 @@ def attrs_text(attrs: Any) -> str:
             return str(attrs)
         case SortAttrs(axis, descending):
             return f"axis={axis}" + (" descending" if descending else "")
-        case ScanAttrs(axis, reverse):
-            return f"axis={axis}" + (" reverse" if reverse else "")
+        case ScanAttrs(axis, reverse, ordered):
+            return f"axis={axis}" + " reverse" * reverse + " in order" * ordered
         case ShapeAttrs(shape):
             return f"[{','.join(map(str, shape))}]"
         case PermAttrs(perm):

@@ -219,6 +219,11 @@ def argsort_type(types: Types, attrs: SortAttrs) -> TensorType:
     return TensorType(types[0].shape, "i32")
 
 
+def extrema_type(types: Types, attrs: SlidingAttrs) -> TensorType:
+    _axis(types, attrs.axis)
+    return types[0]
+
+
 def scan_type(types: Types, attrs: ScanAttrs) -> TensorType:
     _axis(types, attrs.axis)
     if not all(same_shape(t.shape, types[0].shape) for t in types):

@@ -130,9 +130,12 @@ def _elementwise(site: Site) -> Made:
 def _reduction(site: Site) -> Made:
     moving = site.operands[0].moving
     if moving is not None:
-        if site.op.kind != "sum" or site.op.attrs.axes != (0,):
+        if site.op.kind == "prod" or site.op.attrs.axes != (0,):
             raise Refused(f"{site.op.kind} over a window that moves with {site.dim.name}")
-        made = _slide(site, SlidingAttrs(0, 1.0, moving.window, moving.forward))
+        attrs = SlidingAttrs(0, 1.0, moving.window, moving.forward)
+        if site.op.kind != "sum":
+            return f"sliding_{site.op.kind}", [site.operands[0].read], attrs
+        made = _slide(site, attrs)
         source = site.operands[0].read
         if site.edit.ops[source.source].outputs[source.out].type.dtype == site.op.dtype:
             return made
@@ -367,7 +370,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "linear_scan": _scan,
     "cummax": _axis,
     "discounted_sum": _discounted,
-    "sliding_sum": _axis,
+    **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _axis),
     "dot": _labelled,
     "conv": _labelled,
     "gather": _labelled,

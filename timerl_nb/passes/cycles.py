@@ -19,10 +19,15 @@ from timerl_nb.symbolic.expr import Entry, Lin, Slice, sym
 
 @dataclass(frozen=True)
 class Cycles:
-    """Per dimension: operations on non-trivial cycles, and groups that go together."""
+    """Per dimension: operations on non-trivial cycles, and groups that go together.
+
+    `loops` are the non-trivial cycles, each with all its operations; `sequential` those of their
+    operations that vary over the dimension.
+    """
 
     sequential: frozenset[int]
     together: tuple[frozenset[int], ...]
+    loops: tuple[frozenset[int], ...]
 
 
 # Graphs are frozen values: each is looked through once per dimension.
@@ -40,6 +45,7 @@ def cycles_of(pdg: Pdg, dim: str) -> Cycles:
 def _find(pdg: Pdg, dim: str) -> Cycles:
     sequential: set[int] = set()
     together: list[frozenset[int]] = []
+    loops: list[frozenset[int]] = []
     pending = [[(op, read) for op in pdg for read in op.inputs]]
     while pending:
         edges = pending.pop()
@@ -62,7 +68,8 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
                 together.append(members)
             else:
                 sequential |= members
-    return Cycles(frozenset(sequential), tuple(together))
+                loops.append(frozenset(found[number]))
+    return Cycles(frozenset(sequential), tuple(together), tuple(loops))
 
 
 def _within_one_point(pdg: Pdg, edges: list[tuple[Op, Read]], dim: str) -> list[tuple[Op, Read]]:

@@ -169,7 +169,7 @@ class _Region:
             read = self.pdg[reader].inputs[slot]
             home = self.grouping.home.get(reader)
             local = home is not None and home == self.grouping.home[op_id]
-            if local and self._is_inside(read):
+            if local and self._is_inside(read) and not self._copied_elsewhere(reader):
                 continue
             if (
                 reader in self.grouping.inlined
@@ -181,6 +181,20 @@ class _Region:
             self.results.append((op_id, 0))
             self.outputs.append(op.outputs[0])
             return
+
+    def _copied_elsewhere(self, op_id: int) -> bool:
+        """Whether another region has an inlined operation of its own, with what it reads."""
+        if op_id not in self.grouping.inlined:
+            return False
+        for reader, slot in self.pdg.readers[op_id]:
+            alias = self.pdg[reader].kind in SINKS | {"merge", "accumulate", "udf"}
+            if alias or not self.pdg.is_identity(self.pdg[reader].inputs[slot]):
+                continue  # it reads the operation's statement
+            if self._copied_elsewhere(reader) or (
+                reader not in self.grouping.inlined and reader not in self.inside
+            ):
+                return True
+        return False
 
     def _unread(self, op_id: int) -> bool:
         """Whether an inlined operation is read inside this region alone."""

@@ -1,52 +1,199 @@
-"""Lifting: sums over windows that move with a dimension become one batch operation.
+"""Lifting: recurrences become one batch operation over their dimension.
 
-A discounted sum of r[t:T] at every t, inside a loop over t, reads T values at each of T points. Where
-the loop is not the one that makes r, one sliding sum over all of r computes the same
-(000_9a2364bc51ddf94b.txt §5.2). Where it is (n-step returns while acting), lifting would make
-learning wait for all of r, and is refused.
+A running sum, a discounted return, an advantage estimate written as `a[t] = d[t] + g * a[t + 1]` runs
+one step after the other. Where its loop is not acting's, one operation over all steps computes the
+same (000_9a2364bc51ddf94b.txt §5.2, Fig. 7): a sliding sum or extremum, or a linear scan. The
+dimension can then be vectorised. Where the loop is acting's, memory would grow with the dimension,
+and it stays (`windows` treats windows the same way, after vectorisation).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
-from timerl_nb.ir.ops import Op
+import numpy as np
+
+from timerl_nb.ir.attrs import AtAttrs, ScanAttrs, SlidingAttrs
+from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
-from timerl_nb.passes.vectorize import Keep, choose, keep_nothing, vectorize_over
+from timerl_nb.ir.reference_rules import identity
+from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
+from timerl_nb.ir.shapes import NUMPY, is_float
+from timerl_nb.passes.batch_rules import Refused
+from timerl_nb.passes.cycles import cycles_of
+from timerl_nb.passes.recurrence import NONE, Factor, Recurrence, merge_of, recognise, shaped
+from timerl_nb.passes.simplify import remove_dead
+from timerl_nb.passes.vectorize import Keep, keep_nothing
 from timerl_nb.symbolic.domain import Dim
-from timerl_nb.symbolic.expr import Slice
+from timerl_nb.symbolic.expr import any_of, eq
+from timerl_nb.symbolic.polyhedra import Set
 
 
 @dataclass(frozen=True)
 class Lift:
-    """Sums over moving windows as batch operations.
+    """Recurrences as batch operations.
 
     Attributes:
-        keep: operations that run in one loop with what makes their operands.
+        dims: the dimensions that are vectorised, or None for all; along others nothing is gained.
+        keep: operations that run in one loop with what runs one by one for other reasons.
     """
 
+    dims: tuple[str, ...] | None = None
     keep: Keep = keep_nothing
     name: str = "lift"
 
     def run(self, pdg: Pdg) -> Rewritten:
         total = unchanged(pdg)
         for dim in pdg.dims:
-            windows = {op.id for op in total.pdg if _is_window(op, dim)}
-            if not windows:
-                continue
-            others = [op.id for op in total.pdg if op.id not in windows]
-            kept = [*others, *self.keep(total.pdg, dim)]
-            chosen, why = choose(total.pdg, dim, kept)
-            refused = {**total.refused, **{k: reason for k, reason in why.items() if k in windows}}
-            if chosen:
-                total = chain(total, vectorize_over(total.pdg, dim, chosen))
-            total = replace(total, refused=refused)
+            total = self._over(total, dim)
         return total
 
+    def _over(self, total: Rewritten, dim: Dim) -> Rewritten:
+        """Lift the recurrences along one dimension."""
+        pdg = total.pdg
+        refused: dict[int, str] = {}
+        heads: dict[int, frozenset[int]] = {}  # of what can be lifted, with all its operations
+        for members in cycles_of(pdg, dim.name).loops:
+            try:
+                if self.dims is not None and dim.name not in self.dims:
+                    raise Refused(f"{dim.name} is not vectorised")
+                heads[_lift(Edit(pdg), pdg, dim, members)] = members
+            except Refused as reason:
+                merges = [k for k in members if pdg[k].kind == "merge"]
+                refused |= dict.fromkeys(merges, f"not lifted along {dim.name}: {reason}")
+        ours = frozenset[int]().union(*heads.values())
+        shared = set(self.keep(pdg, dim, apart=ours)) if heads else ()
+        for head in [head for head, members in heads.items() if members.intersection(shared)]:
+            del heads[head]
+            refused[head] = f"it shares acting's loop over {dim.name}: memory would grow"
+        total = replace(total, refused={**total.refused, **refused})
+        if not heads:
+            return total
+        edit = Edit(pdg)
+        for members in heads.values():
+            _lift(edit, pdg, dim, members)
+        remove_dead(edit)
+        return chain(total, edit.finish())
 
-def _is_window(op: Op, dim: Dim) -> bool:
-    """Whether the operation sums a slice that moves with the dimension."""
-    return op.kind in ("sum", "discounted_sum") and any(
-        isinstance(e, Slice) and dim.name in e.symbols for e in op.inputs[0].index
+
+def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> int:
+    """Put a batch operation in the place of a recurrence's head, whose id it returns.
+
+    Raises:
+        Refused: the cycle is no recurrence that has one.
+    """
+    found = recognise(edit, pdg, dim, members)
+    head = found.head
+    if found.extremum is not None:
+        rule, made = _extremum(edit, found)
+    else:
+        rule, made = _linear(edit, found)
+    read = edit.own(made)
+    edit.insert(head.with_(kind="at", inputs=(read,), attrs=AtAttrs(0, dim.var)))
+    edit.steps.append(Step(rule, tuple(sorted(members)), (made.id, head.id), f"over {dim.name}"))
+    return head.id
+
+
+def _extremum(edit: Edit, found: Recurrence) -> tuple[str, Op]:
+    if not _starts_once(edit, found):
+        raise Refused(f"its {found.extremum} starts anew at some points")
+    attrs = SlidingAttrs(0, 1.0, None, found.reverse)
+    made = edit.add(f"sliding_{found.extremum}", [_rests(edit, found)], attrs, like=found.head)
+    return f"running {found.extremum}", made
+
+
+def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
+    head = found.head
+    factors = [part.factor for _, part in found.branches if part.factor != NONE]
+    if not factors:
+        raise Refused("all that it takes of itself is 0 times its value")
+    rests, once = _rests(edit, found), _starts_once(edit, found)
+    same = factors[0] if all(factor == factors[0] for factor in factors) else None
+    if same is not None and not isinstance(same, Read) and abs(same) <= 1 and once:
+        if same == 1 or is_float(head.dtype):
+            attrs = SlidingAttrs(0, same, None, found.reverse)
+            made = edit.add("sliding_sum", [rests], attrs, like=head)
+            return "running sum" if same == 1 else "discounted sum", made
+    ordered = is_float(head.dtype) and not all(_is_bounded(edit, x, set()) for x in factors)
+    values = [(c, shaped(edit, part.factor, head.shape, head)) for c, part in found.branches]
+    along = _whole(edit, found.dim, merge_of(edit, values, head))
+    attrs = ScanAttrs(0, found.reverse, ordered)
+    made = edit.add("linear_scan", [along, rests], attrs, like=head)
+    product = all(part.rest is None for _, part in found.branches if part.factor != NONE)
+    return "running product" if product else "linear recurrence", made
+
+
+def _starts_once(edit: Edit, found: Recurrence) -> bool:
+    """Whether the end where it starts is the only point that needs no other."""
+    head, dim = found.head, found.dim
+    starts = any_of(*(cond for cond, part in found.branches if part.factor == NONE))
+    first = eq(dim.var, dim.size - 1 if found.reverse else 0)
+    have, want = (Set.of(edit.dims, head.domain, cond) for cond in (starts, first))
+    return (have - want).is_empty() and (want - have).is_empty()
+
+
+def _rests(edit: Edit, found: Recurrence) -> Read:
+    """What each point adds of its own, at all points of the dimension."""
+    head, nothing = found.head, NONE
+    if found.extremum is not None:
+        nothing = float(identity(found.extremum, NUMPY[head.dtype]))
+    values = [
+        (cond, shaped(edit, nothing if part.rest is None else part.rest, head.shape, head))
+        for cond, part in found.branches
+    ]
+    return _whole(edit, found.dim, merge_of(edit, values, head))
+
+
+def _whole(edit: Edit, dim: Dim, read: Read) -> Read:
+    """The read at all points of a dimension, in front."""
+    domain = edit.ops[read.source].outputs[read.out].domain
+    index = tuple(
+        dim.whole if d == dim.name else e for d, e in zip(domain, read.index, strict=True)
     )
+    return Read(read.source, read.out, index)
+
+
+# --- factors that do not grow --------------------------------------------------------------------
+
+_WITHIN_ONE: Final = frozenset({"tanh", "sigmoid", "sin", "cos", "sign"})
+_PASSES: Final = frozenset(
+    {"neg", "abs", "copy", "detach", "mul", "where", "merge"}
+    | {"reshape", "transpose", "expand", "range", "at", "place", "flip", "reindex"}
+)
+
+
+def _is_bounded(edit: Edit, x: Factor, seen: set[int]) -> bool:
+    """Whether a factor is known not to be above 1 in magnitude, whatever the values are."""
+    if not isinstance(x, Read):
+        return abs(x) <= 1
+    op = edit.ops[x.source]
+    if op.id in seen:
+        return False
+    seen = {*seen, op.id}
+    match op.kind:
+        case "const" | "data":
+            return bool((np.abs(op.attrs.value.array) <= 1).all())
+        case "cast":
+            return edit.ops[op.inputs[0].source].dtype == "bool"
+        case "sub":  # 1 - x, of an x between 0 and 1
+            one, other = (edit.ops[read.source] for read in op.inputs)
+            return _is_one(one) and _is_share(edit, other)
+        case _ if op.kind in _WITHIN_ONE:
+            return True
+        case _ if op.kind in _PASSES:
+            operands = op.inputs[1:] if op.kind == "where" else op.inputs
+            return all(_is_bounded(edit, read, seen) for read in operands)
+        case _:
+            return False
+
+
+def _is_one(op: Op) -> bool:
+    return op.kind == "const" and bool((op.attrs.value.array == 1).all())
+
+
+def _is_share(edit: Edit, op: Op) -> bool:
+    """Whether a value is known to lie between 0 and 1."""
+    if op.kind == "cast":
+        return edit.ops[op.inputs[0].source].dtype == "bool"
+    return op.kind == "sigmoid"

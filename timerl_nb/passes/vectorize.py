@@ -379,10 +379,12 @@ def _cutting(pdg: Pdg, dim: Dim, chosen: set[int]) -> set[int]:
 class Keep(Protocol):
     """Says which operations had better stay symbolic over a dimension (`schedule.trial`)."""
 
-    def __call__(self, pdg: Pdg, dim: Dim, /) -> Iterable[int]: ...
+    def __call__(self, pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
+        """Those that share a loop with what runs one by one, `apart` not counted among that."""
+        ...
 
 
-def keep_nothing(pdg: Pdg, dim: Dim, /) -> Iterable[int]:
+def keep_nothing(pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
     """Vectorise whatever can be, as the paper does."""
     return ()
 

@@ -26,6 +26,7 @@ from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.schedule.solve import find_schedule
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Lin
+from timerl_nb.symbolic.polyhedra import Set
 
 
 class Trials:
@@ -35,9 +36,12 @@ class Trials:
         self._ceiling = ceiling
         self._tried: WeakKeyDictionary[Pdg, _Trial] = WeakKeyDictionary()
 
-    def keep(self, pdg: Pdg, dim: Dim) -> Iterable[int]:
-        """The operations that run in one loop over `dim` with operations that run one by one."""
-        sequential = cycles_of(pdg, dim.name).sequential
+    def keep(self, pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
+        """The operations that run in one loop over `dim` with operations that run one by one.
+
+        Those in `apart` do not count among the latter: they need not run one by one.
+        """
+        sequential = cycles_of(pdg, dim.name).sequential - apart
         if not sequential:
             return ()
         trial = self._tried.get(pdg)
@@ -92,7 +96,11 @@ class _Trial:
     def _drop_idle(self, dim: Dim, inside: set[int], core: set[int]) -> None:
         """Drop statements whose results, kept for later, fill what they let go or more."""
         uses = self._constraints.uses
-        readers: dict[tuple[int, int], set[int]] = {key: {-1} for key in self._constraints.kept}
+        readers: dict[tuple[int, int], set[int]] = {
+            key: {-1}
+            for key, points in self._constraints.kept.items()
+            if not _is_one_point(points, dim)
+        }
         reads: dict[int, set[tuple[int, int]]] = {}
         for use in uses:
             readers.setdefault((use.source, use.out), set()).add(use.reader)
@@ -115,6 +123,14 @@ class _Trial:
 
         while idle := {k for k in inside - core if is_idle(k)}:
             inside -= idle
+
+
+def _is_one_point(points: Set, dim: Dim) -> bool:
+    """Whether of all points of the dimension just one is in the set."""
+    if dim.name not in points.domain:
+        return True
+    first, last = points.bounds(dim.name)
+    return first is last
 
 
 def _nominal_bytes(kind: TensorType) -> int:

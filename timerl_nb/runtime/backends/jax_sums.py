@@ -59,35 +59,45 @@ def discounted_sum(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> A
     return (along * x).sum(attrs.axis)
 
 
-def sliding_sum(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def sliding(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: SlidingAttrs = op.attrs
-    x = masked(scope, args[0], sizes[0], (attrs.axis,), 0)
+    reduce, kind = op.kind.removeprefix("sliding_"), np.dtype(args[0].dtype)
+    fill = np.asarray(identity(reduce, kind), kind)
+    x = masked(scope, args[0], sizes[0], (attrs.axis,), fill)
     n = x.shape[attrs.axis]
     window = n if attrs.window is None else min(n, scope.capacity(attrs.window))
     if not attrs.forward:
         x = jnp.flip(x, attrs.axis)
-    total = _windows(x, attrs.axis, attrs.gamma, window)
+
+    def join(near: Array, far: Array, distance: int) -> Array:
+        if reduce == "sum":
+            far = far * kind.type(attrs.gamma**distance)
+        return COMBINE[reduce](near, far)
+
+    total = _windows(x, attrs.axis, window, fill, join)
     return total if attrs.forward else jnp.flip(total, attrs.axis)
 
 
-def _windows(x: Array, axis: int, gamma: float, window: int) -> Array:
-    """sum over j < window of gamma**j * x[k + j], by doubling: log2(window) passes over x."""
+def _windows(
+    x: Array, axis: int, window: int, fill: Any, join: Callable[[Array, Array, int], Array]
+) -> Array:
+    """Elements k to k + window joined at each k, by doubling: log2(window) passes over x."""
 
     def ahead(y: Array, k: int) -> Array:
-        widths = [(0, k) if a == axis else (0, 0) for a in range(y.ndim)]
-        return jax.lax.slice_in_dim(jnp.pad(y, widths), k, k + y.shape[axis], axis=axis)
+        widths = [(0, k, 0) if a == axis else (0, 0, 0) for a in range(y.ndim)]
+        far = jax.lax.pad(y, fill, widths)
+        return jax.lax.slice_in_dim(far, k, k + y.shape[axis], axis=axis)
 
     result: Array | None = None
     done, block, width = 0, x, 1
     while done < window:
         if window & width:
-            part = block if not done else ahead(block, done) * x.dtype.type(gamma**done)
-            result = part if result is None else result + part
+            result = block if result is None else join(result, ahead(block, done), done)
             done += width
         if done < window:
-            block = block + ahead(block, width) * x.dtype.type(gamma**width)
+            block = join(block, ahead(block, width), width)
             width *= 2
-    return jnp.zeros_like(x) if result is None else result
+    return jnp.full_like(x, fill) if result is None else result
 
 
 def dot(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
@@ -157,9 +167,26 @@ def linear_scan(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
     )
 
     def then(first: Array, second: Array) -> Array:
-        return first[0] * second[0], first[1] * second[0] + second[1]
+        (a, b), (factor, term) = first, second
+        return a * factor, jnp.where(factor == 0, term, b * factor + term)
 
+    if attrs.ordered:
+        return _in_order(factor, term, attrs.axis, reverse=attrs.reverse)
     return jax.lax.associative_scan(then, (factor, term), reverse=attrs.reverse, axis=attrs.axis)[1]
+
+
+def _in_order(factor: Array, term: Array, axis: int, *, reverse: bool) -> Array:
+    """The recurrence one step after the other."""
+
+    def step(y: Array, ab: tuple[Array, Array]) -> tuple[Array, Array]:
+        y = jnp.where(ab[0] == 0, ab[1], ab[0] * y + ab[1])
+        return y, y
+
+    factor, term = jnp.moveaxis(factor, axis, 0), jnp.moveaxis(term, axis, 0)
+    start = jnp.zeros(term.shape[1:], term.dtype)
+    factor = factor.at[-1 if reverse else 0].set(0)  # the first has none before it
+    result = jax.lax.scan(step, start, (factor, term), reverse=reverse)[1]
+    return jnp.moveaxis(result, 0, axis)
 
 
 def cummax(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:

@@ -1,0 +1,396 @@
+"""Recurrences as batch operations: whatever they are written like, and nothing that only looks so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.unit.checks import assert_same
+from timerl_nb.ir.reference import Reference
+from timerl_nb.loops.nodes import Loop
+
+BOUNDS = {"B": 3, "T": 6}
+Write = Callable[..., Any]
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def context(write: Write) -> trl.Context:
+    """The program whose output is what `write` returns of tensors x, z (floats) and d (booleans)."""
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        x, z = (trl.data(values(3, 6, seed=k), domain=(b, t)) for k in (0, 1))
+        d = trl.data(values(3, 6, seed=2) > 0.7, domain=(b, t))
+        ctx.output("y", write(x, z, d, b, B, t, T))
+    return ctx
+
+
+def ahead(y: Any, b: Any, t: Any, T: Any) -> Any:
+    return y[b, trl.min(t + 1, T - 1)]
+
+
+def before(y: Any, b: Any, t: Any) -> Any:
+    return y[b, trl.max(t - 1, 0)]
+
+
+# --- what is lifted, by rule ---------------------------------------------------------------------
+
+
+def sum_of_this(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[b, 0] = x[b, 0]
+    s[b, t + 1] = s + ahead(x, b, t, T)
+    return s
+
+
+def sum_of_the_past(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[b, 0] = trl.constant(1.5)
+    s[b, t + 1] = s + x
+    return s
+
+
+def sum_by_condition(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[t == 0] = x
+    s[t > 0] = x - (-before(s, b, t)) - z
+    return s
+
+
+def sum_of_vectors(x, z, d, b, B, t, T):
+    both = trl.stack([x, z])
+    s = trl.like(both)
+    s[b, T - 1] = both[b, T - 1]
+    s[b, t - 1] = s + x.unsqueeze(0)
+    return s
+
+
+def sum_of_integers(x, z, d, b, B, t, T):
+    n = (x * 2.0**29).cast("i32")  # wraps around, exactly
+    s = trl.like(n)
+    s[b, 0] = n[b, 0]
+    s[b, t + 1] = s + n
+    return s
+
+
+def decayed(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[b, 0] = x[b, 0]
+    s[b, t + 1] = 0.5 * (s - x) * 0.5
+    return s
+
+
+def returns(x, z, d, b, B, t, T):
+    g = trl.like(x)
+    g[b, T - 1] = x[b, T - 1]
+    g[t < T - 1] = x + 0.9 * ahead(g, b, t, T)
+    return g
+
+
+def returns_from_behind(x, z, d, b, B, t, T):
+    g = trl.like(x)
+    g[b, T - 1] = x[b, T - 1]
+    g[b, t - 1] = x[b, t - 1] + 0.9 * g
+    return g
+
+
+def moving_average(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[b, 0] = x[b, 0]
+    s[b, t + 1] = s + 0.1 * (x - s)
+    return s
+
+
+def masked_returns(x, z, d, b, B, t, T):
+    g = trl.like(x)
+    g[b, T - 1] = x[b, T - 1]
+    g[t < T - 1] = x + 0.9 * (~d).cast("f32") * ahead(g, b, t, T)
+    return g
+
+
+def chosen_returns(x, z, d, b, B, t, T):
+    g = trl.like(x)
+    g[b, T - 1] = x[b, T - 1]
+    g[t < T - 1] = trl.where(d, z, x + 0.9 * ahead(g, b, t, T))
+    return g
+
+
+def advantages(x, z, d, b, B, t, T):
+    alive = 1.0 - d.cast("f32")
+    delta = x + 0.99 * alive * ahead(z, b, t, T) - z
+    a = trl.like(x)
+    a[b, T - 1] = delta[b, T - 1]
+    a[t < T - 1] = delta + 0.99 * 0.95 * alive * ahead(a, b, t, T)
+    return a
+
+
+def growing(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[b, 0] = x[b, 0]
+    s[b, t + 1] = s * 3.0 / (z * z + 0.5) + x
+    return s
+
+
+def starting_anew(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[t % 3 == 0] = x
+    s[t % 3 != 0] = before(s, b, t) * 0.5 + z
+    return s
+
+
+def gates(x, z, d, b, B, t, T):
+    gate, values = z.sigmoid(), trl.stack([x, z, x * z])
+    s = trl.like(values)
+    s[b, 0] = values[b, 0]
+    s[b, t + 1] = s * gate.unsqueeze(0) + values * (1.0 - gate).unsqueeze(0)
+    return s
+
+
+def product(x, z, d, b, B, t, T):
+    p = trl.like(x)
+    p[b, 0] = x[b, 0]
+    p[b, t + 1] = p * ahead(x, b, t, T)
+    return p
+
+
+def schedule(x, z, d, b, B, t, T):
+    lr = trl.tensor((), domain=(t,))
+    lr[0] = trl.constant(0.1)
+    lr[t + 1] = lr * 0.9
+    return lr * x
+
+
+def greatest(x, z, d, b, B, t, T):
+    m = trl.like(x)
+    m[b, 0] = x[b, 0]
+    m[b, t + 1] = trl.max(m, ahead(x, b, t, T))
+    return m
+
+
+def least_to_come(x, z, d, b, B, t, T):
+    m = trl.like(x)
+    m[b, T - 1] = x[b, T - 1]
+    m[t < T - 1] = trl.where(d, trl.min(x, trl.min(ahead(m, b, t, T), z)), ahead(m, b, t, T))
+    return m
+
+
+def gradient_of_a_sum(x, z, d, b, B, t, T):
+    return trl.grad(sum_of_the_past(x, z, d, b, B, t, T).square(), x)
+
+
+def gradient_of_a_recurrence(x, z, d, b, B, t, T):
+    return trl.grad(gates(x, z, d, b, B, t, T).square().sum(), z)
+
+
+LIFTED: dict[str, tuple[list[Write], int]] = {
+    "running sum": (
+        [sum_of_this, sum_of_the_past, sum_by_condition, sum_of_vectors, sum_of_integers],
+        1,
+    ),
+    "discounted sum": ([decayed, returns, returns_from_behind, moving_average, schedule], 1),
+    "linear recurrence": (
+        [masked_returns, chosen_returns, advantages, growing, starting_anew, gates],
+        1,
+    ),
+    "running product": ([product], 1),
+    "running max": ([greatest], 1),
+    "running min": ([least_to_come], 1),
+}
+ALL = {f.__name__: (rule, f) for rule, (fs, _) in LIFTED.items() for f in fs}
+ALL["gradient_of_a_sum"] = "running sum", gradient_of_a_sum
+ALL["gradient_of_a_recurrence"] = "linear recurrence", gradient_of_a_recurrence
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_recurrences_are_lifted(name: str) -> None:
+    rule, write = ALL[name]
+    ctx = context(write)
+    want = Reference(ctx.pdg(), BOUNDS).outputs()
+    program = ctx.compile(BOUNDS)
+    steps = [s.rule for s in program.stages["lift"].steps if s.rule != "dead code"]
+    assert steps and set(steps) == {rule}
+    assert not any(isinstance(node, Loop) for node in program.ast)
+    assert_same(want, program.execute(), "run")
+    for changes in (
+        {"lift": False},
+        {"vectorize": False},
+        {"vectorize": ("t",), "fuse": False},
+        {"trial": False, "simplify": False, "accumulate": False},
+    ):
+        fused = program.with_options(**changes).fused
+        assert_same(want, Reference(fused, BOUNDS).outputs(), str(changes))
+    for steps_left in (1, 2):
+        bounds = {**BOUNDS, "T": steps_left}
+        want = Reference(ctx.pdg(), bounds).outputs()
+        assert_same(want, program.with_bounds({"T": steps_left}).execute(), f"T = {steps_left}")
+
+
+def test_factors_above_one_are_multiplied_in_order() -> None:
+    """Products of many factors would overflow where the values do not."""
+    orders = {
+        write.__name__: [
+            not op.attrs.ordered
+            for op in context(write).compile(BOUNDS).stages["lift"].artifact
+            if op.kind == "linear_scan"
+        ]
+        for write in (masked_returns, advantages, starting_anew, gates, growing, product)
+    }
+    assert orders == {
+        "masked_returns": [True],
+        "advantages": [True],
+        "starting_anew": [True],
+        "gates": [True],
+        "growing": [False],
+        "product": [False],
+    }
+
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        y = trl.tensor((), domain=(t,))
+        y[0] = trl.constant(0.0)
+        y[t + 1] = y * 1e3
+        ctx.output("y", y)
+    assert not np.any(ctx.compile({"T": 40}).execute()["y"])
+
+
+# --- what is not ---------------------------------------------------------------------------------
+
+
+def two_back(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[t < 2] = x
+    y[b, t + 2] = y * 0.5 + x
+    return y
+
+
+def two_readers(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[t < 2] = x
+    y[t >= 2] = 0.5 * y[b, trl.max(t - 1, 0)] + 0.25 * y[b, trl.max(t - 2, 0)]
+    return y
+
+
+def squared(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = y * y * 0.1 + x
+    return y
+
+
+def by_its_value(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = trl.where(y > 0.0, y * 0.5, y + x)
+    return y
+
+
+def factor_of_itself(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = (y * x).tanh() * y + x
+    return y
+
+
+def mixed(x, z, d, b, B, t, T):
+    h = trl.tensor((2,), domain=(b, t))
+    h[b, 0] = trl.constant([1.0, 2.0])
+    h[b, t + 1] = (h @ trl.constant(values(2, 2))) * 0.3
+    return h
+
+
+def each_other(x, z, d, b, B, t, T):
+    u, v = trl.like(x), trl.like(x)
+    u[b, 0], v[b, 0] = x[b, 0], z[b, 0]
+    u[b, t + 1] = 0.5 * v + 0.25 * u + x
+    v[b, t + 1] = 0.5 * u + 0.25 * v + z
+    return u + v
+
+
+def across(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = y[B - 1 - b, t] * 0.5 + x
+    return y
+
+
+def over_others(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = y.sum(over=b) * 0.1 + x
+    return y
+
+
+def chosen_by_both(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[(t == 0) | (b == 0)] = x
+    y[(t > 0) & (b > 0)] = before(y, b, t) * 0.5 + x
+    return y
+
+
+def greatest_of_two(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[t < 2] = x
+    y[t >= 2] = trl.max(before(y, b, t), x)
+    return y
+
+
+NOT: dict[Write, str] = {
+    two_back: "needs itself elsewhere than one point before, or after, along t",
+    two_readers: "needs itself elsewhere",
+    squared: "a product of its value with itself",
+    by_its_value: "(lt) is",
+    factor_of_itself: "(tanh) is not linear",
+    mixed: "(dot) is not linear in it, element by element",
+    each_other: "several values need each other",
+    across: "needs itself elsewhere",
+    over_others: "its operations vary over",
+    chosen_by_both: "its branches are chosen by b and t",
+    greatest_of_two: "starts anew",
+}
+
+
+@pytest.mark.parametrize("write", NOT, ids=lambda f: f.__name__)
+def test_what_only_looks_alike_is_not_lifted_and_says_why(write: Write) -> None:
+    ctx = context(write)
+    program = ctx.compile(BOUNDS)
+    stage = program.stages["lift"]
+    assert not stage.steps
+    merges = [op.id for op in stage.artifact if op.kind == "merge" and stage.why(op.id)]
+    assert merges and all(NOT[write] in (stage.why(k) or "") for k in merges)
+    want = Reference(ctx.pdg(), BOUNDS).outputs()
+    assert_same(want, Reference(program.fused, BOUNDS).outputs(), "fused graph")
+
+
+def test_what_runs_in_actings_loop_stays_there() -> None:
+    """A running sum of what acting makes lets each step go; lifted, it would keep all."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        s = trl.tensor((), domain=(b, i, t))
+        s[b, i, 0] = trl.random.normal((), domain=(b, i))
+        s[b, i, t + 1] = (s * 0.9).tanh()
+        total = trl.like(s).named("total")
+        total[b, i, 0] = s[b, i, 0]
+        total[b, i, t + 1] = total + s[b, i, trl.min(t + 1, T - 1)]
+        ctx.output("y", total[b, i, T - 1])
+    program = ctx.compile({"B": 2, "I": 2, "T": 50})
+    stage = program.stages["lift"]
+    (merge,) = (op.id for op in stage.artifact if op.label == "total")
+    assert "shares acting's loop over t" in (stage.why(merge) or "")
+    assert not stage.steps
+    assert program.memory.peak < 50 * 2 * 4
+    alone = program.with_options(trial=False)
+    assert [s.rule for s in alone.stages["lift"].steps if s.rule != "dead code"] == ["running sum"]
+    assert_same(program.execute(seed=2), alone.execute(seed=2), "lifted or not")
+
+
+def test_dimensions_that_are_not_vectorised_are_left() -> None:
+    program = context(returns).compile(BOUNDS, trl.Options(vectorize=("b",)))
+    assert any(
+        "t is not vectorised" in why for why in program.stages["lift"].rewritten.refused.values()
+    )

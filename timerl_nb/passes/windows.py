@@ -1,0 +1,52 @@
+"""Windows that move with a dimension: their sums and extrema become one batch operation.
+
+A discounted sum of r[t:T] at every t, inside a loop over t, reads T values at each of T points. Where
+the loop is not the one that makes r, one sliding sum over all of r computes the same
+(000_9a2364bc51ddf94b.txt §5.2). Where it is (n-step returns while acting), lifting would make
+learning wait for all of r, and is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
+from timerl_nb.passes.vectorize import Keep, choose, keep_nothing, vectorize_over
+from timerl_nb.symbolic.domain import Dim
+from timerl_nb.symbolic.expr import Slice
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Reductions of moving windows as batch operations.
+
+    Attributes:
+        keep: operations that run in one loop with what makes their operands.
+    """
+
+    keep: Keep = keep_nothing
+    name: str = "windows"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        total = unchanged(pdg)
+        for dim in pdg.dims:
+            windows = {op.id for op in total.pdg if _is_window(op, dim)}
+            if not windows:
+                continue
+            others = [op.id for op in total.pdg if op.id not in windows]
+            kept = [*others, *self.keep(total.pdg, dim)]
+            chosen, why = choose(total.pdg, dim, kept)
+            refused = {**total.refused, **{k: reason for k, reason in why.items() if k in windows}}
+            if chosen:
+                total = chain(total, vectorize_over(total.pdg, dim, chosen))
+            total = replace(total, refused=refused)
+        return total
+
+
+def _is_window(op: Op, dim: Dim) -> bool:
+    """Whether the operation reduces a slice that moves with the dimension."""
+    return op.kind in ("sum", "max", "min", "discounted_sum") and any(
+        isinstance(e, Slice) and dim.name in e.symbols for e in op.inputs[0].index
+    )
