@@ -33,7 +33,7 @@ class Options:
             trial schedule runs in that very loop.
         trial: decide by trial schedules what to vectorise and lift; False vectorises whatever can
             be, as the paper does.
-        lift: sums over windows become one batch operation where their loop is not acting's.
+        lift: recurrences and windows become batch operations where their loop is not acting's.
         accumulate: sums over symbolic dimensions are added up point by point.
         contract: sums of products become single contractions.
         incrementalize: reductions over long axes run block by block: a block size, along the

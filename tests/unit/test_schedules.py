@@ -171,7 +171,7 @@ def test_why_something_was_not_vectorised() -> None:
 
 
 def test_the_pipeline_is_one_line_and_parses_back() -> None:
-    whole = pipeline(trl.Options())
+    whole = pipeline(trl.Options(), {})
     text = str(whole)
     assert text == "simplify | lift | vectorize | windows | accumulate | contract | fuse"
     by_name = {one.name: one for one in whole}
