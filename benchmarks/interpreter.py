@@ -18,7 +18,9 @@ from typing import Any
 import jax
 
 from benchmarks.compiling import compiled
+from timerl_nb.ir.shapes import dtype_name
 from timerl_nb.program import Program
+from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.kernel import Kernel
@@ -44,31 +46,52 @@ def replaced(
 def whole(executable: Executable) -> Any:
     run = Run(executable, 0)
     run.complete()
-    return list(run.stores.values())
+    return run.stores
 
 
 class Recording:
-    """The kernel calls of one run, and what each kernel returned last."""
+    """The kernel calls of one run as a program of their own, and what each kernel returned last.
+
+    Kernels take over some of their operands, so that calls cannot be repeated with recorded ones:
+    each operand that a call made is taken from the repetition's own call.
+    """
 
     def __init__(self, executable: Executable) -> None:
-        self.calls: list[tuple[Function, tuple[Any, ...]]] = []
         self.last: dict[Kernel, Any] = {}
+        self.count = 0
+        self._lines = ["def bare():"]
+        self._space: dict[str, Any] = {}
+        self._names: dict[int, str] = {}
+        self._made: list[Any] = []  # kept, for their identities
         with replaced(executable, self._recorded):
             whole(executable)
+        exec("\n".join([*self._lines, f"    return m{self.count - 1}"]), self._space)
+        self.bare: Callable[[], Any] = self._space["bare"]
 
     def _recorded(self, kernel: Kernel, function: Function) -> Function:
+        self._space[f"kernel_{kernel.op.id}"] = function
+
         def call(*args: Any) -> Any:
-            self.calls.append((function, args))
-            self.last[kernel] = function(*args)
-            return self.last[kernel]
+            *given, taken = args
+            operands = [*map(self._text, given), self._text(taken, fresh=True)]
+            self._lines.append(f"    m{self.count} = kernel_{kernel.op.id}({', '.join(operands)})")
+            made = self.last[kernel] = function(*args)
+            for k, x in enumerate(made):
+                self._names[id(x)] = f"m{self.count}[{k}]"
+                self._made.append(x)
+            self.count += 1
+            return made
 
         return call
 
-    def bare(self) -> Any:
-        made = None
-        for function, args in self.calls:
-            made = function(*args)
-        return made
+    def _text(self, x: Any, *, fresh: bool = False) -> str:
+        if isinstance(x, tuple | list):
+            return f"({''.join(self._text(y, fresh=fresh) + ', ' for y in x)})"
+        if x is None or isinstance(x, int) or id(x) in self._names:
+            return self._names.get(id(x), repr(x))
+        name = f"c{len(self._space)}"
+        self._space[name] = backend.fresh(x.shape, dtype_name(x.dtype)) if fresh else x
+        return f"{name}()" if fresh else name
 
     def hollow(self, kernel: Kernel, function: Function) -> Function:
         last = self.last[kernel]
@@ -92,7 +115,7 @@ def measure(program: Program, repeats: int) -> dict[str, str]:
         times["bare"].append(timed(recording.bare))
         with replaced(executable, recording.hollow):
             times["hollow"].append(timed(lambda: whole(executable)))
-    launches = len(recording.calls)
+    launches = recording.count
     run, bare, hollow = (values[3:] for values in times.values())
     counted = Run(executable, 0)
     counted.complete()

@@ -33,7 +33,7 @@ from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Ast, Execute, Loop, children
 from timerl_nb.loops.nodes import Sequence as Block
-from timerl_nb.memory.lifetimes import find_lifetimes
+from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
@@ -292,18 +292,16 @@ class Program:
         )
         yield Stage("schedule", schedule, self._front.seconds, summary)
         start = time.perf_counter()
-        lifetimes = find_lifetimes(constraints, tree)
-        smallest = self.options.stores == "auto"
-        plan = MemoryPlan(constraints, tree, lifetimes, self.bounds, smallest=smallest)
+        plan = plan_memory(constraints, tree, self.bounds, smallest=self.options.stores == "auto")
         summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
         yield Stage("memory", plan, time.perf_counter() - start, summary)
         start = time.perf_counter()
-        ast = build_ast(constraints, tree, lifetimes, self.bounds)
+        ast = build_ast(plan.constraints, tree, plan.lifetimes.values(), self.bounds, plan.names)
         count = sum(isinstance(node, Execute) for node in ast)
         loops = sum(isinstance(node, Loop) for node in ast)
         yield Stage("ast", ast, time.perf_counter() - start, f"{loops} loops, {count} launches")
         start = time.perf_counter()
-        executable = Executable(constraints.pdg, ast, plan)
+        executable = Executable(plan.pdg, ast, plan)
         summary = f"{len(executable.kernels)} kernels, {executable.source.count(chr(10))} lines"
         yield Stage("executable", executable, time.perf_counter() - start, summary)
 
@@ -319,8 +317,8 @@ class Program:
 
     @property
     def fused(self) -> Pdg:
-        """The graph after all passes."""
-        return self._front.constraints.pdg
+        """The graph that runs: after all passes, with outputs of their own for blocks."""
+        return self.memory.pdg
 
     @property
     def schedule(self) -> Schedule:

@@ -8,8 +8,6 @@ is freed behind its last reader in that order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import copy
-from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -97,15 +95,15 @@ class PointGraph:
 
 
 def shuffled(program: Program, random: Random) -> tuple[Executable, int]:
-    """The program's kernels in a random valid order, each value in a store of its own.
+    """The kernels of a program that keeps all by point, in a random valid order.
 
     Returns:
         what the interpreter runs, and the bytes that its outputs keep.
     """
     graph = PointGraph(program)
-    plan = copy(program.memory)
-    stores = {key: replace(store, kind="point") for key, store in plan.stores.items()}
-    plan.__dict__["stores"] = stores
+    plan = program.memory
+    stores = plan.stores
+    assert all(store.kind == "point" for store in stores.values())
     last: dict[Value, int] = {}
     order = graph.order(random)
     when = {at: k for k, at in enumerate(order)}

@@ -7,9 +7,9 @@ from collections.abc import Sequence as Seq
 
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node, Sequence
 from timerl_nb.loops.tidy import tidy
-from timerl_nb.memory.lifetimes import Lifetime, free_calls, free_name
+from timerl_nb.memory.lifetimes import Lifetime, Tensor, free_calls, free_name
 from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.names import statement_names, tensor_name
+from timerl_nb.schedule.names import statement_names
 from timerl_nb.symbolic.expr import Cond, Lin
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
@@ -44,15 +44,17 @@ def build_ast(
     schedule: ScheduleTree,
     lifetimes: Iterable[Lifetime],
     bounds: Point,
+    tensors: Mapping[Tensor, str],
 ) -> Ast:
-    """The loops that run the schedule and free every value behind its last reader."""
+    """The loops that run the schedule and free every value behind its last reader.
+
+    Args:
+        tensors: what tensors are called.
+    """
     lives = tuple(lifetimes)
     ops = {name: op.id for name, op in constraints.ops.items()}
     builder = _Builder(ops, {free_name(life): life.name for life in lives})
     root = schedule.with_calls_after(free_calls(lives)).scan(bounds, builder)
     pdg = constraints.pdg
-    values = {
-        life.name: ", ".join(tensor_name(pdg, op_id, out) for op_id, out in life.tensors)
-        for life in lives
-    }
+    values = {life.name: ", ".join(tensors[tensor] for tensor in life.tensors) for life in lives}
     return Ast(tidy(root), statement_names(pdg), values)

@@ -7,10 +7,13 @@ not freed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
 from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
 
@@ -34,13 +37,22 @@ class Lifetime:
     kept: Set | None
 
 
-def find_lifetimes(constraints: Constraints, schedule: ScheduleTree) -> tuple[Lifetime, ...]:
-    """The lifetimes of all tensors under a schedule."""
+def find_lifetimes(
+    constraints: Constraints, schedule: ScheduleTree, blocks: Mapping[Tensor, int] | None = None
+) -> tuple[Lifetime, ...]:
+    """The lifetimes of all tensors under a schedule.
+
+    Args:
+        blocks: tensors whose values along a dimension (its position in the domain) are one block,
+            which lives from the first of them that is made to the last that is read.
+    """
     pdg = constraints.pdg
+    whole = {tensor: _projection(pdg, tensor, k) for tensor, k in (blocks or {}).items()}
     readers: dict[Tensor, list[Edge]] = {}
     for use in constraints.uses:
-        name = statement_name(pdg[use.reader])
-        readers.setdefault((use.source, use.out), []).append(Edge("", name, use.values.inverse()))
+        name, tensor = statement_name(pdg[use.reader]), (use.source, use.out)
+        values = use.values.then(whole[tensor]) if tensor in whole else use.values
+        readers.setdefault(tensor, []).append(Edge("", name, values.inverse()))
     alike: dict[tuple[object, ...], list[Tensor]] = {}
     for op in constraints.ops.values():
         for out, output in enumerate(op.outputs):
@@ -49,6 +61,7 @@ def find_lifetimes(constraints: Constraints, schedule: ScheduleTree) -> tuple[Li
             key = (
                 op.id,
                 output.domain,
+                (blocks or {}).get((op.id, out)),
                 str(kept) if kept else "",
                 frozenset((e.sink, str(e.pairs)) for e in uses),
             )
@@ -59,6 +72,9 @@ def find_lifetimes(constraints: Constraints, schedule: ScheduleTree) -> tuple[Li
         op = pdg[tensors[0][0]]
         made = constraints.contributions(op, tensors[0][1])
         kept = constraints.kept.get(tensors[0])
+        if tensors[0] in whole:
+            made = made.then(whole[tensors[0]])
+            kept = kept and _image(whole[tensors[0]], kept)
         name, producer = f"V{k}", statement_name(op)
         drafts.append(Lifetime(name, tuple(tensors), made.right, producer, made, (), kept))
         # its own producer is a reader too: what nobody reads goes at once
@@ -76,6 +92,18 @@ def find_lifetimes(constraints: Constraints, schedule: ScheduleTree) -> tuple[Li
         )
         for d in drafts
     )
+
+
+def _projection(pdg: Pdg, tensor: Tensor, along: int) -> Relation:
+    """The points of a tensor -> the points of its blocks."""
+    domain = pdg[tensor[0]].outputs[tensor[1]].domain
+    rest = tuple(d for k, d in enumerate(domain) if k != along)
+    index = tuple(sym(d) for d in rest)
+    return Relation.reads(Set.of(pdg.dims, domain), index, Set.of(pdg.dims, rest))
+
+
+def _image(relation: Relation, points: Set) -> Set:
+    return relation.inverse().within(points).inverse().range()
 
 
 def _without(pairs: Relation, kept: Set) -> Relation:

@@ -9,58 +9,102 @@ from typing import Any
 from timerl_nb.dot import FUSED, SOURCE, Dot
 from timerl_nb.errors import Origin
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.blocks import Placed
 from timerl_nb.memory.lifetimes import Lifetime, Tensor
 from timerl_nb.memory.sizes import Sizes
+from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Store, choose
-from timerl_nb.memory.timeline import Timeline, predict
+from timerl_nb.memory.timeline import Span, Timeline, predict
+from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names, tensor_name
-from timerl_nb.symbolic.polyhedra import Point
-from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
 class MemoryPlan(Inspectable):
     """Stores, lifetimes and the predicted use of memory under actual bounds.
 
     Args:
+        placed: which tensors are blocks, and which operands are read from them.
         smallest: choose the smallest store for each tensor; False keeps all in point maps.
     """
 
     def __init__(
         self,
         constraints: Constraints,
-        schedule: ScheduleTree,
+        clock: Clock,
         lifetimes: tuple[Lifetime, ...],
-        bounds: Point,
+        placed: Placed,
         *,
         smallest: bool = True,
     ) -> None:
-        self.bounds: Mapping[str, int] = dict(bounds)
+        self.bounds: Mapping[str, int] = dict(clock.bounds)
         self.lifetimes = {life.name: life for life in lifetimes}
-        self._constraints, self._schedule = constraints, schedule
-        self.sizes = Sizes(constraints.pdg, bounds)
+        self.constraints, self.clock, self.placed = constraints, clock, placed
+        self.sizes = Sizes(constraints.pdg, clock.bounds)
         self._smallest = smallest
 
     @property
-    def _pdg(self) -> Pdg:
-        return self._constraints.pdg
+    def pdg(self) -> Pdg:
+        """The graph that runs: after all passes, with outputs of their own for blocks."""
+        return self.constraints.pdg
+
+    def parts(self, op: Op, slot: int) -> tuple[Part, ...]:
+        """What an operand that is read from blocks consists of; nothing where it is not."""
+        return self.placed.parts.get((op.id, slot), ())
+
+    def gathered_bytes(self, op: Op) -> int:
+        """Bytes of the operands that are gathered for one point of an operation."""
+        return sum(
+            self.sizes.gathered_bytes(op, read)
+            for slot, read in enumerate(op.inputs)
+            if not self.parts(op, slot)
+        )
 
     @cached_property
     def _timeline(self) -> Timeline:
-        pdg = self._pdg
-        tensors = [t for life in self.lifetimes.values() for t in life.tensors]
-        ops = self._constraints.ops
-        gathered = {name: self.sizes.gathered_bytes(op) for name, op in ops.items()}
+        gathered = {name: self.gathered_bytes(op) for name, op in self.constraints.ops.items()}
+        blocks = self.placed.blocks
+        rows = {t: blocks[t].size if t in blocks else 1 for t in self.names}
         return predict(
-            self._schedule,
+            self.clock,
             tuple(self.lifetimes.values()),
-            self.bounds,
-            {t: self.sizes.output_bytes(pdg[t[0]], t[1]) for t in tensors},
-            {t: tensor_name(pdg, *t) for t in tensors},
+            {t: self.unit(t) * rows[t] for t in self.names},
+            self.names,
             {name: nbytes for name, nbytes in gathered.items() if nbytes},
         )
+
+    def unit(self, tensor: Tensor) -> int:
+        """Bytes of one value of a tensor."""
+        return self.sizes.output_bytes(self.pdg[tensor[0]], tensor[1])
+
+    @cached_property
+    def names(self) -> Mapping[Tensor, str]:
+        """What tensors are called, each by a name of its own.
+
+        An output that is there for its block alone is `x[:]`; where a sum and its summands have one
+        name, the sum says that it is one.
+        """
+        found: dict[Tensor, str] = {}
+        taken: set[str] = set()
+        tensors = [tensor for life in self.lifetimes.values() for tensor in life.tensors]
+        reduced = {t: self.pdg[t[0]].outputs[t[1]].reduce for t in tensors}
+        for tensor in sorted(tensors, key=lambda t: reduced[t] is not None):
+            name = tensor_name(self.pdg, *tensor) + "[:]" * (tensor in self.placed.copied)
+            if name in taken and reduced[tensor]:
+                name += f" by {reduced[tensor]}"
+            if name in taken:
+                name += f" of %{tensor[0]}.{tensor[1]}"
+            taken.add(name)
+            found[tensor] = name
+        return {tensor: found[tensor] for tensor in tensors}
+
+    @property
+    def spans(self) -> Mapping[Tensor, Span]:
+        """When the values (or blocks) of each tensor live."""
+        pairs = zip(self.lifetimes.values(), self._timeline.spans, strict=True)
+        return {tensor: span for life, span in pairs for tensor in life.tensors}
 
     def timeline(self) -> Timeline:
         """Live bytes over schedule time, predicted: nothing is run."""
@@ -81,25 +125,31 @@ class MemoryPlan(Inspectable):
         """The store of each tensor."""
         found: dict[Tensor, Store] = {}
         for life, span in zip(self.lifetimes.values(), self._timeline.spans, strict=True):
-            most = span.most_at_once
-            how = choose(span, life.domain, smallest=self._smallest)
+            fitting = choose(span, life.domain, smallest=self._smallest)
             for tensor, (name, nbytes) in zip(life.tensors, span.tensors, strict=True):
+                domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
+                block = self.placed.blocks.get(tensor)
+                how = fitting if block is None else block.choice(domain)
+                why = how.why
+                if tensor in self.placed.refused:
+                    why += f"; no block: {self.placed.refused[tensor]}"
                 found[tensor] = Store(
                     name,
                     how.kind,
-                    life.domain,
-                    nbytes,
-                    most,
+                    domain,
+                    nbytes if block is None else nbytes // block.size,
+                    span.most_at_once,
                     life.name,
-                    how.why,
+                    why,
                     how.along,
                     how.size,
+                    how.first,
                 )
         return found
 
     def origin(self, tensor: Tensor) -> Origin:
         """The user's line behind a tensor."""
-        op = self._pdg[tensor[0]]
+        op = self.pdg[tensor[0]]
         if isinstance(op.attrs, DataflowAttrs):
             source, _ = op.attrs.results[tensor[1]]
             if source != OPERAND:
@@ -145,14 +195,14 @@ class MemoryPlan(Inspectable):
     def to_dot(self) -> str:
         """Statements and stores: who writes where, who reads from where."""
         graph = Dot("memory", rankdir="LR")
-        names = statement_names(self._pdg)
-        for op in self._constraints.ops.values():
+        names = statement_names(self.pdg)
+        for op in self.constraints.ops.values():
             graph.node(f"s{op.id}", names[op.id], fill=FUSED, element=f"op{op.id}")
         for tensor, store in self.stores.items():
             key = f"v{tensor[0]}_{tensor[1]}"
-            label = f"{store.name}\n{store.shape}, {store.most} x {store.nbytes:,} B"
+            label = f"{store.name}\n{store.shape}, {store.most} x {store.unit:,} B"
             graph.node(key, label, fill=SOURCE, shape="cylinder")
             graph.edge(f"s{tensor[0]}", key)
-        for use in dict.fromkeys((u.source, u.out, u.reader) for u in self._constraints.uses):
+        for use in dict.fromkeys((u.source, u.out, u.reader) for u in self.constraints.uses):
             graph.edge(f"v{use[0]}_{use[1]}", f"s{use[2]}")
         return str(graph)

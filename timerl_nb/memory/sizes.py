@@ -59,14 +59,12 @@ class Sizes:
         """Whether a read is gathered into one array before the kernel runs."""
         return is_sliced(read) and self.span(op, read) > MANY
 
-    def gathered_bytes(self, op: Op) -> int:
-        """Bytes of the operands that are gathered for one point of an operation."""
-        if op.kind == "udf":  # it gathers on the host
+    def gathered_bytes(self, op: Op, read: Read) -> int:
+        """Bytes of one operand if it is gathered before the kernel runs, else 0."""
+        if op.kind == "udf" or not self.is_gathered(op, read):  # that gathers on the host
             return 0
-        return sum(
-            self.span(op, read)
-            * prod(self.point_shape(read))
-            * NUMPY[self.pdg.output(read).type.dtype].itemsize
-            for read in op.inputs
-            if self.is_gathered(op, read)
-        )
+        return self.span(op, read) * self.point_bytes(read)
+
+    def point_bytes(self, read: Read) -> int:
+        """Bytes of one point's value of what is read."""
+        return prod(self.point_shape(read)) * NUMPY[self.pdg.output(read).type.dtype].itemsize

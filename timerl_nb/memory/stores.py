@@ -4,6 +4,7 @@
 |---|---|---|
 | slot | one value | no two are ever live at once |
 | ring | `size` values, by the position modulo `size` along one dimension | no two of one place are |
+| block | `size` rows of one array, over the points of one dimension | it is read in slices (`blocks`) |
 | point | a map from points to values | nothing smaller holds them |
 
 All of it is decided under actual bounds from the exact moments at which values are born and die, so
@@ -12,6 +13,7 @@ that a size is proved, not guessed: a place is written only after what it held h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,7 +23,7 @@ from timerl_nb.memory.timeline import Span
 from timerl_nb.symbolic.domain import Domain
 
 Array = np.ndarray[Any, np.dtype[Any]]
-StoreKind = Literal["slot", "ring", "point"]
+StoreKind = Literal["slot", "ring", "block", "point"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class Store:
 
     Attributes:
         nbytes: the bytes of one value.
-        most: how many values live at once at most.
-        lifetime: the name of the values' lifetime.
-        along: the dimension of a ring.
-        size: the places of a ring.
+        most: how many values (or blocks) live at once at most.
+        lifetime: the name of the values' (or blocks') lifetime.
+        along: the dimension of a ring or block.
+        size: the places of a ring, the rows of a block.
+        first: the coordinate of a block's first row.
     """
 
     name: str
@@ -45,23 +48,43 @@ class Store:
     why: str
     along: str = ""
     size: int = 1
+    first: int = 0
 
     def __str__(self) -> str:
-        held = "1 value" if self.most == 1 else f"at most {self.most:,} values"
-        return f"{self.name}: {self.shape}, {held} of {self.nbytes:,} bytes ({self.why})"
+        what = "block" if self.kind == "block" else "value"
+        held = f"1 {what}" if self.most == 1 else f"at most {self.most:,} {what}s"
+        return f"{self.name}: {self.shape}, {held} of {self.unit:,} bytes ({self.why})"
 
     @property
     def shape(self) -> str:
         """The kind, with the size where there is one."""
-        return f"ring of {self.size} along {self.along}" if self.kind == "ring" else self.kind
+        sized = self.kind in ("ring", "block")
+        return f"{self.kind} of {self.size} along {self.along}" if sized else self.kind
+
+    @property
+    def unit(self) -> int:
+        """The bytes that come and go together: a value's, or a block's."""
+        return self.nbytes * self.size if self.kind == "block" else self.nbytes
+
+    @property
+    def position(self) -> int:
+        """The position in the domain of the dimension of a ring or block."""
+        return self.domain.index(self.along)
 
     def key(self, point: tuple[int, ...]) -> Any:
-        """Under which key the store holds the value of a point."""
-        if self.kind == "slot":
+        """Under which key the store holds the value of a point, or the block that it lies in."""
+        if self.kind == "block":
+            point = tuple(p for k, p in enumerate(point) if k != self.position)
+        if self.kind == "slot" or (self.kind == "block" and self.most <= 1):
             return 0
         if self.kind == "ring":
-            return point[self.domain.index(self.along)] % self.size
+            return point[self.position] % self.size
         return point[0] if len(point) == 1 else point
+
+    def value(self, held: Mapping[Any, Any], point: tuple[int, ...]) -> Any:
+        """The value of a point in the store's contents."""
+        found = held[self.key(point)]
+        return found[point[self.position] - self.first] if self.kind == "block" else found
 
 
 @dataclass(frozen=True)
@@ -72,6 +95,7 @@ class Choice:
     why: str
     along: str = ""
     size: int = 1
+    first: int = 0
 
 
 def choose(span: Span, domain: Domain, *, smallest: bool) -> Choice:

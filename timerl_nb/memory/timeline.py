@@ -17,8 +17,6 @@ import numpy as np
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.arrays import values
-from timerl_nb.symbolic.polyhedra import Point
-from timerl_nb.symbolic.scheduling import ScheduleTree
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -115,9 +113,8 @@ def _series(born: Array, dies: Array, nbytes: int, length: int) -> Array:
 
 
 def predict(
-    schedule: ScheduleTree,
+    clock: Clock,
     lifetimes: Sequence[Lifetime],
-    bounds: Point,
     sizes: Mapping[tuple[int, int], int],
     tensors: Mapping[tuple[int, int], str],
     gathered: Mapping[str, int],
@@ -125,11 +122,10 @@ def predict(
     """The timeline of a schedule.
 
     Args:
-        sizes: bytes of one value of each tensor.
+        sizes: bytes of one value (or block) of each tensor.
         tensors: what tensors are called.
         gathered: bytes of operands that a statement materialises while it runs.
     """
-    clock = Clock(schedule, bounds)
     total = len(clock.order)
     live = np.zeros(total, np.int64)
     spans: list[Span] = []
@@ -140,7 +136,7 @@ def predict(
     transient = np.zeros(total, np.int64)
     for name, nbytes in gathered.items():
         transient[clock.ranks[name]] += nbytes
-    outer, turn = _turns(schedule, clock)
+    outer, turn = _turns(clock)
     return Timeline(
         np.arange(total),
         live + transient,
@@ -151,9 +147,9 @@ def predict(
     )
 
 
-def _turns(schedule: ScheduleTree, clock: Clock) -> tuple[str | None, Array]:
+def _turns(clock: Clock) -> tuple[str | None, Array]:
     """The dimension that the outermost loop runs along, and its value at every executed point."""
-    turn = np.full(len(clock.order), -1, np.int64)
+    schedule, turn = clock.schedule, np.full(len(clock.order), -1, np.int64)
     along = [at for loops in schedule.loops().values() for loop, at in loops if loop == 0]
     dims = {d for at in along for d in schedule.dims.ordered(at.symbols)}
     if len(dims) != 1:

@@ -23,7 +23,7 @@ class Executable(Inspectable):
         self.pdg, self.ast, self.plan = pdg, ast, plan
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
-            op_id: Kernel(plan.sizes, pdg[op_id])
+            op_id: Kernel(plan, pdg[op_id])
             for op_id in executed
             if isinstance(pdg[op_id].attrs, DataflowAttrs)
         }

@@ -89,6 +89,11 @@ class Run:
         for op_id, out in self._stores:  # also of what never runs
             if pdg[op_id].outputs[out].reduce is not None:
                 space[f"start_{store_name((op_id, out))}"] = start(sizes, pdg[op_id], out)
+        for (op_id, out), store in self.executable.plan.stores.items():
+            if store.kind == "block":
+                kind = pdg[op_id].outputs[out].type
+                shape = (store.size, *sizes.shape(pdg[op_id], kind.shape))
+                space[f"new_{store_name((op_id, out))}"] = backend.fresh(shape, kind.dtype)
         exec(self.executable.code(record=record), space)
         return space
 
@@ -125,7 +130,7 @@ class Run:
             values = held
             if self._followed:
                 points = self._support.held.get(store_name(tensor), ())
-                values = {p[0] if len(p) == 1 else p: held[store.key(p)] for p in points}
+                values = {p[0] if len(p) == 1 else p: store.value(held, p) for p in points}
             if values:
                 found.setdefault(store.name, {}).update(values)
         return found
@@ -194,12 +199,14 @@ class _Support:
         self.seed = backend.seed_words(seed)
         self.host = Host(pdg.dims, bounds, seed)
         self.stack = backend.stack
+        self.on_host = backend.to_numpy
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
         self.trace = ledger.trace.append
         self.progress: Callable[[], object] = progress or (lambda: None)
         self._recorder = recorder
         self._step = -1
         self.held: dict[str, dict[tuple[int, ...], None]] = {}
+        self._rows: dict[tuple[str | int, ...], list[tuple[int, ...]]] = {}  # of each block
 
     def save(
         self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
@@ -240,6 +247,23 @@ class _Support:
     def wrote(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
         self.held.setdefault(store, {})[point] = None
         self._emit("write", name, point, nbytes)
+
+    def reads(self, value: Any, name: str, points: Sequence[tuple[int, ...]]) -> Any:
+        for point in points:
+            self._emit("read", name, point)
+        return value
+
+    def wrote_row(
+        self, store: str, name: str, point: tuple[int, ...], along: int, nbytes: int
+    ) -> None:
+        rows = self._rows.setdefault((store, *point[:along], *point[along + 1 :]), [])
+        self.wrote(store, name, point, 0 if rows else nbytes)
+        rows.append(point)
+
+    def freed_block(self, store: str, name: str, rest: tuple[int, ...], nbytes: int) -> None:
+        rows = self._rows.pop((store, *rest))
+        for k, point in enumerate(rows):
+            self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
 
     def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
         if self.held.get(store, {}).pop(point, 0) is None:

@@ -1,8 +1,9 @@
 """One fused region as a compiled function.
 
 A kernel takes the seed, the coordinates that its contents depend on, its operands (a slice as a tuple
-of its points, or as one array where there are many) and the slots it adds to; it returns the
-region's outputs. It is compiled once, whatever the point: lengths that vary are masked.
+of its points, as one array where there are many, or as blocks to cut it from), the slots it adds to
+and the blocks it writes a row of. It returns the blocks, whose memory it takes over, and then the
+region's other outputs. It is compiled once, whatever the point: lengths that vary are masked.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from timerl_nb.ir.attrs import ConstAttrs, RngAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced, own_symbols
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape, Size
+from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes
+from timerl_nb.memory.slices import Part
 from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.backends import jax_blocks
 from timerl_nb.runtime.backends import jax_rules as rules
 from timerl_nb.runtime.backends.jax_scope import Scope
 from timerl_nb.runtime.backends.jax_sums import COMBINE
@@ -28,19 +32,26 @@ from timerl_nb.symbolic.expr import Lin, Slice
 class Kernel:
     """A dataflow operation, ready to be compiled under actual bounds."""
 
-    def __init__(self, sizes: Sizes, op: Op) -> None:
+    def __init__(self, plan: MemoryPlan, op: Op) -> None:
         assert isinstance(op.attrs, DataflowAttrs)
-        self.op, self.sizes, self.pdg = op, sizes, sizes.pdg
+        self.op, self.plan, self.sizes, self.pdg = op, plan, plan.sizes, plan.pdg
         self.body: tuple[Op, ...] = op.attrs.body
         self.operand_sizes: list[Shape] = [self.pdg.read_type(read).shape for read in op.inputs]
         self.needs_seed = any(inner.kind == "rng" for inner in self.body)
-        self.coords = self._coordinates()
         self.accumulated = [k for k, o in enumerate(op.outputs) if o.reduce is not None]
+        stores = [plan.stores[op.id, k] for k in range(len(op.outputs))]
+        self.blocks = {k: store for k, store in enumerate(stores) if store.kind == "block"}
+        others = [k for k in range(len(op.outputs)) if k not in self.blocks]
+        self.order = {out: k for k, out in enumerate((*self.blocks, *others))}
+        self.coords = self._coordinates()
         self._check_padding()
 
     def _coordinates(self) -> tuple[str, ...]:
         """The dimensions whose values the contents depend on."""
-        found: set[str] = set()
+        found: set[str] = {store.along for store in self.blocks.values()}
+        for slot in range(len(self.op.inputs)):
+            for part in self.plan.parts(self.op, slot):
+                found |= frozenset() if part.along is None else part.index[part.along].symbols
         shapes = [
             *self.operand_sizes,
             *(o.type.shape for inner in self.body for o in inner.outputs),
@@ -95,8 +106,8 @@ class Kernel:
 
     @cached_property
     def run(self) -> Callable[..., Any]:
-        """The compiled function: (seed, coordinates, operands, slots) -> outputs."""
-        return backend.compile_kernel(self.trace)
+        """The compiled function: (seed, coordinates, operands, slots, blocks) -> outputs."""
+        return backend.compile_kernel(self.trace, taken=(4,))
 
     def trace(
         self,
@@ -104,15 +115,16 @@ class Kernel:
         coords: Sequence[Any],
         operands: Sequence[Any],
         slots: Sequence[Any],
+        blocks: Sequence[Any],
     ) -> tuple[Any, ...]:
-        """The outputs, in terms of the engine's arrays."""
+        """The outputs in the order `order`, in terms of the engine's arrays."""
         point: Mapping[str, Any] = dict(zip(self.coords, coords, strict=True))
         scope = Scope(
             self.sizes.bounds, point, seed, lambda size: self.sizes.capacity(self.op, size)
         )
         shapes = self._shapes()
         done: dict[tuple[int, int], Any] = {
-            (OPERAND, k): self._operand(k, x) for k, x in enumerate(operands)
+            (OPERAND, k): self._operand(scope, k, x, blocks) for k, x in enumerate(operands)
         }
         for inner in self.body:
             args = [done[r.source, r.out] for r in inner.inputs]
@@ -123,15 +135,39 @@ class Kernel:
             reduce = self.op.outputs[k].reduce
             assert reduce is not None
             results[k] = COMBINE[reduce](slot, results[k])
-        return tuple(results)
+        for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
+            cut = self.plan.placed.blocks[self.op.id, k].cut
+            row = point[store.along] - store.first
+            results[k] = jax_blocks.with_row(block, row, results[k], cut=cut)
+        return tuple(results[k] for k in self.order)
 
-    def _operand(self, slot: int, x: Any) -> Any:
+    def own_block(self, part: Part) -> int | None:
+        """Which of the blocks that the kernel writes a part is read from, if it is."""
+        op_id, out = part.tensor
+        return list(self.blocks).index(out) if op_id == self.op.id else None
+
+    def _operand(self, scope: Scope, slot: int, x: Any, blocks: Sequence[Any]) -> Any:
         if not self.is_sliced(slot):
             return x
+        parts = self.plan.parts(self.op, slot)
+        if parts:
+            pieces: list[Any] = []
+            for part, piece in zip(parts, x, strict=True):
+                own = None if part.along is None else self.own_block(part)
+                whole = piece if own is None else blocks[own]
+                pieces.append(whole[None] if part.along is None else self._cut(scope, part, whole))
+            x = jax_blocks.end_to_end(pieces)
         read = self.op.inputs[slot]
         lengths = tuple(e.length for e in read.index if isinstance(e, Slice))
         shape = (*self.sizes.shape(self.op, lengths), *self.sizes.point_shape(read))
         return backend.joined(x, shape, self.pdg.output(read).type.dtype)
+
+    def _cut(self, scope: Scope, part: Part, block: Any) -> Any:
+        """The rows of a block that a part consists of."""
+        assert part.along is not None
+        first = part.index[part.along] - self.plan.stores[part.tensor].first
+        count = self.sizes.capacity(self.op, part.count if part.count.symbols else part.count.const)
+        return jax_blocks.rows(scope, block, first, count)
 
 
 def start(sizes: Sizes, op: Op, out: int) -> Any:

@@ -17,7 +17,9 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node
 from timerl_nb.loops.nodes import Sequence as Block
-from timerl_nb.memory.plan import MemoryPlan, Store
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.slices import Part
+from timerl_nb.memory.stores import Store
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.stores import key_text, store_name
 from timerl_nb.symbolic.evaluate import python_source
@@ -73,6 +75,12 @@ class Source:
         index = [python_source(e) for e in read.index if isinstance(e, Lin)]
         name, key = store_name(tensor), self._key(tensor, index)
         found = f"{name}[{key}]"
+        store = self.plan.stores[tensor]
+        if store.kind == "block":  # only the run's outputs are read from it one by one
+            at = read.index[store.position]
+            assert isinstance(at, Lin)
+            row = python_source(at - store.first)
+            found = f"rt.on_host({found})[{row}]"
         if self.pdg.output(read).reduce is not None:  # nothing may have been added
             found = f"{name}.get({key}, start_{name})"
         if self.record:
@@ -114,12 +122,32 @@ class Source:
         op, read = kernel.op, kernel.op.inputs[slot]
         if not kernel.is_sliced(slot):
             return self._value(read)
+        parts = self.plan.parts(op, slot)
+        if parts:
+            return f"({''.join(f'{self._part(kernel, part)}, ' for part in parts)})"
         lengths = [e.length for e in read.index if isinstance(e, Slice)]
         if any(length.symbols.intersection(op.domain) for length in lengths):
             points = self._padded(kernel, slot)
         else:
             points = self._points(read)
         return f"rt.{'stack' if kernel.sizes.is_gathered(op, read) else 'points'}({points})"
+
+    def _part(self, kernel: Kernel, part: Part) -> str:
+        """One value, or the block that rows are cut from (None where the kernel has it anyway)."""
+        if part.along is None:
+            return self._value(Read(*part.tensor, part.index))
+        tensor, index = part.tensor, [python_source(e) for e in part.index]
+        store = self.plan.stores[tensor]
+        found = f"{store_name(tensor)}[{key_text(store, index)}]"
+        if kernel.own_block(part) is not None:
+            found = "None"
+        if self.record:
+            counter = f"rt_x{next(self._fresh)}"
+            lo, end = index[part.along], python_source(part.index[part.along] + part.count)
+            index[part.along] = counter
+            points = f"[({', '.join(index)},) for {counter} in range({lo}, {end})]"
+            return f"rt.reads({found}, {store.name!a}, {points})"
+        return found
 
     def _padded(self, kernel: Kernel, slot: int) -> str:
         """A slice's points up to its capacity, with padding beyond its end."""
@@ -161,8 +189,10 @@ class Source:
             slots.append(f"{name}.get({key}, start_{name})")
             grown.append(f"({self.plan.stores[tensor].nbytes} if {key} not in {name} else 0)")
         lines.append(f"    rt_new = {' + '.join(g for g in grown if g != '0') or '0'}")
+        blocks, made = self._blocks(kernel)
+        lines += made
         operands = [self._operand(kernel, k) for k in range(len(op.inputs))]
-        gathered = kernel.sizes.gathered_bytes(op)
+        gathered = self.plan.gathered_bytes(op)
         lines += [
             f"    rt_out = kernel_{op.id}(",
             f"        {'rt.seed' if kernel.needs_seed else '()'},",
@@ -171,9 +201,27 @@ class Source:
             *(f"            {operand}," for operand in operands),
             "        ),",
             f"        ({''.join(s + ', ' for s in slots)}),",
+            f"        ({''.join(b + ', ' for b in blocks)}),",
             "    )",
         ]
         return "\n".join(lines + self._put_away(op, gathered))
+
+    def _blocks(self, kernel: Kernel) -> tuple[list[str], list[str]]:
+        """The blocks that a kernel writes rows of, and the lines that make them at the first."""
+        op = kernel.op
+        found: list[str] = []
+        first: dict[str, list[tuple[str, str, int]]] = {}
+        for out, store in kernel.blocks.items():
+            name, key = store_name((op.id, out)), self._key((op.id, out), op.domain)
+            found.append(f"{name}[{key}]")
+            first.setdefault(store.along, []).append((name, key, store.unit))
+        lines: list[str] = []
+        for blocks in first.values():  # all along one dimension begin at the same points
+            name, key, _ = blocks[0]
+            lines.append(f"    if {key} not in {name}:")
+            lines += [f"        {name}[{key}] = new_{name}()" for name, key, _ in blocks]
+            lines.append(f"        rt_new += {sum(unit for _, _, unit in blocks)}")
+        return found, lines
 
     def _udf(self, op: Op) -> str:
         """A host function: its operands go to the host, its outputs come back."""
@@ -214,18 +262,20 @@ class Source:
     def _put_away(self, op: Op, gathered: int) -> list[str]:
         """Store the outputs `rt_out`, and count their bytes."""
         lines: list[str] = []
+        kernel = self.kernels.get(op.id)
         for out, output in enumerate(op.outputs):
             tensor = (op.id, out)
+            store, name = self.plan.stores[tensor], store_name(tensor)
             key = self._key(tensor, output.domain)
             if self.record:
-                fresh = "0 if " + f"{key} in {store_name(tensor)} else " if output.reduce else ""
-                nbytes = f"{fresh}{self.plan.stores[tensor].nbytes}"
-                point = "".join(d + ", " for d in output.domain)
-                lines.append(
-                    f"    rt.wrote({store_name(tensor)!r}, {self.plan.stores[tensor].name!a}, "
-                    f"({point}), {nbytes})"
-                )
-            lines.append(f"    {store_name(tensor)}[{key}] = rt_out[{out}]")
+                once = f"0 if {key} in {name} else " if output.reduce else ""
+                made = f"{name!r}, {store.name!a}, ({''.join(d + ', ' for d in output.domain)})"
+                if store.kind == "block":
+                    made += f", {store.position}"
+                    lines.append(f"    rt.wrote_row({made}, {store.unit})")
+                else:
+                    lines.append(f"    rt.wrote({made}, {once}{store.nbytes})")
+            lines.append(f"    {name}[{key}] = rt_out[{kernel.order[out] if kernel else out}]")
         lines.append("    rt.ledger.live = rt_live = rt.ledger.live + rt_new")
         lines.append(f"    rt.trace(rt_live + {gathered})" if gathered else "    rt.trace(rt_live)")
         return lines
@@ -234,7 +284,7 @@ class Source:
         return sum(
             self.plan.stores[op.id, k].nbytes
             for k, output in enumerate(op.outputs)
-            if output.reduce is None
+            if output.reduce is None and self.plan.stores[op.id, k].kind != "block"
         )
 
     def _sink(self, op: Op) -> str:
@@ -253,19 +303,23 @@ class Source:
         total = 0
         for tensor in life.tensors:
             store: Store = self.plan.stores[tensor]
-            key = self._key(tensor, life.domain)
+            key = self._key(tensor, store.domain)
             at = store_name(tensor)
             reduced = self.pdg[tensor[0]].outputs[tensor[1]].reduce is not None
             if self.record:
                 point = "".join(d + ", " for d in life.domain)
-                lines.append(f"    rt.freed({at!r}, {store.name!a}, ({point}), {store.nbytes})")
+                gone = f"{at!r}, {store.name!a}, ({point})"
+                if store.kind == "block":
+                    lines.append(f"    rt.freed_block({gone}, {store.unit})")
+                else:
+                    lines.append(f"    rt.freed({gone}, {store.nbytes})")
             if reduced:
                 lines.append(
                     f"    rt.ledger.live -= {store.nbytes} if {at}.pop({key}, None) is not None else 0"
                 )
             else:
                 lines.append(f"    del {at}[{key}]")
-                total += store.nbytes
+                total += store.unit
         if total:
             lines.append(f"    rt.ledger.live -= {total}")
         return "\n".join(lines)

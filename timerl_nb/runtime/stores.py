@@ -14,8 +14,10 @@ def store_name(tensor: tuple[int, int]) -> str:
 
 def key_text(store: Store, index: Sequence[str]) -> str:
     """The key of a value in its store, from the source of each index; as `Store.key` has it."""
-    if store.kind == "slot":
+    if store.kind == "block":
+        index = [e for k, e in enumerate(index) if k != store.position]
+    if store.kind == "slot" or (store.kind == "block" and store.most <= 1):
         return "0"
     if store.kind == "ring":
-        return f"{index[store.domain.index(store.along)]} % {store.size}"
+        return f"{index[store.position]} % {store.size}"
     return index[0] if len(index) == 1 else f"({', '.join(index)})"

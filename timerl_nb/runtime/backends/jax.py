@@ -15,9 +15,12 @@ from timerl_nb.ir.shapes import NUMPY
 Array = Any  # a JAX array, traced or not
 
 
-def compile_kernel(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as one XLA program per operand types."""
-    return jax.jit(f)
+def compile_kernel(f: Callable[..., Any], taken: tuple[int, ...] = ()) -> Callable[..., Any]:
+    """The function as one XLA program per operand types; it may overwrite the arguments `taken`.
+
+    JAX gives each output, in order, the first array of its type among them that is left.
+    """
+    return jax.jit(f, donate_argnums=taken)
 
 
 @cache
@@ -44,6 +47,16 @@ def zeros(shape: tuple[int, ...], dtype: str) -> Array:
 
 def full(shape: tuple[int, ...], dtype: str, fill: Any) -> Array:
     return jnp.full(shape, fill, NUMPY[dtype])
+
+
+@cache
+def _maker(shape: tuple[int, ...], dtype: str) -> Callable[[], Array]:
+    return jax.jit(lambda: zeros(shape, dtype))
+
+
+def fresh(shape: tuple[int, ...], dtype: str) -> Callable[[], Array]:
+    """What makes zeros that nobody else has."""
+    return _maker(shape, dtype)
 
 
 def seed_words(seed: int) -> tuple[Array, Array]:

@@ -1,0 +1,104 @@
+"""Slices as parts: which tensors' values a sliced operand consists of, in runs of consecutive points.
+
+A slice of one tensor is one run. A slice of a merge (`o[i, 0:T]`, where `o[i, 0]` comes from one
+operation and `o[i, t + 1]` from another) is one run per branch, where it does not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.ir.ops import Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import compose
+from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Cond, Lin, Slice, const, sym
+from timerl_nb.symbolic.polyhedra import Point
+from timerl_nb.symbolic.substitute import subst
+
+Tensor = tuple[int, int]
+# Stands for the point along the slice; no dimension has such a name.
+_ALONG = "along'"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive points of one tensor; `index` is the first of them.
+
+    `along` is the position in the tensor's domain of the dimension that they run along, None for a
+    single value; `count` is how many they are.
+    """
+
+    tensor: Tensor
+    index: tuple[Lin, ...]
+    along: int | None
+    count: Lin
+
+    @property
+    def rest(self) -> tuple[Lin, ...]:
+        """The index without the dimension along which the part runs."""
+        return tuple(e for k, e in enumerate(self.index) if k != self.along)
+
+
+def leaves(pdg: Pdg, read: Read) -> Iterator[Read]:
+    """The reads behind a read without slices, merges looked through, with their conditions."""
+    source = pdg[read.source]
+    if source.kind != "merge":
+        yield read
+        return
+    for branch in source.inputs:
+        composed = compose(read, source.outputs[0].domain, branch)
+        assert composed is not None  # points always compose
+        yield from leaves(pdg, composed)
+
+
+def split(pdg: Pdg, bounds: Point, read: Read) -> tuple[Part, ...] | str:
+    """The parts of a sliced read, in order; or why it has none."""
+    (at, *more) = [k for k, e in enumerate(read.index) if isinstance(e, Slice)]
+    along = read.index[at]
+    assert isinstance(along, Slice)
+    if more:
+        return "it is read in slices of several dimensions at once"
+    if pdg[read.source].kind != "merge":
+        index = tuple(e.lo if isinstance(e, Slice) else e for e in read.index)
+        return (Part((read.source, read.out), index, at, along.length),)
+    if not (along.lo.symbols | along.hi.symbols) <= bounds.keys():
+        return "it is read through a merge in slices that move"
+    first, end = evaluate(along.lo, bounds), evaluate(along.hi, bounds)
+    index = tuple(sym(_ALONG) if isinstance(e, Slice) else e for e in read.index)
+    found = list(leaves(pdg, Read(read.source, read.out, index)))
+    return _runs(found, first, end, bounds)
+
+
+def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[Part, ...] | str:
+    """The branches of a merge in runs of consecutive points."""
+    points = np.arange(first, end)
+    which = np.full(len(points), len(found) - 1)
+    for k, leaf in reversed(list(enumerate(found[:-1]))):
+        if not leaf.cond.symbols <= {_ALONG, *bounds}:
+            return "which branch of a merge it is changes from point to point"
+        which[_holds(leaf.cond, points, bounds)] = k
+    starts = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), len(points)]
+    parts: list[Part] = []
+    for start, stop in zip(starts[:-1], starts[1:], strict=True):
+        if start == stop:
+            continue
+        leaf = found[int(which[start])]
+        index = tuple(e for e in leaf.index if isinstance(e, Lin))
+        moving = [k for k, e in enumerate(index) if _ALONG in e.symbols]
+        shifted = len(moving) == 1 and (index[moving[0]] - sym(_ALONG)).symbols <= bounds.keys()
+        if not shifted and stop - start > 1:
+            return "a merge reads it backwards, in steps, or one value again and again"
+        here = tuple(subst(e, {_ALONG: const(first + start)}) for e in index)
+        tensor = leaf.source, leaf.out
+        parts.append(Part(tensor, here, moving[0] if shifted else None, const(stop - start)))
+    return tuple(parts)
+
+
+def _holds(cond: Cond, points: Any, bounds: Point) -> Any:
+    return np.broadcast_to(values(cond, {**bounds, _ALONG: points}), len(points))

@@ -1,0 +1,43 @@
+"""Blocks inside a kernel: rows are written in place, and slices are cut without leaving it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from timerl_nb.runtime.backends.jax_scope import Scope
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Lin
+
+Array = Any  # a JAX array, traced or not
+
+
+def with_row(block: Array, row: Array, value: Array, *, cut: bool) -> Array:
+    """The block with one row replaced; in place, where the block is taken over.
+
+    Args:
+        cut: `row` may lie outside; then the block stays as it is.
+    """
+    if cut:
+        old = jax.lax.dynamic_index_in_dim(block, row, 0, keepdims=False)
+        value = jnp.where((row >= 0) & (row < block.shape[0]), value, old)
+    return jax.lax.dynamic_update_index_in_dim(block, value, row, 0)
+
+
+def rows(scope: Scope, block: Array, first: Lin, count: int) -> Array:
+    """`count` rows of a block from the row `first`; arbitrary ones where it has no more."""
+    size = block.shape[0]
+    if not first.symbols.intersection(scope.point):
+        start = evaluate(first, scope.bounds)
+        if start == 0 and count == size:
+            return block
+        if 0 <= start <= start + count <= size:
+            return jax.lax.slice_in_dim(block, start, start + count)
+    return jnp.take(block, scope.value(first) + jnp.arange(count), axis=0, mode="clip")
+
+
+def end_to_end(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
