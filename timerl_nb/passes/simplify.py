@@ -30,6 +30,7 @@ from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
 from timerl_nb.ir.shapes import NUMPY, Shape, broadcast, is_float, same_shape
+from timerl_nb.passes.unused import restrict_to_needed
 from timerl_nb.symbolic.expr import TRUE, Lin, Slice
 from timerl_nb.symbolic.substitute import subst_entry
 
@@ -551,7 +552,7 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
 
 @dataclass(frozen=True)
 class Simplify:
-    """Dead and duplicate code, constant folding, algebra, factors of sums."""
+    """Dead and duplicate code, constant folding, algebra, factors of sums, unused points."""
 
     name: str = "simplify"
 
@@ -564,4 +565,5 @@ class Simplify:
         apply_rules(edit, RULES)
         remove_duplicates(edit)
         remove_dead(edit)
+        restrict_to_needed(edit)
         return edit.finish()

@@ -1,0 +1,88 @@
+"""Points that nobody needs: what is restricted, what is not, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.patterns import values
+from tests.unit.checks import assert_same
+from timerl_nb.ir.reference import Reference
+from timerl_nb.passes import simplify
+
+BOUNDS = {"B": 2, "I": 6, "T": 4, "U": 5}
+
+
+def now_and_then(along: str) -> trl.Context:
+    """Training along t; a test of every third iteration's parameter along t or u."""
+    with trl.Context("b", "i", "t", "u") as ctx:
+        (b, B), (i, I), (t, T), (u, U) = ctx.dims
+        x = trl.data(values(2), domain=(b,))
+        w = trl.parameter((), domain=(i,), init=lambda s: trl.full(s, 0.5), name="w")
+        s = trl.tensor((), domain=(b, i, t))
+        s[b, i, 0] = x
+        s[b, i, t + 1] = (s * w + x).tanh()
+        s.square().mean(over=(b, t)).backward()
+        trl.optim.SGD([w], lr=0.1).step()
+        v = t if along == "t" else u
+        q = trl.tensor((), domain=(b, i, v)).named("q")
+        q[b, i, 0] = x * 2.0
+        q[b, i, v + 1] = (q * w).tanh()
+        ctx.output("test", q.sum(over=v).mean(over=b)[(i + 1) % 3 == 0])
+        ctx.output("w", w)
+        table = trl.data(values(6), domain=(i,))
+        ctx.output("table", table.exp().named("table")[i % 2 == 0] * 1.0)
+    return ctx
+
+
+def compiled(ctx: trl.Context, **options: Any) -> trl.Program:
+    return ctx.compile(BOUNDS, trl.Options(**options))
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"trial": False}])
+def test_a_rollout_of_its_own_runs_where_it_is_needed(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = now_and_then("u")
+    program = compiled(ctx, **options)
+    steps = [s for s in program.stages["simplify"].steps if s.rule == "unused points"]
+    assert steps
+    assert all("(i + 1) % 3 == 0" in s.note for s in steps)
+    result = program.execute()
+    assert_same(Reference(ctx.pdg(), BOUNDS).outputs(), result, "run")
+    monkeypatch.setattr(simplify, "restrict_to_needed", lambda edit: None)
+    everywhere = compiled(ctx, **options).execute()
+    assert_same(dict(everywhere), result, "everywhere")
+    if options != {"trial": False}:  # there the rollout is a batch over i
+        assert result.instructions < 0.85 * everywhere.instructions
+    assert result.memory.peak <= everywhere.memory.peak
+
+
+def test_what_runs_beside_the_rest_stays() -> None:
+    """In the loop that trains, testing costs no launch: cutting it out would."""
+    stage = compiled(now_and_then("t")).stages["simplify"]
+    assert not [s for s in stage.steps if s.rule == "unused points"]
+    reasons = set(stage.rewritten.refused.values())
+    assert any("but runs beside what is needed elsewhere" in why for why in reasons), reasons
+
+
+def test_what_can_be_a_batch_stays() -> None:
+    stage = compiled(now_and_then("u")).stages["simplify"]
+    why = {stage.artifact[k].label: reason for k, reason in stage.rewritten.refused.items()}
+    assert "i % 2 == 0, but can be a batch along i" in why["table"]
+
+
+def test_programs_without_conditions_are_left_alone() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        s = trl.tensor((), domain=(t,))
+        s[0] = 1.0
+        s[t + 1] = s * 0.5
+        ctx.output("last", s[T - 1])
+    stage = ctx.compile({T: 5}).stages["simplify"]
+    assert not stage.rewritten.refused
+    assert not [s for s in stage.steps if s.rule == "unused points"]
+    np.testing.assert_allclose(ctx.compile({T: 5}).execute()["last"], 0.5**4)
