@@ -180,6 +180,18 @@ CASES: dict[str, Case] = {
         lambda x: _pool(x, jax.lax.add, 0.0, 1) / 6,
     ),
     "tiled pool": Case(lambda x: trl.max_pool(x, 3), lambda x: x.max(1, keepdims=True)),
+    "put one": Case(
+        lambda x: x.put(x.argmax(0).min(), x.take(0).sin()),
+        lambda x: x.at[jnp.argmax(x, 0).min()].set(jnp.sin(x[0])),
+    ),
+    "put along the last alone": Case(
+        lambda x: x.put(2, x.sum(axis=1), axis=-1), lambda x: x.at[:, 2].set(x.sum(1))
+    ),
+    "put beyond": Case(lambda x: x.put(4, 0.0), lambda x: x),
+    "layout": Case(
+        lambda x: x.unsqueeze(1).squeeze(1).flatten().abs(), lambda x: jnp.abs(x.reshape(12))
+    ),
+    "exclusive or": Case(lambda x: (x > 0) ^ (x < 1), lambda x: (x > 0) ^ (x < 1), smooth=False),
     "cumsum": Case(lambda x: x.cumsum(1, reverse=True), lambda x: jax.lax.cumsum(x, 1, True)),
     "cumprod": Case(lambda x: x.cumprod(0), lambda x: jnp.cumprod(x, 0)),
     "cumprod from the end": Case(
@@ -330,3 +342,22 @@ def test_gradient_with_lengths_that_vary(name: str) -> None:
 @pytest.mark.parametrize("name", LENGTHS)
 def test_runs_with_lengths_that_vary(name: str, options: dict[str, Any]) -> None:
     _runs(LENGTHS[name], _numbers(2, 3, *SHAPE), options, gradient=True)
+
+
+def test_gradients_of_layers_are_single_operations() -> None:
+    """Weights' gradients over a batch: one convolution, one scatter, nothing step by step."""
+    images = np.random.default_rng(0).normal(size=(4, 3, 2, 8, 8)).astype(np.float32)
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        x = trl.data(images, domain=(b, t))
+        at = trl.data(np.arange(12, dtype=np.int32).reshape(4, 3), domain=(b, t))
+        layer = trl.nn.Conv2d(2, 4, 3, stride=2, padding=1, domain=(i,))
+        rows = trl.nn.Embedding(50, 4, domain=(i,))
+        y = layer(x).relu().mean(axis=(1, 2)) * rows(at)
+        y.square().sum().mean(over=(b, t)).backward()
+        trl.optim.SGD([*layer.params, *rows.params], lr=0.1).step()
+    graph = ctx.compile({B: 4, I: 2, T: 3}).stages["contract"].artifact
+    assert all(set(op.domain) <= {"i"} for op in graph)
+    forward, backward = (op for op in graph if op.kind == "conv")
+    assert (len(forward.shape), backward.shape) == (5, (4, 2, 3, 3))
+    assert [op.shape for op in graph if op.kind == "scatter_add"] == [(50, 4)]

@@ -5,6 +5,7 @@ Made of the primitives that `RecurrentTensor` provides; most are compositions th
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     SortAttrs,
 )
-from timerl_nb.ir.shapes import Shape, TensorType, broadcast, same_shape
+from timerl_nb.ir.shapes import DType, Shape, TensorType, broadcast, same_shape
 
 LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
 
@@ -51,8 +52,8 @@ class Along(Arithmetic):
         """An operation on this and other tensors."""
         raise NotImplementedError
 
-    def _operand(self, value: Any) -> Self:
-        """A tensor of whatever arithmetic accepts."""
+    def _operand(self, value: Any, like: DType | None = None) -> Self:
+        """A tensor of whatever arithmetic accepts; Python numbers are of type `like`, or this one's."""
         raise NotImplementedError
 
     def _expanded(self, shape: Shape) -> Self:
@@ -118,7 +119,7 @@ class Along(Arithmetic):
 
         Positions beyond the axis, and negative ones, yield zeros.
         """
-        at, k = self._operand(at), self._axis(axis)
+        at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
         if at.rank != self.rank or not same_shape(_without(at.shape, k), _without(self.shape, k)):
             raise ShapeError(
@@ -144,7 +145,7 @@ class Along(Arithmetic):
             at: integers; positions beyond the axis, and negative ones, are left out.
             values: of this tensor's shape, with the axes of `at` in place of `axis`; or broadcast.
         """
-        at, k = self._operand(at), self._axis(axis)
+        at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
         values = self._operand(values)
         shape = (*self.shape[:k], *at.shape, *self.shape[k + 1 :])
@@ -160,6 +161,48 @@ class Along(Arithmetic):
         placed = labels[:k] + own + labels[k + 1 :]
         attrs = ScatterAttrs(placed, own, labels, labels[k], self.shape[k])
         return self + values.cast(self.dtype)._expanded(shape)._made("scatter_add", attrs, at)
+
+    def put(self, at: Any, value: Any, axis: int = 0) -> Self:
+        """This tensor with one position of an axis replaced; as it is if that is beyond the axis.
+
+        Args:
+            at: one integer, perhaps a tensor's.
+            value: of this tensor's shape without the axis, or broadcast.
+        """
+        at, k = self._operand(at, "i32"), self._axis(axis)
+        _expect_positions(at)
+        if at.rank:
+            raise ShapeError(
+                f"one position is replaced, not {at.type}.",
+                hint="which of several values for one position counts would be unsaid; x.put_add "
+                "adds them up.",
+            )
+        new = self._operand(value)
+        if new.rank:
+            shape = _without(self.shape, k)
+            if new.rank != len(shape) or broadcast([new.shape, shape]) is None:
+                raise ShapeError(f"{new.type} does not replace a position of {self.type}.")
+            new = new.reshape((*new.shape[:k], 1, *new.shape[k:]))
+        along = tuple(s if a == k else 1 for a, s in enumerate(self.shape))
+        here = self._operand(np.int32(1))._expanded(along).cumsum(k) == at + 1
+        return here._where(new.cast(self.dtype), self)
+
+    # --- layout ----------------------------------------------------------------------------------
+
+    def squeeze(self, axis: int) -> Self:
+        """Without an axis of size 1."""
+        k = self._axis(axis)
+        if self.shape[k] != 1:
+            raise ShapeError(f"axis {axis} of {self.type} has not size 1.")
+        return self.reshape(_without(self.shape, k))
+
+    def flatten(self, start: int = 0) -> Self:
+        """The axes from `start` on as one."""
+        k = self._axis(start) if self.rank else 0
+        sizes = [s for s in self.shape[k:] if isinstance(s, int)]
+        if len(sizes) < self.rank - k:
+            raise ShapeError(f"axes of symbolic length cannot be joined: {self.type}.")
+        return self.reshape((*self.shape[:k], prod(sizes)))
 
     # --- scans -----------------------------------------------------------------------------------
 

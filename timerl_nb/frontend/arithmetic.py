@@ -123,6 +123,20 @@ class Arithmetic:
 
     __hash__ = object.__hash__
 
+    def abs(self) -> Self:
+        return self._map("abs")
+
+    def __xor__(self, other: Any) -> Self:
+        """Exclusive or, of booleans."""
+        return self._booleans()._with("ne", other)
+
+    __rxor__ = __xor__
+
+    def _booleans(self) -> Self:
+        if self.dtype != "bool":
+            raise ShapeError(f"^ takes booleans, not {self}.", hint="compare first, as in x != 0.")
+        return self
+
     # --- functions ---------------------------------------------------------------------------
 
     def exp(self) -> Self:

@@ -326,8 +326,8 @@ class RecurrentTensor(Along):
     def _made(self, kind: str, attrs: Any, *others: RecurrentTensor) -> RecurrentTensor:
         return _add(self.ctx, kind, [self, *others], attrs)
 
-    def _operand(self, value: Any) -> RecurrentTensor:
-        return operand(self.ctx, value, like=self.dtype)
+    def _operand(self, value: Any, like: DType | None = None) -> RecurrentTensor:
+        return operand(self.ctx, value, like=self.dtype if like is None else like)
 
     def _expanded(self, shape: Shape) -> RecurrentTensor:
         return broadcast_to(self, shape)
@@ -452,7 +452,7 @@ class RecurrentTensor(Along):
         """
         k = self._axis(axis)
         if isinstance(at, RecurrentTensor | np.ndarray | list | tuple):
-            return self._gathered(self._operand(at), k)
+            return self._gathered(self._operand(at, "i32"), k)
         position = as_lin(self.ctx, at)
         if position.is_const and position.const < 0:
             position = lin(self.shape[k]) + position

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from timerl_nb.ir.attrs import ConvAttrs, DotAttrs, ShapeAttrs
+from timerl_nb.ir.attrs import ConvAttrs, DotAttrs, ScatterAttrs, ShapeAttrs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten
@@ -26,12 +26,12 @@ from timerl_nb.passes.simplify import (
 
 
 def _sum_of_dot(look: Look) -> Answer:
-    """sum over axes of a contraction (or convolution) = the contraction over these as well."""
+    """sum over axes of a contraction (convolution, scatter) = the contraction over these as well."""
     op = look.op
     inner = look.operand(0) if op.kind == "sum" else None
-    if inner is None or inner.kind not in ("dot", "conv"):
+    if inner is None or inner.kind not in ("dot", "conv", "scatter_add"):
         return None
-    dot: DotAttrs | ConvAttrs = inner.attrs
+    dot: DotAttrs | ConvAttrs | ScatterAttrs = inner.attrs
     gone = {dot.out[a] for a in op.attrs.axes}
     out = "".join(x for x in dot.out if x not in gone)
     if not gone <= set(dot.left) & set(dot.right):

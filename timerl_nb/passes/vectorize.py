@@ -327,6 +327,13 @@ def _reason(op: Op, dim: Dim, sequential: bool, kept: bool) -> str | None:
     return None
 
 
+def _is_read_whole(pdg: Pdg, op: Op, dim: Dim) -> bool:
+    """Whether somebody reads the operation's value at all points of the dimension together."""
+    at = op.outputs[0].domain.index(dim.name)
+    reads = (pdg[reader].inputs[slot] for reader, slot in pdg.readers[op.id])
+    return any(read.index[at] is dim.whole for read in reads)
+
+
 def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
     """The chosen operations that cannot be vectorised if exactly these are."""
     found: dict[int, str] = dict.fromkeys(
@@ -344,8 +351,9 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
         except Refused as refusal:
             found[op_id] = str(refusal)
         readers = {pdg[reader].id for reader, _ in pdg.readers[op_id]}
-        free = not op.inputs or "layout" in KINDS[op.kind].tags
-        if op_id in chosen and free and not readers & chosen:
+        if op_id not in chosen or readers & chosen:
+            continue
+        if not op.inputs or ("layout" in KINDS[op.kind].tags and not _is_read_whole(pdg, op, dim)):
             found[op_id] = "all that read it do so one point at a time"
     for op in pdg:
         if op.id in chosen:
