@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
+from timerl_nb.ir.rewrite import Edit, Rewritten, chain, unchanged
+from timerl_nb.passes.batch_rules import Refused
+from timerl_nb.passes.prefixes import step_by_step
 from timerl_nb.passes.vectorize import Keep, choose, keep_nothing, vectorize_over
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Slice
@@ -42,11 +44,29 @@ class Windows:
             if chosen:
                 total = chain(total, vectorize_over(total.pdg, dim, chosen))
             total = replace(total, refused=refused)
-        return total
+        return _step_by_step(total)
+
+
+def _step_by_step(total: Rewritten) -> Rewritten:
+    """The windows that are left in a loop, as recurrences where they are prefixes or suffixes."""
+    edit = Edit(total.pdg)
+    refused = dict(total.refused)
+    for op in total.pdg:
+        for dim in total.pdg.dims:
+            if not _is_window(op, dim):
+                continue
+            try:
+                step_by_step(edit, op, dim)
+                break
+            except Refused as reason:
+                before = f"{refused[op.id]}; " if op.id in refused else ""
+                refused[op.id] = f"{before}it reads its slice whole: {reason}"
+    total = replace(total, refused=refused)
+    return chain(total, edit.finish()) if edit.steps else total
 
 
 def _is_window(op: Op, dim: Dim) -> bool:
     """Whether the operation reduces a slice that moves with the dimension."""
-    return op.kind in ("sum", "max", "min", "discounted_sum") and any(
+    return op.kind in ("sum", "prod", "max", "min", "discounted_sum") and any(
         isinstance(e, Slice) and dim.name in e.symbols for e in op.inputs[0].index
     )
