@@ -316,6 +316,49 @@ def with_conditional(d: Drawn) -> None:
         d.add(y, "branches")
 
 
+def liftable(d: Drawn) -> None:
+    """A recurrence that is linear in its value, or an extremum, in one of many spellings."""
+    name = d.pick(d.symbols)
+    x = d.tensor(over=name)
+    z = None if x is None else d.tensor(shape=x.shape)
+    if x is None or z is None:
+        return
+    x, z = x.cast("f32"), z.cast("f32")
+    if name not in x.domain or set(z.domain) - set(x.domain):
+        return
+    var, bound = d.symbols[name]
+    way = d.pick(("forward", "next", "backward", "anew", "both"))
+    kind = d.pick(("sum", "decay", "mask", "gate", "free", "max", "product"))
+    rule = {
+        "sum": lambda y: y + x,
+        "decay": lambda y: 0.5 * (y - z) - y * 0.25,
+        "mask": lambda y: trl.where(z > 0.2, x, x - y * 0.9),
+        "gate": lambda y: y * z.sigmoid() + x * (1.0 - z.sigmoid()),
+        "free": lambda y: x + y * z.tanh() * 1.5,
+        "max": lambda y: trl.max(trl.where(z > 0.0, trl.max(y, z), y), x),
+        "product": lambda y: y * x.tanh(),
+    }[kind]
+    y = trl.tensor(x.shape, domain=x.domain)
+    if way == "forward":
+        y[_key(x, name, 0)] = x[_key(x, name, 0)]
+        y[var > 0] = rule(y[_key(x, name, trl.max(var - 1, 0))])
+    elif way == "next":
+        y[_key(x, name, 0)] = z[_key(z, name, 0)] + x[_key(x, name, 0)]
+        y[_key(x, name, var + 1)] = rule(y)
+    elif way == "backward":
+        y[_key(x, name, bound - 1)] = x[_key(x, name, bound - 1)]
+        y[var < bound - 1] = rule(y[_key(x, name, trl.min(var + 1, bound - 1))])
+    elif way == "anew":
+        y[var % 2 == 0] = x
+        y[var % 2 == 1] = rule(y[_key(x, name, trl.max(var - 1, 0))])
+    else:  # a second merge on the way
+        inner = trl.tensor(x.shape, domain=x.domain)
+        inner[_key(x, name, 0)] = x[_key(x, name, 0)]
+        inner[_key(x, name, var + 1)] = y
+        y[...] = rule(inner)
+    d.add(y.tanh(), f"{way} {kind} over {name}")
+
+
 def gradient(d: Drawn) -> None:
     loss = d.pick([*d.tensors, *d.partial])
     leaf = d.pick(d.leaves) if d.leaves else None
@@ -339,6 +382,7 @@ STEPS = (
     point,
     window,
     recurrence,
+    liftable,
     gradient,
     source,
     conditional,

@@ -10,8 +10,14 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
+from timerl_nb.ir.ops import is_sliced
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import Reference
+from timerl_nb.ir.rewrite import Edit
+from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.nodes import Loop
+from timerl_nb.passes.batch_rules import Refused
+from timerl_nb.passes.prefixes import step_by_step
 
 BOUNDS = {"B": 3, "T": 6}
 Write = Callable[..., Any]
@@ -394,3 +400,97 @@ def test_dimensions_that_are_not_vectorised_are_left() -> None:
     assert any(
         "t is not vectorised" in why for why in program.stages["lift"].rewritten.refused.values()
     )
+
+
+# --- the reverse: windows that stay in a loop ----------------------------------------------------
+
+
+def acting(write: Write, T: int = 80) -> trl.Context:
+    """A program that acts, s[t + 1] of s[t], and returns what `write` makes of it at the end."""
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T_) = ctx.dims
+        s = trl.tensor((2,), domain=(b, t))
+        s[b, 0] = trl.random.normal((2,), domain=(b,))
+        s[b, t + 1] = (s * 0.99 + write(s, b, t, T_) * 0.01).tanh()
+        ctx.output("y", s[b, T_ - 1])
+    return ctx
+
+
+PREFIXES: dict[str, Write] = {
+    "sum": lambda s, b, t, T: s[b, 0 : t + 1].sum(axis=0),
+    "sum of all": lambda s, b, t, T: s[b, 0 : t + 1].sum(),
+    "mean before": lambda s, b, t, T: s[b, 0:t].sum(axis=0) / (t + 1),
+    "max": lambda s, b, t, T: s[b, 0 : t + 1].max(axis=0),
+    "min": lambda s, b, t, T: s[b, 0 : t + 1].min(axis=0),
+    "any": lambda s, b, t, T: (s > 0.5)[b, 0 : t + 1].any(axis=0).cast("f32"),
+    "count": lambda s, b, t, T: (s > 0.5)[b, 0 : t + 1].sum(axis=0).cast("f32"),
+    "product": lambda s, b, t, T: (s * 1.1)[b, 0:t].prod(axis=0),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", PREFIXES)
+def test_prefixes_in_actings_loop_run_step_by_step(name: str) -> None:
+    ctx = acting(PREFIXES[name])
+    bounds = {"B": 3, "T": 80}
+    program = ctx.compile(bounds)
+    assert [s.rule for s in program.stages["windows"].steps] == ["prefix step by step"]
+    assert program.memory.peak == program.with_bounds({"T": 20}).memory.peak, "whatever T is"
+    want = Reference(ctx.pdg(), bounds).outputs()
+    assert_same(want, program.execute(), "run")
+    for changes in ({"vectorize": False}, {"trial": False}, {"simplify": False, "fuse": False}):
+        fused = program.with_options(**changes).fused
+        assert_same(want, Reference(fused, bounds).outputs(), str(changes))
+    small = program.with_bounds({"T": 1})
+    assert_same(Reference(ctx.pdg(), small.bounds).outputs(), small.execute(), "one step")
+
+
+def test_without_lifting_a_prefix_is_read_whole() -> None:
+    ctx = acting(PREFIXES["sum"])
+    with pytest.warns(UserWarning, match="is read in slices"):
+        whole = ctx.compile({"B": 3, "T": 80}, trl.Options(lift=False))
+    assert whole.memory.peak > 80 * 3 * 2 * 4
+
+
+SUFFIXES: dict[str, Write] = {
+    "sum": lambda x, b, B, t, T: x[b, t:T].sum(axis=0),
+    "what is to come": lambda x, b, B, t, T: x[b, t + 1 : T].max(axis=0),
+    "discounted": lambda x, b, B, t, T: x[b, t:T].discounted_sum(0.9),
+    "product": lambda x, b, B, t, T: x[b, t:T].prod(axis=0),
+    "all": lambda x, b, B, t, T: (x < 1.0)[b, t:T].all(axis=0),
+}
+READ_WHOLE: dict[Write, str] = {
+    lambda x, b, B, t, T: x[b, trl.max(t - 2, 0) : t + 1].sum(axis=0): "taken back",
+    lambda x, b, B, t, T: x[b, 0 : t + 1].discounted_sum(0.9): "its discount does not count",
+    lambda x, b, B, t, T: x[0:B, t:T].sum(axis=(0, 1)): "it reads b at 0:B",
+}
+
+
+def _steps(write: Write) -> tuple[Pdg, Edit]:
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        ctx.output("y", write(trl.data(values(3, 6), domain=(b, t)), b, B, t, T))
+    return ctx.pdg(), Edit(ctx.pdg())
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_suffixes_run_backwards(name: str) -> None:
+    graph, edit = _steps(SUFFIXES[name])
+    (op,) = (op for op in graph if op.kind in ("sum", "max", "min", "prod", "discounted_sum"))
+    step_by_step(edit, op, graph.dims["t"])
+    made = edit.finish().pdg
+    verify(made)
+    for bounds in (BOUNDS, {**BOUNDS, "T": 1}):
+        prove_reads(made, bounds)
+        want = Reference(graph, bounds).outputs()
+        assert_same(want, Reference(made, bounds).outputs(), name)
+
+
+@pytest.mark.parametrize("write", READ_WHOLE, ids=READ_WHOLE.values())
+def test_what_is_no_prefix_says_why(write: Write) -> None:
+    graph, edit = _steps(write)
+    for op in graph:
+        if op.kind in ("sum", "discounted_sum") and any(map(is_sliced, op.inputs)):
+            with pytest.raises(Refused, match=READ_WHOLE[write]):
+                step_by_step(edit, op, graph.dims["t"])
+    assert not edit.steps
