@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, Self
@@ -42,6 +44,11 @@ class Options:
         fuse: operations of one domain run as one kernel.
         stores: "auto" keeps each tensor in the smallest store that holds its live values; "point"
             keeps every value by its point.
+        device_memory: how many bytes may be live on the device at once, a number or a text such as
+            "64MiB"; None for what the device has. It is known before the first step whether a
+            program keeps to it.
+        swap: "auto" keeps values on the host between their uses where the program would need more
+            device memory than there is; False never does.
         executor: "interpret" runs the loop nest instruction by instruction.
         backend: the engine that compiles kernels.
         isl_operations: the ceiling on isl's work in one scheduling, in its elementary operations.
@@ -56,6 +63,8 @@ class Options:
     incrementalize: Literal["auto", False] | int | Mapping[str, int] | Blocks = "auto"
     fuse: bool = True
     stores: Literal["auto", "point"] = "auto"
+    device_memory: int | str | None = None
+    swap: Literal["auto", False] = "auto"
     executor: Literal["interpret"] = "interpret"
     backend: Literal["jax"] = "jax"
     isl_operations: int = 100_000_000
@@ -78,6 +87,9 @@ class Options:
         if self.stores not in ("auto", "point"):
             raise _wrong("stores", self.stores, '"auto" or "point"')
         object.__setattr__(self, "incrementalize", _blocks(self.incrementalize))
+        object.__setattr__(self, "device_memory", _bytes("device_memory", self.device_memory))
+        if self.swap != "auto" and self.swap is not False:
+            raise _wrong("swap", self.swap, '"auto" or False')
         if self.executor != "interpret":
             raise _wrong("executor", self.executor, '"interpret"')
         if self.backend != "jax":
@@ -93,6 +105,12 @@ class Options:
         if isinstance(given, Mapping) or given == "auto" or given is False:
             return None
         return given
+
+    @property
+    def budget(self) -> int | None:
+        """`device_memory` in bytes; None where the device sets the limit."""
+        assert not isinstance(self.device_memory, str)  # read when the options were made
+        return self.device_memory
 
     def with_(self, **changes: Any) -> Options:
         """These options with some changed.
@@ -130,6 +148,33 @@ def _blocks(value: object) -> object:
         ):
             raise _wrong("incrementalize", value, legal)
     return tuple(pairs) if isinstance(value, Mapping | tuple) else value
+
+
+_UNITS: Final = {
+    "": 1,
+    "B": 1,
+    **{f"{p}B": 1000**k for k, p in enumerate(("k", "M", "G", "T"), 1)},
+    **{f"{p}iB": 1024**k for k, p in enumerate(("K", "M", "G", "T"), 1)},
+}
+
+
+def _bytes(name: str, value: object) -> int | None:
+    """A number of bytes, given as an integer or as a text with a unit."""
+    legal = 'a positive number of bytes such as 67108864 or "64MiB"'
+    found = value
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value, re.ASCII)
+        scale = next((_UNITS[u] for u in _UNITS if match and match[2].lower() == u.lower()), None)
+        if match is None or scale is None:
+            units = ", ".join(unit for unit in _UNITS if unit)
+            raise _wrong(name, value, f"{legal}; the units are {units}")
+        amount = float(match[1]) * scale
+        found = int(amount) if math.isfinite(amount) else None
+    if value is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise _wrong(name, value, legal)
+    return found
 
 
 def _wrong(name: str, value: object, legal: str) -> OptionError:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
@@ -142,6 +143,14 @@ class ScheduleError(TimeRLError):
 
 class CeilingError(ScheduleError):
     """A program that isl cannot schedule with the work that it is allowed."""
+
+
+class BudgetError(TimeRLError):
+    """A program that needs more device memory at once than there is; `needed` says how much."""
+
+    def __init__(self, what: str, *, needed: int, **parts: Any) -> None:
+        super().__init__(what, **parts)
+        self.needed = needed
 
 
 class ExecutionError(TimeRLError):

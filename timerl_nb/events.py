@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-EventKind = Literal["execute", "read", "write", "free", "sink"]
+EventKind = Literal["execute", "read", "write", "free", "offload", "fetch", "sink"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened at instruction `step`.
 
-    `name` is the statement (execute, sink) or the tensor (read, write, free); `nbytes` is the
-    change of live bytes that the event makes (0 for reads).
+    `name` is the statement (execute, sink) or the tensor (all others); `nbytes` is the
+    change of live bytes on the device that the event makes (0 for reads). Those of an offload leave
+    when its copy is complete.
     """
 
     step: int

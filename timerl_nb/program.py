@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from timerl_nb.advice import advice
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.errors import (
     BoundsError,
@@ -33,6 +34,7 @@ from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Ast, Execute, Loop, children
 from timerl_nb.loops.nodes import Sequence as Block
+from timerl_nb.memory.budget import fitted, refusal
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
@@ -44,6 +46,7 @@ from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.simplify import Simplify
 from timerl_nb.passes.vectorize import Vectorize, keep_nothing
 from timerl_nb.passes.windows import Windows
+from timerl_nb.runtime.backends.jax import device_memory
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.schedule.constraints import Constraints
@@ -111,6 +114,7 @@ class Context(Frontend):
             ReadError, BranchError: a tensor is read where it is not defined, has two values at a
                 point or none.
             ScheduleError: no order of execution exists.
+            BudgetError: it needs more device memory at once than there is, even with swapping.
         """
         if options is not None and not isinstance(options, Options):
             raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
@@ -262,7 +266,7 @@ class Program:
         front: _Front | None = None,
     ) -> None:
         self._owner = owner  # the context whose symbols are ours
-        self.options, self.bounds = options, dict(bounds)
+        self.options, self.bounds, self._pdg = options, dict(bounds), pdg
         start = time.perf_counter()
         _check_dims(pdg, options)
         verify(pdg)
@@ -292,11 +296,18 @@ class Program:
         )
         yield Stage("schedule", schedule, self._front.seconds, summary)
         start = time.perf_counter()
-        plan = plan_memory(constraints, tree, self.bounds, smallest=self.options.stores == "auto")
+        plan = self._plan(self._front, self.bounds, self.options)
+        budget = self._budget
+        if budget is not None and plan.peak > budget:
+            raise refusal(plan, budget, self._advice(plan.peak, budget))
         summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
+        if plan.swaps.all:
+            summary += f", {plan.timeline().host_peak:,} on the host"
         yield Stage("memory", plan, time.perf_counter() - start, summary)
         start = time.perf_counter()
-        ast = build_ast(plan.constraints, tree, plan.lifetimes.values(), self.bounds, plan.names)
+        ast = build_ast(
+            plan.constraints, tree, plan.lifetimes.values(), self.bounds, plan.names, plan.swaps
+        )
         count = sum(isinstance(node, Execute) for node in ast)
         loops = sum(isinstance(node, Loop) for node in ast)
         yield Stage("ast", ast, time.perf_counter() - start, f"{loops} loops, {count} launches")
@@ -304,6 +315,35 @@ class Program:
         executable = Executable(plan.pdg, ast, plan)
         summary = f"{len(executable.kernels)} kernels, {executable.source.count(chr(10))} lines"
         yield Stage("executable", executable, time.perf_counter() - start, summary)
+
+    @property
+    def _budget(self) -> int | None:
+        """The bytes that may be live on the device at once."""
+        return self.options.budget or device_memory()
+
+    def _plan(self, front: _Front, bounds: Mapping[str, int], options: Options) -> MemoryPlan:
+        """The memory plan; without blocks where these need too much, since they stay as they are."""
+        plans = (
+            plan_memory(
+                front.constraints,
+                front.tree,
+                bounds,
+                smallest=options.stores == "auto",
+                blocks=blocks,
+            )
+            for blocks in ((True, False) if options.stores == "auto" else (False,))
+        )
+        return fitted(plans, self._budget, swap=options.swap == "auto")
+
+    def _advice(self, needed: int, budget: int) -> str:
+        def need(changes: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
+            options, actual = self.options.with_(**changes), {**self.bounds, **bounds}
+            prove_reads(self._pdg, actual)
+            front = _compile_front(self._pdg, options, actual) if changes else self._front
+            return self._plan(front, actual, options).peak
+
+        bounds = {d.name: (d.bound, self.bounds[d.bound]) for d in self._pdg.dims}
+        return advice(needed, budget, self.options, bounds, need)
 
     # --- the stages by name ----------------------------------------------------------------------
 
@@ -407,16 +447,21 @@ class Program:
             run = Run(self.executable, _seed(seed), on_event, bar.update if shown else None)
             try:
                 run.complete()
+                values = run.outputs(outputs)
             except BaseException:
                 run.release()
                 raise
-            values = run.outputs(outputs)
         seconds = time.perf_counter() - start
         kept = run.release()
         return Result(
             {name: x for (role, name), x in values.items() if role == "output"},
             {name: x for (role, name), x in values.items() if role == "parameter"},
-            RunMemory(run.ledger.peak, tuple(run.ledger.timeline()), kept),
+            RunMemory(
+                run.ledger.peak,
+                tuple(run.ledger.timeline()),
+                kept,
+                tuple(run.ledger.host_trace),
+            ),
             seconds,
             run.instructions,
             run.coordinates,
@@ -432,6 +477,7 @@ class Program:
             self._run = Run(self.executable, _seed(seed), follow=True)
         done = self._run.step()
         if done is None:
+            self._run.release()
             self._run = None
         return done
 
@@ -516,15 +562,24 @@ def _warn_of_long_windows(plan: MemoryPlan, constraints: Constraints) -> None:
 
 @dataclass(frozen=True)
 class RunMemory:
-    """Memory as the run's ledger measured it, in bytes."""
+    """Memory as the run's ledger measured it, in bytes on the device."""
 
     peak: int
     _timeline: tuple[int, ...] = field(repr=False)
     kept: int = 0
+    _host: tuple[int, ...] = field(repr=False, default=())
 
     def timeline(self) -> Array:
-        """Live bytes during each executed point, in order."""
+        """Live bytes on the device during each executed point, in order."""
         return np.asarray(self._timeline, np.int64)
+
+    def host_timeline(self) -> Array:
+        """Bytes of swapped values on the host during each executed point, in order."""
+        return np.asarray(self._host or (0,) * len(self._timeline), np.int64)
+
+    @property
+    def host_peak(self) -> int:
+        return max(self._host, default=0)
 
 
 @dataclass(frozen=True)

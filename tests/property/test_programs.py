@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -112,3 +113,22 @@ def test_any_valid_order_gives_the_same(
         found = {name: x for (role, name), x in run.outputs().items() if role == "output"}
     assert_same(want, found, "random order")
     assert run.release() == kept
+
+
+@sampled(RUNS // 2)
+@given(programs(), st.sampled_from(VARIANTS), st.floats(0, 1))
+def test_budgets_change_nothing_but_memory(
+    drawn: Drawn, options: dict[str, Any], place: float
+) -> None:
+    """Under any budget between the least that swapping reaches and the peak without it."""
+    program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
+    peak, least = program.memory.peak, program.memory.swapped(1).peak
+    budget = least + int((peak - least) * place)
+    swapped = program.with_options(device_memory=max(1, budget))
+    events: list[Event] = []
+    with jax.disable_jit():
+        want = program.execute(seed=3)
+        have = swapped.execute(seed=3, on_event=events.append)
+    for name, value in want.items():
+        np.testing.assert_array_equal(have[name], value, err_msg=name)
+    assert_memory_is_sound(swapped, have, events)

@@ -43,24 +43,35 @@ def assert_same_points(
 def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Event]) -> None:
     """No read of what is not there, no leak, and the ledger as predicted, byte for byte."""
     live: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    away: Counter[tuple[str, tuple[int, ...]]] = Counter()  # of these, on the host
     summed = {  # may be read where nothing has been added
         store.name
         for (op_id, out), store in program.memory.stores.items()
         if program.fused[op_id].outputs[out].reduce is not None
     }
     total = 0
-    for event in events:
+    ended = max((k for k, event in enumerate(events) if event.kind != "read"), default=0)
+    for k, event in enumerate(events):
         key = (event.name, event.point)
         if event.kind == "write":
             live[key] = 1 if event.name in summed else live[key] + 1
         elif event.kind == "free":
-            assert live[key] > 0, f"{key} is freed but not there"
+            assert live[key] > away[key], f"{key} is freed but not there"
             live[key] -= 1
+        elif event.kind == "offload":
+            assert live[key] > away[key], f"{key} leaves but is not there"
+            away[key] += 1
+        elif event.kind == "fetch":
+            assert away[key] > 0, f"{key} returns but has not left"
+            away[key] -= 1
         elif event.kind == "read":
-            assert live[key] > 0 or event.name in summed, f"{key} is read but not there"
+            there = live[key] - (away[key] if k < ended else 0)  # outputs are read on the host, too
+            assert there > 0 or event.name in summed, f"{key} is read but not there"
         total += event.nbytes
         assert total >= 0
     assert total == result.memory.kept, "bytes that are neither freed nor kept by an output"
-    predicted = program.memory.timeline().bytes
-    np.testing.assert_array_equal(predicted, result.memory.timeline())
+    predicted = program.memory.timeline()
+    np.testing.assert_array_equal(predicted.bytes, result.memory.timeline())
+    np.testing.assert_array_equal(predicted.host, result.memory.host_timeline())
     assert program.memory.peak == result.memory.peak
+    assert program.options.budget is None or result.memory.peak <= program.options.budget

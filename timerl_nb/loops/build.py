@@ -1,13 +1,25 @@
-"""From a schedule with its frees to the loop AST, under actual bounds."""
+"""From a schedule with its frees and swaps to the loop AST, under actual bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 
-from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node, Sequence
+from timerl_nb.loops.nodes import (
+    Ast,
+    Deallocate,
+    Execute,
+    Fetch,
+    If,
+    Loop,
+    Node,
+    Offload,
+    Sequence,
+    Transfer,
+)
 from timerl_nb.loops.tidy import tidy
 from timerl_nb.memory.lifetimes import Lifetime, Tensor, free_calls, free_name
+from timerl_nb.memory.swap import NO_SWAPS, Swaps, leave_name, return_name
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names
 from timerl_nb.symbolic.expr import Cond, Lin
@@ -18,8 +30,10 @@ from timerl_nb.symbolic.scheduling import ScheduleTree
 class _Builder:
     """Makes AST nodes of isl's scan; sequences are flat."""
 
-    def __init__(self, ops: Mapping[str, int], frees: Mapping[str, str]) -> None:
-        self._ops, self._frees = ops, frees
+    def __init__(
+        self, ops: Mapping[str, int], transfers: Mapping[str, tuple[type[Transfer], str]]
+    ) -> None:
+        self._ops, self._transfers = ops, transfers
 
     def loop(self, counter: str, first: Lin, last: Lin, step: int, body: Node) -> Node:
         return Loop(counter, first, last, step, body)
@@ -36,7 +50,8 @@ class _Builder:
     def call(self, name: str, point: tuple[Lin, ...]) -> Node:
         if name in self._ops:
             return Execute(self._ops[name], point)
-        return Deallocate(self._frees[name], point)
+        kind, lifetime = self._transfers[name]
+        return kind(lifetime, point)
 
 
 def build_ast(
@@ -45,16 +60,29 @@ def build_ast(
     lifetimes: Iterable[Lifetime],
     bounds: Point,
     tensors: Mapping[Tensor, str],
+    swaps: Swaps = NO_SWAPS,
 ) -> Ast:
     """The loops that run the schedule and free every value behind its last reader.
+
+    What is swapped returns ahead of a reader and leaves behind one, before anything is freed.
 
     Args:
         tensors: what tensors are called.
     """
     lives = tuple(lifetimes)
     ops = {name: op.id for name, op in constraints.ops.items()}
-    builder = _Builder(ops, {free_name(life): life.name for life in lives})
-    root = schedule.with_calls_after(free_calls(lives)).scan(bounds, builder)
+    transfers: dict[str, tuple[type[Transfer], str]] = {}
+    for life in lives:
+        transfers[free_name(life)] = (Deallocate, life.name)
+        transfers[leave_name(life.name)] = (Offload, life.name)
+        transfers[return_name(life.name)] = (Fetch, life.name)
+    grafted = schedule.with_calls(swaps.returning(), [*swaps.leaving(), *free_calls(lives)])
+    root = grafted.scan(bounds, _Builder(ops, transfers))
     pdg = constraints.pdg
-    values = {life.name: ", ".join(tensors[tensor] for tensor in life.tensors) for life in lives}
-    return Ast(tidy(root), statement_names(pdg), values)
+
+    def named(some: Iterable[Tensor]) -> str:
+        return ", ".join(tensors[tensor] for tensor in some)
+
+    moved = {swap.lifetime: named(swap.tensors) for swap in swaps.all}
+    values = {life.name: named(life.tensors) for life in lives}
+    return Ast(tidy(root), statement_names(pdg), values, moved)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from timerl_nb.dot import CONTROL, FUSED, SINK, SOURCE, Dot
 from timerl_nb.inspectable import Inspectable
@@ -22,6 +23,22 @@ class Execute:
 @dataclass(frozen=True)
 class Deallocate:
     """Free the values of one lifetime at a point, or at all points of a range."""
+
+    lifetime: str
+    point: Index
+
+
+@dataclass(frozen=True)
+class Offload:
+    """Move what swapping moves of one lifetime to the host, at a point or a range of points."""
+
+    lifetime: str
+    point: Index
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Bring back to the device what swapping moved, at a point or a range of points."""
 
     lifetime: str
     point: Index
@@ -50,16 +67,29 @@ class If:
     other: Node | None = None
 
 
-Node = Execute | Deallocate | Sequence | Loop | If
+Transfer = Deallocate | Offload | Fetch  # what moves memory, and computes nothing
+Node = Execute | Transfer | Sequence | Loop | If
+VERBS: Final[Mapping[type[Transfer], str]] = {
+    Deallocate: "free",
+    Offload: "offload",
+    Fetch: "fetch",
+}
 
 
 class Ast(Inspectable):
-    """A loop nest, with the names of what it runs and frees."""
+    """A loop nest, with the names of what it runs, frees and moves."""
 
-    def __init__(self, root: Node, names: Mapping[int, str], values: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        root: Node,
+        names: Mapping[int, str],
+        values: Mapping[str, str],
+        moved: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.root = root
         self.names = dict(names)  # operation id -> name
         self.values = dict(values)  # lifetime -> the tensors' names
+        self.moved = dict(moved)  # lifetime -> the names of those that are swapped
 
     def __iter__(self) -> Iterator[Node]:
         """All nodes, a node before its parts."""
@@ -96,14 +126,15 @@ class Ast(Inspectable):
             return f"for {node.counter} in range({node.first}, {node.last + 1}{step}):"
         if isinstance(node, If):
             return f"if {node.cond}:"
-        at = ", ".join(map(str, node.point)) if isinstance(node, Execute | Deallocate) else ""
+        if isinstance(node, Sequence):
+            return ""
+        at = ", ".join(map(str, node.point))
         if isinstance(node, Execute):
             return f"{self.names[node.op_id]}({at})"
-        if isinstance(node, Deallocate):
-            names = self.values[node.lifetime].split(", ")
-            more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-            return f"free {', '.join(names[: 3 if more else 4])}{more} @ ({at})"
-        return ""
+        of = self.values if isinstance(node, Deallocate) else self.moved
+        names = of[node.lifetime].split(", ")
+        more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+        return f"{VERBS[type(node)]} {', '.join(names[: 3 if more else 4])}{more} @ ({at})"
 
     def __str__(self) -> str:
         return "\n".join("  " * depth + text for depth, text, _ in self.lines())
@@ -119,9 +150,9 @@ class Ast(Inspectable):
                 "name": self.names[node.op_id],
                 "point": [str(e) for e in node.point],
             }
-        if isinstance(node, Deallocate):
+        if isinstance(node, Transfer):
             return {
-                "node": "deallocate",
+                "node": type(node).__name__.lower(),
                 "lifetime": node.lifetime,
                 "point": [str(e) for e in node.point],
             }
@@ -142,7 +173,7 @@ class Ast(Inspectable):
     def to_dot(self) -> str:
         """The nest as a tree."""
         graph = Dot("ast", rankdir="LR")
-        looks = {Loop: SOURCE, If: CONTROL, Execute: FUSED, Deallocate: SINK}
+        looks = {Loop: SOURCE, If: CONTROL, Execute: FUSED, **dict.fromkeys(VERBS, SINK)}
         stack = [(self.root, "root")]
         count = 0
         graph.node("root", "program")

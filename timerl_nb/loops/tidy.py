@@ -1,13 +1,15 @@
-"""Loops that only free become single instructions over a range of points."""
+"""Loops that only free or move values become single instructions over a range of points."""
 
 from __future__ import annotations
 
-from timerl_nb.loops.nodes import Deallocate, If, Loop, Node, Sequence, children
+from dataclasses import replace
+
+from timerl_nb.loops.nodes import If, Loop, Node, Sequence, Transfer, children
 from timerl_nb.symbolic.expr import Lin, Slice, span, sym
 
 
 def tidy(node: Node) -> Node:
-    """The same nest with every loop around frees alone promoted into them."""
+    """The same nest with every loop around transfers alone promoted into them."""
     if isinstance(node, Sequence):
         return Sequence(tuple(tidy(part) for part in node.parts))
     if isinstance(node, If):
@@ -19,11 +21,11 @@ def tidy(node: Node) -> Node:
 
 
 def _promoted(loop: Loop, body: Node) -> Node | None:
-    """The frees of a loop's body over all its turns at once, where that is possible."""
+    """The transfers of a loop's body over all its turns at once, where that is possible."""
     parts = children(body) if isinstance(body, Sequence) else [body]
     made: list[Node] = []
     for part in parts:
-        if not isinstance(part, Deallocate) or loop.step != 1:
+        if not isinstance(part, Transfer) or loop.step != 1:
             return None
         moving = [k for k, e in enumerate(part.point) if loop.counter in e.symbols]
         if len(moving) != 1:
@@ -34,5 +36,5 @@ def _promoted(loop: Loop, body: Node) -> Node | None:
         if shift is None or not shift.is_const:
             return None
         whole: Slice = span(loop.first + shift.const, loop.last + shift.const + 1)
-        made.append(Deallocate(part.lifetime, (*part.point[:k], whole, *part.point[k + 1 :])))
+        made.append(replace(part, point=(*part.point[:k], whole, *part.point[k + 1 :])))
     return made[0] if len(made) == 1 else Sequence(tuple(made))

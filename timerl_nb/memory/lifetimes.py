@@ -8,7 +8,7 @@ not freed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints, statement_name
@@ -25,7 +25,8 @@ class Lifetime:
     """Tensors that live and die together.
 
     `made` relates the producer's points to the values' points, `frees` the values' points to the
-    statement points after which they go; `kept` are the points that stay.
+    statement points after which they go; `kept` are the points that stay. `uses` relates values to
+    all statement points that make or read them.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Lifetime:
     made: Relation
     frees: tuple[Edge, ...]
     kept: Set | None
+    uses: tuple[Edge, ...] = ()
 
 
 def find_lifetimes(
@@ -76,22 +78,18 @@ def find_lifetimes(
             made = made.then(whole[tensors[0]])
             kept = kept and _image(whole[tensors[0]], kept)
         name, producer = f"V{k}", statement_name(op)
-        drafts.append(Lifetime(name, tuple(tensors), made.right, producer, made, (), kept))
         # its own producer is a reader too: what nobody reads goes at once
         pairs = [Edge(name, producer, made.inverse())]
         pairs += [Edge(name, e.sink, e.pairs) for e in readers.get(tensors[0], [])]
+        life = Lifetime(name, tuple(tensors), made.right, producer, made, (), kept, tuple(pairs))
+        drafts.append(life)
         uses_of += [
             e if kept is None else Edge(name, e.sink, _without(e.pairs, kept)) for e in pairs
         ]
     frees: dict[str, list[Edge]] = {}
     for edge in schedule.last_readers(uses_of):
         frees.setdefault(edge.source, []).append(edge)
-    return tuple(
-        Lifetime(
-            d.name, d.tensors, d.domain, d.producer, d.made, tuple(frees.get(d.name, [])), d.kept
-        )
-        for d in drafts
-    )
+    return tuple(replace(d, frees=tuple(frees.get(d.name, []))) for d in drafts)
 
 
 def _projection(pdg: Pdg, tensor: Tensor, along: int) -> Relation:

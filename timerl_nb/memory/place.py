@@ -28,32 +28,38 @@ _SLACK = 2
 
 
 def plan_memory(
-    constraints: Constraints, schedule: ScheduleTree, bounds: Point, *, smallest: bool = True
+    constraints: Constraints,
+    schedule: ScheduleTree,
+    bounds: Point,
+    *,
+    smallest: bool = True,
+    blocks: bool = True,
 ) -> MemoryPlan:
     """The stores of a scheduled graph under actual bounds, and what they will hold when.
 
     Args:
         smallest: choose stores by how tensors live and are read; False keeps all in point maps.
+        blocks: let there be blocks.
     """
     pdg, clock = constraints.pdg, Clock(schedule, bounds)
     lifetimes = find_lifetimes(constraints, schedule)
     plain = MemoryPlan(constraints, clock, lifetimes, Placed(pdg), smallest=smallest)
-    if not smallest:
+    if not smallest or not blocks:
         return plain
     found = candidates(pdg, bounds)
-    blocks = _fitting(found, plain)
+    chosen = _fitting(found, plain)
     while found.along:
-        placed = apart(pdg, found, blocks)
+        placed = apart(pdg, found, chosen)
         new = Constraints(placed.pdg) if placed.copied else constraints
         along = {tensor: block.along for tensor, block in placed.blocks.items()}
         plan = MemoryPlan(new, clock, find_lifetimes(new, schedule, along), placed)
-        rows = sum(plain.unit(tensor) for tensor in blocks)
+        rows = sum(plain.unit(tensor) for tensor in chosen)
         if plan.peak <= plain.peak + _SLACK * rows:
             return plan
-        largest = sorted(blocks, key=lambda t: (-plain.unit(t) * blocks[t].size, t))
+        largest = sorted(chosen, key=lambda t: (-plain.unit(t) * chosen[t].size, t))
         raised = "blocks would raise the predicted peak"
         found.refuse(dict.fromkeys(largest[: (len(largest) + 1) // 2], raised))
-        blocks = {tensor: blocks[tensor] for tensor in found.along}
+        chosen = {tensor: chosen[tensor] for tensor in found.along}
     return MemoryPlan(constraints, clock, lifetimes, Placed(pdg, refused=found.refused))
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from timerl_nb.dot import FUSED, SOURCE, Dot
-from timerl_nb.errors import Origin
+from timerl_nb.errors import Origin, point_text
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
@@ -16,6 +16,7 @@ from timerl_nb.memory.lifetimes import Lifetime, Tensor
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Store, choose
+from timerl_nb.memory.swap import NO_SWAPS, Swap, Swapping, Swaps
 from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
@@ -38,12 +39,27 @@ class MemoryPlan(Inspectable):
         placed: Placed,
         *,
         smallest: bool = True,
+        swaps: Swaps = NO_SWAPS,
     ) -> None:
         self.bounds: Mapping[str, int] = dict(clock.bounds)
         self.lifetimes = {life.name: life for life in lifetimes}
         self.constraints, self.clock, self.placed = constraints, clock, placed
         self.sizes = Sizes(constraints.pdg, clock.bounds)
-        self._smallest = smallest
+        self._smallest, self.swaps = smallest, swaps
+
+    def swapped(self, budget: int) -> MemoryPlan:
+        """This plan with swaps that bring its peak below the budget, or as far down as they can."""
+        lives = tuple(self.lifetimes.values())
+        summed = [t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None]
+        swapping = Swapping(self.clock, lives, self._bytes, summed, self.placed.blocks)
+        return MemoryPlan(
+            self.constraints,
+            self.clock,
+            lives,
+            self.placed,
+            smallest=self._smallest,
+            swaps=swapping.choose(self._timeline.bytes, budget),
+        )
 
     @property
     def pdg(self) -> Pdg:
@@ -63,16 +79,23 @@ class MemoryPlan(Inspectable):
         )
 
     @cached_property
-    def _timeline(self) -> Timeline:
-        gathered = {name: self.gathered_bytes(op) for name, op in self.constraints.ops.items()}
+    def _bytes(self) -> Mapping[Tensor, int]:
+        """The bytes that come and go together, of each tensor: a value's, or a block's."""
         blocks = self.placed.blocks
         rows = {t: blocks[t].size if t in blocks else 1 for t in self.names}
+        return {t: self.unit(t) * rows[t] for t in self.names}
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        gathered = {name: self.gathered_bytes(op) for name, op in self.constraints.ops.items()}
         return predict(
             self.clock,
             tuple(self.lifetimes.values()),
-            {t: self.unit(t) * rows[t] for t in self.names},
+            self._bytes,
             self.names,
             {name: nbytes for name, nbytes in gathered.items() if nbytes},
+            self.swaps.away,
+            self.swaps.tensors,
         )
 
     def unit(self, tensor: Tensor) -> int:
@@ -147,6 +170,12 @@ class MemoryPlan(Inspectable):
                 )
         return found
 
+    def moment(self, time: int) -> str:
+        """What runs at a time: `learning(i = 0, t = 9)`."""
+        name, point = self.clock.at(time)
+        op = self.constraints.ops[name]
+        return f"{statement_names(self.pdg)[op.id]}({point_text(point)})"
+
     def origin(self, tensor: Tensor) -> Origin:
         """The user's line behind a tensor."""
         op = self.pdg[tensor[0]]
@@ -165,7 +194,18 @@ class MemoryPlan(Inspectable):
         lines += [f"  {holder}" for holder in line.holders[:8]]
         lines.append("stores:")
         lines += [f"  {store}" for store in self.stores.values()]
+        if self.swaps.all:
+            lines.append(f"swapped, at most {line.host_peak:,} bytes on the host:")
+            lines += [f"  {self._swap_text(swap)}" for swap in self.swaps.all]
         return "\n".join(lines)
+
+    def _swap_text(self, swap: Swap) -> str:
+        names = statement_names(self.pdg)
+        ops = self.constraints.ops
+        what = ", ".join(self.names[tensor] for tensor in swap.tensors)
+        before, after = swap.gap.before, swap.gap.after
+        until = "for good" if after is None else f"until {names[ops[after].id]}"
+        return f"{what}: from {names[ops[before].id]} {until}, {swap.away.turns} times"
 
     def to_json(self) -> dict[str, Any]:
         return {

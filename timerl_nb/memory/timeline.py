@@ -7,14 +7,14 @@ of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from timerl_nb.memory.lifetimes import Lifetime
+from timerl_nb.memory.lifetimes import Lifetime, Tensor
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.arrays import values
 
@@ -37,12 +37,14 @@ class Holder:
 class Timeline:
     """Live bytes while each executed point runs, in execution order.
 
-    `time` counts executed points; `bytes` are live bytes during each; `turn` is the value of the
-    dimension `outer` that the outermost loop runs along, -1 outside that loop.
+    `time` counts executed points; `bytes` are live bytes on the device during each, `host` those of
+    swapped values on the host; `turn` is the value of the dimension `outer` that the outermost loop
+    runs along, -1 outside that loop.
     """
 
     time: Array
     bytes: Array
+    host: Array
     spans: tuple[Span, ...]
     transient: Array
     outer: str | None
@@ -50,8 +52,13 @@ class Timeline:
 
     @property
     def peak(self) -> int:
-        """The greatest number of live bytes."""
+        """The greatest number of live bytes on the device."""
         return int(self.bytes.max(initial=0))
+
+    @property
+    def host_peak(self) -> int:
+        """The greatest number of bytes that swapped values take on the host."""
+        return int(self.host.max(initial=0))
 
     @property
     def peak_time(self) -> int:
@@ -59,12 +66,12 @@ class Timeline:
 
     @cached_property
     def by_tensor(self) -> Mapping[str, Array]:
-        """Live bytes of each tensor over time."""
+        """Live bytes of each tensor on the device over time."""
         found: dict[str, Array] = {}
         for span in self.spans:
-            for name, nbytes in span.tensors:
-                series = _series(span.born, span.dies, nbytes, len(self.time))
-                found[name] = found[name] + series if name in found else series
+            for (name, nbytes), moves in zip(span.tensors, span.moves, strict=True):
+                one = nbytes * span.held(len(self.time), moves=moves)
+                found[name] = found[name] + one if name in found else one
         return found
 
     @property
@@ -78,46 +85,93 @@ class Timeline:
         for span in self.spans:
             count = int(((span.born <= time) & (span.dies >= time)).sum())
             if count:
-                found += [Holder(name, nbytes * count, count) for name, nbytes in span.tensors]
+                absent = sum(away.count_at(time) for away in span.away)
+                for (name, nbytes), moves in zip(span.tensors, span.moves, strict=True):
+                    held = count - absent * moves
+                    if held:
+                        found.append(Holder(name, nbytes * held, held))
         if len(self.transient) and self.transient[time]:
             found.append(Holder("gathered operands", int(self.transient[time]), 1))
         return tuple(sorted(found, key=lambda h: (-h.nbytes, h.tensor)))
 
 
 @dataclass(frozen=True)
+class Away:
+    """When values of one lifetime are not on the device, one entry per gap.
+
+    Attributes:
+        nbytes: the bytes of one point's values that move.
+        codes: the value of each gap, as a number.
+        used: the time of the use before the gap; the values are copied to the host behind it.
+        gone: from this time on they are off the device,
+        back: and from this one they are there again; a gap with `back <= gone` keeps them there.
+    """
+
+    nbytes: int
+    codes: Array
+    used: Array
+    gone: Array
+    back: Array
+
+    @property
+    def turns(self) -> int:
+        """How often a value leaves the device."""
+        return int((self.back > self.gone).sum())
+
+    def change(self, length: int) -> Array:
+        """The bytes that are off the device at every time."""
+        return series(self.gone, np.maximum(self.gone, self.back) - 1, self.nbytes, length)
+
+    def count_at(self, time: int) -> int:
+        return int(((self.gone <= time) & (self.back > time)).sum())
+
+
+@dataclass(frozen=True)
 class Span:
     """When the values of one lifetime are born and die, and the bytes of each tensor's value.
 
-    `points` has a row per value.
+    `points` has a row per value. `moves` says which tensors are `away` between some uses.
     """
 
     tensors: tuple[tuple[str, int], ...]
     points: Array
     born: Array
     dies: Array
+    moves: tuple[bool, ...] = ()
+    away: tuple[Away, ...] = ()
 
     @cached_property
     def most_at_once(self) -> int:
-        """How many values live at the same time at most."""
+        """How many values live at the same time at most, wherever they are."""
         if not len(self.born):
             return 0
         end = int(max(self.dies.max(), self.born.max())) + 2
-        return int(_series(self.born, self.dies, 1, end).max())
+        return int(series(self.born, self.dies, 1, end).max())
+
+    def held(self, length: int, *, moves: bool) -> Array:
+        """How many values of a tensor are on the device at every time."""
+        count = series(self.born, self.dies, 1, length)
+        for away in self.away if moves else ():
+            count = count - away.change(length) // away.nbytes
+        return count
 
 
-def _series(born: Array, dies: Array, nbytes: int, length: int) -> Array:
+def series(first: Array, last: Array, nbytes: int, length: int) -> Array:
+    """The sum over time of what lasts from `first` to `last`, both included."""
     change = np.zeros(length + 1, np.int64)
-    np.add.at(change, np.minimum(born, length), nbytes)
-    np.add.at(change, np.minimum(dies + 1, length), -nbytes)
+    np.add.at(change, np.minimum(first, length), nbytes)
+    np.add.at(change, np.minimum(last + 1, length), -nbytes)
     return np.cumsum(change[:length])
 
 
 def predict(
     clock: Clock,
     lifetimes: Sequence[Lifetime],
-    sizes: Mapping[tuple[int, int], int],
-    tensors: Mapping[tuple[int, int], str],
+    sizes: Mapping[Tensor, int],
+    tensors: Mapping[Tensor, str],
     gathered: Mapping[str, int],
+    away: Mapping[str, Sequence[Away]],
+    moves: Container[Tensor],
 ) -> Timeline:
     """The timeline of a schedule.
 
@@ -125,31 +179,46 @@ def predict(
         sizes: bytes of one value (or block) of each tensor.
         tensors: what tensors are called.
         gathered: bytes of operands that a statement materialises while it runs.
+        away: by lifetime, when its values are not on the device.
+        moves: the tensors that this concerns.
     """
     total = len(clock.order)
-    live = np.zeros(total, np.int64)
+    live, host = np.zeros(total, np.int64), np.zeros(total, np.int64)
     spans: list[Span] = []
     for life in lifetimes:
-        span = _span(clock, life, sizes, tensors)
-        spans.append(span)
-        live += _series(span.born, span.dies, sum(n for _, n in span.tensors), total)
+        points, born, dies = _span(clock, life)
+        named = tuple((tensors[t], sizes[t]) for t in life.tensors)
+        gaps = tuple(away.get(life.name, ()))
+        moving = tuple(t in moves for t in life.tensors)
+        spans.append(Span(named, points, born, dies, moving, gaps))
+        live += series(born, dies, sum(n for _, n in named), total)
+        for gap in gaps:
+            live -= gap.change(total)
+        if gaps:
+            host += _hosted(gaps, clock.codes(life.domain, points), dies, total)
     transient = np.zeros(total, np.int64)
     for name, nbytes in gathered.items():
         transient[clock.ranks[name]] += nbytes
     outer, turn = _turns(clock)
-    return Timeline(
-        np.arange(total),
-        live + transient,
-        tuple(spans),
-        transient,
-        outer,
-        turn,
-    )
+    return Timeline(np.arange(total), live + transient, host, tuple(spans), transient, outer, turn)
+
+
+def _hosted(gaps: Sequence[Away], codes: Array, dies: Array, length: int) -> Array:
+    """Bytes on the host: each value from the first of its gaps to its end."""
+    values = np.concatenate([gap.codes for gap in gaps])
+    copied = np.concatenate([gap.used + 1 for gap in gaps])
+    distinct, which = np.unique(values, return_inverse=True)
+    first = np.full(len(distinct), length, np.int64)
+    np.minimum.at(first, which, copied)
+    order = np.argsort(codes)
+    places = order[np.searchsorted(codes, distinct, sorter=order)]
+    return series(first, dies[places], gaps[0].nbytes, length)
 
 
 def _turns(clock: Clock) -> tuple[str | None, Array]:
     """The dimension that the outermost loop runs along, and its value at every executed point."""
-    schedule, turn = clock.schedule, np.full(len(clock.order), -1, np.int64)
+    schedule = clock.schedule
+    turn = np.full(len(clock.order), -1, np.int64)
     along = [at for loops in schedule.loops().values() for loop, at in loops if loop == 0]
     dims = {d for at in along for d in schedule.dims.ordered(at.symbols)}
     if len(dims) != 1:
@@ -161,22 +230,16 @@ def _turns(clock: Clock) -> tuple[str | None, Array]:
     return outer, turn
 
 
-def _span(
-    clock: Clock,
-    life: Lifetime,
-    sizes: Mapping[tuple[int, int], int],
-    tensors: Mapping[tuple[int, int], str],
-) -> Span:
+def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array]:
+    """The values of a lifetime, a row each, and when each is born and dies."""
     made, ranks = clock.points[life.producer], clock.ranks[life.producer]
     producer = clock.schedule.statements[life.producer].domain
     rows = made[:, [producer.index(d) for d in life.domain]]
     end = len(clock.order)
     points, born = rows, ranks
     if life.domain != producer:  # values that several points add to are born at the first
-        code = np.zeros(len(rows), np.int64)
-        for k, d in enumerate(life.domain):
-            code = code * clock.sizes[d] + rows[:, k]
-        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+        codes = clock.codes(life.domain, rows)
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
         points, born = rows[first], np.full(len(first), end, np.int64)
         np.minimum.at(born, which, ranks)
     dies = np.full(len(points), end, np.int64)
@@ -189,5 +252,4 @@ def _span(
             at = [np.broadcast_to(values(e, env), len(points)) for e in reader]
             target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
             dies[here] = clock.rank(edge.sink, target)
-    named = tuple((tensors[t], sizes[t]) for t in life.tensors)
-    return Span(named, points, born, dies)
+    return points, born, dies

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -18,12 +19,14 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import in_order
 from timerl_nb.ir.selected import Coordinates, selected
 from timerl_nb.ir.shapes import NUMPY, concrete
+from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import start
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.stores import store_name
+from timerl_nb.runtime.transfer import SwapStore, Transfers
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE
 
@@ -37,7 +40,7 @@ class Instruction:
     point: tuple[int, ...]
 
     def __str__(self) -> str:
-        verb = "run" if self.kind == "execute" else "free"
+        verb = "run" if self.kind == "execute" else self.kind
         return f"{verb} {self.name}({', '.join(map(str, self.point))})"
 
 
@@ -62,11 +65,16 @@ class Run:
     ) -> None:
         self.executable = executable
         self.ledger = Ledger()
+        plan = executable.plan
+        self._transfers = Transfers(self.ledger, plan.swaps.slack.copying)
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
-            tensor: {} for tensor in executable.plan.stores
+            tensor: SwapStore(self._transfers, store, plan.origin(tensor))
+            if tensor in plan.swaps.tensors
+            else {}
+            for tensor, store in plan.stores.items()
         }
         self._support = _Support(
-            executable.pdg, executable.plan.bounds, self.ledger, seed, recorder, progress
+            executable.pdg, plan, self.ledger, self._transfers, seed, recorder, progress
         )
         self._followed = follow or recorder is not None
         self._space = self._namespace(record=self._followed)
@@ -78,22 +86,25 @@ class Run:
 
     def _namespace(self, *, record: bool) -> dict[str, Any]:
         space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
+        bind = backend.bind if self.executable.plan.swaps.all else (lambda x: x)
         for tensor, store in self._stores.items():
             space[store_name(tensor)] = store
         for op_id, kernel in self.executable.kernels.items():
             space[f"kernel_{op_id}"] = kernel.run
             for slot in range(len(kernel.op.inputs)):
                 if kernel.is_sliced(slot):
-                    space[f"pad_{op_id}_{slot}"] = kernel.padding(slot)
+                    space[f"pad_{op_id}_{slot}"] = bind(kernel.padding(slot))
         pdg, sizes = self.executable.pdg, self.executable.plan.sizes
         for op_id, out in self._stores:  # also of what never runs
             if pdg[op_id].outputs[out].reduce is not None:
-                space[f"start_{store_name((op_id, out))}"] = start(sizes, pdg[op_id], out)
+                first = start(sizes, pdg[op_id], out)
+                space[f"start_{store_name((op_id, out))}"] = bind(first)
         for (op_id, out), store in self.executable.plan.stores.items():
             if store.kind == "block":
                 kind = pdg[op_id].outputs[out].type
                 shape = (store.size, *sizes.shape(pdg[op_id], kind.shape))
-                space[f"new_{store_name((op_id, out))}"] = backend.fresh(shape, kind.dtype)
+                fresh = backend.fresh(shape, kind.dtype)
+                space[f"new_{store_name((op_id, out))}"] = lambda fresh=fresh: bind(fresh())
         exec(self.executable.code(record=record), space)
         return space
 
@@ -101,9 +112,10 @@ class Run:
 
     def step(self) -> Instruction | None:
         """Run one instruction; None when the program is at its end."""
-        done = next(self._program, None)
+        with self._ending():
+            done = next(self._program, None)
         if done is None:
-            self.finished = True
+            self._finish()
             return None
         self.instructions += 1
         return Instruction(*done)
@@ -111,10 +123,25 @@ class Run:
     def complete(self) -> None:
         """Run all that is left."""
         count = 0
-        for _ in self._program:
-            count += 1
+        with self._ending():
+            for _ in self._program:
+                count += 1
         self.instructions += count
+        self._finish()
+
+    def _finish(self) -> None:
+        with self._ending():
+            self._transfers.finish()
         self.finished = True
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """No thread outlives a program that fails or is interrupted."""
+        try:
+            yield
+        except BaseException:
+            self._transfers.close()
+            raise
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -174,6 +201,7 @@ class Run:
 
     def release(self) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""
+        self._transfers.close()
         kept = self.ledger.live
         for store in self._stores.values():
             store.clear()
@@ -188,8 +216,9 @@ class _Support:
     def __init__(
         self,
         pdg: Pdg,
-        bounds: Mapping[str, int],
+        plan: MemoryPlan,
         ledger: Ledger,
+        transfers: Transfers,
         seed: int,
         recorder: Recorder | None,
         progress: Callable[[], object] | None,
@@ -197,11 +226,15 @@ class _Support:
         self.ledger = ledger
         self._pdg = pdg
         self.seed = backend.seed_words(seed)
-        self.host = Host(pdg.dims, bounds, seed)
+        self.host = Host(pdg.dims, plan.bounds, seed)
         self.stack = backend.stack
         self.on_host = backend.to_numpy
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
-        self.trace = ledger.trace.append
+        swaps = bool(plan.swaps.all)
+        self._arrive = backend.bind if swaps else backend.to_device
+        self.trace = ledger.record_both if swaps else ledger.trace.append
+        self.offload, self.fetch = transfers.leave, transfers.come_back
+        self.settle = transfers.settle
         self.progress: Callable[[], object] = progress or (lambda: None)
         self._recorder = recorder
         self._step = -1
@@ -217,7 +250,7 @@ class _Support:
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
         op = self._pdg[op_id]
         made = self.host.call(op.attrs, point, args, op.origin)
-        return [backend.to_device(x) for x in made]
+        return [self._arrive(x) for x in made]
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
         op = self._pdg[op_id]
@@ -268,3 +301,13 @@ class _Support:
     def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
         if self.held.get(store, {}).pop(point, 0) is None:
             self._emit("free", name, point, -nbytes)
+
+    def moved(self, verb: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
+        self._emit(verb, name, point, nbytes)
+
+    def moved_block(
+        self, verb: str, store: str, name: str, rest: tuple[int, ...], nbytes: int
+    ) -> None:
+        rows = self._rows[(store, *rest)]
+        for k, point in enumerate(rows):
+            self._emit(verb, name, point, nbytes if k == len(rows) - 1 else 0)

@@ -107,7 +107,7 @@ class Kernel:
     @cached_property
     def run(self) -> Callable[..., Any]:
         """The compiled function: (seed, coordinates, operands, slots, blocks) -> outputs."""
-        return backend.compile_kernel(self.trace, taken=(4,))
+        return backend.compile_kernel(self.trace, taken=(4,), bound=bool(self.plan.swaps.all))
 
     def trace(
         self,

@@ -11,10 +11,20 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Ledger:
-    """Live bytes now, and during every executed point so far."""
+    """Live bytes now, and during every executed point so far: on the device, and on the host.
+
+    The host's are those of swapped values.
+    """
 
     live: int = 0
+    host: int = 0
     trace: array[int] = field(default_factory=lambda: array("q"))
+    host_trace: array[int] = field(default_factory=lambda: array("q"))
+
+    def record_both(self, live: int) -> None:
+        """Note what is live during an executed point; without swaps `trace` alone is noted."""
+        self.trace.append(live)
+        self.host_trace.append(self.host)
 
     @property
     def peak(self) -> int:

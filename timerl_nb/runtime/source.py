@@ -15,7 +15,18 @@ from timerl_nb.ir.attrs import CheckpointAttrs, OutputAttrs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
-from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop, Node
+from timerl_nb.loops.nodes import (
+    VERBS,
+    Ast,
+    Deallocate,
+    Execute,
+    Fetch,
+    If,
+    Loop,
+    Node,
+    Offload,
+    Transfer,
+)
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Part
@@ -51,12 +62,15 @@ class Source:
         """The whole program as Python source."""
         parts: list[str] = []
         executed = {n.op_id for n in self.ast if isinstance(n, Execute)}
-        freed = {n.lifetime for n in self.ast if isinstance(n, Deallocate)}
+        called = {(type(n), n.lifetime) for n in self.ast if isinstance(n, Transfer)}
         for op in self.pdg:
             if op.id in executed:
                 write = {"checkpoint": self._sink, "call": self._call_out, "udf": self._udf}
                 parts.append(write.get(op.kind, self._statement)(op))
-        parts += [self._free(name) for name in self.plan.lifetimes if name in freed]
+        for kind, write in ((Offload, self._move), (Fetch, self._move), (Deallocate, self._free)):
+            for name in self.plan.lifetimes:
+                if (kind, name) in called:
+                    parts.append(write(VERBS[kind], name))
         parts += [self._output(op) for op in self.pdg.sinks if op.kind == "output"]
         parts.append(self._program())
         return "\n\n".join(parts) + "\n"
@@ -174,7 +188,7 @@ class Source:
     def _name(self, op_id: int) -> str:
         label = self.pdg[op_id].label or self.pdg[op_id].kind
         plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in label)
-        if plain.split("_")[0] in ("kernel", "start", "pad", "free", "output"):
+        if plain.split("_")[0] in ("kernel", "start", "pad", *VERBS.values(), "output"):
             plain = f"op_{plain}"  # our own names begin with these
         return f"{plain}_{op_id}" if plain.strip("_") and not plain[0].isdigit() else f"op_{op_id}"
 
@@ -257,6 +271,8 @@ class Source:
         if self.record:
             point = "".join(d + ", " for d in op.domain)
             lines.append(f"    rt.launch({self.ast.names[op.id]!a}, ({point}))")
+        if self.plan.swaps.all:
+            lines.append("    rt.settle()")
         return lines
 
     def _put_away(self, op: Op, gathered: int) -> list[str]:
@@ -297,9 +313,27 @@ class Source:
         lines.append("    rt.trace(rt.ledger.live)")
         return "\n".join(lines)
 
-    def _free(self, name: str) -> str:
+    def _move(self, verb: str, name: str) -> str:
+        """Send what is swapped of a lifetime to the host, or bring it back."""
         life = self.plan.lifetimes[name]
-        lines = [f"def free_{name}({', '.join(life.domain)}):"]
+        lines = [f"def {verb}_{name}({', '.join(life.domain)}):"]
+        for tensor in life.tensors:
+            if tensor not in self.plan.swaps.tensors:
+                continue
+            store, at = self.plan.stores[tensor], store_name(tensor)
+            if self.record:
+                moved = f"{store.name!a}, ({''.join(d + ', ' for d in life.domain)})"
+                change = -store.unit if verb == "offload" else store.unit
+                if store.kind == "block":
+                    lines.append(f"    rt.moved_block({verb!r}, {at!r}, {moved}, {change})")
+                else:
+                    lines.append(f"    rt.moved({verb!r}, {moved}, {change})")
+            lines.append(f"    rt.{verb}({at}, {self._key(tensor, store.domain)})")
+        return "\n".join(lines)
+
+    def _free(self, verb: str, name: str) -> str:
+        life = self.plan.lifetimes[name]
+        lines = [f"def {verb}_{name}({', '.join(life.domain)}):"]
         total = 0
         for tensor in life.tensors:
             store: Store = self.plan.stores[tensor]
@@ -359,7 +393,7 @@ class Source:
             name = self.ast.names[node.op_id]
             self._call(pad, self._name(node.op_id), "execute", name, node.point, lines)
         else:
-            free = f"free_{node.lifetime}"
+            verb = VERBS[type(node)]
             index: list[Lin] = []
             inner = pad
             for entry in node.point:
@@ -371,7 +405,8 @@ class Source:
                     index.append(sym(counter))
                 else:
                     index.append(entry)
-            self._call(inner, free, "free", node.lifetime, tuple(index), lines)
+            function = f"{verb}_{node.lifetime}"
+            self._call(inner, function, verb, node.lifetime, tuple(index), lines)
 
     def _call(
         self,

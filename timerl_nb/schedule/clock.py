@@ -55,6 +55,23 @@ class Clock:
             code = code * self._radix[k] + (vectors[:, k] - self._low[k])
         return code
 
+    def at(self, rank: int) -> tuple[str, dict[str, int]]:
+        """The statement and the point that run at a rank."""
+        for name, ranks in self.ranks.items():
+            (found,) = np.nonzero(ranks == rank)
+            if len(found):
+                domain = self.schedule.statements[name].domain
+                point = self.points[name][found[0]].tolist()
+                return name, dict(zip(domain, point, strict=True))
+        raise AssertionError(f"nothing runs at {rank}")
+
+    def codes(self, domain: Domain, rows: Array) -> Array:
+        """A number per row, the same for equal points of a domain."""
+        code = np.zeros(len(rows), np.int64)
+        for k, d in enumerate(domain):
+            code = code * self.sizes[d] + rows[:, k]
+        return code
+
     def rank(self, name: str, rows: Array) -> Array:
         """The ranks of the given points of a statement."""
         return np.searchsorted(self.order, self._encode(self._vectors(name, rows)))

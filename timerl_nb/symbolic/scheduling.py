@@ -179,6 +179,16 @@ class ScheduleTree:
         never = (ZERO,) * max((len(time) for time in found.values()), default=1)
         return {name: found.get(name, never) for name in self.statements}
 
+    def functions(self) -> list[tuple[str, isl.Map]]:
+        """For each statement the relation of its points and their times; for this package alone."""
+        found: dict[str, isl.Map] = {}
+
+        def add(one: isl.Map) -> None:
+            found[one.get_tuple_name(_IN)] = _anonymous(one)
+
+        self._theta.foreach_map(add)
+        return [(name, found[name]) for name in self.statements]
+
     def loops(self) -> dict[str, list[tuple[int, Lin]]]:
         """For each statement the loops around it, outermost first: the loop and its position in it.
 
@@ -253,25 +263,34 @@ class ScheduleTree:
         readers.foreach_map(add)
         return sorted(found, key=lambda edge: (edge.source, edge.sink))
 
-    def with_calls_after(self, calls: Sequence[Edge]) -> ScheduleTree:
-        """The schedule with, after each point of a statement, the calls that belong to it.
+    def with_calls(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
+        """The schedule with, around each point of a statement, the calls that belong to it.
 
         Args:
-            calls: the points of a statement (`source`) -> the points of a new statement (`sink`).
+            before, after: the points of a statement (`source`) -> those of a new statement (`sink`),
+                in the order in which they are to run.
         """
-        after: dict[str, list[Edge]] = {}
-        for call in calls:
-            after.setdefault(call.source, []).append(call)
+        ahead: dict[str, list[Edge]] = {}
+        behind: dict[str, list[Edge]] = {}
+        for calls, found in ((before, ahead), (after, behind)):
+            for call in calls:
+                found.setdefault(call.source, []).append(call)
 
         def walk(node: isl.ScheduleNode) -> isl.ScheduleNode:
             if node.get_type() == isl.schedule_node_type.leaf:
                 prefix = node.get_prefix_schedule_relation().reverse()
                 names: list[str] = []
                 node.get_domain().foreach_set(lambda s: names.append(s.get_tuple_name()))
+
+                def called(call: Edge) -> isl.ScheduleNode:
+                    extension = prefix.apply_range(_named(call.pairs, call.source, call.sink))
+                    return isl.ScheduleNode.from_extension(extension)
+
                 for name in names:
-                    for call in reversed(after.get(name, [])):
-                        extension = prefix.apply_range(_named(call.pairs, call.source, call.sink))
-                        node = node.graft_after(isl.ScheduleNode.from_extension(extension))
+                    for call in reversed(behind.get(name, [])):
+                        node = node.graft_after(called(call))
+                    for call in ahead.get(name, []):
+                        node = node.graft_before(called(call))
                 return node
             for k in range(node.n_children()):
                 depth = node.get_tree_depth()

@@ -15,12 +15,26 @@ from timerl_nb.ir.shapes import NUMPY
 Array = Any  # a JAX array, traced or not
 
 
-def compile_kernel(f: Callable[..., Any], taken: tuple[int, ...] = ()) -> Callable[..., Any]:
+def compile_kernel(
+    f: Callable[..., Any], taken: tuple[int, ...] = (), *, bound: bool = False
+) -> Callable[..., Any]:
     """The function as one XLA program per operand types; it may overwrite the arguments `taken`.
 
     JAX gives each output, in order, the first array of its type among them that is left.
+
+    Args:
+        bound: its results are bound to the device, as copies from the host are: a mixture of both
+            would be compiled twice.
     """
+    if bound:
+        return jax.jit(f, donate_argnums=taken, out_shardings=_home())
     return jax.jit(f, donate_argnums=taken)
+
+
+@cache
+def _home() -> Any:
+    """The memory of the device that arrays are made on."""
+    return jnp.zeros(()).sharding
 
 
 @cache
@@ -67,6 +81,28 @@ def seed_words(seed: int) -> tuple[Array, Array]:
 
 def to_device(array: np.ndarray[Any, Any]) -> Array:
     return jnp.asarray(array)
+
+
+def bind(array: Array | np.ndarray[Any, Any]) -> Array:
+    """The array bound to the device, as what `bound` kernels make."""
+    return jax.device_put(array, _home())
+
+
+def to_host(array: Array) -> Array:
+    """A copy in the host's page-locked memory; returns when it is complete."""
+    there = array.sharding.with_memory_kind("pinned_host")
+    return jax.block_until_ready(jax.device_put(array, there))
+
+
+def from_host(array: Array, home: Any) -> Array:
+    """A copy of what `to_host` made, where the original was (its `sharding`); returns when complete."""
+    return jax.block_until_ready(jax.device_put(array, home))
+
+
+def device_memory() -> int | None:
+    """The bytes that the device has for us; None where it does not say, as a CPU."""
+    stats = jax.devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit")
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:

@@ -1,0 +1,231 @@
+"""Swapping under a device budget: the same results below it, as predicted; or an error beforehand."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.pixels import pixels
+from tests.unit.checks import assert_memory_is_sound
+from timerl_nb.errors import BudgetError, ExecutionError
+from timerl_nb.events import Event
+from timerl_nb.loops.nodes import Fetch, Offload
+from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.transfer import THREAD
+from timerl_nb.symbolic.expr import Slice
+
+BOUNDS = {"B": 16, "I": 3, "T": 12}
+STEP_BY_STEP = trl.Options(vectorize=("b",))
+
+
+@pytest.fixture(scope="module")
+def monte_carlo() -> tuple[trl.Program, trl.Result]:
+    program = pixels().compile(BOUNDS, STEP_BY_STEP)
+    return program, program.execute(seed=4)
+
+
+def threads() -> list[str]:
+    gc.collect()
+    return [t.name for t in threading.enumerate() if t.name.startswith(THREAD)]
+
+
+def assert_same_bits(have: trl.Result, want: trl.Result) -> None:
+    for name, value in want.items():
+        np.testing.assert_array_equal(have[name], value)
+    for name, value in want.parameters.items():
+        np.testing.assert_array_equal(have.parameters[name], value)
+
+
+@pytest.mark.parametrize("share", [0.95, 0.8, 0.5, 0.25])
+def test_a_run_stays_below_its_budget_and_gives_the_same_bits(
+    monte_carlo: tuple[trl.Program, trl.Result], share: float
+) -> None:
+    program, want = monte_carlo
+    budget = int(program.memory.peak * share)
+    swapped = program.with_options(device_memory=budget)
+    assert swapped.memory.peak <= budget < program.memory.peak
+    assert swapped.memory.timeline().host_peak > 0
+    events: list[Event] = []
+    result = swapped.execute(seed=4, on_event=events.append)
+    assert_same_bits(result, want)
+    assert_memory_is_sound(swapped, result, events)
+    assert {"offload", "fetch"} <= {event.kind for event in events}
+    assert result.memory.host_peak == swapped.memory.timeline().host_peak
+    compiles = swapped.executable.compiles()
+    assert all(count == 1 for count in compiles.values()), compiles
+    assert not threads()
+
+
+def test_swaps_show_in_every_stage(monte_carlo: tuple[trl.Program, trl.Result]) -> None:
+    program = monte_carlo[0].with_options(device_memory=monte_carlo[0].memory.peak // 2)
+    text = str(program.ast)
+    assert "offload state' @ (c0, c1 - 2)" in text
+    assert "fetch state' @ (c0, c1)" in text
+    assert "state': from acting.370 until learning, 33 times" in str(program.memory)
+    assert "def offload_V2(i, t):" in program.executable.source
+    assert "on the host" in program.stages["memory"].summary
+    kinds = {node["node"] for node in nodes(program.ast.to_json()["root"])}
+    assert {"offload", "fetch"} <= kinds
+    assert "offload" in program.ast.to_dot()
+    line = program.memory.timeline()
+    total = sum(line.by_tensor.values()) + line.transient
+    np.testing.assert_array_equal(total, line.bytes)
+    assert sum(h.nbytes for h in line.holders) == line.peak
+
+
+def nodes(node: Any) -> list[Any]:
+    parts = [*node.get("parts", []), *(node[k] for k in ("body", "then", "else") if k in node)]
+    return [node, *(x for part in parts for x in nodes(part))]
+
+
+def test_nothing_is_swapped_without_need(monte_carlo: tuple[trl.Program, trl.Result]) -> None:
+    program = monte_carlo[0].with_options(device_memory=monte_carlo[0].memory.peak)
+    assert not program.memory.swaps.all
+    assert not any(isinstance(node, Offload | Fetch) for node in program.ast)
+
+
+def test_n_step_needs_no_swapping_where_monte_carlo_does() -> None:
+    budget = {"device_memory": 24_000, "vectorize": ("b",)}
+    n_step = pixels(3).compile(BOUNDS, trl.Options(**budget))
+    assert not n_step.memory.swaps.all
+    assert pixels().compile(BOUNDS, trl.Options(**budget)).memory.swaps.all
+
+
+def test_blocks_are_fetched_at_once() -> None:
+    """Values that leave one by one return together where one statement reads several."""
+    with trl.Context("k", "t") as ctx:
+        (k, K), (t, T) = ctx.dims
+        x = trl.tensor((64,), "f32", domain=(t,)).named("x")
+        x[0] = trl.random.normal((64,))
+        x[t + 1] = (x * 1.5).sin()
+        y = trl.tensor((64,), "f32", domain=(k,)).named("y")
+        y[0] = x[T - 1]
+        y[k + 1] = (y + x[4 * k : 4 * k + 4].sum(axis=0)).cos()
+        ctx.output("y", y)
+    program = ctx.compile({K: 5, T: 16})
+    want = program.execute()
+    swapped = program.with_options(device_memory=program.memory.peak // 2)
+    events: list[Event] = []
+    result = swapped.execute(on_event=events.append)
+    assert_same_bits(result, want)
+    assert_memory_is_sound(swapped, result, events)
+    ranges = [n for n in swapped.ast if isinstance(n, Fetch) and isinstance(n.point[0], Slice)]
+    assert ranges, str(swapped.ast)
+
+
+def test_outputs_wait_on_the_host() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((256,), "f32", domain=(t,))
+        x[0] = trl.random.normal((256,))
+        x[t + 1] = (x * 1.5).sin()
+        ctx.output("x", x)
+    program = ctx.compile({T: 20})
+    swapped = program.with_options(device_memory=5 * 1024)
+    assert_same_bits(swapped.execute(), program.execute())
+    assert swapped.memory.timeline().host[-1] > 10 * 1024
+
+
+# --- threads ---------------------------------------------------------------------------------------
+
+
+def test_a_failing_copy_is_an_error_at_its_instruction(
+    monte_carlo: tuple[trl.Program, trl.Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = monte_carlo[0].with_options(device_memory=monte_carlo[0].memory.peak // 2)
+    count = 0
+    original = backend.to_host
+
+    def fail(array: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise MemoryError("no page-locked memory left")
+        return original(array)
+
+    monkeypatch.setattr(backend, "to_host", fail)
+    with pytest.raises(ExecutionError, match="could not be copied to the host: no page") as caught:
+        program.execute()
+    assert "pixels.py" in str(caught.value)
+    assert not threads()
+    monkeypatch.undo()
+    assert_same_bits(program.execute(seed=4), monte_carlo[1])
+
+
+def test_no_thread_outlives_an_interrupted_run(
+    monte_carlo: tuple[trl.Program, trl.Result],
+) -> None:
+    program = monte_carlo[0].with_options(device_memory=monte_carlo[0].memory.peak // 2)
+    seen: list[str] = []
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "fetch":
+            seen.extend(threads())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program.execute(on_event=interrupt)
+    assert seen, "the thread was there"
+    assert not threads()
+
+
+def test_stepping_swaps_and_ends_its_thread(monte_carlo: tuple[trl.Program, trl.Result]) -> None:
+    program = monte_carlo[0].with_options(device_memory=monte_carlo[0].memory.peak // 2)
+    kinds: set[str] = set()
+    while (instruction := program.step()) is not None:
+        kinds.add(instruction.kind)
+        assert program.stores is not None
+    assert kinds == {"execute", "free", "offload", "fetch"}
+    assert not threads()
+    program.step()
+    del program
+    assert not threads()
+
+
+# --- budgets that cannot be met --------------------------------------------------------------------
+
+
+def test_a_budget_that_nothing_can_meet_is_an_error_beforehand() -> None:
+    options = trl.Options(device_memory="40KiB", swap=False)
+    with pytest.raises(BudgetError) as caught:
+        pixels().compile({"B": 64, "I": 3, "T": 12}, options)
+    error = caught.value
+    text = str(error)
+    assert error.needed > 40 * 1024
+    assert f"needs {error.needed:,} bytes on the device at once; there are 40,960" in text
+    assert "acting" in text and "(i = 1, t = 11)" in text
+    assert "147,456 bytes in 12 values" in text
+    assert "is from pixels.py:37: a = dnn.sample(o)" in text
+    for change in ("device_memory=", "B = 8"):
+        assert change in error.hint
+    pixels().compile({"B": 64, "I": 3, "T": 12}, options.with_(device_memory=error.needed))
+    pixels().compile({"B": 8, "I": 3, "T": 12}, options)
+    with pytest.raises(BudgetError):
+        pixels().compile({"B": 16, "I": 3, "T": 12}, options)
+
+
+def test_the_hint_names_options_that_fit() -> None:
+    options = trl.Options(device_memory=60_000)
+    with pytest.raises(BudgetError, match=r"vectorize=\('b', 'i'\) would do") as caught:
+        pixels().compile({"B": 64, "I": 3, "T": 12}, options)
+    assert "wait on the host between some uses" in str(caught.value)
+    fits = pixels().compile({"B": 64, "I": 3, "T": 12}, options.with_(vectorize=("b", "i")))
+    assert fits.memory.peak <= 60_000
+
+
+def test_large_observations_are_planned_in_seconds() -> None:
+    """256 environments, 3 x 256 x 256 observations, 1,000 steps: planned, not run."""
+    bounds = {"B": 256, "I": 100, "T": 1000}
+    options = trl.Options(vectorize=("b",), device_memory="2GiB")
+    program = pixels(side=256).compile(bounds, options)
+    line = program.memory.timeline()
+    observation = 256 * 3 * 256 * 256 * 4
+    assert line.peak < 5 * observation
+    assert 998 * observation < line.host_peak < 1000 * observation
+    assert len(line.time) > 300_000
+    assert program.stages["memory"].seconds < 30

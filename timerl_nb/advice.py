@@ -1,0 +1,58 @@
+"""What would make a program fit, found by trying, when a budget cannot be met (reliability.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from timerl_nb.config import Options
+from timerl_nb.errors import TimeRLError
+
+# What a program needs on the device with some options and bounds changed, in bytes.
+Need = Callable[[Mapping[str, Any], Mapping[str, int]], int]
+
+
+def advice(
+    needed: int, budget: int, options: Options, bounds: Mapping[str, tuple[str, int]], need: Need
+) -> str:
+    """Changes that make a program fit, each on its own.
+
+    Args:
+        needed: what the program needs as it is.
+        bounds: for each dimension its bound's name and value.
+        need: tries a change.
+    """
+
+    def fits(options: Mapping[str, Any], bounds: Mapping[str, int]) -> bool:
+        try:
+            return need(options, bounds) <= budget
+        except TimeRLError:  # not a program under these
+            return False
+
+    found = [f"device_memory={needed} would do"]
+    if not options.swap and fits({"swap": "auto"}, {}):
+        found.append('swap="auto" would do')
+    dims = options.vectorize if isinstance(options.vectorize, tuple) else tuple(bounds)
+    if options.vectorize:
+        for name in reversed(dims):  # the innermost first: it is most often time
+            rest = tuple(d for d in dims if d != name) or False
+            if fits({"vectorize": rest}, {}):
+                found.append(f"vectorize={rest!r} would do")
+                break
+    for bound, value in bounds.values():
+        less = _most(value, lambda n, bound=bound: fits({}, {bound: n}))
+        if less is not None:
+            found.append(f"{bound} = {less} would do")
+    return "; ".join(found) + "."
+
+
+def _most(value: int, fits: Callable[[int], bool]) -> int | None:
+    """The greatest of value / 2, value / 4, … 1 that fits, if any does."""
+    halves = [value >> k for k in range(1, value.bit_length())]
+    if not halves or not fits(halves[-1]):
+        return None
+    low, high = 0, len(halves) - 1  # what fits stays so when it is halved
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(halves[middle]) else (middle + 1, high)
+    return halves[low]

@@ -1,0 +1,142 @@
+"""Values on their way between device and host: swapping while a program runs.
+
+One background thread copies, in the order of the instructions. An offloaded value counts on the device
+until the plan says that its copy has been waited for, a fetched one from its fetch on; both are exactly
+what the memory plan predicts. A reader waits only for what has not arrived, and what goes wrong in
+the thread is raised at the instruction that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.memory.stores import Store
+from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.ledger import Ledger
+
+THREAD = "timerl-transfer"
+
+
+class Transfers:
+    """The background thread, and the values that are leaving the device.
+
+    Args:
+        copying: during how many executed points a value that leaves is still on the device.
+    """
+
+    def __init__(self, ledger: Ledger, copying: int) -> None:
+        self.ledger, self.copying = ledger, copying
+        self._leaving: dict[tuple[int, Any], tuple[SwapStore, int]] = {}
+        self._worker: ThreadPoolExecutor | None = None
+
+    def submit(self, copy: Callable[[], Any]) -> Future[Any]:
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, THREAD)
+        return self._worker.submit(copy)
+
+    def leave(self, store: SwapStore, key: Any) -> None:
+        """Copy a value to the host; it leaves the device when the copy is due."""
+        store.copy(key)
+        self._leaving[id(store), key] = (store, len(self.ledger.trace) + self.copying)
+        if not self.copying:
+            self.settle()
+
+    def settle(self) -> None:
+        """Take off the device what is due; called ahead of every executed point."""
+        now = len(self.ledger.trace)
+        while self._leaving:
+            (name, key), (store, due) = next(iter(self._leaving.items()))
+            if due > now:
+                return
+            self._drop(name, key, store)
+
+    def _drop(self, name: int, key: Any, store: SwapStore) -> None:
+        store.drop(key)
+        del self._leaving[name, key]
+        self.ledger.live -= store.nbytes
+
+    def finish(self) -> None:
+        """Complete all that has begun, and end the thread."""
+        for (name, key), (store, _) in list(self._leaving.items()):
+            self._drop(name, key, store)
+        self.close()
+
+    def come_back(self, store: SwapStore, key: Any) -> None:
+        """Copy a value to the device again; one that has not left stays."""
+        if not self.stay(store, key):
+            self.ledger.live += store.nbytes
+            store.bring(key)
+
+    def stay(self, store: SwapStore, key: Any) -> bool:
+        """Whether a value was about to leave; it does not any more."""
+        return self._leaving.pop((id(store), key), None) is not None
+
+    def close(self) -> None:
+        """End the thread. What it has not begun to copy stays where it is."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+            self._worker = None
+
+
+class SwapStore(dict[Any, Any]):
+    """The values (or blocks) of a swapped tensor by key: on the device, and copies on the host.
+
+    Reading waits for what is on its way. At the end of a run, outputs are read from the host.
+    """
+
+    def __init__(self, transfers: Transfers, store: Store, origin: Origin) -> None:
+        super().__init__()
+        self.nbytes = store.unit
+        self._name, self._origin, self._transfers = store.name, origin, transfers
+        self._copies: dict[Any, Future[Any]] = {}
+        self._home: Any = None
+
+    def __getitem__(self, key: Any) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, Future):
+            value = self._wait(value, key, "the device")
+            super().__setitem__(key, value)
+        return value
+
+    def __missing__(self, key: Any) -> Any:
+        if key not in self._copies:
+            raise KeyError(key)
+        return self._wait(self._copies[key], key, "the host")
+
+    def __delitem__(self, key: Any) -> None:
+        self._transfers.stay(self, key)
+        super().__delitem__(key)
+        if self._copies.pop(key, None) is not None:
+            self._transfers.ledger.host -= self.nbytes
+
+    def copy(self, key: Any) -> None:
+        """Begin to copy a value to the host, unless it has been before."""
+        value = self[key]
+        if key not in self._copies:
+            self._home = value.sharding
+            self._copies[key] = self._transfers.submit(lambda: backend.to_host(value))
+            self._transfers.ledger.host += self.nbytes
+
+    def drop(self, key: Any) -> None:
+        """Let go of the value on the device once it is on the host."""
+        self._wait(self._copies[key], key, "the host")
+        super().__delitem__(key)
+
+    def bring(self, key: Any) -> None:
+        """Begin to copy a value to the device."""
+        copy, home = self._copies[key], self._home
+        self[key] = self._transfers.submit(lambda: backend.from_host(copy.result(), home))
+
+    def _wait(self, moving: Future[Any], key: Any, where: str) -> Any:
+        try:
+            return moving.result()
+        except Exception as error:
+            at = key if isinstance(key, tuple) else (key,)
+            raise ExecutionError(
+                f"{self._name}({', '.join(map(str, at))}) could not be copied to {where}: {error}",
+                origin=self._origin,
+                hint="free memory there, or take less with a smaller bound.",
+            ) from error

@@ -1,0 +1,156 @@
+"""Gaps between one use of a value and the next, as relations: the third leaf of the door to isl.
+
+A value is used when it is made and whenever it is read. For every use the schedule gives the next
+one, so that it is known exactly how long nobody needs the value. Gaps are sorted by the statements
+at their two ends and by the component of time in which the ends differ first: each class is one
+affine relation, so that calls at its ends can be grafted into the schedule.
+"""
+
+# islpy's stubs lack the enumerations whose names end in an underscore.
+# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import islpy as isl
+
+from timerl_nb.symbolic.polyhedra import Point, Relation, Set, bounds_set
+from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
+
+_IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A class of gaps between uses of one statement's values.
+
+    Attributes:
+        before, after: the statements at its two ends; `after` is None where the value is kept
+            beyond its last use.
+        depth: the component of time in which the ends differ first.
+        leaves: values -> the points of `before` behind which they are not needed.
+        returns: values -> the points of `after` ahead of which they are needed again.
+    """
+
+    before: str
+    after: str | None
+    depth: int
+    leaves: Relation
+    returns: Relation | None
+
+
+class Gaps:
+    """All gaps of the values that some uses share, under actual bounds.
+
+    Args:
+        uses: value -> the statement points that make or read it; one value name.
+        kept: the values that are needed after everything has run.
+    """
+
+    def __init__(
+        self, schedule: ScheduleTree, uses: Sequence[Edge], kept: Set | None, bounds: Point
+    ) -> None:
+        self._schedule, self._value = schedule, uses[0].pairs.left
+        self._dims = schedule.dims
+        params = bounds_set(schedule.dims, bounds)
+        self._theta = {
+            name: one.intersect_params(params).coalesce() for name, one in schedule.functions()
+        }
+        flow: isl.Map | None = None
+        for use in uses:
+            one = use.pairs.raw.apply_range(self._theta[use.sink])
+            flow = one if flow is None else flow.union(one)
+        assert flow is not None
+        self._flow = flow.coalesce()
+        time = self._flow.range().get_space()
+        self._width = time.dim(_SET)
+        self._later = isl.Map.lex_lt(time)
+        self._kept = None if kept is None else kept.raw
+
+    def between_uses(self, ahead: int) -> list[Gap]:
+        """The gaps that end with a use.
+
+        Args:
+            ahead: by how many turns of the reader's innermost loop a value returns before it is
+                needed, as far as that is after it left.
+        """
+        pairs = self._flow.range_product(self._flow).intersect_range(self._later.wrap())
+        following = pairs.uncurry().lexmin()  # [value -> use] -> next use
+        found: list[Gap] = []
+        for before, first in self._theta.items():
+            uses = self._flow.intersect_range(first.range()).wrap()
+            mine = following.intersect_domain(uses)
+            if mine.is_empty():
+                continue
+            for after, second in self._theta.items():
+                both = mine.intersect_range(second.range())
+                if both.is_empty():
+                    continue
+                for depth in range(self._width):
+                    part = self._at_depth(both, depth)
+                    if part.is_empty():
+                        continue
+                    back = self._earlier(part, second.range(), ahead) if ahead else part
+                    left = self._relation(part.domain().unwrap(), before)
+                    right = self._relation(back.domain_factor_domain(), after)
+                    found.append(Gap(before, after, depth, left, right))
+        return found
+
+    def after_last_use(self) -> list[Gap]:
+        """The gaps of kept values behind their last use."""
+        if self._kept is None:
+            return []
+        last = self._flow.intersect_domain(self._kept).lexmax()
+        found: list[Gap] = []
+        for name, theta in self._theta.items():
+            mine = last.intersect_range(theta.range())
+            if not mine.is_empty():
+                found.append(Gap(name, None, -1, self._relation(mine, name), None))
+        return found
+
+    def _relation(self, times: isl.Map, statement: str) -> Relation:
+        """Values -> the points of a statement that run at the given times."""
+        raw = times.apply_range(self._theta[statement].reverse()).coalesce()
+        right = self._schedule.statements[statement].domain
+        return Relation(self._dims, self._value, right, raw)
+
+    def _at_depth(self, pairs: isl.Map, depth: int) -> isl.Map:
+        """The pairs whose times differ first in one component."""
+        time = self._flow.range().get_space()
+        apart = isl.Map.universe(time.map_from_set())
+        for k in range(depth):
+            apart = apart.equate(_IN, k, _OUT, k)
+        apart = apart.order_lt(_IN, depth, _OUT, depth)
+        return pairs.curry().intersect_range(apart.wrap()).uncurry()
+
+    def _earlier(self, pairs: isl.Map, times: isl.Set, ahead: int) -> isl.Map:
+        """The pairs with their second time moved to an earlier turn of the same loop.
+
+        To the loop's first turn where the loop is not that old, and not at all where that would be
+        before the value has left.
+        """
+        loop = max(
+            (k for k in range(self._width) if not times.plain_get_val_if_fixed(_SET, k).is_int()),
+            default=None,
+        )
+        if loop is None:
+            return pairs
+        done = self._valid(pairs.apply_range(self._shift(loop, ahead)).intersect_range(times))
+        rest = pairs.subtract_domain(done.domain())
+        same = isl.Map.universe(times.get_space().map_from_set())
+        for k in range(loop):
+            same = same.equate(_IN, k, _OUT, k)
+        first = same.intersect_domain(times).intersect_range(times).lexmin()
+        started = self._valid(rest.apply_range(first))
+        return done.union(started).union(rest.subtract_domain(started.domain())).coalesce()
+
+    def _valid(self, pairs: isl.Map) -> isl.Map:
+        return pairs.curry().intersect_range(self._later.wrap()).uncurry()
+
+    def _shift(self, loop: int, ahead: int) -> isl.Map:
+        names = [f"c{k}" for k in range(self._width)]
+        moved = [f"{n} - {ahead}" if k == loop else n for k, n in enumerate(names)]
+        text = f"{{ [{', '.join(names)}] -> [{', '.join(moved)}] }}"
+        return isl.Map.read_from_str(isl.DEFAULT_CONTEXT, text)
