@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,14 +35,14 @@ from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Ast, Execute, Loop, children
 from timerl_nb.loops.nodes import Sequence as Block
-from timerl_nb.memory.budget import fitted, refusal
-from timerl_nb.memory.place import plan_memory
+from timerl_nb.memory.budget import planned, refusal
+from timerl_nb.memory.forecast import Forecasts
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
 from timerl_nb.passes.fuse import Fuse, Separate
-from timerl_nb.passes.incrementalize import Incrementalize
+from timerl_nb.passes.incrementalize import Incrementalize, IncrementalizeToFit
 from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.simplify import Simplify
 from timerl_nb.passes.vectorize import Vectorize, keep_nothing
@@ -206,37 +207,43 @@ class _Front:
     seconds: float
 
 
-def pipeline(options: Options, bounds: Mapping[str, int]) -> Pipeline:
+def pipeline(options: Options, bounds: Mapping[str, int], trials: Trials | None = None) -> Pipeline:
     """The passes that the options ask for, in order."""
-    trials = Trials(options.isl_operations)
+    trials = trials or Trials(options.isl_operations)
     keep = trials.keep if options.trial else keep_nothing
-    passes: list[Pass] = []
-    if options.simplify:
-        passes.append(Simplify())
-    dims = options.vectorize if isinstance(options.vectorize, tuple) else None
-    if options.lift:
-        passes.append(Lift(dims if options.vectorize else (), keep))
-    if options.vectorize:
-        passes.append(Vectorize(dims, keep))
-    if options.lift:
-        passes.append(Windows(keep))
-    if options.accumulate:
-        passes.append(Accumulate())
-    if options.contract:
-        passes.append(Contract())
+    plan = partial(_plan, options)
+    # from the end, since trials take a graph through the passes that follow
+    passes: tuple[Pass, ...] = (Fuse() if options.fuse else Separate(),)
     if options.blocks:
-        passes.append(Incrementalize(options.blocks, bounds))
-    passes.append(Fuse() if options.fuse else Separate())
-    return Pipeline(tuple(passes))
+        passes = (Incrementalize(options.blocks, bounds), *passes)
+    elif options.incrementalize == "auto" and (budget := _limit(options)) is not None:
+        to_fit = Forecasts(passes, bounds, trials, plan)
+        passes = (IncrementalizeToFit(budget, bounds, to_fit), *passes)
+    if options.contract:
+        passes = (Contract(), *passes)
+    if options.accumulate:
+        passes = (Accumulate(), *passes)
+    if options.lift:
+        passes = (Windows(keep), *passes)
+    dims = options.vectorize if isinstance(options.vectorize, tuple) else None
+    if options.vectorize:
+        forecasts = Forecasts(passes, bounds, trials, plan)
+        passes = (Vectorize(dims, keep, forecasts, options.budget), *passes)
+    if options.lift:
+        passes = (Lift(dims if options.vectorize else (), keep), *passes)
+    if options.simplify:
+        passes = (Simplify(), *passes)
+    return Pipeline(passes)
 
 
 def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Front:
     """Run the passes and find the schedule."""
     source = pdg
     stages: list[Stage] = []
-    for one in pipeline(options, bounds):
+    trials = Trials(options.isl_operations)
+    for one in pipeline(options, bounds, trials):
         start = time.perf_counter()
-        made = one.run(pdg)
+        made = trials.run(one, pdg)
         seconds = time.perf_counter() - start
         verify(made.pdg)
         summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
@@ -245,9 +252,29 @@ def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Fr
         stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg))
         pdg = made.pdg
     start = time.perf_counter()
-    constraints = Constraints(pdg)
-    tree = find_schedule(constraints, options.isl_operations, source)
-    return _Front(tuple(stages), constraints, tree, time.perf_counter() - start)
+    known = trials.known(pdg)
+    if known is None:
+        constraints = Constraints(pdg)
+        known = constraints, find_schedule(constraints, options.isl_operations, source)
+    return _Front(tuple(stages), *known, time.perf_counter() - start)
+
+
+def _limit(options: Options) -> int | None:
+    """The bytes that may be live on the device at once."""
+    return options.budget or device_memory()
+
+
+def _plan(
+    options: Options, constraints: Constraints, tree: ScheduleTree, bounds: Mapping[str, int]
+) -> MemoryPlan:
+    return planned(
+        constraints,
+        tree,
+        bounds,
+        smallest=options.stores == "auto",
+        budget=_limit(options),
+        swap=options.swap == "auto",
+    )
 
 
 def _kernels(pdg: Pdg) -> int:
@@ -296,8 +323,8 @@ class Program:
         )
         yield Stage("schedule", schedule, self._front.seconds, summary)
         start = time.perf_counter()
-        plan = self._plan(self._front, self.bounds, self.options)
-        budget = self._budget
+        plan = _plan(self.options, constraints, tree, self.bounds)
+        budget = _limit(self.options)
         if budget is not None and plan.peak > budget:
             raise refusal(plan, budget, self._advice(plan.peak, budget))
         summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
@@ -316,31 +343,12 @@ class Program:
         summary = f"{len(executable.kernels)} kernels, {executable.source.count(chr(10))} lines"
         yield Stage("executable", executable, time.perf_counter() - start, summary)
 
-    @property
-    def _budget(self) -> int | None:
-        """The bytes that may be live on the device at once."""
-        return self.options.budget or device_memory()
-
-    def _plan(self, front: _Front, bounds: Mapping[str, int], options: Options) -> MemoryPlan:
-        """The memory plan; without blocks where these need too much, since they stay as they are."""
-        plans = (
-            plan_memory(
-                front.constraints,
-                front.tree,
-                bounds,
-                smallest=options.stores == "auto",
-                blocks=blocks,
-            )
-            for blocks in ((True, False) if options.stores == "auto" else (False,))
-        )
-        return fitted(plans, self._budget, swap=options.swap == "auto")
-
     def _advice(self, needed: int, budget: int) -> str:
         def need(changes: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
             options, actual = self.options.with_(**changes), {**self.bounds, **bounds}
             prove_reads(self._pdg, actual)
             front = _compile_front(self._pdg, options, actual) if changes else self._front
-            return self._plan(front, actual, options).peak
+            return _plan(options, front.constraints, front.tree, actual).peak
 
         bounds = {d.name: (d.bound, self.bounds[d.bound]) for d in self._pdg.dims}
         return advice(needed, budget, self.options, bounds, need)
@@ -392,7 +400,9 @@ class Program:
         return Program(self.pdg, self.bounds, self.options.with_(**changes), self._owner)
 
     def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
-        """The same program under other bounds; the passes and the schedule are kept.
+        """The same program under other bounds.
+
+        The passes and the schedule are kept, unless there is a budget to choose them for.
 
         Args:
             bounds: the bounds to change, by symbol or name.
@@ -412,7 +422,9 @@ class Program:
                     hint=f"the bounds are {', '.join(changed)}.",
                 )
             changed[name] = _bound_value(name, value)
-        return Program(self.pdg, changed, self.options, self._owner, self._front)
+        # what is chosen within a budget depends on the bounds
+        front = self._front if _limit(self.options) is None else None
+        return Program(self.pdg, changed, self.options, self._owner, front)
 
     # --- running -----------------------------------------------------------------------------
 
@@ -541,11 +553,11 @@ def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
 
 def _warn_of_long_windows(plan: MemoryPlan, constraints: Constraints) -> None:
     """Say where every point of a loop gathers a slice that grows with a bound."""
+    dims = constraints.pdg.dims
     for op in constraints.ops.values():
+        own = {d for d in op.domain if dims[d].step == 1}  # blocks are long on purpose
         for read in op.inputs:
-            moving = [
-                e for e in read.index if isinstance(e, Slice) and e.length.symbols & set(op.domain)
-            ]
+            moving = [e for e in read.index if isinstance(e, Slice) and e.length.symbols & own]
             span = plan.sizes.span(op, read)
             if moving and span > 64:
                 source = constraints.pdg[read.source]

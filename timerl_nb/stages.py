@@ -9,6 +9,7 @@ from typing import Any
 from timerl_nb.dot import Dot
 from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, Step
@@ -141,6 +142,11 @@ class Stage:
     def steps(self) -> tuple[Step, ...]:
         """What the pass did, one rewrite after another."""
         return () if self.rewritten is None else self.rewritten.steps
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """Where the pass had several ways to go on: what each would cost, and why it took one."""
+        return () if self.rewritten is None else self.rewritten.choices
 
     def why(self, op_id: int) -> str | None:
         """Why the stage left an operation alone, where it has a reason."""

@@ -188,13 +188,13 @@ SMALL = {"B": 2, "I": 2, "T": 24}
 
 def test_reinforce_learns_in_blocks_with_less_memory() -> None:
     ctx = reinforce(hidden=())
-    whole = ctx.compile(SMALL, trl.Options(incrementalize=False))
+    whole = ctx.compile(SMALL, trl.Options(incrementalize=False, stores="point"))
     plain = whole.execute(seed=2)
     want = {**plain, **plain.parameters}
     gathered: list[int] = []
     peaks: list[int] = []
     for block in (1, 3, 18, 32):
-        program = ctx.compile(SMALL, trl.Options(incrementalize=block))
+        program = whole.with_options(incrementalize=block)
         events: list[Event] = []
         result = program.execute(seed=2, on_event=events.append)
         assert_same(want, {**result, **result.parameters}, f"blocks of {block}")
@@ -217,7 +217,8 @@ def test_other_bounds_keep_the_blocks() -> None:
 
 
 def test_the_loop_over_blocks() -> None:
-    program = reinforce(hidden=()).compile(SMALL, trl.Options(incrementalize={"t": 16}))
+    options = trl.Options(incrementalize={"t": 16}, stores="point")
+    program = reinforce(hidden=()).compile(SMALL, options)
     text = str(program.ast)
     assert "for c1 in range(0, 2):\n    learning(c0, c1)" in text
     assert "16*c1:" in text  # frees go block by block

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import timerl_nb as trl
 from tests.pixels import pixels
 from tests.unit.checks import assert_memory_is_sound
+from timerl_nb.advice import advice
 from timerl_nb.errors import BudgetError, ExecutionError
 from timerl_nb.events import Event
 from timerl_nb.loops.nodes import Fetch, Offload
@@ -210,12 +212,18 @@ def test_a_budget_that_nothing_can_meet_is_an_error_beforehand() -> None:
 
 
 def test_the_hint_names_options_that_fit() -> None:
-    options = trl.Options(device_memory=60_000)
-    with pytest.raises(BudgetError, match=r"vectorize=\('b', 'i'\) would do") as caught:
-        pixels().compile({"B": 64, "I": 3, "T": 12}, options)
-    assert "wait on the host between some uses" in str(caught.value)
-    fits = pixels().compile({"B": 64, "I": 3, "T": 12}, options.with_(vectorize=("b", "i")))
-    assert fits.memory.peak <= 60_000
+    def need(changes: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
+        return 10 if changes.get("vectorize") == ("b", "i") or bounds.get("B", 8) <= 2 else 100
+
+    bounds = {"b": ("B", 8), "i": ("I", 2), "t": ("T", 4)}
+    hint = advice(100, 50, trl.Options(), bounds, need)
+    assert hint == "device_memory=100 would do; vectorize=('b', 'i') would do; B = 2 would do."
+
+
+def test_a_budget_decides_what_is_vectorised() -> None:
+    program = pixels().compile({"B": 64, "I": 3, "T": 12}, trl.Options(device_memory=60_000))
+    assert all("60,000 bytes" in c.why for c in program.stages["vectorize"].choices)
+    assert program.memory.peak <= 60_000
 
 
 def test_large_observations_are_planned_in_seconds() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from timerl_nb.errors import Origin
 from timerl_nb.ir.attrs import NO_ATTRS
+from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
@@ -38,13 +39,15 @@ class Step:
 class Rewritten:
     """What a pass returns: the new graph, where each old operation went, steps and refusals.
 
-    `refused` says, per operation, why the pass did not do there what it does.
+    `refused` says, per operation, why the pass did not do there what it does; `choices` where it had
+    several ways to go on.
     """
 
     pdg: Pdg
     ids: Mapping[int, tuple[int, ...]]
     steps: tuple[Step, ...] = ()
     refused: Mapping[int, str] = field(default_factory=dict[int, str])
+    choices: tuple[Choice, ...] = ()
 
 
 def unchanged(pdg: Pdg) -> Rewritten:
@@ -59,7 +62,8 @@ def chain(first: Rewritten, second: Rewritten) -> Rewritten:
     }
     refused = {k: why for k, why in first.refused.items() if k in second.pdg.ops}
     steps = (*first.steps, *second.steps)
-    return Rewritten(second.pdg, ids, steps, {**refused, **second.refused})
+    choices = (*first.choices, *second.choices)
+    return Rewritten(second.pdg, ids, steps, {**refused, **second.refused}, choices)
 
 
 def operation(

@@ -5,7 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from timerl_nb.errors import BudgetError
+from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.symbolic.polyhedra import Point
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+
+def planned(
+    constraints: Constraints,
+    tree: ScheduleTree,
+    bounds: Point,
+    *,
+    smallest: bool,
+    budget: int | None,
+    swap: bool,
+) -> MemoryPlan:
+    """The memory plan; without blocks where these need too much, since they stay as they are."""
+    plans = (
+        plan_memory(constraints, tree, bounds, smallest=smallest, blocks=blocks)
+        for blocks in ((True, False) if smallest else (False,))
+    )
+    return fitted(plans, budget, swap=swap)
 
 
 def fitted(plans: Iterable[MemoryPlan], budget: int | None, *, swap: bool) -> MemoryPlan:

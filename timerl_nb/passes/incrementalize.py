@@ -9,6 +9,7 @@ of which a range is read. `carry_rules` follows the axis through each kind of op
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -23,6 +24,7 @@ from timerl_nb.ir.attrs import (
     ShapeAttrs,
     ValueAttrs,
 )
+from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
 from timerl_nb.ir.kinds import REDUCTIONS, SINKS
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
@@ -287,7 +289,7 @@ def _kept(pdg: Pdg, cut: Cut) -> dict[int, str]:
 # --- the pass ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Incrementalize:
     """Reductions over long axes, block by block.
 
@@ -302,16 +304,72 @@ class Incrementalize:
     name: str = "incrementalize"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total = unchanged(pdg)
-        for dim, block in self._blocks(pdg):
-            total = chain(total, cut_into_blocks(total.pdg, find_cut(total.pdg, dim), block))
-        return total
-
-    def _blocks(self, pdg: Pdg) -> list[tuple[Dim, int]]:
         if isinstance(self.block, int):
+            dims = by_freed(pdg, self.bounds)[:1]
+            return in_blocks(pdg, [(dim, self.block) for dim in dims])
+        return in_blocks(pdg, [(pdg.dims[name], block) for name, block in self.block])
+
+
+@dataclass(frozen=True, eq=False)
+class IncrementalizeToFit:
+    """Reductions over long axes, block by block, where the program would not fit otherwise.
+
+    Block sizes are powers of two; the largest that fits without swapping is found, along the first
+    dimension along which one does; if there is none and the program does not fit as it is, the
+    largest that fits with it. The fastest of all tried is taken.
+
+    Attributes:
+        budget: device bytes.
+        bounds: actual bounds.
+        forecaster: says what a graph would cost.
+    """
+
+    budget: int
+    bounds: Mapping[str, int]
+    forecaster: Forecaster
+    name: str = "incrementalize"
+
+    def run(self, pdg: Pdg) -> Rewritten:
+        tried = {"whole": Candidate("whole", "no blocks", lambda: pdg, self.forecaster)}
+        made = {"whole": unchanged(pdg)}
+
+        def fits(dim: Dim, block: int, swap: bool) -> bool:
+            name = f"{dim.name}: {block}"
+            if name not in tried:
+                made[name] = in_blocks(pdg, [(dim, block)])
+                doc = f"blocks of {block} along {dim.name}"
+                tried[name] = Candidate(name, doc, lambda: made[name].pdg, self.forecaster)
+            return self._fits(tried[name], swap)
+
+        if not self._fits(tried["whole"], swap=False):
             dims = by_freed(pdg, self.bounds)
-            return [(dims[0], self.block)] if dims else []
-        return [(pdg.dims[name], block) for name, block in self.block]
+            tries = [(dim, False) for dim in dims]
+            if not self._fits(tried["whole"], swap=True):
+                tries += [(dim, True) for dim in dims]
+            for dim, swap in tries:
+                blocks = [1 << k for k in range((dim.count(self.bounds) - 1).bit_length())]
+                # the smallest first: if that does not fit, none does
+                if blocks and fits(dim, blocks[0], swap):
+                    bisect(blocks, False, 1, key=lambda b, d=dim, s=swap: not fits(d, b, s))
+                    break
+        candidates = tuple(tried.values())
+        taken, why = cheapest(candidates, self.budget)
+        choice = Choice("incrementalize", candidates, taken, why)
+        return replace(made[taken.name], choices=(choice,))
+
+    def _fits(self, candidate: Candidate, swap: bool) -> bool:
+        found = candidate.forecast
+        if isinstance(found, str) or found.peak > self.budget:
+            return False
+        return swap or not found.swapped
+
+
+def in_blocks(pdg: Pdg, blocks: Iterable[tuple[Dim, int]]) -> Rewritten:
+    """The graph cut into blocks of the given sizes along dimensions."""
+    total = unchanged(pdg)
+    for dim, block in blocks:
+        total = chain(total, cut_into_blocks(total.pdg, find_cut(total.pdg, dim), block))
+    return total
 
 
 def by_freed(pdg: Pdg, bounds: Mapping[str, int]) -> list[Dim]:

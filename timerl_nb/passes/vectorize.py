@@ -8,11 +8,13 @@ not refuse, less those that a trial schedule keeps (`trial`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
+from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain
 from timerl_nb.ir.pdg import Pdg, read_type
@@ -404,26 +406,67 @@ class Vectorize:
     Attributes:
         dims: the dimensions to try, or None for all.
         keep: the operations to leave alone, by dimension.
+        forecaster: says what a graph would cost; without it there is nothing to choose from.
+        budget: device bytes; None for no limit.
     """
 
     dims: tuple[str, ...] | None = None
     keep: Keep = keep_nothing
+    forecaster: Forecaster | None = None
+    budget: int | None = None
     name: str = "vectorize"
 
     def run(self, pdg: Pdg) -> Rewritten:
         total = unchanged(pdg)
         for dim in self._in_order(pdg):
-            chosen, why = choose(total.pdg, dim, self.keep(total.pdg, dim))
-            refused = {**total.refused, **why}
-            if chosen:
-                total = chain(total, _tidied(vectorize_over(total.pdg, dim, chosen)))
-            total = replace(total, refused=refused)
+            total = chain(total, self._over(total.pdg, dim))
         return total
+
+    def _over(self, pdg: Pdg, dim: Dim) -> Rewritten:
+        """One dimension; where something runs one by one along it, there are several ways."""
+        if self.forecaster is None or not cycles_of(pdg, dim.name).sequential:
+            return _vectorized(pdg, dim, self.keep(pdg, dim))
+        ways: dict[str, tuple[str, Callable[[], Rewritten]]] = {
+            "keep": (
+                "all but what shares a loop with what runs one by one",
+                lambda: _vectorized(pdg, dim, self.keep(pdg, dim)),
+            ),
+            "all": ("all that can be", lambda: _vectorized(pdg, dim, ())),
+            "none": ("all stays as it is", lambda: _untouched(pdg, dim)),
+        }
+        if self.keep is keep_nothing:
+            del ways["keep"]
+        made = {name: cache(make) for name, (_, make) in ways.items()}
+        candidates = tuple(
+            Candidate(name, doc, lambda name=name: made[name]().pdg, self.forecaster)
+            for name, (doc, _) in ways.items()
+        )
+        taken = candidates[0]
+        if self.budget is not None:
+            taken, why = cheapest(candidates, self.budget)
+        elif taken.name == "keep":
+            why = "no budget is given, and memory need not grow with the bound"
+        else:
+            why = "no trial is asked for: what cycles allow is vectorised"
+        choice = Choice(f"vectorize over {dim.name}", candidates, taken, why)
+        return replace(made[taken.name](), choices=(choice,))
 
     def _in_order(self, pdg: Pdg) -> list[Dim]:
         """Dimensions along which nothing is sequential first: the others are tried on what is left."""
         wanted = [d for d in pdg.dims if self.dims is None or d.name in self.dims]
         return sorted(wanted, key=lambda d: bool(cycles_of(pdg, d.name).sequential))
+
+
+def _vectorized(pdg: Pdg, dim: Dim, keep: Iterable[int]) -> Rewritten:
+    """All that can be over one dimension, less what is to be kept."""
+    chosen, why = choose(pdg, dim, keep)
+    made = _tidied(vectorize_over(pdg, dim, chosen)) if chosen else unchanged(pdg)
+    return replace(made, refused={**made.refused, **why})
+
+
+def _untouched(pdg: Pdg, dim: Dim) -> Rewritten:
+    why = f"nothing is vectorised over {dim.name} within this budget"
+    return replace(unchanged(pdg), refused={op.id: why for op in pdg if dim.name in op.domain})
 
 
 def _tidied(made: Rewritten) -> Rewritten:

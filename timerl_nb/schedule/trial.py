@@ -15,10 +15,11 @@ from weakref import WeakKeyDictionary
 
 from timerl_nb.errors import CeilingError, ScheduleError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import chain, unchanged
+from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, TensorType
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
+from timerl_nb.passes.core import Pass
 from timerl_nb.passes.cycles import cycles_of
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
@@ -27,14 +28,44 @@ from timerl_nb.schedule.solve import find_schedule
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Lin
 from timerl_nb.symbolic.polyhedra import Set
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+Scheduled = tuple[Constraints, ScheduleTree]
 
 
 class Trials:
-    """Answers, for graphs, which operations to keep symbolic; each graph is tried once."""
+    """The work of a compilation's trials, each done once, and what they say about loops.
+
+    What a trial has made of a graph is there when the compilation itself comes to it.
+    """
 
     def __init__(self, ceiling: int) -> None:
         self._ceiling = ceiling
         self._tried: WeakKeyDictionary[Pdg, _Trial] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Pdg, dict[Pass, Rewritten]] = WeakKeyDictionary()
+        self._schedules: WeakKeyDictionary[Pdg, Scheduled] = WeakKeyDictionary()
+
+    def run(self, one: Pass, pdg: Pdg) -> Rewritten:
+        """What a pass makes of a graph."""
+        made = self._made.setdefault(pdg, {})
+        if one not in made:
+            made[one] = one.run(pdg)
+        return made[one]
+
+    def known(self, pdg: Pdg) -> Scheduled | None:
+        """The schedule of a fused graph, if a trial has found it."""
+        return self._schedules.get(pdg)
+
+    def scheduled(self, pdg: Pdg) -> Scheduled:
+        """The schedule of a fused graph.
+
+        Raises:
+            ScheduleError: there is none, or isl reached its ceiling.
+        """
+        if pdg not in self._schedules:
+            constraints = Constraints(pdg)
+            self._schedules[pdg] = constraints, find_schedule(constraints, self._ceiling)
+        return self._schedules[pdg]
 
     def keep(self, pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
         """The operations that run in one loop over `dim` with operations that run one by one.
@@ -46,23 +77,22 @@ class Trials:
             return ()
         trial = self._tried.get(pdg)
         if trial is None:
-            trial = self._tried[pdg] = _Trial(pdg, self._ceiling)
+            trial = self._tried[pdg] = _Trial(pdg, self)
         return trial.sharing(pdg, dim, sequential)
 
 
 class _Trial:
     """One graph, fused and scheduled without vectorising along sequential dimensions."""
 
-    def __init__(self, pdg: Pdg, ceiling: int) -> None:
+    def __init__(self, pdg: Pdg, trials: Trials) -> None:
         free = tuple(d.name for d in pdg.dims if not cycles_of(pdg, d.name).sequential)
         total = unchanged(pdg)
         for one in (Vectorize(free), Accumulate(), Contract(), Fuse()):
-            total = chain(total, one.run(total.pdg))
+            total = chain(total, trials.run(one, total.pdg))
         self._ids: Mapping[int, tuple[int, ...]] = total.ids
         self._loops: dict[int, list[tuple[int, Lin]]] = {}
-        self._constraints = constraints = Constraints(total.pdg)
         try:
-            schedule = find_schedule(constraints, ceiling)
+            self._constraints, schedule = trials.scheduled(total.pdg)
         except CeilingError as error:
             warnings.warn(
                 f"a trial schedule was given up ({error.what}) Whatever can be vectorised is, and "
@@ -73,9 +103,11 @@ class _Trial:
         except ScheduleError:
             return  # compiling the program itself will say so
         loops = schedule.loops()
-        self._loops = {op.id: loops[statement_name(op)] for op in constraints.ops.values()}
+        self._loops = {op.id: loops[statement_name(op)] for op in self._constraints.ops.values()}
 
     def sharing(self, pdg: Pdg, dim: Dim, sequential: Iterable[int]) -> set[int]:
+        if not self._loops:
+            return set()
         core = {new for op_id in sequential for new in self._ids.get(op_id, ())}
         taken = {loop for new in core for loop in self._over(new, dim)}
         inside = {new for new in self._loops if self._over(new, dim) & taken}

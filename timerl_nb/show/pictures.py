@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from timerl_nb.inspectable import register_picture
+from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop
 from timerl_nb.memory.plan import MemoryPlan
@@ -244,3 +245,4 @@ def register() -> None:
     register_picture(MemoryPlan, memory_picture)
     register_picture(Executable, executable_picture)
     register_picture(Listing, listing_picture)
+    register_picture(Choice, lambda choice: text_picture(str(choice)))

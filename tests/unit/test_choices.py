@@ -1,0 +1,188 @@
+"""What passes could have done: candidates, their forecasts, budgets, and the reasons given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from tests.unit.checks import assert_same
+from timerl_nb.ir.choice import Candidate, Choice, Forecast, cheapest
+from timerl_nb.loops.nodes import Execute
+from timerl_nb.memory import forecast as forecasting
+from timerl_nb.memory.cost import LAUNCH, point_seconds
+from timerl_nb.memory.forecast import Forecasts
+from timerl_nb.passes.fuse import Fuse
+from timerl_nb.program import Program
+from timerl_nb.schedule.trial import Trials
+
+BOUNDS = {"B": 4, "I": 3, "T": 40}
+
+
+def compiled(window: int | None = None, **options: Any) -> Program:
+    return reinforce(window, hidden=()).compile(BOUNDS, trl.Options(**options))
+
+
+def choice_over(program: Program, dim: str) -> Choice:
+    found = [c for c in program.stages["vectorize"].choices if c.what == f"vectorize over {dim}"]
+    assert len(found) == 1
+    return found[0]
+
+
+def launches(program: Program) -> int:
+    return sum(len(p) for p in program.schedule.points())
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_forecasts_are_what_comes_of_the_program(window: int | None) -> None:
+    program = compiled(window)
+    choice = choice_over(program, "t")
+    assert [c.name for c in choice.candidates] == ["keep", "all", "none"]
+    assert choice.taken.name == "keep"
+    assert choice.why == "no budget is given, and memory need not grow with the bound"
+    taken = choice.taken.forecast
+    assert isinstance(taken, Forecast)
+    assert (taken.peak, taken.launches) == (program.memory.peak, launches(program))
+    kept, whole = choice["keep"].forecast, choice["all"].forecast
+    assert isinstance(kept, Forecast) and isinstance(whole, Forecast)
+    if window is not None:
+        assert kept.peak < whole.peak and kept.launches > whole.launches
+    # another compilation comes to what the forecast said
+    none = choice["none"].forecast
+    stepwise = program.with_options(vectorize=("b",))
+    assert isinstance(none, Forecast)
+    assert (none.peak, none.launches) == (stepwise.memory.peak, launches(stepwise))
+
+
+def test_the_order_of_the_paper_is_a_candidate() -> None:
+    program = compiled(4, trial=False)
+    choice = choice_over(program, "t")
+    assert [c.name for c in choice.candidates] == ["all", "none"]
+    assert choice.taken.name == "all"
+    assert choice.why == "no trial is asked for: what cycles allow is vectorised"
+    assert isinstance(choice.taken.forecast, Forecast)
+    assert choice.taken.forecast.peak == program.memory.peak
+
+
+def test_dimensions_without_recurrences_leave_no_choice() -> None:
+    program = compiled()
+    assert [c.what for c in program.stages["vectorize"].choices] == [
+        "vectorize over i",
+        "vectorize over t",
+    ]
+    assert program.stages["simplify"].choices == ()
+
+
+def test_a_large_budget_buys_speed() -> None:
+    program = compiled(4)
+    quick = program.with_options(device_memory="1GiB")
+    choice = choice_over(quick, "t")
+    assert choice.taken.name == "all"
+    assert choice.why == "it is the fastest of those that fit 1,073,741,824 bytes"
+    assert launches(quick) < launches(program)
+    assert_same(program.execute(seed=1), quick.execute(seed=1), "within a budget")
+
+
+def test_a_small_budget_cuts_into_blocks() -> None:
+    program = compiled(stores="point")
+    assert "incrementalize" not in str(program.pipeline)
+    budget = program.memory.peak * 7 // 10
+    small = program.with_options(device_memory=budget)
+    (choice,) = small.stages["incrementalize"].choices
+    assert choice.taken.name != "whole"
+    assert small.memory.peak <= budget
+    assert isinstance(choice.taken.forecast, Forecast)
+    assert choice.taken.forecast.peak == small.memory.peak
+    assert "t_block" in small.fused.dims
+    assert_same(program.execute(seed=1), small.execute(seed=1), "in blocks")
+    # other bounds, other choices
+    assert "t_block" not in small.with_bounds({"T": 8}).fused.dims
+
+
+def test_what_fits_is_left_whole() -> None:
+    program = compiled(device_memory=compiled().memory.peak, trial=True)
+    (choice,) = program.stages["incrementalize"].choices
+    assert choice.taken.name == "whole" and len(choice.candidates) == 1
+
+
+def test_a_choice_shows_itself() -> None:
+    choice = choice_over(compiled(), "t")
+    text = str(choice)
+    assert text.startswith("vectorize over t: keep, because no budget is given")
+    assert text.count("launches") == 3 and text.count("\n* ") == 1
+    assert choice.find("none") == [text.splitlines()[3]]
+    value = choice.to_json()
+    assert value["taken"] == "keep"
+    assert [c["name"] for c in value["candidates"]] == ["keep", "all", "none"]
+    assert all(c["peak"] > 0 and c["seconds"] > 0 for c in value["candidates"])
+    assert "digraph" in choice.to_dot()
+    bundle = choice._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage]
+    assert bundle["text/plain"] == text and "<svg" in str(bundle["image/svg+xml"])
+    with pytest.raises(KeyError):
+        choice["some"]
+
+
+def made(peak: int, seconds: float) -> Candidate:
+    program = Candidate(f"{peak}", "", lambda: None, lambda pdg: Forecast(peak, 1, seconds))  # type: ignore[arg-type, return-value]
+    return program
+
+
+def test_the_cheapest_that_fits() -> None:
+    slow, fast, large = made(10, 5.0), made(20, 1.0), made(30, 0.5)
+    both = (slow, fast, large)
+    assert cheapest(both, 100)[0] is large
+    assert cheapest(both, 25)[0] is fast
+    assert cheapest(both, 10)[0] is slow
+    assert cheapest(both, 5)[0] is slow
+    assert "needs least" in cheapest(both, 5)[1]
+    unknown = Candidate("unknown", "", lambda: None, lambda pdg: "no order")  # type: ignore[arg-type, return-value]
+    assert cheapest((unknown, fast), 25)[0] is fast
+    assert cheapest((unknown,), 25) == (unknown, "none can be scheduled by a trial")
+
+
+def test_a_trial_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    run = Fuse.run
+
+    def counted(self: Fuse, pdg: Any) -> Any:
+        seen.append(len(pdg))
+        return run(self, pdg)
+
+    monkeypatch.setattr(Fuse, "run", counted)
+    program = compiled(4)
+    assert len(seen) == 1  # everything over t is kept: the trial's schedule is the program's
+    str(choice_over(program, "t"))
+    assert len(seen) == 2  # that of `all`: the others are known
+
+
+def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compiled().with_bounds({"I": 40, "T": 10})
+    exact = program.memory.peak, launches(program)
+    monkeypatch.setattr(forecasting, "MOST_POINTS", 200)
+    trials = Trials(100_000_000)
+    found = Forecasts((), program.bounds, trials)(program.fused)
+    assert isinstance(found, Forecast)
+    assert (found.peak, found.launches) == exact
+    monkeypatch.setattr(forecasting, "MOST_POINTS", 4)
+    found = Forecasts((), program.bounds, trials)(program.fused)
+    assert "too many for a trial" in str(found)
+
+
+def test_the_cost_of_a_product() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.random.normal((512, 512), domain=(t,))
+        ctx.output("y", x @ trl.data(np.ones((512, 512), np.float32)))
+        ctx.output("z", x.sum(axis=(0, 1)))
+    program = ctx.compile({"T": 2}, trl.Options(fuse=False, vectorize=False))
+    sizes = program.memory.sizes
+    seconds = {
+        op.attrs.body[-1].kind: point_seconds(sizes, op)
+        for op in program.fused
+        if op.kind == "dataflow"
+    }
+    assert seconds["dot"] > 10 * seconds["sum"] > 10 * LAUNCH
+    assert sum(isinstance(n, Execute) for n in program.ast) > 0

@@ -1,0 +1,149 @@
+"""Choices: what a pass could have done, what each way would cost, and why it took the one it took.
+
+A forecast takes a trial: the rest of the passes, a schedule, a memory plan. Candidates that a pass
+need not compare are forecast when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from timerl_nb.dot import FUSED, PLAIN, Dot
+from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.pdg import Pdg
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a graph would cost as a program, under actual bounds.
+
+    Attributes:
+        peak: the greatest number of live device bytes.
+        launches: how many statements run.
+        seconds: by the cost model (`memory/cost`); good for comparing, not for promising.
+        swapped: bytes that move between device and host.
+    """
+
+    peak: int
+    launches: int
+    seconds: float
+    swapped: int = 0
+
+    def __str__(self) -> str:
+        moved = f", {self.swapped:,} bytes swapped" if self.swapped else ""
+        return f"peak {self.peak:,} bytes, {self.launches:,} launches, {self.seconds:.3g} s{moved}"
+
+
+# The forecast of a graph, or why there is none.
+Forecaster = Callable[[Pdg], Forecast | str]
+
+
+class Candidate:
+    """One way to go on, made and forecast when it is first looked at.
+
+    Attributes:
+        name: a short name.
+        doc: what it is.
+    """
+
+    def __init__(
+        self, name: str, doc: str, make: Callable[[], Pdg], forecaster: Forecaster
+    ) -> None:
+        self.name, self.doc = name, doc
+        self._make, self._forecaster = make, forecaster
+
+    @cached_property
+    def pdg(self) -> Pdg:
+        """The graph that this way leads to."""
+        return self._make()
+
+    @cached_property
+    def forecast(self) -> Forecast | str:
+        """What it would cost; a text where it cannot be scheduled."""
+        return self._forecaster(self.pdg)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.doc}): {self.forecast}"
+
+    __repr__ = __str__
+
+
+class Choice(Inspectable):
+    """The ways that a pass could take at one place, and the one that it took.
+
+    Attributes:
+        what: the place, such as "vectorize over t".
+        taken: the candidate that was taken.
+        why: the reason.
+    """
+
+    def __init__(
+        self, what: str, candidates: tuple[Candidate, ...], taken: Candidate, why: str
+    ) -> None:
+        self.what, self.candidates, self.taken, self.why = what, candidates, taken, why
+
+    def __getitem__(self, name: str) -> Candidate:
+        """The candidate of that name."""
+        for candidate in self.candidates:
+            if candidate.name == name:
+                return candidate
+        raise KeyError(name)
+
+    # --- how it shows itself ---------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        lines = [f"{self.what}: {self.taken.name}, because {self.why}"]
+        lines += [f"{'*' if c is self.taken else ' '} {c}" for c in self.candidates]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stage": "choice",
+            "what": self.what,
+            "taken": self.taken.name,
+            "why": self.why,
+            "candidates": [
+                {"name": c.name, "doc": c.doc, **_json(c.forecast)} for c in self.candidates
+            ],
+        }
+
+    def to_dot(self) -> str:
+        graph = Dot("choice")
+        graph.node("what", self.what)
+        for k, candidate in enumerate(self.candidates):
+            fill = FUSED if candidate is self.taken else PLAIN
+            graph.node(f"c{k}", f"{candidate.name}\n{candidate.forecast}", fill=fill)
+            graph.edge("what", f"c{k}")
+        return str(graph)
+
+
+def _json(forecast: Forecast | str) -> dict[str, Any]:
+    if isinstance(forecast, str):
+        return {"problem": forecast}
+    return {
+        "peak": forecast.peak,
+        "launches": forecast.launches,
+        "seconds": forecast.seconds,
+        "swapped": forecast.swapped,
+    }
+
+
+def cheapest(candidates: tuple[Candidate, ...], budget: int) -> tuple[Candidate, str]:
+    """The candidate to take where memory is limited, and why.
+
+    The fastest of those that fit; where none fits, the one that needs least. Earlier candidates win
+    ties.
+    """
+    known = [(c, c.forecast) for c in candidates]
+    able = [(c, f) for c, f in known if isinstance(f, Forecast)]
+    if not able:
+        return candidates[0], "none can be scheduled by a trial"
+    fitting = [(c, f) for c, f in able if f.peak <= budget]
+    if fitting:
+        taken, _ = min(fitting, key=lambda pair: pair[1].seconds)
+        return taken, f"it is the fastest of those that fit {budget:,} bytes"
+    taken, _ = min(able, key=lambda pair: pair[1].peak)
+    return taken, f"none fits {budget:,} bytes, and it needs least"

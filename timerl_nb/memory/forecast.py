@@ -1,0 +1,100 @@
+"""Forecasts: a graph taken through the rest of a compilation, on trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from timerl_nb.errors import CeilingError, ScheduleError
+from timerl_nb.ir.choice import Forecast
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.cost import HOST, point_seconds
+from timerl_nb.memory.place import plan_memory
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.sizes import Sizes
+from timerl_nb.passes.core import Pass
+from timerl_nb.schedule.clock import Clock
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.symbolic.polyhedra import Point
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+Planner = Callable[[Constraints, ScheduleTree, Point], MemoryPlan]
+
+# A trial looks at every executed point. Programs with more are tried with two small numbers of turns
+# of their outermost loop, of which one is like another, and the forecast goes on in a straight line.
+MOST_POINTS: Final = 300_000
+FEWEST_TURNS: Final = 4
+
+
+class Forecasts:
+    """What graphs would cost as programs, each forecast once.
+
+    Args:
+        rest: the passes that are still to run.
+        bounds: actual bounds.
+        trials: whose work is shared.
+        plan: makes the memory plan of a schedule under bounds.
+    """
+
+    def __init__(
+        self, rest: Sequence[Pass], bounds: Point, trials: Trials, plan: Planner = plan_memory
+    ) -> None:
+        self._rest, self._bounds, self._trials = tuple(rest), bounds, trials
+        self._plan = plan
+        self._known: WeakKeyDictionary[Pdg, Forecast | str] = WeakKeyDictionary()
+
+    def __call__(self, pdg: Pdg) -> Forecast | str:
+        """What a graph would cost, or why that is not known."""
+        if pdg not in self._known:
+            self._known[pdg] = self._forecast(pdg)
+        return self._known[pdg]
+
+    def _forecast(self, pdg: Pdg) -> Forecast | str:
+        for one in self._rest:
+            pdg = self._trials.run(one, pdg).pdg
+        try:
+            constraints, tree = self._trials.scheduled(pdg)
+        except CeilingError as error:
+            return error.what
+        except ScheduleError:
+            return "no order of execution exists"
+        count = _most_points(constraints, self._bounds)
+        if count <= MOST_POINTS:
+            return self._exact(constraints, tree, self._bounds)
+        along = [at for loops in tree.loops().values() for loop, at in loops if loop == 0]
+        outer = {d for at in along for d in tree.dims.ordered(at.symbols)}
+        name = tree.dims[outer.pop()].bound if len(outer) == 1 else ""
+        whole = self._bounds.get(name, 0)
+        turns = max(FEWEST_TURNS, whole * MOST_POINTS // count)
+        if count * turns > 2 * MOST_POINTS * whole:
+            return f"{count:,} points are too many for a trial"
+        few, more = (
+            self._exact(constraints, tree, {**self._bounds, name: n}) for n in (turns // 2, turns)
+        )
+        further = (whole - turns) / (turns - turns // 2)
+        return Forecast(
+            round(more.peak + further * (more.peak - few.peak)),
+            round(more.launches + further * (more.launches - few.launches)),
+            more.seconds + further * (more.seconds - few.seconds),
+            round(more.swapped + further * (more.swapped - few.swapped)),
+        )
+
+    def _exact(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> Forecast:
+        plan = self._plan(constraints, tree, bounds)
+        sizes = Sizes(constraints.pdg, bounds)
+        counts = {name: len(points) for name, points in Clock(tree, bounds).points.items()}
+        seconds = sum(
+            count * point_seconds(sizes, constraints.ops[name]) for name, count in counts.items()
+        )
+        away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
+        swapped = 2 * away  # there and back
+        return Forecast(plan.peak, sum(counts.values()), seconds + swapped / HOST, swapped)
+
+
+def _most_points(constraints: Constraints, bounds: Point) -> int:
+    """The points of all statements, conditions left aside."""
+    dims = constraints.pdg.dims
+    return sum(prod(dims[d].count(bounds) for d in op.domain) for op in constraints.ops.values())
