@@ -494,3 +494,33 @@ def test_what_is_no_prefix_says_why(write: Write) -> None:
             with pytest.raises(Refused, match=READ_WHOLE[write]):
                 step_by_step(edit, op, graph.dims["t"])
     assert not edit.steps
+
+
+def test_advantages_of_what_acting_made_are_one_operation_after_it() -> None:
+    """Values that are batches after acting's loop take what needs them out of that loop."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        critic = trl.nn.MLP([4, 8, 1], domain=(i,))
+        s = trl.tensor((4,), domain=(b, i, t))
+        s[b, i, 0] = trl.random.normal((4,), domain=(b, i))
+        s[b, i, t + 1] = (s * 1.5).sin()
+        value, reward = critic(s).reshape(()), s.take(0)
+        alive = 1.0 - (s.take(1) > 0.9).cast("f32")
+        ahead = (b, i, trl.min(t + 1, T - 1))
+        delta = reward + 0.99 * alive * value.detach()[ahead] - value.detach()
+        advantage = trl.like(delta)
+        advantage[b, i, T - 1] = delta[b, i, T - 1]
+        advantage[t < T - 1] = delta + 0.95 * 0.99 * alive * advantage[ahead]
+        (advantage.detach() * value).mean(over=(b, t)).backward()
+        trl.optim.SGD(critic.params, lr=0.01).step()
+        ctx.output("advantage", advantage)
+    bounds = {"B": 3, "I": 2, "T": 5}
+    program = ctx.compile(bounds)
+    assert [s.rule for s in program.stages["lift"].steps][0] == "linear recurrence"
+    assert sum(isinstance(node, Loop) for node in program.ast) == 2, "iterations, and acting"
+    assert_same(Reference(ctx.pdg(), bounds).outputs(), program.execute(), "run")
+    in_steps = program.with_options(lift=False).with_bounds({"T": 100}).execute()
+    lifted = program.with_bounds({"T": 100}).execute()
+    assert lifted.instructions < 0.5 * in_steps.instructions
+    assert lifted.memory.peak < in_steps.memory.peak
+    assert_same(dict(in_steps), lifted, "lifted")

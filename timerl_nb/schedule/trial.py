@@ -126,7 +126,10 @@ class _Trial:
         return {loop for loop, position in found if dim.name in position.symbols}
 
     def _drop_idle(self, dim: Dim, inside: set[int], core: set[int]) -> None:
-        """Drop statements whose results, kept for later, fill what they let go or more."""
+        """Drop statements whose results, kept for later, fill what they let go or more.
+
+        With them go those that need their results, where these are there after the loop only.
+        """
         uses = self._constraints.uses
         readers: dict[tuple[int, int], set[int]] = {
             key: {-1}
@@ -153,8 +156,26 @@ class _Trial:
                     filled += along(*key)
             return filled >= let_go
 
-        while idle := {k for k in inside - core if is_idle(k)}:
+        after = _depending({k: {key[0] for key in reads.get(k, ())} for k in inside}, core)
+        dropped: set[int] = set()
+
+        def is_late(statement: int) -> bool:
+            """Whether it needs what, as a batch, is there when the loop is done."""
+            return any(key[0] in dropped & after for key in reads.get(statement, ()))
+
+        while idle := {k for k in inside - core if is_idle(k) or is_late(k)}:
             inside -= idle
+            dropped |= idle
+
+
+def _depending(reads: Mapping[int, set[int]], core: set[int]) -> set[int]:
+    """The statements that need one of `core`, directly or through each other."""
+    found: set[int] = set()
+    while more := {
+        k for k, sources in reads.items() if k not in found and sources & (core | found)
+    }:
+        found |= more
+    return found
 
 
 def _is_one_point(points: Set, dim: Dim) -> bool:
