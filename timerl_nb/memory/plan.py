@@ -47,18 +47,26 @@ class MemoryPlan(Inspectable):
         self.sizes = Sizes(constraints.pdg, clock.bounds)
         self._smallest, self.swaps = smallest, swaps
 
+    @property
+    def swapping(self) -> Swapping:
+        """The search for swaps; sums that are being added to stay where they are."""
+        summed = [t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None]
+        lives = tuple(self.lifetimes.values())
+        return Swapping(self.clock, lives, self._bytes, summed, self.placed.blocks)
+
     def swapped(self, budget: int) -> MemoryPlan:
         """This plan with swaps that bring its peak below the budget, or as far down as they can."""
-        lives = tuple(self.lifetimes.values())
-        summed = [t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None]
-        swapping = Swapping(self.clock, lives, self._bytes, summed, self.placed.blocks)
+        return self.with_swaps(self.swapping.choose(self._timeline.bytes, budget))
+
+    def with_swaps(self, swaps: Swaps) -> MemoryPlan:
+        """This plan with other swaps."""
         return MemoryPlan(
             self.constraints,
             self.clock,
-            lives,
+            tuple(self.lifetimes.values()),
             self.placed,
             smallest=self._smallest,
-            swaps=swapping.choose(self._timeline.bytes, budget),
+            swaps=swaps,
         )
 
     @property

@@ -125,17 +125,23 @@ class Swapping:
             live: the device's live bytes during every executed point, without swapping.
         """
         best, lowest = NO_SWAPS, int(live.max(initial=0))
+        over = live > budget
         for slack in SLACKS:
             for least in (LARGE, 1):
-                swaps, peak = _cover(self._classes(live > budget, least, slack), live, budget)
+                useful = [
+                    swap
+                    for swap in self.classes(slack, least)
+                    if (swap.away.change(len(live))[over] > 0).any()
+                ]
+                swaps, peak = _cover(useful, live, budget)
                 if peak < lowest:
                     best, lowest = Swaps(tuple(swaps), slack), peak
                 if peak <= budget:
                     return best
         return best
 
-    def _classes(self, over: Array, least: int, slack: Slack) -> list[Swap]:
-        """All classes of gaps that take bytes off the device where there are too many."""
+    def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
+        """All classes of gaps of values of at least so many bytes, useful or not."""
         found: list[Swap] = []
         for life in self._lifetimes:
             moved = tuple(t for t in life.tensors if self._sizes[t] >= least)
@@ -144,8 +150,7 @@ class Swapping:
             nbytes = sum(self._sizes[t] for t in moved)
             for gap, codes, used, back in self._gaps(life, slack.ahead):
                 away = Away(nbytes, codes, used, used + 1 + slack.copying, back)
-                if (away.change(len(over))[over] > 0).any():
-                    found.append(Swap(life.name, moved, gap, away))
+                found.append(Swap(life.name, moved, gap, away))
         return found
 
     def _gaps(self, life: Lifetime, ahead: int) -> list[tuple[Gap, Array, Array, Array]]:

@@ -1,0 +1,53 @@
+"""Random programs with random swaps, useful or not: the same bits, and memory as predicted."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.property.programs import Drawn, chain, programs
+from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from timerl_nb.loops.build import build_ast
+from timerl_nb.memory.swap import Slack, Swaps
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.interpret import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
+
+
+@sampled(RUNS // 2)
+@given(
+    st.one_of(programs(), programs(4, last=chain)),
+    st.sampled_from(VARIANTS + BLOCKS),
+    st.builds(Slack, st.integers(0, 3), st.integers(0, 2)),
+    st.integers(0, 2**32),
+)
+def test_any_swaps_change_nothing_but_memory(
+    drawn: Drawn, options: dict[str, Any], slack: Slack, seed: int
+) -> None:
+    random = Random(seed)
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    classes = program.memory.swapping.classes(slack)
+    share = random.choice((0.3, 0.7, 1.0))
+    swaps = Swaps(tuple(s for s in classes if random.random() < share), slack)
+    plan = program.memory.with_swaps(swaps)
+    tree, lives = program.schedule.tree, plan.lifetimes.values()
+    ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, swaps)
+    run = Run(Executable(plan.pdg, ast, plan), seed=3)
+    with jax.disable_jit():
+        want = program.execute(seed=3)
+        run.complete()
+        have = run.outputs()
+    for name, value in want.items():
+        np.testing.assert_array_equal(have["output", name], value, err_msg=name)
+    line = plan.timeline()
+    np.testing.assert_array_equal(run.ledger.timeline(), line.bytes)
+    if swaps.all:
+        np.testing.assert_array_equal(run.ledger.host_trace, line.host)
+    run.release()
