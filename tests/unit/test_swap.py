@@ -19,6 +19,7 @@ from timerl_nb.events import Event
 from timerl_nb.loops.nodes import Fetch, Offload
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.transfer import THREAD
+from timerl_nb.show.pictures import ast_picture
 from timerl_nb.symbolic.expr import Slice
 
 BOUNDS = {"B": 16, "I": 3, "T": 12}
@@ -74,6 +75,7 @@ def test_swaps_show_in_every_stage(monte_carlo: tuple[trl.Program, trl.Result]) 
     kinds = {node["node"] for node in nodes(program.ast.to_json()["root"])}
     assert {"offload", "fetch"} <= kinds
     assert "offload" in program.ast.to_dot()
+    assert "offload state" in ast_picture(program.ast)
     line = program.memory.timeline()
     total = sum(line.by_tensor.values()) + line.transient
     np.testing.assert_array_equal(total, line.bytes)

@@ -7,7 +7,7 @@ import numpy as np
 from timerl_nb.inspectable import register_picture
 from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.loops.nodes import Ast, Deallocate, Execute, If, Loop
+from timerl_nb.loops.nodes import Ast, Execute, If, Loop, Transfer
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Timeline
 from timerl_nb.runtime.executable import Executable
@@ -46,7 +46,7 @@ def text_picture(text: str) -> str:
 
 
 def ast_picture(ast: Ast) -> str:
-    """The loop nest like code: loops and conditions in blue, launches dark, frees in orange."""
+    """The loop nest like code: loops and conditions in blue, launches dark, frees and moves in orange."""
     lines = ast.lines()
     width = max((2 * depth + len(text) for depth, text, _ in lines), default=10)
     svg = Svg(24 + GLYPH * width, 16 + LINE * len(lines), "loop nest")
@@ -59,7 +59,7 @@ def ast_picture(ast: Ast) -> str:
             svg.text(x, y, text, mono=True, fill=BLUE)
         elif isinstance(node, Execute):
             svg.text(x, y, text, mono=True, bold=True)
-        elif isinstance(node, Deallocate):
+        elif isinstance(node, Transfer):
             svg.text(x, y, text, mono=True, fill="#9a5b00")
     return str(svg)
 
