@@ -52,8 +52,9 @@ from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import refuse_circles
+from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.schedule.solve import find_schedule
+from timerl_nb.schedule.solve import bounded
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.stages import Listing, Stage, Stages
 from timerl_nb.symbolic.expr import Lin, Slice
@@ -204,6 +205,7 @@ class _Front:
     stages: tuple[Stage, ...]
     constraints: Constraints
     tree: ScheduleTree
+    parts: Parts | None  # where isl reached its ceiling
     seconds: float
 
 
@@ -243,7 +245,8 @@ def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Fr
     trials = Trials(options.isl_operations)
     for one in pipeline(options, bounds, trials):
         start = time.perf_counter()
-        made = trials.run(one, pdg)
+        with bounded(f"the pass {one.name}"):
+            made = trials.run(one, pdg)
         seconds = time.perf_counter() - start
         verify(made.pdg)
         summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
@@ -253,10 +256,13 @@ def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Fr
         pdg = made.pdg
     start = time.perf_counter()
     known = trials.known(pdg)
+    parts = None
     if known is None:
         constraints = Constraints(pdg)
-        known = constraints, find_schedule(constraints, options.isl_operations, source)
-    return _Front(tuple(stages), *known, time.perf_counter() - start)
+        with bounded("checking the schedule"):
+            tree, parts = schedule_by_parts_if_needed(constraints, options.isl_operations, source)
+        known = constraints, tree
+    return _Front(tuple(stages), *known, parts, time.perf_counter() - start)
 
 
 def _limit(options: Options) -> int | None:
@@ -299,7 +305,8 @@ class Program:
         verify(pdg)
         refuse_circles(pdg)
         _check_data(pdg, self.bounds)
-        prove_reads(pdg, self.bounds)
+        with bounded("proving the program's reads"):
+            prove_reads(pdg, self.bounds)
         checked = time.perf_counter() - start
         listing = Listing(pdg)
         self._front = front or _compile_front(pdg, options, self.bounds)
@@ -313,6 +320,8 @@ class Program:
         self.stages = Stages((*stages, *self._back()))
         self._run: Run | None = None
         _warn_of_long_windows(self.memory, self._front.constraints)
+        if self._front.parts is not None:
+            warnings.warn(self._front.parts.lost(self.memory.peak), stacklevel=3)
 
     def _back(self) -> Iterator[Stage]:
         """The stages that depend on the bounds."""
@@ -321,20 +330,26 @@ class Program:
         summary = (
             f"{len(constraints.statements)} statements, {len(constraints.validity)} dependences"
         )
+        if self._front.parts is not None:
+            summary += ", by parts"
         yield Stage("schedule", schedule, self._front.seconds, summary)
         start = time.perf_counter()
-        plan = _plan(self.options, constraints, tree, self.bounds)
         budget = _limit(self.options)
-        if budget is not None and plan.peak > budget:
+        with bounded("finding who reads each value last"):
+            plan = _plan(self.options, constraints, tree, self.bounds)
+            summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
+            over = budget is not None and plan.peak > budget
+        if budget is not None and over:
+            if self._front.parts is not None:
+                raise self._front.parts.beyond(plan.peak, budget)
             raise refusal(plan, budget, self._advice(plan.peak, budget))
-        summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
         if plan.swaps.all:
             summary += f", {plan.timeline().host_peak:,} on the host"
         yield Stage("memory", plan, time.perf_counter() - start, summary)
         start = time.perf_counter()
-        ast = build_ast(
-            plan.constraints, tree, plan.lifetimes.values(), self.bounds, plan.names, plan.swaps
-        )
+        with bounded("generating the loops"):
+            lives = plan.lifetimes.values()
+            ast = build_ast(plan.constraints, tree, lives, self.bounds, plan.names, plan.swaps)
         count = sum(isinstance(node, Execute) for node in ast)
         loops = sum(isinstance(node, Loop) for node in ast)
         yield Stage("ast", ast, time.perf_counter() - start, f"{loops} loops, {count} launches")

@@ -13,6 +13,7 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb import errors
 from timerl_nb.errors import TimeRLError
+from timerl_nb.schedule import solve
 
 WRONG: dict[str, tuple[type[TimeRLError], str, Callable[..., None]]] = {}
 
@@ -733,11 +734,29 @@ def test_options_must_be_options() -> None:
         ctx.compile({T: 4}, {"fuse": False})  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore:a trial schedule")
 def test_ceiling_on_isl() -> None:
-    ctx, _, T = small()
-    with pytest.raises(errors.ScheduleError, match="more than the ceiling of 1 isl operations"):
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((), domain=(t,)).named("x")
+        y = x[trl.min(t + 1, T - 1)] * 0.5
+        x[t < 2] = trl.value(t).cast("f32")
+        x[t >= 2] = y[t - 2] + 1.0
+        ctx.output("y", y)
+    with pytest.raises(errors.CeilingError, match="more than the ceiling of 1 isl operations") as e:
         ctx.compile({T: 4}, trl.Options(isl_operations=1))
-    assert ctx.compile({T: 4}).execute()["y"].tolist() == [0, 2, 4, 6], "isl stays usable"
+    assert "y = x[trl.min(t + 1, T - 1)]" in str(e.value), "the component is named"
+    assert ctx.compile({T: 4}).execute()["y"].shape == (4,), "isl stays usable"
+
+
+def test_ceiling_on_what_isl_does_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx, _, T = small()
+    program = ctx.compile({T: 4})
+    monkeypatch.setattr(solve, "BESIDE", 1)
+    with pytest.raises(errors.CeilingError, match="more than 1 isl operations"):
+        program.with_bounds({"T": 3})
+    monkeypatch.undo()
+    assert program.with_bounds({"T": 3}).execute()["y"].tolist() == [0, 2, 4]
 
 
 def test_no_context_is_open() -> None:
@@ -807,6 +826,6 @@ def test_a_trial_that_is_given_up_says_so() -> None:
     ctx = reinforce(5)
     with (
         pytest.warns(UserWarning, match="a trial schedule was given up"),
-        pytest.raises(errors.CeilingError),
+        pytest.warns(UserWarning, match="put in order by parts"),
     ):
         ctx.compile({"B": 2, "I": 2, "T": 8}, trl.Options(isl_operations=2000))

@@ -35,6 +35,7 @@ from timerl_nb.symbolic.polyhedra import (
     Point,
     Relation,
     Set,
+    at_most,
     bounds_set,
     pw_expression,
 )
@@ -44,10 +45,6 @@ _SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
 
 class Unschedulable(Exception):
     """No order satisfies the dependences."""
-
-
-class TooMuchWork(Exception):
-    """The ceiling on isl's operations was reached."""
 
 
 @dataclass(frozen=True)
@@ -114,20 +111,41 @@ def solve(
     constraints = constraints.set_validity(_union_map(dims, validity))
     constraints = constraints.set_proximity(_union_map(dims, proximity))
     constraints = constraints.set_context(bounds_set(dims, {}))
-    context = isl.DEFAULT_CONTEXT
-    context.reset_operations()
-    context.set_max_operations(ceiling)
-    try:
-        raw = constraints.compute_schedule()
-    except isl.Error as error:
-        if "maximal number of operations" in str(error):
-            raise TooMuchWork(str(error)) from None
-        if "unable to carry dependences" not in str(error):
-            raise
-        raise Unschedulable(str(error)) from None
-    finally:
-        context.set_max_operations(0)
+    with at_most(ceiling):
+        try:
+            raw = constraints.compute_schedule()
+        except isl.Error as error:
+            if "unable to carry dependences" not in str(error):
+                raise
+            raise Unschedulable(str(error)) from None
     return ScheduleTree(dims, dict(statements), _total(raw))
+
+
+# --- schedules put together by hand --------------------------------------------------------------
+
+
+def one_by_one(trees: Sequence[ScheduleTree]) -> ScheduleTree:
+    """All points of the first tree, then all of the second, and so on."""
+    first, *rest = trees
+    raw, statements = first.raw, dict(first.statements)
+    for tree in rest:
+        raw = raw.sequence(tree.raw)
+        statements |= tree.statements
+    return ScheduleTree(first.dims, statements, raw)
+
+
+def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
+    """The tree inside one loop along a dimension, upwards or (`step` -1) downwards.
+
+    Points of the body keep their order within each turn; every statement varies over `dim`.
+    """
+    names = body.statements
+    maps = "; ".join(f"{n}[{', '.join(s.domain)}] -> [{step}*{dim}]" for n, s in names.items())
+    text = f"[{', '.join(body.dims.bounds)}] -> {{ {maps} }}"
+    band = isl.MultiUnionPwAff.from_union_map(
+        isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, text).intersect_domain(body.domain)
+    )
+    return ScheduleTree(body.dims, dict(names), body.raw.insert_partial_schedule(band))
 
 
 def _total(raw: isl.Schedule) -> isl.Schedule:
@@ -159,8 +177,14 @@ class ScheduleTree:
 
     def __init__(self, dims: Dims, statements: dict[str, Set], raw: isl.Schedule) -> None:
         self.dims, self.statements, self.raw = dims, statements, raw
-        self._domain = _union_set(statements)
-        self._theta = raw.get_map().intersect_domain(self._domain)
+        self.domain = _union_set(statements)
+        self._theta = raw.get_map().intersect_domain(self.domain)
+
+    @classmethod
+    def leaf(cls, dims: Dims, name: str, points: Set) -> ScheduleTree:
+        """One statement that runs once in each turn of the loops around it."""
+        statements = {name: points}
+        return cls(dims, statements, isl.Schedule.from_domain(_union_set(statements)))
 
     # --- when does what run --------------------------------------------------------------------
 
@@ -222,14 +246,14 @@ class ScheduleTree:
             return None
         space = isl.Set.from_union_set(self._theta.range()).get_space()
         before = isl.UnionMap.from_map(isl.Map.lex_lt(space))
-        everything = _union_map(self.dims, validity).intersect_domain(self._domain)
-        everything = everything.intersect_range(self._domain)
+        everything = _union_map(self.dims, validity).intersect_domain(self.domain)
+        everything = everything.intersect_range(self.domain)
         broken = everything.apply_domain(self._theta).apply_range(self._theta).subtract(before)
         if broken.is_empty():
             return None
         for edge in validity:
             pairs = _named(edge.pairs, edge.source, edge.sink)
-            pairs = pairs.intersect_domain(self._domain).intersect_range(self._domain)
+            pairs = pairs.intersect_domain(self.domain).intersect_range(self.domain)
             ordered = self._theta.apply_range(before).apply_range(self._theta.reverse())
             wrong = pairs.subtract(ordered)
             if not wrong.is_empty():
@@ -302,7 +326,7 @@ class ScheduleTree:
         raw = walk(self.raw.get_root()).get_schedule()
         grafted = ScheduleTree.__new__(ScheduleTree)
         grafted.dims, grafted.statements = self.dims, self.statements
-        grafted.raw, grafted._domain, grafted._theta = raw, self._domain, self._theta
+        grafted.raw, grafted.domain, grafted._theta = raw, self.domain, self._theta
         return grafted
 
     # --- loops ---------------------------------------------------------------------------------
