@@ -27,6 +27,7 @@ from timerl_nb.events import Recorder
 from timerl_nb.frontend.context import Context as Frontend
 from timerl_nb.frontend.context import checked_name
 from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.ordering import order_of
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
 from timerl_nb.ir.attrs import ConstAttrs, OutputAttrs
 from timerl_nb.ir.pdg import Pdg
@@ -103,6 +104,25 @@ class Context(Frontend):
         self.outputs[name] = user_origin()
         value.named_if_new(name)
         self.add("output", [value.read], OutputAttrs(name, dims=value.domain))
+
+    def before(self, a: Any, b: Any) -> None:
+        """Run every point of `a` before the points of `b` that share its coordinates.
+
+        Of a dimension that both vary over the points with the same coordinate are ordered; of one
+        that only one of them varies over, all points. Where `a` is indexed, the index says which of
+        its points come before a point of `b`: `ctx.before(a[b, i, t + 1], b)`; points outside `a`
+        order nothing. The order holds in every schedule, whatever the options: the two run in
+        separate kernels, and what is vectorised runs whole. It changes no value. Where nobody needs
+        one of the two, it says nothing (see the `order dropped` steps).
+
+        Args:
+            a: a tensor, or a read of one.
+            b: a tensor, not defined by branches.
+
+        Raises:
+            DomainError: `a` or `b` is no tensor of this context, or `b` is a read or a merge.
+        """
+        self.add_order(order_of(self, a, b))
 
     def compile(self, bounds: Mapping[Any, int], options: Options | None = None) -> Program:
         """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.

@@ -44,12 +44,11 @@ def test_reinforce_by_parts(window: int | None, hidden: Any, changes: dict[str, 
     ctx = reinforce(window, hidden=hidden, optimizer=trl.optim.SGD)
     program = ctx.compile(BOUNDS, TINY.with_(**changes))
     assert program.stages["schedule"].summary.endswith("by parts")
-    events: list[Event] = []
     with jax.disable_jit():  # without a compilation per kernel
-        result = program.execute(seed=2, on_event=events.append)
+        result = program.execute(seed=2)
         want = ctx.compile(BOUNDS).execute(seed=2)
     np.testing.assert_allclose(result["return"], want["return"], rtol=1e-4)
-    assert_memory_is_sound(program, result, events)
+    assert program.memory.peak == result.memory.peak
 
 
 def test_what_is_lost_is_said() -> None:

@@ -28,6 +28,7 @@ from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
 from timerl_nb.ir.host import CallAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Output, Read
+from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import operation
 from timerl_nb.ir.shapes import TensorType
@@ -101,6 +102,7 @@ class Context:
         self._traversed: dict[int, Origin] = {}
         self.outputs: dict[str, Origin] = {}
         self._tokens: list[Any] = []
+        self._orders: list[Order] = []
         self._late: list[Callable[[], None]] = []
         self.parameters: dict[int, Any] = {}
 
@@ -281,6 +283,10 @@ class Context:
             self._ops, self._traversed = ops, traversed
             raise
 
+    def add_order(self, order: Order) -> None:
+        """Let the points of one operation run before those of another."""
+        self._orders.append(order)
+
     def next_stream(self) -> int:
         """The ordinal of the next random operation."""
         self._streams += 1
@@ -289,7 +295,7 @@ class Context:
     def snapshot(self) -> Pdg:
         """The program as written so far, as a frozen graph."""
         draft = Pdg(self.space, self._ops)
-        return Pdg(self.space, {op_id: self._ops[op_id] for op_id in draft.order})
+        return Pdg(self.space, {op_id: self._ops[op_id] for op_id in draft.order}, self._orders)
 
     def at_end(self, late: Callable[[], None]) -> None:
         """Write `late()` last of all, when the program is complete."""

@@ -40,9 +40,11 @@ def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
             dropped.add(op_id)
         else:
             cond = points.condition(Set.of(pdg.dims, op.domain))
-            current = Pdg(pdg.dims, {**current.ops, op_id: op.with_(where=cond)})
+            restricted_op = op.with_(where=cond)
+            current = Pdg(pdg.dims, {**current.ops, op_id: restricted_op}, pdg.orders)
     dead = _readers_too(current, dropped)
-    return Pdg(pdg.dims, {k: op for k, op in current.ops.items() if k not in dead})
+    orders = [order for order in pdg.orders if not {order.before, order.after} & dead]
+    return Pdg(pdg.dims, {k: op for k, op in current.ops.items() if k not in dead}, orders)
 
 
 def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:

@@ -7,7 +7,7 @@ never changed; operations keep their ids through the passes that leave them as t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from timerl_nb.errors import VerificationError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read, is_own
+from timerl_nb.ir.orders import Order
 from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
 from timerl_nb.ir.text import attrs_text, op_json, op_lines
 from timerl_nb.ir.type_rules import TypeRuleError
@@ -28,9 +29,10 @@ from timerl_nb.symbolic.polyhedra import Relation, Set
 class Pdg(Inspectable):
     """Operations by id, over the program's dimensions."""
 
-    def __init__(self, dims: Dims, ops: Mapping[int, Op]) -> None:
+    def __init__(self, dims: Dims, ops: Mapping[int, Op], orders: Iterable[Order] = ()) -> None:
         self.dims = dims
         self.ops: Mapping[int, Op] = MappingProxyType(dict(ops))
+        self.orders: tuple[Order, ...] = tuple(dict.fromkeys(orders))
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops.values())
@@ -51,6 +53,25 @@ class Pdg(Inspectable):
             for slot, read in enumerate(op.inputs):
                 found[read.source].append((op.id, slot))
         return {op_id: tuple(pairs) for op_id, pairs in found.items()}
+
+    @cached_property
+    def ordered(self) -> frozenset[int]:
+        """The operations that an order names; passes neither replace nor copy them."""
+        return frozenset(k for order in self.orders for k in (order.before, order.after))
+
+    @cached_property
+    def _waits(self) -> Mapping[int, tuple[Read, ...]]:
+        found: dict[int, list[Read]] = {}
+        for order in self.orders:
+            after = self.ops[order.after]
+            read = order.read(self.dims, self.ops[order.before].outputs[0], after)
+            if read not in after.inputs:  # what it needs anyway
+                found.setdefault(after.id, []).append(read)
+        return {op_id: tuple(reads) for op_id, reads in found.items()}
+
+    def waits(self, op: Op) -> tuple[Read, ...]:
+        """What an operation must wait for by an order, as reads that pass nothing on."""
+        return self._waits.get(op.id, ())
 
     def output(self, read: Read) -> Output:
         """The output that a read reads."""
@@ -117,13 +138,30 @@ class Pdg(Inspectable):
         lines = [f"pdg over {', '.join(map(str, self.dims))}"]
         for op in self:
             lines += op_lines(self.ops, op, "  ")
+        lines += [f"  {self.order_text(order)}" for order in self.orders]
         return "\n".join(lines)
+
+    def order_text(self, order: Order) -> str:
+        """`%3[b, i, 0:T] before %5 @ (b, i)`."""
+        before, after = self.ops[order.before], self.ops[order.after]
+        index = order.index(self.dims, before.domain, after.domain)
+        at = index_text(index) if index else ""
+        return f"%{order.before}{at} before %{order.after} @ ({', '.join(after.domain)})"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "stage": "pdg",
             "dims": [{"name": d.name, "bound": d.bound, "step": d.step} for d in self.dims],
             "ops": [op_json(op) for op in self],
+            "orders": [
+                {
+                    "before": order.before,
+                    "after": order.after,
+                    "at": {d: str(entry) for d, entry in order.at},
+                    "origin": {"file": order.origin.place, "line": order.origin.line},
+                }
+                for order in self.orders
+            ],
         }
 
     def to_dot(self) -> str:
@@ -143,6 +181,8 @@ class Pdg(Inspectable):
         for op in self:
             for read in op.inputs:
                 graph.edge(str(read.source), str(op.id), self.edge_label(read))
+        for order in self.orders:
+            graph.edge(str(order.before), str(order.after), "before")
         return str(graph)
 
     def edge_label(self, read: Read) -> str:

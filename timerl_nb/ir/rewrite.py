@@ -15,6 +15,7 @@ from timerl_nb.ir.attrs import NO_ATTRS
 from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced, read_symbols
+from timerl_nb.ir.orders import Order, carried
 from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, And, Cond, Entry, Lin, Slice, all_of, span
@@ -99,6 +100,7 @@ class Edit:
                 self.readers[read.source].add(op.id)
         self._next = max(self.ops, default=-1) + 1
         self._became: dict[int, set[int]] = {}
+        self.orders, self.ordered = pdg.orders, pdg.ordered
         self.steps: list[Step] = []
         self.refused: dict[int, str] = {}
 
@@ -187,11 +189,18 @@ class Edit:
     def finish(self) -> Rewritten:
         """The new graph, operands before readers, and what became of each old operation."""
         draft = Pdg(self.dims, self.ops)
-        pdg = Pdg(self.dims, {op_id: self.ops[op_id] for op_id in draft.order})
-        ids = {op_id: self._carried(op_id, frozenset()) for op_id in self._before.ops}
+        found = {op_id: self._carried(op_id, frozenset()) for op_id in self._before.ops}
+        ids = {op_id: tuple(sorted(became)) for op_id, became in found.items()}
+        orders: list[Order] = []
+        for order, became in carried(self.orders, ids):
+            orders += became
+            if not became:
+                ends = (order.before, order.after)
+                self.steps.append(Step("order dropped", ends, (), "one of the two is not needed"))
+        pdg = Pdg(self.dims, {op_id: self.ops[op_id] for op_id in draft.order}, orders)
         return Rewritten(
             pdg,
-            {op_id: tuple(sorted(found)) for op_id, found in ids.items()},
+            ids,
             tuple(self.steps),
             {op_id: why for op_id, why in self.refused.items() if op_id in pdg.ops},
         )

@@ -11,6 +11,7 @@ from timerl_nb.errors import BranchError, Origin, ReadError, VerificationError, 
 from timerl_nb.ir.attrs import AccumulateAttrs, AtAttrs, MergeAttrs, RangeAttrs
 from timerl_nb.ir.kinds import KINDS, SINKS
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, is_sliced, read_symbols
+from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
 from timerl_nb.ir.text import op_line, read_text
@@ -31,6 +32,18 @@ def verify(pdg: Pdg) -> None:
             raise VerificationError(
                 f"{problem}", origin=op.origin, evidence=f"operation: {op_line(pdg.ops, op)}"
             )
+    for order in pdg.orders:
+        fault = _order_problem(pdg, order)
+        if fault is not None:
+            raise VerificationError(f"an order {fault}.", origin=order.origin)
+
+
+def _order_problem(pdg: Pdg, order: Order) -> str | None:
+    if not {order.before, order.after} <= set(pdg.ops):
+        return "names an operation that does not exist"
+    if pdg[order.before].kind in SINKS or pdg[order.after].kind in SINKS | {"merge"}:
+        return "names a sink, or makes a merge wait"
+    return None
 
 
 def _problems(pdg: Pdg, op: Op) -> list[str]:

@@ -46,7 +46,7 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
     sequential: set[int] = set()
     together: list[frozenset[int]] = []
     loops: list[frozenset[int]] = []
-    pending = [[(op, read) for op in pdg for read in op.inputs]]
+    pending = [[(op, read) for op in pdg for read in (*op.inputs, *pdg.waits(op))]]
     while pending:
         edges = pending.pop()
         targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}

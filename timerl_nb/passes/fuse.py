@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from timerl_nb.ir.attrs import AccumulateAttrs
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Output, Read
+from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain
 from timerl_nb.passes.cycles import components
@@ -88,6 +89,7 @@ def _materialise(pdg: Pdg, grouping: Grouping) -> Rewritten:
             made[source, out] = edit.own(op, k)
         for member in members:
             edit.became(member, [op.id])
+    edit.orders = tuple(o for o in pdg.orders if not _holds_inside(pdg, grouping, o))
     _tell_apart(edit, pdg, [op for op in edit.ops.values() if op.id in new.values()])
     for rule, parts in grouping.joins:
         edit.steps.append(Step(rule, parts, (new[grouping.home[parts[0]]],)))
@@ -111,6 +113,13 @@ def _rewired(
     for op_id in gone:
         edit.remove(op_id)
     return edit.finish()
+
+
+def _holds_inside(pdg: Pdg, grouping: Grouping, order: Order) -> bool:
+    """Whether one kernel runs both, the later one reading the earlier one at its own point."""
+    after = pdg[order.after]
+    together = grouping.home.get(order.before) == grouping.home.get(after.id)
+    return together and order.read(pdg.dims, pdg[order.before].outputs[0], after) in after.inputs
 
 
 class _Region:

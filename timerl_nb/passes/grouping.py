@@ -130,7 +130,10 @@ class Grouping:
 
     def _resolved(self, op: Op) -> frozenset[Need]:
         reads = op.inputs if op.kind == "udf" else self.external(op)
-        return frozenset(need for read in reads for need in self._through(read))
+        found = [need for read in reads for need in self._through(read)]
+        for read in self.pdg.waits(op):  # nothing is passed on, so not inside one region
+            found += self._through(read, direct=False)
+        return frozenset(found)
 
     def _through(self, read: Read, direct: bool = True) -> list[Need]:
         """The statements' outputs behind a read, merges looked through."""
@@ -419,6 +422,8 @@ def _inlineable(pdg: Pdg) -> frozenset[int]:
     found: set[int] = set()
     for op_id in pdg.order:
         op = pdg[op_id]
+        if op_id in pdg.ordered:
+            continue
         if op.kind in ("const", "value"):
             found.add(op_id)
         elif op.kind in _LAYOUT:

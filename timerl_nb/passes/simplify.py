@@ -338,6 +338,9 @@ def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
         op = edit.ops.get(op_id)
         if op is None:
             continue
+        if op_id in edit.ordered:
+            edit.refused[op_id] = "an order names it"
+            continue
         for name, rule in rules.items():
             before = len(edit.ops)
             answer = rule(Look(edit, op))
@@ -394,7 +397,7 @@ def remove_duplicates(edit: Edit) -> None:
         first: dict[tuple[Any, ...], int] = {}
         for op_id in Pdg(edit.dims, edit.ops).order:
             op = edit.ops[op_id]
-            if op.kind in SINKS or op.kind == "udf":
+            if op.kind in SINKS or op.kind == "udf" or op_id in edit.ordered:
                 continue
             kept = first.setdefault(_key(op), op_id)
             if kept != op_id and edit.redirect(op_id, edit.own(edit.ops[kept])):
@@ -511,7 +514,7 @@ def lift_factors(edit: Edit) -> None:
     """sum over d of (c * x[d]) = c * sum over d of x[d], for scalars c that do not vary over d."""
     factors = _Factors(edit)
     for op in list(edit.ops.values()):
-        while op.kind == "sum":
+        while op.kind == "sum" and op.id not in edit.ordered:
             lifted = _lift_one(edit, factors, op)
             if lifted is None:
                 break

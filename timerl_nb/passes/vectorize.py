@@ -225,6 +225,8 @@ class _Vectorizer:
         """An operation that is over the dimension in name only: computed once, and repeated."""
         if site.op.kind == "output":
             return "output", [site.full(0)], VECTOR["output"](site)[2]
+        if site.op.id in self.edit.ordered:  # the order is of what computes it
+            raise Refused("an order names it, and it would be computed once for all points")
         once = self.edit.add(site.op.kind, site.leads(), site.op.attrs, like=site.op)
         alone = Site(self.edit, self.dim, site.op, (Operand(self.edit.own(once), None),))
         return "copy", [alone.full(0)], NO_ATTRS

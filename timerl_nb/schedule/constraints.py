@@ -121,7 +121,8 @@ class Constraints:
     def validity(self) -> list[Edge]:
         """Producer -> consumer for every dependence, and the order of sinks."""
         edges = [self._edge(use, use.values) for use in self.uses]
-        return edges + [e for op in self.ops.values() if op.kind in SINKS for e in self._tokens(op)]
+        edges += [e for op in self.ops.values() if op.kind in SINKS for e in self._tokens(op)]
+        return [*edges, *(edge for edge, _ in self._orders())]
 
     @cached_property
     def proximity(self) -> list[Edge]:
@@ -136,7 +137,8 @@ class Constraints:
             for use in self.uses
             if self.pdg[use.source].outputs[use.out].reduce is None
         ]
-        return near + list(self._iteration_ends())
+        ends = [edge for _, edge in self._orders()]
+        return [*near, *ends, *self._iteration_ends()]
 
     def _edge(self, use: Use, values: Relation) -> Edge:
         source, reader = self.pdg[use.source], self.pdg[use.reader]
@@ -150,6 +152,26 @@ class Constraints:
         output = op.outputs[out]
         read = at_own_point(op.id, output, out)
         return Relation.reads(self.pdg.points(op), read.index, Set.of(self.pdg.dims, output.domain))
+
+    def _orders(self) -> Iterator[tuple[Edge, Edge]]:
+        """The orders that the user asks for: all pairs, and those to keep close."""
+        for order in self.pdg.orders:
+            before, after = self.pdg[order.before], self.pdg[order.after]
+            index = order.index(self.pdg.dims, before.domain, after.domain)
+            if before.kind == "merge":
+                read = Read(before.id, 0, index)
+                for use in self._through(after, read, *self._pair(after, read)):
+                    yield self._edge(use, use.values), self._edge(use, use.near)
+                continue
+            points = self.pdg.points(before)
+            ends = tuple(_upper_end(self.pdg.dims, entry) for entry in index)
+            whole, near = (
+                Relation.reads(self.pdg.points(after), at, points).within(points).inverse()
+                for at in (index, ends)
+            )
+            names = statement_name(before), statement_name(after)
+            if not whole.is_empty():
+                yield Edge(*names, whole), Edge(*names, near)
 
     def _tokens(self, op: Op) -> list[Edge]:
         """A sink's points in the lexicographic order of the dimensions that recurrences run along."""

@@ -16,15 +16,25 @@ from timerl_nb.symbolic.expr import Slice
 def refuse_circles(pdg: Pdg) -> None:
     """Refuse a graph in which some value needs itself at the very same point, whatever the point.
 
-    Passes may rely on merges breaking every cycle; one whose only branch reads on breaks none.
+    Passes may rely on merges breaking every cycle; one whose only branch reads on breaks none. Nor
+    may an order that the user asks for close a circle at small bounds.
 
     Raises:
         ScheduleError: there is such a circle; the message shows it.
     """
-    own = {op.id: [read.source for read in op.inputs if pdg.is_identity(read)] for op in pdg}
+    own = {
+        op.id: [r.source for r in (*op.inputs, *pdg.waits(op)) if pdg.is_identity(r)] for op in pdg
+    }
     for component in components(own):
         if len(component) > 1 or component[0] in own[component[0]]:
             raise find_cycle(pdg)
+    if (
+        pdg.orders
+    ):  # equations are acyclic but for merges; what a user asks for beside them may be any
+        for size in (1, 2, 3):
+            cycle = _cycle(pdg, size)
+            if cycle is not None:
+                raise _error(pdg, cycle)
 
 
 PointOf = tuple[int, tuple[int, ...]]
@@ -74,7 +84,7 @@ def _needs(pdg: Pdg, node: PointOf, bounds: dict[str, int]) -> Iterator[PointOf]
     env = {**bounds, **dict(zip(op.domain, node[1], strict=True))}
     if not evaluate(op.where, env):
         return
-    for read in op.inputs:
+    for read in (*op.inputs, *pdg.waits(op)):
         if evaluate(read.cond, env):
             yield from _sources(pdg, pdg[read.source], read, env, bounds)
 
@@ -104,9 +114,12 @@ def _error(pdg: Pdg, cycle: list[PointOf]) -> ScheduleError:
         lines.append(f"{op.name}[{at}]   {op.origin}")
     if len(lines) > 12:
         lines = [*lines[:6], f"… {len(lines) - 12} more …", *lines[-6:]]
+    inside = {op_id for op_id, _ in cycle}
+    asked = [o for o in pdg.orders if {o.before, o.after} <= inside]
     return ScheduleError(
         "no order of execution satisfies this program: these values need each other in a circle.",
         origin=pdg[shown[0][0]].origin,
+        others={f"%{o.before} is to run before %{o.after} by": o.origin for o in asked},
         evidence=["each of these needs the next:", *("  " + line for line in lines)],
         hint="let one of them read an earlier point (t - 1), or cut the circle with a branch.",
     )
