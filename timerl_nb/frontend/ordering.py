@@ -52,7 +52,7 @@ def order_of(ctx: Context, a: Any, b: Any) -> Order:
         )
     at: list[tuple[str, Entry]] = []
     for d, entry in zip(a.op.outputs[a.read.out].domain, a.read.index, strict=True):
-        alone = isinstance(entry, Lin) and entry.as_symbol in ctx.space
+        alone = isinstance(entry, Lin) and entry.as_symbol is not None
         missing = [s for s in ctx.space.ordered(entry.symbols) if s not in b.op.domain]
         if missing and not alone:
             raise DomainError(
