@@ -178,41 +178,27 @@ class _Region:
             read = self.pdg[reader].inputs[slot]
             home = self.grouping.home.get(reader)
             local = home is not None and home == self.grouping.home[op_id]
-            if local and self._is_inside(read) and not self._copied_elsewhere(reader):
+            copied = reader in self.grouping.inlined  # into whatever region reads it
+            if local and self._is_inside(read) and not copied:
                 continue
-            if (
-                reader in self.grouping.inlined
-                and self.pdg.is_identity(read)
-                and self._unread(reader)
-            ):
+            if copied and self.pdg.is_identity(read) and self._unread(reader):
                 continue
             self.provides.append((op_id, 0))
             self.results.append((op_id, 0))
             self.outputs.append(op.outputs[0])
             return
 
-    def _copied_elsewhere(self, op_id: int) -> bool:
-        """Whether another region has an inlined operation of its own, with what it reads."""
-        if op_id not in self.grouping.inlined:
-            return False
-        for reader, slot in self.pdg.readers[op_id]:
-            alias = self.pdg[reader].kind in SINKS | {"merge", "accumulate", "udf"}
-            if alias or not self.pdg.is_identity(self.pdg[reader].inputs[slot]):
-                continue  # it reads the operation's statement
-            if self._copied_elsewhere(reader) or (
-                reader not in self.grouping.inlined and reader not in self.inside
-            ):
-                return True
-        return False
-
     def _unread(self, op_id: int) -> bool:
-        """Whether an inlined operation is read inside this region alone."""
+        """Whether an inlined operation is copied into no other region."""
         for reader, slot in self.pdg.readers[op_id]:
             read = self.pdg[reader].inputs[slot]
+            named = self.pdg[reader].kind in SINKS | {"merge", "udf"}
+            if op_id in self.inside and (named or not self.pdg.is_identity(read)):
+                continue  # read as this region's own result
             if reader in self.grouping.inlined and self.pdg.is_identity(read):
                 if not self._unread(reader):
                     return False
-            elif not (self._is_inside(read) and reader in self.inside):
+            elif not (self._is_inside(read) and reader in self.members):
                 return False
         return True
 
