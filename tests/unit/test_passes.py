@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.actor_critic import actor_critic
 from tests.unit.checks import assert_same
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import Reference
@@ -361,3 +362,11 @@ def test_back_propagation_is_not_fused_with_what_it_undoes() -> None:
         ctx.output("dx", trl.grad(s * s, x).named("backward"))
 
     assert not any("forward" in n and "backward" in n for n in fused(program))
+
+
+def test_a_value_that_one_region_names_and_others_copy() -> None:
+    """`v` is a reshape read at t + 1, and at its own point by other regions, which copy it."""
+    bounds = {"B": 2, "I": 2, "T": 3}
+    program = actor_critic((4,)).compile(bounds)
+    want = Reference(program.pdg, bounds, 1).outputs()
+    assert_same(want, Reference(program.fused, bounds, 1).outputs(), "fused graph")
