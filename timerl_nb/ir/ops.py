@@ -8,6 +8,7 @@ vectorised or lowered stands in the tables of those who do so.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from timerl_nb.errors import Origin
@@ -161,6 +162,7 @@ def attr_domain(dims: Dims, attrs: Any) -> Domain:
     return dims.ordered(symbols - set(along))
 
 
+@lru_cache(maxsize=100_000)  # asked of every operand, many times, and there are few different ones
 def is_own(index: Index, domain: Domain) -> bool:
     """Whether an index into a tensor over `domain` is the reader's own point."""
     pairs = zip(index, domain, strict=True)

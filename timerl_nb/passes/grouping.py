@@ -82,8 +82,7 @@ class Group:
     where: Cond
     members: set[int]
     needs: set[Need] = field(default_factory=set[Need])
-    reaches: frozenset[int] = frozenset()  # groups needed at the own point, directly or not
-    known: frozenset[Need] = frozenset()  # all that running here presupposes
+    reach: int = 0  # the groups needed at the own point, directly or not, as a set of bits
 
 
 class Grouping:
@@ -106,6 +105,10 @@ class Grouping:
         self.home = {k: k for k in self.nodes}
         self.groups = {k: Group(pdg[k].domain, pdg[k].where, {k}) for k in self.nodes}
         self.joins: list[tuple[str, tuple[int, ...]]] = []
+        # sets of groups are sets of bits: they are united more often than anything else
+        self._bit = {k: 1 << place for place, k in enumerate(self.nodes)}
+        self._needed_by: dict[Need, int] = {}
+        self._readers: dict[int, list[tuple[int, Need]]] = {}
 
     # --- what operations need --------------------------------------------------------------------
 
@@ -183,24 +186,34 @@ class Grouping:
         self.joins.append((rule, (first, *rest)))
 
     def refresh(self) -> None:
-        """Bring every group's needs, reach and knowledge up to date."""
+        """Bring every group's needs and reach up to date, and who needs what."""
+        self._needed_by, self._readers = {}, {}
         for key, group in self.groups.items():
             found = {self._at_home(need) for k in group.members for need in self.reads[k]}
             group.needs = {n for n in found if not (n.source == key and n.is_own)}
+            for need in group.needs:
+                plain = self._plain(need)
+                self._needed_by[plain] = self._needed_by.get(plain, 0) | self._bit[key]
+                self._readers.setdefault(need.source, []).append((key, need))
         done: set[int] = set()
         for key in self._own_order():
             group = self.groups[key]
-            near = {n.source for n in group.needs if n.holds_point and n.source != key} & done
-            group.reaches = frozenset(near).union(*(self.groups[k].reaches for k in near))
-            known = {self._plain(n) for n in group.needs}
-            for k in group.reaches:
-                known |= self.groups[k].known
-            inside = frozenset(group.domain)
-            group.known = frozenset(n for n in known if self._dims(n) <= inside)
+            group.reach = 0
+            for need in group.needs:
+                if need.holds_point and need.source != key and need.source in done:
+                    group.reach |= self._bit[need.source] | self.groups[need.source].reach
             done.add(key)
 
-    def _dims(self, need: Need) -> frozenset[str]:
-        return need.symbols.intersection(self.pdg.dims.names)
+    def _reaches(self, key: int, other: int) -> bool:
+        return bool(self.groups[key].reach & self._bit[other])
+
+    def _presupposes(self, key: int, need: Need) -> bool:
+        """Whether running a group's point means that what is needed is there: it, or what it reaches,
+        needs the same, and at a point that the group's own point tells."""
+        group = self.groups[key]
+        if not self._needed_by.get(self._plain(need), 0) & (group.reach | self._bit[key]):
+            return False
+        return need.symbols.intersection(self.pdg.dims.names) <= set(group.domain)
 
     def _at_home(self, need: Need) -> Need:
         home = self.home[need.source]
@@ -333,11 +346,10 @@ class Grouping:
         return bool(touched)
 
     def _needs_no_more(self, a: int, b: int) -> bool:
-        first = self.groups[a]
         for need in self.groups[b].needs:
-            if need.same_point and (need.source == a or need.source in first.reaches):
+            if need.same_point and (need.source == a or self._reaches(a, need.source)):
                 continue
-            if self._plain(need) in first.known or self._is_given(need.source):
+            if self._presupposes(a, need) or self._is_given(need.source):
                 continue
             return False
         return True
@@ -347,16 +359,14 @@ class Grouping:
         return key in self.groups and not self.groups[key].needs
 
     def _nobody_earlier(self, a: int, b: int) -> bool:
-        for key, group in self.groups.items():
+        for reader, need in self._readers.get(a, ()):
+            key = self.home[reader]
             if key == b:
                 continue
-            for need in group.needs:
-                if need.source != a:
-                    continue
-                twin = self.need(b, need.domain, need.index, need.cond)
-                own = need.same_point and b in group.reaches
-                if not own and twin not in group.known:
-                    return False
+            twin = self.need(b, need.domain, need.index, need.cond)
+            own = need.same_point and self._reaches(key, b)
+            if not own and not self._presupposes(key, twin):
+                return False
         return True
 
     def _bundle(self) -> bool:
