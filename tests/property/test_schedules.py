@@ -1,0 +1,65 @@
+"""Random programs under schedules that are not isl's alone: by parts, and with orders of a user's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.property.programs import Drawn, programs
+from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from tests.unit.checks import assert_memory_is_sound, assert_same
+from tests.unit.test_orders import assert_orders_hold
+from timerl_nb.errors import CeilingError, DomainError, ScheduleError
+from timerl_nb.events import Event
+from timerl_nb.ir.reference import Reference
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is read in slices"),
+    pytest.mark.filterwarnings("ignore:a trial schedule"),
+    pytest.mark.filterwarnings("ignore:scheduling "),
+]
+
+
+@sampled(max(1, RUNS // 4))
+@given(programs(), st.sampled_from(VARIANTS + BLOCKS))
+def test_schedules_by_parts_give_the_same(drawn: Drawn, options: dict[str, Any]) -> None:
+    want = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3).outputs()
+    try:
+        tiny = chosen(drawn, options).with_(isl_operations=1)
+        program = drawn.ctx.compile(drawn.bounds, tiny)
+    except CeilingError:
+        return  # only isl could put some component in order
+    events: list[Event] = []
+    with jax.disable_jit():
+        result = program.execute(seed=3, on_event=events.append)
+    assert_same(want, result, "by parts")
+    assert_memory_is_sound(program, result, events)
+
+
+@sampled(max(1, RUNS // 4))
+@given(programs(), st.sampled_from(VARIANTS + BLOCKS), st.data())
+def test_orders_hold_and_change_no_value(
+    drawn: Drawn, options: dict[str, Any], data: st.DataObject
+) -> None:
+    """`a` was written first, so that it needs nothing of `b` and can always run before it."""
+    want = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3).outputs()
+    b = data.draw(st.sampled_from(drawn.tensors))
+    earlier = [x for x in drawn.tensors if x.op.id < b.op.id]
+    if not earlier:
+        return
+    try:
+        drawn.ctx.before(data.draw(st.sampled_from(earlier)), b)
+    except DomainError:
+        return  # a merge, or a read that is not at its own point
+    try:
+        program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    except ScheduleError as error:
+        assert "in a circle" in str(error)
+        return
+    assert_orders_hold(program)
+    with jax.disable_jit():
+        assert_same(want, program.execute(seed=3), "with an order")
