@@ -7,9 +7,10 @@ fails never breaks a cell: the text remains.
 
 from __future__ import annotations
 
+import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 Picture = Callable[[Any], str]
@@ -35,9 +36,27 @@ class Inspectable(ABC):
     def to_json(self) -> dict[str, Any]:
         """The artifact as plain JSON values; ids are the same in every stage."""
 
-    def find(self, text: str) -> Sequence[str]:
-        """The lines of the artifact's text that contain `text`, ignoring case."""
-        return [line for line in str(self).splitlines() if str(text).lower() in line.lower()]
+    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+        """Each line of the text, with what it can be found by besides."""
+        return ((line, ()) for line in str(self).splitlines())
+
+    def find(self, what: str | int) -> Sequence[str]:
+        """The lines of the text that contain something or have to do with it, ignoring case.
+
+        Args:
+            what: any text; or of an operation its id (`12` or `"%12"`), kind, name, region, place
+                (`"train.py:12"`) or line of the program.
+        """
+        text = f"%{what}" if isinstance(what, int) else str(what).lower()
+        if re.fullmatch(r"%\d+", text):  # %1 is not found in %12
+            pattern = re.compile(rf"{text}(?!\d)")
+        else:
+            pattern = re.compile(re.escape(text))
+        return [
+            line
+            for line, about in self.found_by()
+            if any(pattern.search(part.lower()) for part in (line, *about))
+        ]
 
     def to_svg(self) -> str:
         """The artifact's picture, as it appears in a notebook."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, Step
-from timerl_nb.ir.text import op_line
+from timerl_nb.ir.text import about, op_line
 
 
 class Listing(Inspectable):
@@ -21,17 +22,20 @@ class Listing(Inspectable):
 
     def __init__(self, pdg: Pdg) -> None:
         self.lines: dict[tuple[str, int], tuple[Origin, list[int]]] = {}
+        self._ops = pdg.ops
         for op in pdg:
             key = (op.origin.file, op.origin.line)
             self.lines.setdefault(key, (op.origin, []))[1].append(op.id)
 
     def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.found_by())
+
+    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         shown = sorted(self.lines.items())
         width = max((len(origin.place) for _, (origin, _) in shown), default=0)
-        return "\n".join(
-            f"{origin.place:<{width}}  {len(ids):>4} ops  {origin.text}"
-            for _, (origin, ids) in shown
-        )
+        for _, (origin, ids) in shown:
+            known = dict.fromkeys(part for k in ids for part in about(self._ops[k]))
+            yield f"{origin.place:<{width}}  {len(ids):>4} ops  {origin.text}", list(known)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -56,10 +60,13 @@ class Listing(Inspectable):
 
 @dataclass(frozen=True)
 class Change:
-    """An operation that a stage added, removed or changed, and what it has to do with before."""
+    """An operation that a stage added, removed or changed, and what it has to do with before.
+
+    Between programs it is a line of text, without an operation's id.
+    """
 
     what: str
-    op_id: int
+    op_id: int | None
     text: str
     before: tuple[int, ...]
 
@@ -120,8 +127,15 @@ class Stage:
     rewritten: Rewritten | None = None
     previous: Pdg | None = None
 
-    def diff(self) -> Diff:
-        """The operations that the stage added, removed and changed."""
+    def diff(self, against: Stage | None = None) -> Diff:
+        """The operations that the stage added, removed and changed.
+
+        Args:
+            against: a stage of another program, compiled with other options or bounds: instead, the
+                lines of its text that this one has and has not.
+        """
+        if against is not None:
+            return _lines_changed(str(against.artifact), str(self.artifact))
         if self.rewritten is None or self.previous is None:
             return Diff(())
         old, new = self.previous, self.rewritten.pdg
@@ -154,6 +168,13 @@ class Stage:
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.summary} ({self.seconds * 1e3:.0f} ms)"
+
+
+def _lines_changed(before: str, after: str) -> Diff:
+    signs = {"+ ": "added", "- ": "removed"}
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    changed = [(signs[line[:2]], line[2:]) for line in lines if line[:2] in signs]
+    return Diff(tuple(Change(what, None, text, ()) for what, text in changed))
 
 
 def _change(what: str, pdg: Pdg, op: Op, before: tuple[int, ...]) -> Change:

@@ -1,6 +1,8 @@
 """The benchmarks run, and count what they say they count."""
 
-from benchmarks import compiling, interpreter
+import re
+
+from benchmarks import compiling, depth, interpreter, peaks
 
 
 def test_the_interpreter_is_measured_three_ways() -> None:
@@ -18,3 +20,17 @@ def test_compile_times_name_every_stage(capsys) -> None:
     text = capsys.readouterr().out
     for stage in ("simplify", "vectorize", "fuse", "schedule", "memory", "ast", "total"):
         assert f"| {stage} |" in text
+
+
+def test_depth_names_operations_and_the_share_of_isl(capsys) -> None:
+    depth.main(depths=(1,), repeats=1)
+    text = capsys.readouterr().out
+    assert text.count("| of which isl schedules |") == len(depth.PROGRAMS)
+    assert re.search(r"\| simplify \| [\d.]+ \(\d+ -> \d+ operations", text)
+    assert re.search(r"\| schedule \| [\d.]+ \(\d+ statements", text)
+
+
+def test_predicted_peaks_are_the_ledger_s(capsys) -> None:
+    peaks.main(most=2)
+    rows = [line for line in capsys.readouterr().out.splitlines() if "bytes" not in line][1:]
+    assert len(rows) == 2 and all(row.endswith("| yes |") for row in rows)

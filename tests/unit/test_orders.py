@@ -22,7 +22,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"vectorize": ("i",), "fuse": False},
     {"simplify": False, "accumulate": False, "vectorize": False},
 )
-Ask = Callable[..., None]
+Ask = Callable[..., Any]
 ASKED: dict[str, Ask] = {
     "this first": lambda ctx, x, a, b, s, i, t, T: ctx.before(a, b),
     "the other first": lambda ctx, x, a, b, s, i, t, T: ctx.before(b, a),

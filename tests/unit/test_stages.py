@@ -42,9 +42,38 @@ def test_artifacts_show_themselves(program: trl.Program) -> None:
 
 def test_find(program: trl.Program) -> None:
     found = program.ast.find("ACTING")
-    assert found and all("acting" in line for line in found)
+    inside = ("acting", "init", "reset")  # regions of acting, too
+    assert found and all(any(name in line for name in inside) for line in found)
     assert program.pdg.find("'a' = argmax")
     assert not program.pdg.find("no such thing")
+
+
+def test_differences_between_programs(program: trl.Program) -> None:
+    other = program.with_options(fuse=False)
+    for name in ("source", "pdg", "contract"):
+        assert not other.stages[name].diff(program.stages[name]).changes
+    for name in ("schedule", "memory", "ast", "executable"):
+        diff = other.stages[name].diff(program.stages[name])
+        assert diff.added and diff.removed, name
+    longer = program.with_bounds({"T": 31}).stages["ast"].diff(program.stages["ast"])
+    assert any("31" in change.text for change in longer.added)
+    assert str(longer).splitlines()[0].endswith("0 changed")
+
+
+def test_find_by_id_kind_name_region_and_line(program: trl.Program) -> None:
+    """Whatever an operation is known by leads to its line, its statement, its store, its launch."""
+    a = next(op for op in program.pdg if op.label == "a")
+    (line,) = program.stages["source"].artifact.find(a.id)
+    assert line.endswith('a = dnn.sample(o).named("a")')
+    for what in (a.id, f"%{a.id}", "argmax", "dnn.sample(o)", a.origin.place, "acting"):
+        for name in ("source", "pdg", "fuse", "schedule", "memory", "ast", "executable"):
+            found = program.stages[name].artifact.find(what)
+            assert found, (what, name)
+            assert set(found) <= set(str(program.stages[name].artifact).splitlines())
+    assert "acting" in " ".join(program.schedule.find("argmax"))
+    few = program.pdg.find(1)
+    assert 1 <= len(few) < len(program.pdg.find("%1"[:1])), "%1 is not %12"
+    assert not any(line.lstrip().startswith("%10") for line in few)
 
 
 def test_every_operation_knows_its_line_in_every_stage(program: trl.Program) -> None:

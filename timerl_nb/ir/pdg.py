@@ -7,19 +7,21 @@ never changed; operations keep their ids through the passes that leave them as t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 
 from timerl_nb.dot import CONTROL, FUSED, PLAIN, SINK, SOURCE, Dot
 from timerl_nb.errors import VerificationError
 from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.attrs import NO_ATTRS
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read, is_own
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
-from timerl_nb.ir.text import attrs_text, op_json, op_lines
+from timerl_nb.ir.text import about, attrs_text, op_json, op_lines
 from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import TRUE, Lin, Slice, index_text, sym
@@ -140,6 +142,18 @@ class Pdg(Inspectable):
             lines += op_lines(self.ops, op, "  ")
         lines += [f"  {self.order_text(order)}" for order in self.orders]
         return "\n".join(lines)
+
+    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+        head, *_ = str(self).splitlines()
+        yield head, ()
+        for op in self:
+            body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
+            own = op.with_(attrs=NO_ATTRS) if body else op
+            lines = op_lines(self.ops, op, "  ")
+            for line, inner in zip_longest(lines, (own, *body)):
+                yield line, about(inner) if inner is not None else ()
+        for order in self.orders:
+            yield f"  {self.order_text(order)}", (str(order.origin),)
 
     def order_text(self, order: Order) -> str:
         """`%3[b, i, 0:T] before %5 @ (b, i)`."""

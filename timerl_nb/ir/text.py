@@ -146,6 +146,18 @@ def _plain(ops: Mapping[int, Op], source: int, out: int) -> Read:
     return Read(source, out, tuple(sym(d) for d in ops[source].outputs[out].domain))
 
 
+def about(op: Op) -> list[str]:
+    """What an operation can be found by: id, kind, name, region, line; and that of those inside it.
+
+    Not their regions: a kernel belongs to the region that most of it comes from.
+    """
+    found = [f"%{op.id}", op.kind, op.label, " / ".join(op.region), str(op.origin)]
+    if isinstance(op.attrs, DataflowAttrs):
+        for inner in op.attrs.body:
+            found += about(inner.with_(region=()))
+    return list(dict.fromkeys(filter(None, found)))
+
+
 def op_json(op: Op) -> dict[str, Any]:
     """The operation as plain JSON values."""
     return {

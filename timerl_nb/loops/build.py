@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 
+from timerl_nb.ir.text import about
 from timerl_nb.loops.nodes import (
     Ast,
     Deallocate,
@@ -85,4 +86,5 @@ def build_ast(
 
     moved = {swap.lifetime: named(swap.tensors) for swap in swaps.all}
     values = {life.name: named(life.tensors) for life in lives}
-    return Ast(tidy(root), statement_names(pdg), values, moved)
+    known = {op.id: about(op) for op in constraints.ops.values()}
+    return Ast(tidy(root), statement_names(pdg), values, moved, known)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -85,8 +86,10 @@ class Ast(Inspectable):
         names: Mapping[int, str],
         values: Mapping[str, str],
         moved: Mapping[str, str] = MappingProxyType({}),
+        about: Mapping[int, Seq[str]] | None = None,
     ) -> None:
         self.root = root
+        self._about = dict(about or {})  # operation id -> what it can be found by
         self.names = dict(names)  # operation id -> name
         self.values = dict(values)  # lifetime -> the tensors' names
         self.moved = dict(moved)  # lifetime -> the names of those that are swapped
@@ -138,6 +141,11 @@ class Ast(Inspectable):
 
     def __str__(self) -> str:
         return "\n".join("  " * depth + text for depth, text, _ in self.lines())
+
+    def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
+        for depth, text, node in self.lines():
+            known = self._about.get(node.op_id, ()) if isinstance(node, Execute) else ()
+            yield "  " * depth + text, known
 
     def to_json(self) -> dict[str, Any]:
         return {"stage": "ast", "root": self._json(self.root)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from timerl_nb.errors import Origin, point_text
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.text import about
 from timerl_nb.memory.blocks import Placed
 from timerl_nb.memory.lifetimes import Lifetime, Tensor
 from timerl_nb.memory.sizes import Sizes
@@ -196,16 +197,32 @@ class MemoryPlan(Inspectable):
     # --- how it shows itself ---------------------------------------------------------------------
 
     def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.found_by())
+
+    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         line = self._timeline
         bounds = ", ".join(f"{name} = {value}" for name, value in self.bounds.items())
         lines = [f"memory under {bounds}", f"peak: {line.peak:,} bytes at step {line.peak_time:,}"]
         lines += [f"  {holder}" for holder in line.holders[:8]]
-        lines.append("stores:")
-        lines += [f"  {store}" for store in self.stores.values()]
+        for text in [*lines, "stores:"]:
+            yield text, ()
+        for (op_id, out), store in self.stores.items():
+            yield f"  {store}", (f"%{op_id}", *about(self._behind(op_id, out)))
         if self.swaps.all:
-            lines.append(f"swapped, at most {line.host_peak:,} bytes on the host:")
-            lines += [f"  {self._swap_text(swap)}" for swap in self.swaps.all]
-        return "\n".join(lines)
+            yield f"swapped, at most {line.host_peak:,} bytes on the host:", ()
+        for swap in self.swaps.all:
+            known = [part for tensor in swap.tensors for part in about(self._behind(*tensor))]
+            yield f"  {self._swap_text(swap)}", known
+
+    def _behind(self, op_id: int, out: int) -> Op:
+        """The operation that computes a statement's output."""
+        op = self.pdg[op_id]
+        if not isinstance(op.attrs, DataflowAttrs):
+            return op
+        source, inner = op.attrs.results[out]
+        if source == OPERAND:
+            return self._behind(op.inputs[inner].source, op.inputs[inner].out)
+        return next(o for o in op.attrs.body if o.id == source)
 
     def _swap_text(self, swap: Swap) -> str:
         names = statement_names(self.pdg)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,7 @@ from timerl_nb.dot import FUSED, Dot
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.text import about
 from timerl_nb.loops.nodes import Ast, Execute
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.kernel import Kernel
@@ -53,6 +55,12 @@ class Executable(Inspectable):
 
     def __str__(self) -> str:
         return self.source
+
+    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+        known = {f"_{op.id}": about(op) for op in self.pdg}
+        for line in self.source.splitlines():
+            called = re.findall(r"\b(?:kernel|output)(_\d+)\b", line)
+            yield line, [part for name in called for part in known.get(name, ())]
 
     def to_json(self) -> dict[str, Any]:
         return {

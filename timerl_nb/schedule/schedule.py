@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import DomainError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import Op
+from timerl_nb.ir.text import about
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names
@@ -99,13 +100,15 @@ class Schedule(Inspectable):
     # --- how it shows itself ---------------------------------------------------------------------
 
     def __str__(self) -> str:
+        return "\n".join(line for line, _ in self.found_by())
+
+    def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         times = self.tree.times()
         width = max(len(self._signature(op)) for op in self.constraints.ops.values())
-        lines = [f"schedule of {len(times)} statements"]
+        yield f"schedule of {len(times)} statements", ()
         for key, op in self.constraints.ops.items():
             time = ", ".join(map(str, times[key]))
-            lines.append(f"  {self._signature(op):<{width}} -> ({time})")
-        return "\n".join(lines)
+            yield f"  {self._signature(op):<{width}} -> ({time})", about(op)
 
     def _signature(self, op: Op) -> str:
         return f"{self.names[op.id]}({', '.join(op.domain)})"
