@@ -1,0 +1,73 @@
+"""Every page of docs/: its Python runs, and prints what stands below it; its links lead somewhere.
+
+A block marked `python` is run, all blocks of a page in one namespace; the block marked `text` behind
+it is what it prints. `pytest --update-golden` writes these anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from timerl_nb.config import Options
+from timerl_nb.program import pipeline
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
+
+
+def printed(code: str, name: str, namespace: dict[str, Any]) -> str:
+    """What a block prints; its lines are known to errors by the page's name."""
+    linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, name, "exec"), namespace)
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+
+def is_with_code(page: Path) -> bool:
+    return "```python" in page.read_text()
+
+
+@pytest.mark.parametrize("page", [*filter(is_with_code, PAGES)], ids=lambda p: p.stem)
+def test_code_prints_what_the_page_says(page: Path, request: pytest.FixtureRequest) -> None:
+    text = page.read_text()
+    namespace: dict[str, Any] = {}
+    wrong: list[str] = []
+
+    def run(block: re.Match[str]) -> str:
+        code, said = block[1], block[2] or ""
+        found = printed(code, f"{page.stem}.md", namespace)
+        if found != said:
+            wrong.append(found)
+        shown = f"\n```text\n{found}```\n" if found else ""
+        return f"```python\n{code}```\n{shown}"
+
+    written = BLOCK.sub(run, text)
+    if request.config.getoption("--update-golden"):
+        page.write_text(written)
+    else:
+        assert not wrong, f"{page.name} says otherwise than the code:\n{wrong[0]}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda p: p.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_each_pass_has_a_page_with_its_option() -> None:
+    every = Options(incrementalize=1)
+    for one in pipeline(every, {"T": 2}):
+        page = (ROOT / "docs" / "passes" / f"{one.name}.md").read_text()
+        assert page.startswith(f"# {one.name}\n")
+        assert "000_9a2364bc51ddf94b.txt" in page or "No section" in page
+        assert "**Option**" in page and "**Refuses**" in page
