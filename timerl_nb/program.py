@@ -340,7 +340,7 @@ class Program:
         self.stages = Stages((*stages, *self._back()))
         self._run: Run | None = None
         _warn_of_long_windows(self.memory, self._front.constraints)
-        if self._front.parts is not None:
+        if self._front.parts is not None and self._front.parts.text:
             warnings.warn(self._front.parts.lost(self.memory.peak), stacklevel=3)
 
     def _back(self) -> Iterator[Stage]:
