@@ -60,7 +60,6 @@ class Parts:
             ]
         )
 
-
     def beyond(self, peak: int, budget: int) -> CeilingError:
         """The refusal of a schedule that needs more memory than there is."""
         return CeilingError(
