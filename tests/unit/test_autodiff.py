@@ -65,7 +65,39 @@ def _errors_of_td(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
     return e * e
 
 
+def _conditional_branches(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+    z = trl.like(x)
+    z[b, t] = x.sin()[t > 2]
+    z[b, t] = (x * x)[t <= 2]
+    return z[(b + t) % 2 == 0].exp()
+
+
+def _conditional_readers(x: Any, b: Any, B: Any, t: Any, T: Any) -> Any:
+    y = x.sin()
+    return y[t > 2].otherwise(0.0) * y + (y * y)[(t < 2) & (b > 0)].tanh().otherwise(1.0)
+
+
 LOSSES: dict[str, Loss] = {
+    "conditional": lambda x, b, B, t, T: x[t % 2 == 1] * x.sin(),
+    "conditional and shifted": lambda x, b, B, t, T: (x[t % 2 == 1] * x[b, t - 1]).tanh(),
+    "conditional branches": _conditional_branches,
+    "conditional readers": _conditional_readers,
+    "conditional mean": lambda x, b, B, t, T: x[t > 1].square().mean(over=t) * x,
+    "conditional sum of some": lambda x, b, B, t, T: x.sin()[b + t > 3].sum(over=b) * x[b, 0],
+    "conditional max": lambda x, b, B, t, T: x[(t + b) % 2 == 0].max(over=t) * x[b, 1],
+    "conditional suffix": lambda x, b, B, t, T: x.sin()[t % 2 == 0] * x[b, t:T].sum(axis=0),
+    "conditional strided": lambda x, b, B, t, T: x.sin()[b, t // 2][t % 2 == 1] * x,
+    "conditional window": lambda x, b, B, t, T: (
+        x.sin()[t > 0][b, trl.max(t, 1) : T].sum(axis=0) * x
+    ),
+    "conditional return": lambda x, b, B, t, T: (
+        (x[b, t:T].discounted_sum(0.9) * x)[t % 2 == 0].tanh() * -x
+    ),
+    "conditional prefix": lambda x, b, B, t, T: x[b, 0 : t + 1].tanh().sum(axis=0)[t > 1].square(),
+    "conditional recurrence": lambda x, b, B, t, T: (
+        _recurrence(x, b, B, t, T)[t % 3 == 2] * x[b == 1]
+    ),
+    "conditional in name": lambda x, b, B, t, T: x[b, 2].sin()[t > b] * x[0, 1],
     "two back": _two_back,
     "temporal differences": _errors_of_td,
     "strided": lambda x, b, B, t, T: x[b, t % 3] * x,

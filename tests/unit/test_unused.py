@@ -86,3 +86,32 @@ def test_programs_without_conditions_are_left_alone() -> None:
     assert not stage.rewritten.refused
     assert not [s for s in stage.steps if s.rule == "unused points"]
     np.testing.assert_allclose(ctx.compile({T: 5}).execute()["last"], 0.5**4)
+
+
+def learning(every: int) -> trl.Context:
+    """Training along t, which learns at every so many iterations."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        x = trl.data(values(2), domain=(b,))
+        w = trl.parameter((), domain=(i,), init=lambda s: trl.full(s, 0.5), name="w")
+        s = trl.tensor((), domain=(b, i, t))
+        s[b, i, 0] = x
+        s[b, i, t + 1] = (s.detach() * w + x).tanh()
+        loss = s.square() if every == 1 else s.square()[i % every == 0]
+        loss.mean(over=(b, t)).backward()
+        trl.optim.SGD([w], lr=0.1).step()
+        ctx.output("w", w)
+    return ctx
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}])
+def test_learning_under_a_condition_runs_under_it(options: dict[str, Any]) -> None:
+    bounds = {"B": 2, "I": 6, "T": 4}
+    ctx = learning(3)
+    program = ctx.compile(bounds, trl.Options(**options))
+    result = program.execute()
+    assert_same(Reference(ctx.pdg(), bounds).outputs(), result, "run")
+    always = learning(1).compile(bounds, trl.Options(**options)).execute()
+    assert result.instructions < always.instructions
+    changes = np.abs(np.diff(result["w"])) > 0
+    np.testing.assert_array_equal(changes, [True, False, False, True, False])

@@ -13,7 +13,7 @@ from typing import Any
 
 from timerl_nb.errors import GradientError
 from timerl_nb.frontend.context import Context
-from timerl_nb.frontend.pull import inverse_of, pull, reduces_its_slices, through_slices
+from timerl_nb.frontend.pull import counted_at, inverse_of, pull, reduces_its_slices, through_slices
 from timerl_nb.frontend.sources import Parameter, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, constant, register_backward
 from timerl_nb.frontend.vjp import NO_VJP, VJP, Node, Tensor
@@ -22,6 +22,7 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.ir.shapes import is_float
 from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import TRUE, Cond
 
 
 def backward(loss: Tensor) -> None:
@@ -93,10 +94,10 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         if op_id in active and op.kind != "merge":
             parts = total[op_id]
             if parts and op.kind in VJP:
-                _differentiate(ctx, graph, op, _added(parts), total)
+                _differentiate(ctx, graph, op, _added(parts, op.where), total)
     for op_id, gradient in pending.items():
         whole = _added(total[op_id]) if total[op_id] else zeros(gradient.shape, gradient.dtype)
-        ctx.set_branches(gradient.read.source, [whole.read])
+        ctx.set_branches(gradient.read.source, [whole.otherwise(0.0).read])
 
     result: list[Tensor | None] = []
     for leaf in leaves:
@@ -104,7 +105,9 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         if op_id in pending:
             result.append(pending[op_id])
         elif total.get(op_id):
-            result.append(_over(_added(total[op_id]).settled(), leaf.domain))
+            whole = counted_at(_added(total[op_id], leaf.subset).settled(), leaf.subset)
+            whole = _over(whole, leaf.domain)
+            result.append(whole if whole.subset is leaf.subset else whole.given(leaf.subset))
         elif optional:
             result.append(None)
         else:
@@ -121,7 +124,10 @@ def _over(g: Tensor, domain: Domain) -> Tensor:
     return RecurrentTensor(g.ctx, at_own_point(merge.id, merge.outputs[0]))
 
 
-def _added(parts: Sequence[Tensor]) -> Tensor:
+def _added(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
+    """The sum of parts of the gradient of what is defined `where`; each is zero elsewhere."""
+    if len({part.subset for part in parts}) > 1:
+        parts = [counted_at(part, where) for part in parts]
     total = parts[0]
     for part in parts[1:]:
         total = total + part

@@ -23,7 +23,6 @@ from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import (
     TRUE,
-    ZERO,
     Cond,
     Entry,
     Lin,
@@ -58,8 +57,6 @@ class Inverse:
 def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse | None:
     """Invert a read's relation with isl; None where the readers of a point form no box."""
     source = graph.defined(read)
-    if graph.is_identity(read) and op.where.symbols.intersection(op.domain) <= set(source.domain):
-        return _inverse_of_own(graph, op, source.domain)
     relation = graph.reads(op, read).within(source)
     back = relation.inverse()
     ends = {d: back.bounds(d) for d in op.domain}
@@ -81,28 +78,29 @@ def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse | None:
     return Inverse(cond, first, last)
 
 
-def _inverse_of_own(graph: Pdg, op: Op, domain: Domain) -> Inverse:
-    """The readers of a point that each read at their own: all along the dimensions it lacks."""
-    ends = {
-        d: (sym(d), sym(d)) if d in domain else (ZERO, graph.dims[d].size - 1) for d in op.domain
-    }
-    first, last = ({d: e[k] for d, e in ends.items()} for k in (0, 1))
-    return Inverse(op.where, first, last)
-
-
 def _is_own_point(graph: Pdg, op: Op, read: Read) -> bool:
-    return op.where in (TRUE, graph[read.source].where) and graph.is_identity(read)
+    domain = graph.output(read).domain
+    return graph.is_identity(read) and op.where.symbols.intersection(op.domain) <= set(domain)
+
+
+def counted_at(c: Tensor, where: Cond) -> Tensor:
+    """A part of a gradient, which is zero where it is not defined, as one that is defined `where`."""
+    return c if c.subset in (TRUE, where) else c.otherwise(0.0)
 
 
 def pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
     """The sum, over the points that read a source point, of their `c` for it.
 
     `c` is given at the reader's points and has the shape that the read has; the result is over the
-    source's domain and has the source's shape.
+    source's domain and has the source's shape. Both are zero where they are not defined: a
+    gradient through conditional tensors is made at their points alone.
     """
     if _is_own_point(graph, op, read):
         missing = tuple(d for d in op.domain if d not in graph.output(read).domain)
+        if op.where not in (TRUE, graph[read.source].where, c.subset):
+            c = c.given(op.where)
         return _sum_over(c, missing)
+    c = counted_at(c, op.where)
     inverse = inverse_of(graph, op, read)
     if inverse is None or _varies(c, read, inverse):
         return _laid_out(graph, op, read, c)
@@ -235,6 +233,7 @@ def reduces_its_slices(op: Op) -> bool:
 def through_slices(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tensor:
     """The gradient through a reduction of slices: a reduction over the readers of each point."""
     op, read = node.op, node.op.inputs[0]
+    g = counted_at(g, op.where)
     source = RecurrentTensor(node.ctx, at_own_point(read.source, graph.output(read), read.out))
     slices = sum(isinstance(e, Slice) for e in read.index)
     if op.kind == "discounted_sum":
