@@ -72,8 +72,8 @@ class Recording:
         self._space[f"kernel_{kernel.op.id}"] = function
 
         def call(*args: Any) -> Any:
-            *given, taken = args
-            operands = [*map(self._text, given), self._text(taken, fresh=True)]
+            given, taken = args[:3], args[3:]
+            operands = [*map(self._text, given), *(self._text(x, fresh=True) for x in taken)]
             self._lines.append(f"    m{self.count} = kernel_{kernel.op.id}({', '.join(operands)})")
             made = self.last[kernel] = function(*args)
             for k, x in enumerate(made):

@@ -42,6 +42,8 @@ class Options:
             dimension where that frees most, or block sizes by dimension; False never does. "auto"
             does where the program would need more device memory than there is.
         fuse: operations of one domain run as one kernel.
+        donate: kernels take over the memory of operands that die with them; False keeps them apart,
+            and slices are gathered.
         stores: "auto" keeps each tensor in the smallest store that holds its live values; "point"
             keeps every value by its point.
         device_memory: how many bytes may be live on the device at once, a number or a text such as
@@ -62,6 +64,7 @@ class Options:
     contract: bool = True
     incrementalize: Literal["auto", False] | int | Mapping[str, int] | Blocks = "auto"
     fuse: bool = True
+    donate: bool = True
     stores: Literal["auto", "point"] = "auto"
     device_memory: int | str | None = None
     swap: Literal["auto", False] = "auto"
@@ -74,7 +77,7 @@ class Options:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name in ("simplify", "trial", "lift", "accumulate", "contract", "fuse"):
+        for name in ("simplify", "trial", "lift", "accumulate", "contract", "fuse", "donate"):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")
         if isinstance(self.vectorize, list):

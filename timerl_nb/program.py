@@ -298,6 +298,7 @@ def _plan(
         tree,
         bounds,
         smallest=options.stores == "auto",
+        donation=options.donate,
         budget=_limit(options),
         swap=options.swap == "auto",
     )

@@ -104,6 +104,7 @@ def shuffled(program: Program, random: Random) -> tuple[Executable, int]:
     plan = program.memory
     stores = plan.stores
     assert all(store.kind == "point" for store in stores.values())
+    assert not program.options.donate, "what dies where depends on the order"
     last: dict[Value, int] = {}
     order = graph.order(random)
     when = {at: k for k, at in enumerate(order)}

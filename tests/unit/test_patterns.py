@@ -19,7 +19,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "vectorize off": {"vectorize": False},
     "fuse off": {"fuse": False},
     "as the paper": {"trial": False},
-    "point maps": {"stores": "point"},
+    "point maps": {"stores": "point", "donate": False},
     "plain": {"simplify": False, "accumulate": False, "lift": False, "contract": False},
 }
 

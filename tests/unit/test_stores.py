@@ -59,9 +59,11 @@ def test_why_each_store_is_what_it_is() -> None:
     stores = {store.name: store for store in program.memory.stores.values()}
     assert stores["logits"].shape == "ring of 5 along t"
     assert stores["state'"].shape == "ring of 6 along t"
-    assert stores["actor.weight'"].shape == "ring of 2 along i"
-    assert "i % 2" in stores["actor.weight'"].why
+    assert stores["actor.weight'"].shape == "slot", "the new value lives in the old one's memory"
+    assert "t % 5" in stores["logits"].why
     assert all(store.why for store in stores.values())
+    apart = program.with_options(donate=False).memory.stores.values()
+    assert "ring of 2 along i" in {s.shape for s in apart if s.name == "actor.weight'"}
     plain = program.with_options(stores="point")
     assert {store.kind for store in plain.memory.stores.values()} == {"point"}
     assert plain.memory.peak >= program.memory.peak

@@ -130,10 +130,10 @@ def _unfit(pdg: Pdg, reader: Op, part: Part) -> str | None:
 
 
 def _behind(pdg: Pdg, read: Read) -> set[Tensor]:
-    return {(leaf.source, leaf.out) for leaf in leaves(pdg, _plain(read))}
+    return {(leaf.source, leaf.out) for leaf in leaves(pdg, first_points(read))}
 
 
-def _plain(read: Read) -> Read:
+def first_points(read: Read) -> Read:
     """A read of the first points of the slices."""
     index = tuple(e.lo if isinstance(e, Slice) else e for e in read.index)
     return Read(read.source, read.out, index)
@@ -148,7 +148,7 @@ def rows_read(
         (leaf.source, leaf.out)
         for op in pdg.sinks
         if op.kind == "output"
-        for leaf in leaves(pdg, _plain(op.inputs[0]))
+        for leaf in leaves(pdg, first_points(op.inputs[0]))
     }
     for parts in found.parts.values():
         for part in parts:

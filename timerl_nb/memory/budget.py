@@ -18,12 +18,13 @@ def planned(
     bounds: Point,
     *,
     smallest: bool,
+    donation: bool,
     budget: int | None,
     swap: bool,
 ) -> MemoryPlan:
     """The memory plan; without blocks where these need too much, since they stay as they are."""
     plans = (
-        plan_memory(constraints, tree, bounds, smallest=smallest, blocks=blocks)
+        plan_memory(constraints, tree, bounds, smallest=smallest, blocks=blocks, donation=donation)
         for blocks in ((True, False) if smallest else (False,))
     )
     return fitted(plans, budget, swap=swap)

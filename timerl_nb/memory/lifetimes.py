@@ -26,7 +26,8 @@ class Lifetime:
 
     `made` relates the producer's points to the values' points, `frees` the values' points to the
     statement points after which they go; `kept` are the points that stay. `uses` relates values to
-    all statement points that make or read them.
+    all statement points that make or read them, `taken` to those that take their memory over: what
+    is taken over needs no free.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Lifetime:
     frees: tuple[Edge, ...]
     kept: Set | None
     uses: tuple[Edge, ...] = ()
+    taken: tuple[Edge, ...] = ()
 
 
 def find_lifetimes(

@@ -13,6 +13,7 @@ from timerl_nb.memory.blocks import (
     rows_read,
     too_large,
 )
+from timerl_nb.memory.donation import donate
 from timerl_nb.memory.lifetimes import find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Tensor
@@ -34,17 +35,27 @@ def plan_memory(
     *,
     smallest: bool = True,
     blocks: bool = True,
+    donation: bool = True,
 ) -> MemoryPlan:
     """The stores of a scheduled graph under actual bounds, and what they will hold when.
 
     Args:
         smallest: choose stores by how tensors live and are read; False keeps all in point maps.
         blocks: let there be blocks.
+        donation: kernels take over the memory of what dies with them. Without it there are no
+            blocks: each row would be written into a copy.
     """
+    plan = _placed(constraints, schedule, bounds, smallest, smallest and blocks and donation)
+    return donate(plan) if donation else plan
+
+
+def _placed(
+    constraints: Constraints, schedule: ScheduleTree, bounds: Point, smallest: bool, blocky: bool
+) -> MemoryPlan:
     pdg, clock = constraints.pdg, Clock(schedule, bounds)
     lifetimes = find_lifetimes(constraints, schedule)
     plain = MemoryPlan(constraints, clock, lifetimes, Placed(pdg), smallest=smallest)
-    if not smallest or not blocks:
+    if not blocky:
         return plain
     found = candidates(pdg, bounds)
     chosen = _fitting(found, plain)

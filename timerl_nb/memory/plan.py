@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
 from timerl_nb.memory.blocks import Placed
 from timerl_nb.memory.lifetimes import Lifetime, Tensor
+from timerl_nb.memory.operands import Donation, Slot
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Store, choose
@@ -30,6 +32,9 @@ class MemoryPlan(Inspectable):
     Args:
         placed: which tensors are blocks, and which operands are read from them.
         smallest: choose the smallest store for each tensor; False keeps all in point maps.
+        donations: by operand, whose memory it gives to an output, or why it does not; None where
+            kernels take nothing over.
+        apart: the same plan where kernels take nothing over.
     """
 
     def __init__(
@@ -41,32 +46,40 @@ class MemoryPlan(Inspectable):
         *,
         smallest: bool = True,
         swaps: Swaps = NO_SWAPS,
+        donations: Mapping[Slot, Donation] | None = None,
+        apart: MemoryPlan | None = None,
     ) -> None:
         self.bounds: Mapping[str, int] = dict(clock.bounds)
         self.lifetimes = {life.name: life for life in lifetimes}
         self.constraints, self.clock, self.placed = constraints, clock, placed
         self.sizes = Sizes(constraints.pdg, clock.bounds)
-        self._smallest, self.swaps = smallest, swaps
+        self.smallest, self.swaps = smallest, swaps
+        self.donates, self.donations = donations is not None, dict(donations or {})
+        self._apart = apart
 
     @property
     def swapping(self) -> Swapping:
         """The search for swaps; sums that are being added to stay where they are."""
+        if self._apart is not None:
+            return self._apart.swapping
         summed = [t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None]
         lives = tuple(self.lifetimes.values())
         return Swapping(self.clock, lives, self._bytes, summed, self.placed.blocks)
 
     def swapped(self, budget: int) -> MemoryPlan:
         """This plan with swaps that bring its peak below the budget, or as far down as they can."""
+        if self._apart is not None:
+            return self._apart.swapped(budget)
         return self.with_swaps(self.swapping.choose(self._timeline.bytes, budget))
 
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
-        """This plan with other swaps."""
+        """This plan with other swaps; its kernels take over nothing but blocks."""
         return MemoryPlan(
             self.constraints,
             self.clock,
             tuple(self.lifetimes.values()),
             self.placed,
-            smallest=self._smallest,
+            smallest=self.smallest,
             swaps=swaps,
         )
 
@@ -157,7 +170,7 @@ class MemoryPlan(Inspectable):
         """The store of each tensor."""
         found: dict[Tensor, Store] = {}
         for life, span in zip(self.lifetimes.values(), self._timeline.spans, strict=True):
-            fitting = choose(span, life.domain, smallest=self._smallest)
+            fitting = choose(span, life.domain, smallest=self.smallest)
             for tensor, (name, nbytes) in zip(life.tensors, span.tensors, strict=True):
                 domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
                 block = self.placed.blocks.get(tensor)
@@ -208,6 +221,8 @@ class MemoryPlan(Inspectable):
             yield text, ()
         for (op_id, out), store in self.stores.items():
             yield f"  {store}", (f"%{op_id}", *about(self._behind(op_id, out)))
+        for text in self._donated():
+            yield text, ()
         if self.swaps.all:
             yield f"swapped, at most {line.host_peak:,} bytes on the host:", ()
         for swap in self.swaps.all:
@@ -223,6 +238,19 @@ class MemoryPlan(Inspectable):
         if source == OPERAND:
             return self._behind(op.inputs[inner].source, op.inputs[inner].out)
         return next(o for o in op.attrs.body if o.id == source)
+
+    def _donated(self) -> list[str]:
+        """The operands whose memory is taken over, and how many are not for which reason."""
+        names = statement_names(self.pdg)
+        given = [d for d in self.donations.values() if d.output is not None]
+        lines = ["donations:"] if self.donations else []
+        for d in given:
+            read = self.pdg[d.op_id].inputs[d.slot]
+            lines.append(
+                f"  {names[d.op_id]}, operand {d.slot} ({self.pdg[read.source].name}): {d.why}"
+            )
+        kept = Counter(d.why for d in self.donations.values() if d.output is None)
+        return lines + [f"  {count} not: {why}" for why, count in sorted(kept.items())]
 
     def _swap_text(self, swap: Swap) -> str:
         names = statement_names(self.pdg)
@@ -254,6 +282,10 @@ class MemoryPlan(Inspectable):
                     "most": store.most,
                 }
                 for tensor, store in self.stores.items()
+            ],
+            "donations": [
+                {"op_id": d.op_id, "operand": d.slot, "output": d.output, "why": d.why}
+                for d in self.donations.values()
             ],
         }
 

@@ -244,12 +244,13 @@ def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array]:
         np.minimum.at(born, which, ranks)
     dies = np.full(len(points), end, np.int64)
     env = clock.env(life.domain, points)
-    for edge in life.frees:
+    # a value whose memory is taken over is gone when the outputs are counted
+    for edge, early in [*((e, 0) for e in life.frees), *((e, 1) for e in life.taken)]:
         for where, reader in edge.pairs.pieces():
             here = np.broadcast_to(values(where, env), len(points))
             if not here.any():
                 continue
             at = [np.broadcast_to(values(e, env), len(points)) for e in reader]
             target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
-            dies[here] = clock.rank(edge.sink, target)
+            dies[here] = clock.rank(edge.sink, target) - early
     return points, born, dies

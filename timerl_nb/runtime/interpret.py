@@ -97,8 +97,8 @@ class Run:
         pdg, sizes = self.executable.pdg, self.executable.plan.sizes
         for op_id, out in self._stores:  # also of what never runs
             if pdg[op_id].outputs[out].reduce is not None:
-                first = start(sizes, pdg[op_id], out)
-                space[f"start_{store_name((op_id, out))}"] = bind(first)
+                name, first = store_name((op_id, out)), start(sizes, pdg[op_id], out)
+                space[f"new_{name}"], space[f"start_{name}"] = first, bind(first())
         for (op_id, out), store in self.executable.plan.stores.items():
             if store.kind == "block":
                 kind = pdg[op_id].outputs[out].type
@@ -149,7 +149,8 @@ class Run:
     def stores(self) -> dict[str, dict[Any, Any]]:
         """What is held now: by tensor name, values by point.
 
-        A run that does not keep track of points gives them by their place in the store.
+        A run that does not keep track of points gives the arrays by their place in the store; they
+        may be taken over by what runs next.
         """
         found: dict[str, dict[Any, Any]] = {}
         for tensor, held in self._stores.items():
@@ -157,7 +158,10 @@ class Run:
             values = held
             if self._followed:
                 points = self._support.held.get(store_name(tensor), ())
-                values = {p[0] if len(p) == 1 else p: store.value(held, p) for p in points}
+                values = {
+                    p[0] if len(p) == 1 else p: backend.to_numpy(store.value(held, p))
+                    for p in points
+                }
             if values:
                 found.setdefault(store.name, {}).update(values)
         return found
@@ -229,6 +233,7 @@ class _Support:
         self.host = Host(pdg.dims, plan.bounds, seed)
         self.stack = backend.stack
         self.on_host = backend.to_numpy
+        self.copied = backend.copied
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
         swaps = bool(plan.swaps.all)
         self._arrive = backend.bind if swaps else backend.to_device
@@ -297,6 +302,11 @@ class _Support:
         rows = self._rows.pop((store, *rest))
         for k, point in enumerate(rows):
             self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
+
+    def took(self, value: Any, store: str, name: str, point: tuple[int, ...], nbytes: int) -> Any:
+        self._emit("read", name, point)
+        self.freed(store, name, point, nbytes)
+        return value
 
     def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
         if self.held.get(store, {}).pop(point, 0) is None:

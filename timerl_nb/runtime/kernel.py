@@ -1,9 +1,10 @@
 """One fused region as a compiled function.
 
 A kernel takes the seed, the coordinates that its contents depend on, its operands (a slice as a tuple
-of its points, as one array where there are many, or as blocks to cut it from), the slots it adds to
-and the blocks it writes a row of. It returns the blocks, whose memory it takes over, and then the
-region's other outputs. It is compiled once, whatever the point: lengths that vary are masked.
+of its points, as one array where there are many, or as blocks to cut it from), and whatever it takes
+over: operands that die with it, the slots it adds to, the blocks it writes a row of. It returns first
+the outputs that live in the memory of those, in their order, which is how JAX pairs them. It is
+compiled once, whatever the point: lengths that vary are masked.
 """
 
 from __future__ import annotations
@@ -41,8 +42,12 @@ class Kernel:
         self.accumulated = [k for k, o in enumerate(op.outputs) if o.reduce is not None]
         stores = [plan.stores[op.id, k] for k in range(len(op.outputs))]
         self.blocks = {k: store for k, store in enumerate(stores) if store.kind == "block"}
-        others = [k for k in range(len(op.outputs)) if k not in self.blocks]
-        self.order = {out: k for k, out in enumerate((*self.blocks, *others))}
+        found = (plan.donations.get((op.id, slot)) for slot in range(len(op.inputs)))
+        self.taken = {d.slot: d for d in found if d is not None and d.output is not None}
+        paired = [d.output for d in self.taken.values() if d.output is not None]
+        paired += [*self.accumulated, *self.blocks]
+        others = [k for k in range(len(op.outputs)) if k not in paired]
+        self.order = {out: k for k, out in enumerate((*paired, *others))}
         self.coords = self._coordinates()
         self._check_padding()
 
@@ -106,14 +111,16 @@ class Kernel:
 
     @cached_property
     def run(self) -> Callable[..., Any]:
-        """The compiled function: (seed, coordinates, operands, slots, blocks) -> outputs."""
-        return backend.compile_kernel(self.trace, taken=(4,), bound=bool(self.plan.swaps.all))
+        """The compiled function: (seed, coordinates, operands, taken, slots, blocks) -> outputs."""
+        taken = (3, 4, 5) if self.plan.donates else (5,)
+        return backend.compile_kernel(self.trace, taken, bound=bool(self.plan.swaps.all))
 
     def trace(
         self,
         seed: Any,
         coords: Sequence[Any],
         operands: Sequence[Any],
+        taken: Sequence[Any],
         slots: Sequence[Any],
         blocks: Sequence[Any],
     ) -> tuple[Any, ...]:
@@ -126,6 +133,7 @@ class Kernel:
         done: dict[tuple[int, int], Any] = {
             (OPERAND, k): self._operand(scope, k, x, blocks) for k, x in enumerate(operands)
         }
+        done |= {(OPERAND, k): x for k, x in zip(self.taken, taken, strict=True)}
         for inner in self.body:
             args = [done[r.source, r.out] for r in inner.inputs]
             done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
@@ -170,13 +178,12 @@ class Kernel:
         return jax_blocks.rows(scope, block, first, count)
 
 
-def start(sizes: Sizes, op: Op, out: int) -> Any:
-    """What the accumulation of an output starts from."""
+def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
+    """Makes what the accumulation of an output starts from."""
     kind, reduce = op.outputs[out].type, op.outputs[out].reduce
     assert reduce is not None
-    return backend.full(
-        sizes.shape(op, kind.shape), kind.dtype, identity(reduce, NUMPY[kind.dtype])
-    )
+    nothing = identity(reduce, NUMPY[kind.dtype])
+    return backend.fresh(sizes.shape(op, kind.shape), kind.dtype, nothing)
 
 
 def _touches(op: Op, axis: int, shape: Shape, moving: set[str]) -> bool:

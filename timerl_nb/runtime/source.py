@@ -28,13 +28,14 @@ from timerl_nb.loops.nodes import (
     Transfer,
 )
 from timerl_nb.loops.nodes import Sequence as Block
+from timerl_nb.memory.operands import Donation
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Store
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.stores import key_text, store_name
 from timerl_nb.symbolic.evaluate import python_source
-from timerl_nb.symbolic.expr import Lin, Slice, sym
+from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin, Slice, sym
 
 Tensor = tuple[int, int]
 
@@ -200,25 +201,63 @@ class Source:
         for out in kernel.accumulated:
             tensor = (op.id, out)
             name, key = store_name(tensor), self._key(tensor, op.outputs[out].domain)
-            slots.append(f"{name}.get({key}, start_{name})")
+            if self.plan.donates:  # the kernel adds in place
+                slots.append(f"{name}[{key}] if {key} in {name} else new_{name}()")
+            else:
+                slots.append(f"{name}.get({key}, start_{name})")
             grown.append(f"({self.plan.stores[tensor].nbytes} if {key} not in {name} else 0)")
+        taken = [self._taken(d) for d in kernel.taken.values()]
         lines.append(f"    rt_new = {' + '.join(g for g in grown if g != '0') or '0'}")
+        lines += self._given_up(kernel)
         blocks, made = self._blocks(kernel)
         lines += made
-        operands = [self._operand(kernel, k) for k in range(len(op.inputs))]
+        operands = [
+            "None" if k in kernel.taken else self._operand(kernel, k) for k in range(len(op.inputs))
+        ]
         gathered = self.plan.gathered_bytes(op)
         lines += [
             f"    rt_out = kernel_{op.id}(",
             f"        {'rt.seed' if kernel.needs_seed else '()'},",
             f"        ({''.join(d + ', ' for d in kernel.coords)}),",
-            "        (",
-            *(f"            {operand}," for operand in operands),
-            "        ),",
+            *_listed(operands),
+            *_listed(taken),
             f"        ({''.join(s + ', ' for s in slots)}),",
             f"        ({''.join(b + ', ' for b in blocks)}),",
             "    )",
         ]
         return "\n".join(lines + self._put_away(op, gathered))
+
+    def _taken(self, donation: Donation) -> str:
+        """An operand that the kernel takes over: the value, or a copy where that lives on."""
+        texts: list[tuple[Cond, str]] = []
+        for leaf in donation.leaves:
+            store, at = self.plan.stores[leaf.tensor], store_name(leaf.tensor)
+            index = [python_source(e) for e in leaf.index]
+            key, point = key_text(store, index), "".join(e + ", " for e in index)
+            mine, copy = f"{at}.pop({key})", f"rt.copied({at}[{key}])"
+            if self.record:
+                mine = f"rt.took({mine}, {at!r}, {store.name!a}, ({point}), {store.nbytes})"
+                copy = f"rt.read({copy}, {store.name!a}, ({point}))"
+            text = mine if leaf.taken is TRUE else copy
+            if leaf.taken not in (TRUE, FALSE):
+                text = f"({mine} if {python_source(leaf.taken)} else {copy})"
+            texts.append((leaf.cond, text))
+        found = texts[-1][1]
+        for cond, text in reversed(texts[:-1]):
+            found = f"({text} if {python_source(cond)} else {found})"
+        return found
+
+    def _given_up(self, kernel: Kernel) -> list[str]:
+        """The lines that count the bytes of operands that are taken over: they become outputs'."""
+        given: dict[str, int] = {}
+        for donation in kernel.taken.values():
+            nbytes = self.plan.stores[donation.leaves[0].tensor].nbytes
+            where = "" if donation.taken is TRUE else python_source(donation.taken)
+            given[where] = given.get(where, 0) + nbytes
+        return [
+            f"    rt_new -= {nbytes} if {where} else 0" if where else f"    rt_new -= {nbytes}"
+            for where, nbytes in given.items()
+        ]
 
     def _blocks(self, kernel: Kernel) -> tuple[list[str], list[str]]:
         """The blocks that a kernel writes rows of, and the lines that make them at the first."""
@@ -420,3 +459,10 @@ class Source:
         args = ", ".join(python_source(e) for e in point)
         lines.append(f"{pad}{function}({args})")
         lines.append(f"{pad}yield {kind!r}, {name!a}, ({args}{',' * (len(point) == 1)})")
+
+
+def _listed(items: Sequence[str]) -> list[str]:
+    """A tuple of operands, one a line."""
+    if not items:
+        return ["        (),"]
+    return ["        (", *(f"            {item}," for item in items), "        ),"]

@@ -64,13 +64,12 @@ def full(shape: tuple[int, ...], dtype: str, fill: Any) -> Array:
 
 
 @cache
-def _maker(shape: tuple[int, ...], dtype: str) -> Callable[[], Array]:
-    return jax.jit(lambda: zeros(shape, dtype))
+def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], Array]:
+    """What makes arrays of one value that nobody else has."""
+    return jax.jit(lambda: full(shape, dtype, fill))
 
 
-def fresh(shape: tuple[int, ...], dtype: str) -> Callable[[], Array]:
-    """What makes zeros that nobody else has."""
-    return _maker(shape, dtype)
+copied = jax.jit(jnp.copy)  # an array of the same values that nobody else has
 
 
 def seed_words(seed: int) -> tuple[Array, Array]:
