@@ -26,6 +26,7 @@ from timerl_nb.frontend.sources import maximum as max
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.udf import Resource, udf
+from timerl_nb.frontend.until import until
 from timerl_nb.frontend.windows import avg_pool, conv, conv_transpose, max_pool
 from timerl_nb.program import Context, Program, Result
 from timerl_nb.rl.policy import DNNBuilder
@@ -64,6 +65,7 @@ __all__ = [
     "stack",
     "tensor",
     "udf",
+    "until",
     "value",
     "where",
     "zeros",

@@ -29,6 +29,7 @@ from timerl_nb.frontend.context import checked_name
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.ordering import order_of
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.frontend.until import Until, ceiling, write_bound
 from timerl_nb.ir.attrs import ConstAttrs, OutputAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.selected import Coordinates
@@ -42,6 +43,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
+from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.passes.fuse import Fuse, Separate
 from timerl_nb.passes.incrementalize import Incrementalize, IncrementalizeToFit
 from timerl_nb.passes.lift import Lift
@@ -58,6 +60,7 @@ from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.solve import bounded
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.stages import Listing, Stage, Stages
+from timerl_nb.symbolic.domain import Ceiling, bounds_text
 from timerl_nb.symbolic.expr import Lin, Slice
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
@@ -124,15 +127,17 @@ class Context(Frontend):
         """
         self.add_order(order_of(self, a, b))
 
-    def compile(self, bounds: Mapping[Any, int], options: Options | None = None) -> Program:
+    def compile(self, bounds: Mapping[Any, int | Until], options: Options | None = None) -> Program:
         """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.
 
         Args:
-            bounds: a positive integer for the bound of each dimension.
+            bounds: a positive integer for the bound of each dimension; for one of them
+                `trl.until(done, at_most=500)`: it ends where the tensor `done` holds.
             options: the decisions of the compilation.
 
         Raises:
-            BoundsError: a bound is missing, unknown or not a positive integer.
+            BoundsError: a bound is missing, unknown or neither a positive integer nor a condition
+                that can end its dimension.
             ReadError, BranchError: a tensor is read where it is not defined, has two values at a
                 point or none.
             ScheduleError: no order of execution exists.
@@ -141,8 +146,9 @@ class Context(Frontend):
         if options is not None and not isinstance(options, Options):
             raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
         try:
-            actual = check_bounds(self, bounds)
-            pdg = self.pdg()
+            actual, ends = check_bounds(self, bounds)
+            dims = [dim for dim in self.space if dim.bound in ends]
+            pdg = self.pdg(*(partial(write_bound, self, dim, ends[dim.bound]) for dim in dims))
             if not pdg.sinks:
                 raise DomainError(
                     "the program has no output: nothing of it would be computed.",
@@ -153,14 +159,26 @@ class Context(Frontend):
             raise error.with_traceback(None) from None
 
 
-def check_bounds(ctx: Frontend, given: Mapping[Any, Any]) -> dict[str, int]:
-    """The bounds by name, each a positive integer.
+def check_bounds(
+    ctx: Frontend, given: Mapping[Any, Any]
+) -> tuple[dict[str, int], dict[str, Until]]:
+    """The bounds by name, each a positive integer or a ceiling, and what ends those with one.
 
     Raises:
         BoundsError: one is missing, unknown or of another kind.
     """
     known = ctx.space.bounds
     found: dict[str, int] = {}
+    ends = {
+        k if isinstance(k, str) else _bound_name(ctx, k): v
+        for k, v in (given.items() if isinstance(given, Mapping) else ())
+        if isinstance(v, Until)
+    }
+    if len(ends) > 1:
+        raise BoundsError(
+            f"{' and '.join(ends)} are both dynamic bounds: a program can have one.",
+            hint="give all but one as integers.",
+        )
     _check_mapping(given)
     for key, value in given.items():
         name = key if isinstance(key, str) else _bound_name(ctx, key)
@@ -178,7 +196,7 @@ def check_bounds(ctx: Frontend, given: Mapping[Any, Any]) -> dict[str, int]:
             f"the bound {missing[0]} is missing.",
             hint=f"pass {{{', '.join(f'{name}: …' for name in known)}}} to compile.",
         )
-    return {name: found[name] for name in known}
+    return {name: found[name] for name in known}, ends
 
 
 def _check_mapping(bounds: Any) -> None:
@@ -203,10 +221,14 @@ def _bound_name(ctx: Frontend, key: Any) -> str:
 
 
 def _bound_value(name: str, value: Any) -> int:
+    if isinstance(value, Until):
+        return ceiling(value)
     if isinstance(value, RecurrentTensor):
         raise BoundsError(
-            f"the bound {name} is a tensor: dynamic bounds are not supported yet.",
-            hint="give an integer.",
+            f"the bound {name} is the tensor {value.name}, without a ceiling: memory is planned "
+            "ahead.",
+            hint=f"give the greatest number of points: {{{name}: trl.until({value.name}, "
+            "at_most=500)}.",
         )
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise BoundsError(f"the bound {name} must be an integer, not {value!r}.")
@@ -229,8 +251,14 @@ class _Front:
     seconds: float
 
 
-def pipeline(options: Options, bounds: Mapping[str, int], trials: Trials | None = None) -> Pipeline:
-    """The passes that the options ask for, in order."""
+def pipeline(
+    options: Options,
+    bounds: Mapping[str, int],
+    trials: Trials | None = None,
+    *,
+    dynamic: bool = False,
+) -> Pipeline:
+    """The passes that the options ask for, in order; `dynamic` if a bound is."""
     trials = trials or Trials(options.isl_operations)
     keep = trials.keep if options.trial else keep_nothing
     plan = partial(_plan, options)
@@ -255,6 +283,8 @@ def pipeline(options: Options, bounds: Mapping[str, int], trials: Trials | None 
         passes = (Lift(dims if options.vectorize else (), keep), *passes)
     if options.simplify:
         passes = (Simplify(), *passes)
+    if dynamic:
+        passes = (DynamicBounds(), *passes)
     return Pipeline(passes)
 
 
@@ -263,7 +293,7 @@ def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Fr
     source = pdg
     stages: list[Stage] = []
     trials = Trials(options.isl_operations)
-    for one in pipeline(options, bounds, trials):
+    for one in pipeline(options, bounds, trials, dynamic=pdg.bound is not None):
         start = time.perf_counter()
         with bounded(f"the pass {one.name}"):
             made = trials.run(one, pdg)
@@ -274,6 +304,8 @@ def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Fr
             summary = f"{len(pdg)} operations -> {_kernels(made.pdg)} kernels"
         stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg))
         pdg = made.pdg
+        if one.name == DynamicBounds.name:
+            source = pdg
     start = time.perf_counter()
     known = trials.known(pdg)
     parts = None
@@ -327,15 +359,15 @@ class Program:
         refuse_circles(pdg)
         _check_data(pdg, self.bounds)
         with bounded("proving the program's reads"):
-            prove_reads(pdg, self.bounds)
+            prove_reads(DynamicBounds().run(pdg).pdg, self.bounds)
         checked = time.perf_counter() - start
         listing = Listing(pdg)
         self._front = front or _compile_front(pdg, options, self.bounds)
         lines = f"{len(listing.lines)} lines"
-        dims = ", ".join(f"{k} = {v}" for k, v in self.bounds.items())
+        summary = f"{len(pdg)} operations, {bounds_text(self.bounds)}"
         stages = [
             Stage("source", listing, 0.0, lines),
-            Stage("pdg", pdg, checked, f"{len(pdg)} operations, {dims}"),
+            Stage("pdg", pdg, checked, summary),
             *self._front.stages,
         ]
         self.stages = Stages((*stages, *self._back()))
@@ -400,6 +432,12 @@ class Program:
         return self._artifact("pdg")
 
     @property
+    def meaning(self) -> Pdg:
+        """The graph as the user wrote it, with what a dynamic bound means for it."""
+        dynamic = self.pdg.bound is not None
+        return self._artifact(DynamicBounds.name) if dynamic else self.pdg
+
+    @property
     def fused(self) -> Pdg:
         """The graph that runs: after all passes, with outputs of their own for blocks."""
         return self.memory.pdg
@@ -423,7 +461,7 @@ class Program:
     @property
     def pipeline(self) -> Pipeline:
         """The passes that ran, in order; prints as one line."""
-        return pipeline(self.options, self.bounds)
+        return pipeline(self.options, self.bounds, dynamic=self.pdg.bound is not None)
 
     # --- again, differently ----------------------------------------------------------------------
 
@@ -441,10 +479,11 @@ class Program:
         The passes and the schedule are kept, unless there is a budget to choose them for.
 
         Args:
-            bounds: the bounds to change, by symbol or name.
+            bounds: the bounds to change, by symbol or name. The ceiling of a dynamic bound changes
+                with `trl.until` of the same condition.
 
         Raises:
-            BoundsError: a bound is unknown or not a positive integer.
+            BoundsError: a bound is unknown, or not of the kind that it was.
         """
         changed = dict(self.bounds)
         _check_mapping(bounds)
@@ -457,10 +496,24 @@ class Program:
                     f"{key} is not a bound of this program.",
                     hint=f"the bounds are {', '.join(changed)}.",
                 )
+            self._check_kind(name, value)
             changed[name] = _bound_value(name, value)
         # what is chosen within a budget depends on the bounds
         front = self._front if _limit(self.options) is None else None
         return Program(self.pdg, changed, self.options, self._owner, front)
+
+    def _check_kind(self, name: str, value: Any) -> None:
+        """A dynamic bound stays what it is, but for its ceiling."""
+        before = self.bounds[name]
+        given = value.done.name if isinstance(value, Until) else None
+        had = before.until if isinstance(before, Ceiling) else None
+        if given == had and (given is None or value.done.ctx is self._owner):
+            return
+        was = f"{name} ends where {had} holds" if had else f"{name} is a number"
+        raise BoundsError(
+            f"{was}: that cannot change without compiling again.",
+            hint=f"give trl.until({had}, at_most=…), or compile anew." if had else "compile anew.",
+        )
 
     # --- running -----------------------------------------------------------------------------
 
@@ -513,6 +566,7 @@ class Program:
             seconds,
             run.instructions,
             run.coordinates,
+            run.lengths(),
         )
 
     def step(self, seed: int = 0) -> Instruction | None:
@@ -535,8 +589,7 @@ class Program:
         return {} if self._run is None else self._run.stores
 
     def __repr__(self) -> str:
-        bounds = ", ".join(f"{k} = {v}" for k, v in self.bounds.items())
-        return f"Program({bounds})\n{self.stages!r}"
+        return f"Program({bounds_text(self.bounds)})\n{self.stages!r}"
 
 
 def _seed(seed: Any) -> int:
@@ -641,6 +694,8 @@ class Result(Mapping[str, Array]):
         instructions: how many instructions ran.
         coordinates: by name of a conditional tensor's output, where each of its values is: an array
             of positions per dimension.
+        lengths: the values of a dynamic bound, by its name, stacked over what it varies over;
+            outputs along its dimension have zeros beyond.
     """
 
     _outputs: Mapping[str, Array] = field(repr=False)
@@ -651,6 +706,7 @@ class Result(Mapping[str, Array]):
     coordinates: Mapping[str, Coordinates] = field(
         default_factory=dict[str, Coordinates], repr=False
     )
+    lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._outputs:

@@ -391,6 +391,40 @@ STEPS = (
 )
 
 
+def _iterated(d: Drawn, name: str) -> None:
+    """Let something run from one point of a dimension to the next."""
+    var, _ = d.symbols[name]
+    count = trl.tensor((), domain=(name,))
+    count[var == 0] = trl.constant(0.25)
+    count[var + 1] = (count * 0.5 - 0.1).tanh()
+    d.add(count, f"count over {name}")
+
+
+def ending(d: Drawn) -> trl.RecurrentTensor:
+    """What ends the last dimension: random bits, and sometimes what the program computes."""
+    *outer, last = d.symbols
+    over = [n for n in outer if d.draw(st.booleans())]
+    for name in over:
+        _iterated(d, name)
+    done = trl.random.uniform((), domain=(*over, last)) < d.pick((0.15, 0.4, 0.7))
+    found = [x for x in d.tensors if x.shape == () and set(x.domain) <= {*over, last}]
+    if found and d.draw(st.booleans()):
+        done = done & (d.pick(found) > -0.3)
+    elif d.draw(st.integers(0, 5)) == 0:
+        done = done & (trl.value(d.symbols[last][0]) < 0)  # never
+    d.log.append(f"done over {over}")
+    return done
+
+
+@st.composite
+def ending_programs(draw: Any) -> tuple[Drawn, trl.RecurrentTensor]:
+    """A program, and what ends its last dimension."""
+    d = draw(programs())
+    d.draw = draw
+    with d.ctx:
+        return d, ending(d)
+
+
 @st.composite
 def programs(draw: Any, max_steps: int = 7, last: Callable[[Drawn], None] | None = None) -> Drawn:
     """A program of a few equations, with its bounds; the last one is a `last` where given."""

@@ -6,22 +6,25 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from random import Random
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.property.orders import shuffled
-from tests.property.programs import Drawn, chain, programs
+from tests.property.programs import Drawn, chain, ending_programs, programs
 from tests.unit.checks import assert_memory_is_sound, assert_same, assert_same_points
-from timerl_nb.errors import BranchError, ReadError
+from timerl_nb.errors import BoundsError, BranchError, ReadError, ScheduleError
 from timerl_nb.events import Event
+from timerl_nb.frontend.until import write_bound
 from timerl_nb.ir.reference import Reference
+from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.runtime.interpret import Run
 
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -97,6 +100,38 @@ def assert_agreement(drawn: Drawn, options: dict[str, Any]) -> None:
     want = Reference(graph, smaller, seed=3).outputs()
     with jax.disable_jit():
         assert_same(want, small.execute(seed=3), "smaller bounds")
+
+
+@sampled(RUNS // 2)
+@given(ending_programs(), st.sampled_from(VARIANTS))
+def test_dimensions_that_end_early(
+    drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]
+) -> None:
+    d, done = drawn
+    last = d.ctx.space.all[-1].bound
+    bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
+    try:
+        program = d.ctx.compile(bounds, chosen(d, options))
+    except (BoundsError, ReadError) as error:
+        event(f"refused: {type(error).__name__}")  # it would mix the lengths of several iterations
+        return
+    except ScheduleError:
+        dim = d.ctx.space.all[-1]
+        ends = partial(write_bound, d.ctx, dim, bounds[last])
+        graph = DynamicBounds().run(d.ctx.pdg(ends)).pdg
+        with pytest.raises(ScheduleError):  # the end depends on the end
+            Reference(graph, d.bounds, seed=3).outputs()
+        event("refused: the end depends on the end")
+        return
+    reference = Reference(program.meaning, d.bounds, seed=3)
+    want = reference.outputs()
+    assert_same(want, Reference(program.fused, d.bounds, seed=3).outputs(), "fused graph")
+    events: list[Event] = []
+    with jax.disable_jit():
+        result = program.execute(seed=3, on_event=events.append)
+    assert_same(reference.lengths(), result.lengths, "lengths")
+    assert_same(want, result, "run")
+    assert_memory_is_sound(program, result, events)
 
 
 @sampled(RUNS // 4)

@@ -139,6 +139,11 @@ class Context:
     def __getitem__(self, op_id: int) -> Op:
         return self._ops[op_id]
 
+    @property
+    def op_ids(self) -> tuple[int, ...]:
+        """The operations written so far."""
+        return tuple(self._ops)
+
     def add(
         self,
         kind: str,
@@ -301,14 +306,17 @@ class Context:
         """Write `late()` last of all, when the program is complete."""
         self._late.append(late)
 
-    def pdg(self) -> Pdg:
+    def pdg(self, *more: Callable[[], None]) -> Pdg:
         """The whole program as a frozen graph, with what can only be written at its end.
 
         The context itself stays as it is, so that a notebook can go on writing.
+
+        Args:
+            more: are called to write more at the end.
         """
         kept = dict(self._ops)
         try:
-            for late in self._late:
+            for late in (*self._late, *more):
                 late()
             return restricted(self.snapshot())
         finally:

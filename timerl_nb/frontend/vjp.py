@@ -356,6 +356,7 @@ NO_VJP: Final[Mapping[str, str]] = {
     "accumulate": "made by the compiler, after differentiation",
     "dataflow": "made by the compiler, after differentiation",
     "output": "a sink",
+    "bound": "a sink",
     "checkpoint": "a sink",
     "call": "a sink",
     "udf": "a function that the compiler cannot see into",

@@ -291,6 +291,13 @@ class OutputAttrs:
 
 
 @dataclass(frozen=True)
+class BoundAttrs:
+    """The dimension that ends at the first point where the operand holds."""
+
+    dim: str
+
+
+@dataclass(frozen=True)
 class CheckpointAttrs:
     """The file that a checkpoint writes, and the name of each operand in it."""
 

@@ -155,6 +155,9 @@ def _table() -> Mapping[str, KindSpec]:
     row("dataflow", None, t.dataflow_type, "", "A fused region, run as one kernel.")
     row("udf", None, t.udf_type, "", "A function of the user's own, run on the host.")
     row("output", 1, t.same_type, "sink", "Values that the run returns.")
+    row(
+        "bound", 1, t.same_type, "sink", "The end of a dimension, at the first point where x holds."
+    )
     row("checkpoint", None, t.same_type, "sink", "Values written to a file.")
     row("call", None, t.call_type, "sink", "A function of the user's own, run for its effect.")
     return {spec.kind: spec for spec in rows}

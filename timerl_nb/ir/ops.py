@@ -159,7 +159,7 @@ def attr_domain(dims: Dims, attrs: Any) -> Domain:
         return attrs.domain
     along = own_symbols(attrs)
     symbols = {s for e in attr_exprs(attrs) for s in e.symbols}
-    return dims.ordered(symbols - set(along))
+    return dims.varying(symbols - set(along))
 
 
 @lru_cache(maxsize=100_000)  # asked of every operand, many times, and there are few different ones

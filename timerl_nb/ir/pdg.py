@@ -23,8 +23,8 @@ from timerl_nb.ir.orders import Order
 from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
 from timerl_nb.ir.text import about, attrs_text, op_json, op_lines
 from timerl_nb.ir.type_rules import TypeRuleError
-from timerl_nb.symbolic.domain import Dims
-from timerl_nb.symbolic.expr import TRUE, Lin, Slice, index_text, sym
+from timerl_nb.symbolic.domain import Dim, Dims, Domain
+from timerl_nb.symbolic.expr import TRUE, Index, Lin, Slice, index_text, sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
 
 
@@ -134,10 +134,22 @@ class Pdg(Inspectable):
             sink = sink & Set.of(self.dims, op.domain, read.cond)
         return Relation.reads(sink, read.index, self.defined(read))
 
+    # --- under a dynamic bound -------------------------------------------------------------------
+
+    @cached_property
+    def bound(self) -> Op | None:
+        """The operation that ends the dynamic dimension, if there is one."""
+        return next((op for op in self if op.kind == "bound"), None)
+
+    def crosses(self, read: Read) -> bool:
+        """Whether a tensor that knows a dynamic bound is read where that may be another."""
+        return crosses(self.dims, self.output(read).domain, read.index)
+
     # --- how it shows itself ---------------------------------------------------------------------
 
     def __str__(self) -> str:
-        lines = [f"pdg over {', '.join(map(str, self.dims))}"]
+        shown = [f"{d}{_varies(d)}" for d in self.dims]
+        lines = [f"pdg over {', '.join(shown)}"]
         for op in self:
             lines += op_lines(self.ops, op, "  ")
         lines += [f"  {self.order_text(order)}" for order in self.orders]
@@ -235,6 +247,20 @@ def read_type(output: Output, read: Read) -> TensorType:
 def at_own_point(source: int, output: Output, out: int = 0) -> Read:
     """The read of an output at the reader's own point."""
     return Read(source, out, tuple(sym(name) for name in output.domain))
+
+
+def crosses(dims: Dims, domain: Domain, index: Index) -> bool:
+    """Whether an index into a tensor over `domain` goes where a dynamic bound may be another."""
+    if dims.dynamic is None or not dims.know(domain):
+        return False
+    over = dims.dynamic.over or ()
+    entries = dict(zip(domain, index, strict=True))
+    return not is_own(tuple(entries[d] for d in over), over)
+
+
+def _varies(dim: Dim) -> str:
+    """What a text says of a dynamic bound."""
+    return "" if dim.over is None else f" that varies over ({', '.join(dim.over)})"
 
 
 def node_look(op: Op) -> tuple[str, str]:

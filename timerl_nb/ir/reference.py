@@ -7,9 +7,9 @@ run a program is tested against it. An explicit stack serves, since T = 500 is d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import REDUCE, RULES, Array, Env, identity
 from timerl_nb.ir.selected import Coordinates, selected
 from timerl_nb.ir.shapes import HALF, NUMPY, concrete, is_float
+from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Slice
 
@@ -42,13 +43,28 @@ class Reference:
         high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
         self.seed = (high, low)
         self._memo: dict[Key, tuple[Array, ...]] = {}
+        # a dynamic bound by point of what it varies over, and how many points there are at least
+        self._ends: dict[tuple[int, ...], int] = {}
+        self._reached: dict[tuple[int, ...], int] = {}
         self._host = Host(pdg.dims, bounds, seed)
         self._sizes = {d.name: d.count(self.bounds) for d in pdg.dims}
 
     # --- what a user asks for --------------------------------------------------------------------
 
+    def lengths(self) -> dict[str, Array]:
+        """The values of a dynamic bound, by its name, stacked over the dimensions it varies over."""
+        dim = self.pdg.dims.dynamic
+        if dim is None:
+            return {}
+        sizes = [self._sizes[d] for d in dim.over or ()]
+        ends = [self._settled(lambda p=p: self.length_at(p)) for p in product(*map(range, sizes))]
+        return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
+
     def outputs(self, role: str = "output") -> dict[str, Array]:
-        """Every output, or (`role="parameter"`) last value of a parameter, stacked, by name."""
+        """Every output, or (`role="parameter"`) last value of a parameter, stacked, by name.
+
+        Beyond a dynamic bound there are zeros.
+        """
         return {
             op.attrs.name: self._returned(op)[0]
             for op in self.pdg.sinks
@@ -99,55 +115,138 @@ class Reference:
     def stacked(self, read: Read, reader: Op) -> Array:
         """What `reader` reads, at all points of its domain, stacked in the domain's order."""
         lengths = [self._sizes[d] for d in reader.domain]
-        values = [self.read(read, self._env(reader, p)) for p in product(*map(range, lengths))]
-        return np.stack(values).reshape((*lengths, *values[0].shape))
+        if self.pdg.dims.dynamic is None:
+            values = [self.read(read, self._env(reader, p)) for p in product(*map(range, lengths))]
+            return np.stack(values).reshape((*lengths, *values[0].shape))
+        kind = self.pdg.read_type(read)
+        shape = concrete(kind.shape, self.bounds)
+        result = np.zeros((*lengths, *shape), self.dtype(kind.dtype))
+        for p in self.points(reader):
+            value = self.read(read, self._env(reader, p))
+            result[(*p, *map(slice, value.shape))] = value
+        return result
 
     def read(self, read: Read, env: Env) -> Array:
         """The value of one read at the reader's point `env`."""
-        self._demand(self._keys(read, env))
+        self._demand(self._settled(lambda: self._keys(read, env)))
         return self._gather(read, env)
+
+    # --- where a dynamic dimension ends ------------------------------------------------------------
+
+    def length_at(self, point: tuple[int, ...]) -> int:
+        """A dynamic bound at a point of what it varies over.
+
+        Raises:
+            _Unknown: it has not been found yet.
+        """
+        if point not in self._ends:
+            raise _Unknown(point)
+        return self._ends[point]
+
+    def _settled(self, ask: Callable[[], Any]) -> Any:
+        """The answer to a question, with the dynamic bounds found that it depends on."""
+        while True:
+            try:
+                return ask()
+            except _Unknown as unknown:
+                self._demand([(_END, unknown.point)])
+
+    def _search(self, point: tuple[int, ...]) -> list[Key]:
+        """What to know next in order to find a dynamic bound; nothing once it has been found."""
+        bound, dim = self.pdg.bound, self.pdg.dims.dynamic
+        assert bound is not None and dim is not None
+        for k in range(self._reached.get(point, 1) - 1, self._sizes[dim.name]):
+            self._reached[point] = k + 1
+            named = {**dict(zip(dim.over or (), point, strict=True)), dim.name: k}
+            env = _Env(self, bound.domain, [named[d] for d in bound.domain])
+            keys = self._keys(bound.inputs[0], env)
+            if any(key not in self._memo for key in keys):
+                return keys
+            if bool(self._gather(bound.inputs[0], env)):
+                self._ends[point] = k + 1
+                return []
+        self._ends[point] = self._sizes[dim.name]
+        return []
 
     # --- demand ------------------------------------------------------------------------------
 
     def points(self, op: Op) -> list[tuple[int, ...]]:
         """The points of an operation's domain, in lexicographic order."""
         ranges = [range(self._sizes[d]) for d in op.domain]
-        return [p for p in product(*ranges) if evaluate(op.where, self._env(op, p))]
+        return [p for p in product(*ranges) if self._settled(lambda p=p: self._exists(op, p))]
 
-    def _env(self, op: Op, point: Sequence[int]) -> dict[str, int]:
-        return {**self.bounds, **dict(zip(op.domain, point, strict=True))}
+    def _exists(self, op: Op, point: Sequence[int]) -> bool:
+        dims, env = self.pdg.dims, self._env(op, point)
+        if dims.dynamic is not None and dims.ends(op.domain):
+            at = env[dims.dynamic.name]
+            known = tuple(env[d] for d in dims.dynamic.over or ())
+            if at >= self._reached.get(known, 1) and at >= env[dims.dynamic.bound]:
+                return False
+        return bool(evaluate(op.where, env))
+
+    def _env(self, op: Op, point: Sequence[int]) -> Env:
+        return self._env_of(op.domain, point)
+
+    def _env_of(self, domain: Domain, point: Sequence[int]) -> Env:
+        if self.pdg.dims.know(domain):
+            return _Env(self, domain, point)
+        return {**self.bounds, **dict(zip(domain, point, strict=True))}
 
     def _demand(self, wanted: list[Key]) -> None:
         stack = [(key, False) for key in wanted]
         open_: set[Key] = set()
         while stack:
             key, ready = stack.pop()
-            if key in self._memo:
-                continue
-            op = self.pdg[key[0]]
-            env = self._env(op, key[1])
-            reads = self._active(op, env)
-            if ready:
+            if key in self._memo or (key[0] == _END and key[1] in self._ends):
                 open_.discard(key)
-                self._memo[key] = self._compute(op, env, reads)
                 continue
-            if key in open_:
-                raise ScheduleError(
-                    f"{op.name} at {dict(zip(op.domain, key[1], strict=True))} depends on itself.",
-                    origin=op.origin,
-                    hint="break the cycle: let one of the tensors read an earlier point.",
-                )
-            open_.add(key)
-            stack.append((key, True))
-            needed = [k for read in reads for k in self._keys(read, env)]
+            if key in open_ and not ready:
+                raise self._circular(key)
+            try:
+                needed = self._needed(key, ready)
+            except _Unknown as unknown:
+                stack += [(key, ready), ((_END, unknown.point), False)]
+                continue
+            if key not in self._memo:
+                open_.add(key)
+                stack.append((key, True))
             stack += [(k, False) for k in needed if k not in self._memo]
+
+    def _needed(self, key: Key, ready: bool) -> list[Key]:
+        """What to know before a key; if that is known, compute it."""
+        if key[0] == _END:
+            return self._search(key[1])
+        op = self.pdg[key[0]]
+        env = self._env(op, key[1])
+        reads = self._active(op, env)
+        if not ready:
+            return [k for read in reads for k in self._keys(read, env)]
+        self._memo[key] = self._compute(op, env, reads)
+        return []
+
+    def _circular(self, key: Key) -> ScheduleError:
+        if key[0] == _END:
+            dim = self.pdg.dims.dynamic
+            assert dim is not None and self.pdg.bound is not None
+            return ScheduleError(
+                f"where {dim.name} ends depends on where it ends.",
+                origin=self.pdg.bound.origin,
+                hint=f"let the bound's condition use nothing of {dim.bound}.",
+            )
+        op = self.pdg[key[0]]
+        return ScheduleError(
+            f"{op.name} at {dict(zip(op.domain, key[1], strict=True))} depends on itself.",
+            origin=op.origin,
+            hint="break the cycle: let one of the tensors read an earlier point.",
+        )
 
     def _active(self, op: Op, env: Env) -> Sequence[Read]:
         if op.kind != "merge":
             return op.inputs
         chosen = [read for read in op.inputs if evaluate(read.cond, env)]
         if len(chosen) != 1:
-            raise VerificationError(f"{len(chosen)} branches at {dict(env)}", origin=op.origin)
+            at = {d: env[d] for d in op.domain}
+            raise VerificationError(f"{len(chosen)} branches at {at}", origin=op.origin)
         return chosen
 
     def _source_points(self, read: Read, env: Env) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -171,12 +270,15 @@ class Reference:
             named = dict(zip(output.domain, point, strict=True))
             if any(not 0 <= v < self._sizes[d] for d, v in named.items()):
                 raise VerificationError(f"{source.name} read at {named}", origin=source.origin)
-            keys += [(source.id, p) for p in self._contributing(source, named)]
+            parts = self._contributing(source, named)
+            if not parts and output.domain == source.domain:
+                raise VerificationError(f"{source.name} read at {named}", origin=source.origin)
+            keys += [(source.id, p) for p in parts]
         return keys
 
     def _contributing(self, op: Op, known: Env) -> list[tuple[int, ...]]:
         ranges = [[known[d]] if d in known else range(self._sizes[d]) for d in op.domain]
-        return [p for p in product(*ranges) if evaluate(op.where, self._env(op, p))]
+        return [p for p in product(*ranges) if self._exists(op, p)]
 
     def _gather(self, read: Read, env: Env) -> Array:
         source, output = self.pdg[read.source], self.pdg.output(read)
@@ -188,7 +290,7 @@ class Reference:
             if output.reduce is None:
                 values.append(parts[0])
                 continue
-            shape = concrete(output.type.shape, {**self.bounds, **known})
+            shape = concrete(output.type.shape, self._env_of(output.domain, point))
             kind = np.dtype(self.dtype(output.type.dtype))
             values.append(
                 REDUCE[output.reduce](self.widened(np.stack(parts))).astype(kind)
@@ -233,6 +335,34 @@ class Reference:
         with np.errstate(all="ignore"):
             result = RULES[op.kind](self, op, args, env)
         return np.asarray(result, self.dtype(op.dtype))
+
+
+_END: Final = -2  # in a key: not an operation, but a dynamic bound
+
+
+class _Unknown(Exception):
+    """A dynamic bound is asked for that has not been found yet."""
+
+    def __init__(self, point: tuple[int, ...]) -> None:
+        super().__init__()
+        self.point = point
+
+
+class _Env(dict[str, int]):
+    """The symbols at a point; a dynamic bound is found when it is asked for."""
+
+    def __init__(self, ref: Reference, domain: Domain, point: Sequence[int]) -> None:
+        dim = ref.pdg.dims.dynamic
+        assert dim is not None
+        bounds = {name: value for name, value in ref.bounds.items() if name != dim.bound}
+        super().__init__({**bounds, **dict(zip(domain, point, strict=True))})
+        self._ref, self._dim = ref, dim
+
+    def __missing__(self, name: str) -> int:
+        if name != self._dim.bound:
+            raise KeyError(name)
+        self[name] = self._ref.length_at(tuple(self[d] for d in self._dim.over or ()))
+        return self[name]
 
 
 def in_order(stacked: Array, sink: Op) -> Array:

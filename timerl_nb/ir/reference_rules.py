@@ -69,9 +69,20 @@ def _const(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return attrs.value.array[tuple(grid[d] for d in attrs.dims)]
 
 
+class _Also(dict[str, Any]):
+    """Symbols besides those of an environment, which may find the value of a symbol when asked."""
+
+    def __init__(self, env: Env, more: Mapping[str, Any] | None = None) -> None:
+        super().__init__(more or {})
+        self._env = env
+
+    def __missing__(self, name: str) -> Any:
+        return self._env[name]
+
+
 def _grid(attrs: ConstAttrs | RngAttrs, sizes: Sequence[int], env: Env) -> dict[str, Any]:
     """`env` with each dimension of `axes` as an array that varies along its own axis."""
-    found: dict[str, Any] = dict(env)
+    found = _Also(env)
     for k, (name, n) in enumerate(zip(attrs.axes, sizes, strict=True)):
         start = evaluate(attrs.starts[k], env) if attrs.starts else 0
         along = [-1 if j == k else 1 for j in range(len(sizes))]
@@ -85,7 +96,7 @@ def _value(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     result = np.zeros(sizes)
     for position in np.ndindex(*sizes):
         at = dict(zip(attrs.axes, position, strict=True))
-        result[position] = evaluate(attrs.expr, {**env, **at})
+        result[position] = evaluate(attrs.expr, _Also(env, at))
     return result
 
 
@@ -286,7 +297,7 @@ def _at(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: ReindexAttrs = op.attrs
     (size,) = concrete((attrs.size,), env)
-    at = [evaluate(attrs.at, {**env, attrs.dim: k}) for k in range(size)]
+    at = [evaluate(attrs.at, _Also(env, {attrs.dim: k})) for k in range(size)]
     return np.take(args[0], at, attrs.axis, mode="clip")
 
 
@@ -391,6 +402,7 @@ RULES: Final[Mapping[str, Rule]] = {
 NO_RULE: Final[Mapping[str, str]] = {
     "dataflow": "its body is evaluated operation by operation",
     "output": "it has no value; `outputs` reads its operand",
+    "bound": "it has no value; `lengths` reads its operand",
     "checkpoint": "it has no value; `checkpoints` reads its operands",
     "call": "it has no value; `calls` reads its operands",
     "udf": "`Host` calls the function",

@@ -16,7 +16,7 @@ from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.orders import Order, carried
-from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
+from timerl_nb.ir.pdg import Pdg, at_own_point, crosses, read_type
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, And, Cond, Entry, Lin, Slice, all_of, span
 from timerl_nb.symbolic.substitute import subst_cond, subst_entry
@@ -82,7 +82,7 @@ def operation(
     """An operation whose type follows from the kind's rule and whose domain from what it reads."""
     types = [read_type(ops[r.source].outputs[r.out], r) for r in inputs]
     symbols = frozenset[str]().union(*(read_symbols(r) for r in inputs))
-    domain = dims.ordered({*symbols, *attr_domain(dims, attrs)})
+    domain = dims.varying({*symbols, *attr_domain(dims, attrs)})
     made = tuple(Output(kind_of, domain) for kind_of in KINDS[kind].outputs(types, attrs))
     return Op(op_id, kind, domain, tuple(inputs), made, attrs, TRUE, origin, region, label)
 
@@ -161,7 +161,8 @@ class Edit:
         """Let every reader of `old` read `to` instead, where `to` is seen from `old`'s own point.
 
         All or nothing: False, and no change, where some reader's index does not compose, or a
-        merge, whose branches are values, would read a slice.
+        merge, whose branches are values, would read a slice, or a dynamic bound would be taken for
+        another's.
         """
         changed: list[Op] = []
         output = self.ops[old].outputs[out]
@@ -171,6 +172,8 @@ class Edit:
             for read in reader.inputs:
                 if (read.source, read.out) == (old, out):
                     composed = compose(read, output.domain, to)
+                    if crosses(self.dims, output.domain, read.index) and self._has_lengths(to):
+                        return False
                     if composed is None or (reader.kind == "merge" and is_sliced(composed)):
                         return False
                     read = composed
@@ -179,6 +182,11 @@ class Edit:
         for reader in changed:
             self.insert(reader)
         return True
+
+    def _has_lengths(self, read: Read) -> bool:
+        """Whether what is read depends on a dynamic bound at the point where it is read."""
+        mentioned = self.dims.mention(read_symbols(read))
+        return mentioned or read.source in merges_by_length(self.dims, self.ops)
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -219,7 +227,7 @@ class Edit:
 def _known_in(dims: Dims, where: Cond, domain: Domain) -> Cond:
     """The parts of a condition that vary with dimensions of the domain alone."""
     parts = where.args if isinstance(where, And) else (where,)
-    return all_of(TRUE, *(p for p in parts if set(dims.ordered(p.symbols)) <= set(domain)))
+    return all_of(TRUE, *(p for p in parts if set(dims.varying(p.symbols)) <= set(domain)))
 
 
 def compose(read: Read, domain: Domain, inner: Read) -> Read | None:
@@ -254,6 +262,24 @@ def compose(read: Read, domain: Domain, inner: Read) -> Read | None:
         return None
     cond = all_of(read.cond, subst_cond(inner.cond, points))
     return Read(inner.source, inner.out, tuple(index), cond)
+
+
+def merges_by_length(dims: Dims, ops: Mapping[int, Op]) -> frozenset[int]:
+    """The merges whose branches are chosen or read by a dynamic bound, directly or not."""
+    found: set[int] = set()
+    if dims.dynamic is None:
+        return frozenset()
+    merges = [op for op in ops.values() if op.kind == "merge"]
+    growing = True
+    while growing:
+        more = {
+            op.id
+            for op in merges
+            if any(r.source in found or dims.mention(read_symbols(r)) for r in op.inputs)
+        }
+        growing = not more <= found
+        found |= more
+    return frozenset(found)
 
 
 def _shift(e: Lin, name: str) -> int | None:

@@ -10,6 +10,7 @@ from timerl_nb.ir.attrs import (
     AtAttrs,
     AxesAttrs,
     AxisAttrs,
+    BoundAttrs,
     CastAttrs,
     CheckpointAttrs,
     ConstAttrs,
@@ -76,6 +77,8 @@ def attrs_text(attrs: Any) -> str:
             return f"axis={axis} at {at} along {dim}"
         case OutputAttrs(name, role, _, axes):
             return f"{role} {name!r}" + (f" along {', '.join(axes)}" if axes else "")
+        case BoundAttrs(dim):
+            return f"of {dim}"
         case CheckpointAttrs(path):
             return repr(path)
         case UdfAttrs(name=name, resource=resource, axes=axes):

@@ -63,7 +63,7 @@ def _problems(pdg: Pdg, op: Op) -> list[str]:
         if op.kind == "merge" and is_sliced(read):
             found.append("a merge's branch is a slice")
     needed = {s for r in op.inputs for s in read_symbols(r)} | set(attr_domain(pdg.dims, op.attrs))
-    missing = pdg.dims.ordered(needed - set(op.domain))
+    missing = tuple(d for d in pdg.dims.varying(needed) if d not in op.domain)
     if missing:
         found.append(f"depends on {', '.join(missing)} but varies over ({', '.join(op.domain)})")
     if op.kind in SINKS:
@@ -119,10 +119,33 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
         for read in op.inputs:
             if pdg.ops[read.source].where in (TRUE, op.where) and pdg.is_identity(read):
                 continue
+            if pdg.crosses(read):
+                _prove_across(pdg, op, read, bounds)
+                continue
             outside = pdg.reads(op, read).outside(pdg.defined(read)).at(bounds)
             found = outside.sample()
             if found is not None:
                 raise _outside(pdg, op, read, *found)
+
+
+def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
+    """A tensor that is read where a dynamic bound is another must be defined whatever it is there."""
+    surely = pdg.defined(read).at_every_length()
+    found = pdg.reads(op, read).at_some_length().outside(surely).at(bounds).sample()
+    if found is None:
+        return
+    assert pdg.dims.dynamic is not None
+    error, dim = _outside(pdg, op, read, *found), pdg.dims.dynamic
+    over = ", ".join(dim.over or ())
+    raise ReadError(
+        f"{error.what} The bound {dim.bound} is another at each {over}: only the first point of "
+        f"{dim.name} is there for certain.",
+        origin=op.origin,
+        others=error.others,
+        evidence=error.evidence,
+        hint=f"read it at the current {over} in a tensor that does not vary over {dim.name} (its last "
+        f"or mean value, say), and that tensor at another {over}.",
+    )
 
 
 def _outside(

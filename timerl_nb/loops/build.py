@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.text import about
+from timerl_nb.loops.ending import guard, with_ends
 from timerl_nb.loops.nodes import (
     Ast,
     Deallocate,
@@ -23,7 +25,8 @@ from timerl_nb.memory.lifetimes import Lifetime, Tensor, free_calls, free_name
 from timerl_nb.memory.swap import NO_SWAPS, Swaps, leave_name, return_name
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names
-from timerl_nb.symbolic.expr import Cond, Lin
+from timerl_nb.symbolic.domain import Dims
+from timerl_nb.symbolic.expr import TRUE, Cond, Lin
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
@@ -32,9 +35,12 @@ class _Builder:
     """Makes AST nodes of isl's scan; sequences are flat."""
 
     def __init__(
-        self, ops: Mapping[str, int], transfers: Mapping[str, tuple[type[Transfer], str]]
+        self,
+        dims: Dims,
+        ops: Mapping[str, Op],
+        transfers: Mapping[str, tuple[type[Transfer], Lifetime]],
     ) -> None:
-        self._ops, self._transfers = ops, transfers
+        self._dims, self._ops, self._transfers = dims, ops, transfers
 
     def loop(self, counter: str, first: Lin, last: Lin, step: int, body: Node) -> Node:
         return Loop(counter, first, last, step, body)
@@ -50,9 +56,10 @@ class _Builder:
 
     def call(self, name: str, point: tuple[Lin, ...]) -> Node:
         if name in self._ops:
-            return Execute(self._ops[name], point)
-        kind, lifetime = self._transfers[name]
-        return kind(lifetime, point)
+            op = self._ops[name]
+            return Execute(op.id, point, guard(self._dims, op.domain, op.where, point))
+        kind, life = self._transfers[name]
+        return kind(life.name, point, guard(self._dims, life.domain, TRUE, point))
 
 
 def build_ast(
@@ -71,14 +78,13 @@ def build_ast(
         tensors: what tensors are called.
     """
     lives = tuple(lifetimes)
-    ops = {name: op.id for name, op in constraints.ops.items()}
-    transfers: dict[str, tuple[type[Transfer], str]] = {}
+    transfers: dict[str, tuple[type[Transfer], Lifetime]] = {}
     for life in lives:
-        transfers[free_name(life)] = (Deallocate, life.name)
-        transfers[leave_name(life.name)] = (Offload, life.name)
-        transfers[return_name(life.name)] = (Fetch, life.name)
+        transfers[free_name(life)] = (Deallocate, life)
+        transfers[leave_name(life.name)] = (Offload, life)
+        transfers[return_name(life.name)] = (Fetch, life)
     grafted = schedule.with_calls(swaps.returning(), [*swaps.leaving(), *free_calls(lives)])
-    root = grafted.scan(bounds, _Builder(ops, transfers))
+    root = grafted.scan(bounds, _Builder(constraints.pdg.dims, constraints.ops, transfers))
     pdg = constraints.pdg
 
     def named(some: Iterable[Tensor]) -> str:
@@ -87,4 +93,7 @@ def build_ast(
     moved = {swap.lifetime: named(swap.tensors) for swap in swaps.all}
     values = {life.name: named(life.tensors) for life in lives}
     known = {op.id: about(op) for op in constraints.ops.values()}
-    return Ast(tidy(root), statement_names(pdg), values, moved, known)
+    nest = tidy(root)
+    if pdg.dims.dynamic is not None:
+        nest = with_ends(nest)
+    return Ast(nest, statement_names(pdg), values, moved, known)

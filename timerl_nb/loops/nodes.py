@@ -10,15 +10,46 @@ from typing import Any, Final
 
 from timerl_nb.dot import CONTROL, FUSED, SINK, SOURCE, Dot
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.symbolic.expr import Cond, Index, Lin
+from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, sym
+from timerl_nb.symbolic.substitute import subst_cond, subst_entry
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition on a dynamic bound, written `name`, at the point `at` of what it varies over.
+
+    Where `at` is None it is one on the greatest of all.
+    """
+
+    cond: Cond
+    name: str
+    at: tuple[Lin, ...] | None
+
+    @property
+    def _named(self) -> dict[str, Lin]:
+        if self.at is None:
+            return {self.name: sym(f"max {self.name}")}
+        at = f"[{', '.join(map(str, self.at))}]" if self.at else ""
+        return {self.name: sym(self.name + at)}
+
+    def shown(self, entry: Entry) -> Entry:
+        """An index with the bound written as what it is at its point."""
+        return subst_entry(entry, self._named)
+
+    def __str__(self) -> str:
+        return str(subst_cond(self.cond, self._named))
 
 
 @dataclass(frozen=True)
 class Execute:
-    """Run operation `op_id` at the point that the expressions of the loop counters give."""
+    """Run operation `op_id` at the point that the expressions of the loop counters give.
+
+    `guard` says whether the point exists, under a dynamic bound.
+    """
 
     op_id: int
     point: tuple[Lin, ...]
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True)
@@ -27,6 +58,7 @@ class Deallocate:
 
     lifetime: str
     point: Index
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +67,7 @@ class Offload:
 
     lifetime: str
     point: Index
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +76,7 @@ class Fetch:
 
     lifetime: str
     point: Index
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True)
@@ -52,13 +86,19 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Loop:
-    """`counter` from `first` to `last`, both included, by `step`."""
+    """`counter` from `first` to `last`, both included, by `step`.
+
+    Turns at which `turns` does not hold do nothing: a dynamic dimension has ended before. It holds
+    up to some turn, or (`late`) from some turn on.
+    """
 
     counter: str
     first: Lin
     last: Lin
     step: int
     body: Node
+    turns: Guard | None = None
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,18 +166,23 @@ class Ast(Inspectable):
         """One node's own line."""
         if isinstance(node, Loop):
             step = f", {node.step}" if node.step != 1 else ""
-            return f"for {node.counter} in range({node.first}, {node.last + 1}{step}):"
+            turns = f"for {node.counter} in range({node.first}, {node.last + 1}{step})"
+            return turns + (
+                f" {'once' if node.late else 'while'} {node.turns}:" if node.turns else ":"
+            )
         if isinstance(node, If):
             return f"if {node.cond}:"
         if isinstance(node, Sequence):
             return ""
-        at = ", ".join(map(str, node.point))
+        index = node.point if node.guard is None else map(node.guard.shown, node.point)
+        at = ", ".join(map(str, index))
+        guard = f"  if {node.guard}" if node.guard and node.guard.cond is not TRUE else ""
         if isinstance(node, Execute):
-            return f"{self.names[node.op_id]}({at})"
+            return f"{self.names[node.op_id]}({at}){guard}"
         of = self.values if isinstance(node, Deallocate) else self.moved
         names = of[node.lifetime].split(", ")
         more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-        return f"{VERBS[type(node)]} {', '.join(names[: 3 if more else 4])}{more} @ ({at})"
+        return f"{VERBS[type(node)]} {', '.join(names[: 3 if more else 4])}{more} @ ({at}){guard}"
 
     def __str__(self) -> str:
         return "\n".join("  " * depth + text for depth, text, _ in self.lines())
@@ -157,13 +202,13 @@ class Ast(Inspectable):
                 "op_id": node.op_id,
                 "name": self.names[node.op_id],
                 "point": [str(e) for e in node.point],
-            }
+            } | ({"if": str(node.guard)} if node.guard else {})
         if isinstance(node, Transfer):
             return {
                 "node": type(node).__name__.lower(),
                 "lifetime": node.lifetime,
                 "point": [str(e) for e in node.point],
-            }
+            } | ({"if": str(node.guard)} if node.guard else {})
         if isinstance(node, Loop):
             return {
                 "node": "loop",
@@ -172,7 +217,7 @@ class Ast(Inspectable):
                 "last": str(node.last),
                 "step": node.step,
                 "body": self._json(node.body),
-            }
+            } | ({"once" if node.late else "while": str(node.turns)} if node.turns else {})
         if isinstance(node, If):
             found = {"node": "if", "cond": str(node.cond), "then": self._json(node.then)}
             return found | ({"else": self._json(node.other)} if node.other else {})

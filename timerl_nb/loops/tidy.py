@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from timerl_nb.loops.ending import clipped
 from timerl_nb.loops.nodes import If, Loop, Node, Sequence, Transfer, children
 from timerl_nb.symbolic.expr import Lin, Slice, span, sym
 
@@ -16,7 +17,7 @@ def tidy(node: Node) -> Node:
         return If(node.cond, tidy(node.then), None if node.other is None else tidy(node.other))
     if isinstance(node, Loop):
         body = tidy(node.body)
-        return _promoted(node, body) or Loop(node.counter, node.first, node.last, node.step, body)
+        return _promoted(node, body) or replace(node, body=body)
     return node
 
 
@@ -35,6 +36,10 @@ def _promoted(loop: Loop, body: Node) -> Node | None:
         shift = entry - sym(loop.counter) if isinstance(entry, Lin) else None
         if shift is None or not shift.is_const:
             return None
-        whole: Slice = span(loop.first + shift.const, loop.last + shift.const + 1)
-        made.append(replace(part, point=(*part.point[:k], whole, *part.point[k + 1 :])))
+        rest = clipped(part.guard, loop.counter, shift.const, loop.last + shift.const + 1)
+        if rest is None:
+            return None
+        whole: Slice = span(loop.first + shift.const, rest[1])
+        point = (*part.point[:k], whole, *part.point[k + 1 :])
+        made.append(replace(part, point=point, guard=rest[0]))
     return made[0] if len(made) == 1 else Sequence(tuple(made))

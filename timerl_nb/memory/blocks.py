@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_own, is_sliced
+from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_own, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.memory.slices import Part, Tensor, leaves, split
@@ -96,6 +96,8 @@ def candidates(pdg: Pdg, bounds: Point) -> Candidates:
             parts = split(pdg, bounds, read)
             if op.kind in SINKS or op.kind == "udf":
                 parts = "it is read in slices on the host"
+            if pdg.dims.mention(read_symbols(read)) or pdg.dims.ends(pdg.output(read).domain):
+                parts = "how many values it has varies"
             if isinstance(parts, str):
                 why.update(dict.fromkeys(_behind(pdg, read), parts))
                 continue

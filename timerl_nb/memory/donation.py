@@ -34,6 +34,7 @@ WHY_NOT: Final[Mapping[str, str]] = {
     "returned": "the run returns it",
     "later": "it is read again later",
     "shared": "another operand reads it too",
+    "length": "under a dynamic bound it may not be read here",
     "few": "it is read here for the last time at too few points",
 }
 
@@ -70,6 +71,8 @@ class _Search:
         read = op.inputs[slot]
         if is_sliced(read):
             return refused("slice")
+        if self.pdg.dims.dynamic is not None:
+            return refused("length")
         behind = list(leaves(self.pdg, read))
         sources = [self.pdg[leaf.source] for leaf in behind]
         outputs = [self.pdg.output(leaf) for leaf in behind]

@@ -24,6 +24,7 @@ from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.names import statement_names, tensor_name
+from timerl_nb.symbolic.domain import bounds_text
 
 
 class MemoryPlan(Inspectable):
@@ -152,7 +153,11 @@ class MemoryPlan(Inspectable):
         return {tensor: span for life, span in pairs for tensor in life.tensors}
 
     def timeline(self) -> Timeline:
-        """Live bytes over schedule time, predicted: nothing is run."""
+        """Live bytes over schedule time, predicted: nothing is run.
+
+        Under a dynamic bound it is that of a run that reaches the ceiling every time, which no run
+        exceeds.
+        """
         return self._timeline
 
     @property
@@ -214,8 +219,11 @@ class MemoryPlan(Inspectable):
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         line = self._timeline
-        bounds = ", ".join(f"{name} = {value}" for name, value in self.bounds.items())
-        lines = [f"memory under {bounds}", f"peak: {line.peak:,} bytes at step {line.peak_time:,}"]
+        most = "peak, at most" if self._pdg.dims.dynamic else "peak"
+        lines = [
+            f"memory under {bounds_text(self.bounds)}",
+            f"{most}: {line.peak:,} bytes at step {line.peak_time:,}",
+        ]
         lines += [f"  {holder}" for holder in line.holders[:8]]
         for text in [*lines, "stores:"]:
             yield text, ()

@@ -18,6 +18,11 @@ from timerl_nb.symbolic.polyhedra import Point
 MANY = 16
 
 
+def moving_symbols(pdg: Pdg, op: Op) -> frozenset[str]:
+    """The symbols that have another value at another point of an operation."""
+    return frozenset((*op.domain, *pdg.dims.lengths(op.domain)))
+
+
 class Sizes:
     """Capacities and bytes of a graph's values under actual bounds."""
 
@@ -31,7 +36,7 @@ class Sizes:
             return size
         key = (op.id, size)
         if key not in self._capacities:
-            moving = size.symbols.intersection(op.domain)
+            moving = size.symbols.intersection(moving_symbols(self.pdg, op))
             points = self.pdg.points(op)
             value = points.greatest(size, self.bounds) if moving else evaluate(size, self.bounds)
             self._capacities[key] = max(0, value)

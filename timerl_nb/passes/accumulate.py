@@ -45,13 +45,16 @@ def _refusal(edit: Edit, op: Op) -> str | None:
     (read,) = op.inputs
     if op.dtype in HALF and op.kind in ("sum", "prod"):
         return f"a slot of {op.dtype} would be rounded at every point"
+    output = edit.ops[read.source].outputs[read.out]
     slices = 0
-    for d, entry in zip(edit.ops[read.source].outputs[read.out].domain, read.index, strict=True):
+    for d, entry in zip(output.domain, read.index, strict=True):
         if isinstance(entry, Slice):
             slices += 1
             moving = edit.dims.ordered(entry.symbols)
             if moving:
                 return f"its slice {entry} moves with {', '.join(moving)}"
+            if edit.dims.mention(entry.symbols) and not edit.dims.know(output.domain):
+                return f"where its slice {entry} ends varies, and what it reads has no end there"
         elif entry.as_symbol != d:
             return f"it reads {d} at {entry}"
     if not set(range(slices)) <= set(op.attrs.axes):

@@ -322,6 +322,9 @@ def _chosen(site: Site) -> Made:
         index = tuple(
             entry if isinstance(entry, Slice) else inside(entry, edit.dims[d]) for d, entry in pairs
         )
+        symbols = frozenset[str]().union(*(entry.symbols for entry in index))
+        if not set(edit.dims.varying(symbols)) <= {*site.op.domain, dim.name}:
+            raise Refused("its branches would be read by a length that it does not know")
         read = Read(operand.read.source, operand.read.out, index)
         parts.append(Site(edit, dim, site.op, (Operand(read, operand.axis),)).full(0))
     chosen = parts.pop()
@@ -393,6 +396,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
 }
 NO_VECTOR: Final[Mapping[str, str]] = {
     "const": "a constant varies over no dimension",
+    "bound": "where a dimension ends is found one point after the other",
     "checkpoint": "files are written one point at a time",
     "call": "functions are called for one point at a time",
     "accumulate": "values are accumulated after vectorisation",

@@ -111,6 +111,7 @@ NO_CARRY: Final[Mapping[str, str]] = {
     "dataflow": "regions are fused after incrementalisation",
     "udf": "its function returns whole values",
     "output": "the run returns whole values",
+    "bound": "what ends a dimension is one value",
     "checkpoint": "files hold whole values",
     "call": "its function takes whole values",
 }

@@ -4,6 +4,8 @@ A cycle is trivial on d if every index of d on it is d itself or constant
 (000_9a2364bc51ddf94b.txt §5.2). Operations on a non-trivial cycle run one d after the other;
 those on a trivial one are vectorised together or not at all. Edges that strictly advance another
 dimension which no edge goes back along (the iterations) do not close a cycle within one d.
+Under a dynamic bound a point waits for what says that it exists and how long it is to go on, as if
+it read that.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from timerl_nb.ir.lengths import waits
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.symbolic.expr import Entry, Lin, Slice, sym
@@ -46,7 +49,7 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
     sequential: set[int] = set()
     together: list[frozenset[int]] = []
     loops: list[frozenset[int]] = []
-    pending = [[(op, read) for op in pdg for read in (*op.inputs, *pdg.waits(op))]]
+    pending = [[(op, read) for op in pdg for read in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]]
     while pending:
         edges = pending.pop()
         targets: dict[int, list[int]] = {k: [] for op, read in edges for k in (op.id, read.source)}

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
+from timerl_nb.ir.lengths import waits
 from timerl_nb.ir.ops import Op, Read, is_own
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
@@ -134,9 +135,20 @@ class Grouping:
     def _resolved(self, op: Op) -> frozenset[Need]:
         reads = op.inputs if op.kind == "udf" else self.external(op)
         found = [need for read in reads for need in self._through(read)]
+        for read in waits(self.pdg, op, reads, self._behind(op)):
+            found += self._through(read)
         for read in self.pdg.waits(op):  # nothing is passed on, so not inside one region
             found += self._through(read, direct=False)
         return frozenset(found)
+
+    def _behind(self, op: Op) -> list[Op]:
+        """The inlined operations that run with an operation."""
+        found: list[Op] = []
+        for read in op.inputs:
+            if read.source in self.inlined and self.pdg.is_identity(read) and op.kind != "udf":
+                inner = self.pdg[read.source]
+                found += [inner, *self._behind(inner)]
+        return found
 
     def _through(self, read: Read, direct: bool = True) -> list[Need]:
         """The statements' outputs behind a read, merges looked through."""

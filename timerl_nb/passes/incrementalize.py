@@ -111,7 +111,12 @@ def _take_root(pdg: Pdg, cut: Cut, op: Op) -> None:
             if all(
                 a is None or _is_long(pdg, op.inputs[k], a, cut.dim) for k, a in enumerate(axes)
             ):
-                cut.roots[op.id] = axes
+                if cut.dim.over is None:
+                    cut.roots[op.id] = axes
+                else:
+                    cut.why[op.id] = (
+                        f"how many blocks of {cut.dim.bound} there are is not known ahead"
+                    )
                 return
     except Refused as refusal:
         cut.why[op.id] = str(refusal)

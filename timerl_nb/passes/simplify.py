@@ -25,8 +25,8 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
-from timerl_nb.ir.ops import Op, Read, attr_exprs, is_own
-from timerl_nb.ir.pdg import Pdg, read_type
+from timerl_nb.ir.ops import Op, Read, attr_exprs, is_own, read_symbols
+from timerl_nb.ir.pdg import Pdg, crosses, read_type
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
 from timerl_nb.ir.shapes import NUMPY, Shape, broadcast, is_float, same_shape
@@ -536,6 +536,9 @@ def _lift_one(edit: Edit, factors: _Factors, op: Op) -> Op | None:
         if rest is None or not summed <= set(rest.outputs[0].domain):
             continue
         index = tuple(entries[d] for d in rest.outputs[0].domain)
+        domain = body.outputs[read.out].domain
+        if crosses(edit.dims, domain, read.index) and edit.dims.mention(read_symbols(scalar)):
+            continue  # the factor would be read by another length
         inner = edit.add("sum", [Read(rest.id, 0, index)], op.attrs, like=op, label=op.label)
         outside = tuple(subst_entry(e, points) for e in scalar.index)
         factor = Read(scalar.source, scalar.out, outside)

@@ -16,7 +16,7 @@ from typing import Protocol
 from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
 from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
 from timerl_nb.ir.kinds import KINDS
-from timerl_nb.ir.ops import Op, Output, Read, attr_domain
+from timerl_nb.ir.ops import Op, Output, Read, attr_domain, attr_exprs, read_symbols
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import TensorType
@@ -155,6 +155,8 @@ class _Vectorizer:
             raise Refused(f"{source.name}, read at {at}, has no value at some points")
         if any(d in s.symbols for s in output.type.shape if isinstance(s, Lin)):
             raise Refused(f"the shape of {source.name}, read at {at}, varies with {d}")
+        if self.edit.dims[d].over is not None and d != self.dim.name:
+            raise Refused(f"how long {d} is varies")
         along = d == self.dim.name and read.source in self.chosen
         whole = tuple(
             self.edit.dims[d].whole if n == d else sym(n)
@@ -301,6 +303,7 @@ def choose(pdg: Pdg, dim: Dim, keep: Iterable[int] = ()) -> tuple[frozenset[int]
         if dim.name not in op.domain:
             continue
         reason = _reason(op, dim, op.id in cycles.sequential, op.id in kept)
+        reason = reason or _length_reason(pdg, op, dim)
         if reason is None:
             chosen.add(op.id)
         else:
@@ -336,6 +339,34 @@ def _is_read_whole(pdg: Pdg, op: Op, dim: Dim) -> bool:
     at = op.outputs[0].domain.index(dim.name)
     reads = (pdg[reader].inputs[slot] for reader, slot in pdg.readers[op.id])
     return any(read.index[at] is dim.whole for read in reads)
+
+
+def _length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
+    """Why a dynamic bound forbids it: an axis has one length, and the host sees true lengths."""
+    ends = pdg.dims.dynamic
+    if ends is None:
+        return None
+    if dim.name in (ends.over or ()) and (
+        pdg.dims.ends(op.domain) or _mentions(pdg, op, ends.bound)
+    ):
+        return f"{ends.bound} is another at each {dim.name}"
+    if dim is ends and not pdg.dims.know(op.domain):
+        return f"it goes on to the ceiling of {ends.bound}: it does not vary with {ends.bound}"
+    if dim is ends and op.kind == "output" and op.where is not TRUE:
+        return "where its values are is told point by point"
+    if dim is ends and op.kind == "udf":
+        return f"its function would get more than {ends.bound} points"
+    return None
+
+
+def _mentions(pdg: Pdg, op: Op, bound: str) -> bool:
+    """Whether a symbol occurs in an operation: in what it reads, its parameters or its shape."""
+    sizes = (s for o in op.outputs for s in o.type.shape if isinstance(s, Lin))
+    operands = (s for r in op.inputs for s in pdg.read_type(r).shape if isinstance(s, Lin))
+    found = (op.where, *sizes, *operands, *attr_exprs(op.attrs))
+    return any(bound in e.symbols for e in found) or any(
+        bound in read_symbols(read) for read in op.inputs
+    )
 
 
 def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:

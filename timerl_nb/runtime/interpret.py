@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,11 @@ class Run:
             else {}
             for tensor, store in plan.stores.items()
         }
+        self._lengths: dict[tuple[int, ...], int] = {}  # of a dynamic dimension, as far as known
         self._support = _Support(
             executable.pdg, plan, self.ledger, self._transfers, seed, recorder, progress
         )
+        self._support.longest = self._longest
         self._followed = follow or recorder is not None
         self._space = self._namespace(record=self._followed)
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
@@ -87,6 +90,9 @@ class Run:
     def _namespace(self, *, record: bool) -> dict[str, Any]:
         space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
         bind = backend.bind if self.executable.plan.swaps.all else (lambda x: x)
+        dim = self.executable.pdg.dims.dynamic
+        if dim is not None:
+            space |= {"rt_lengths": self._lengths, "rt_most": space[dim.bound]}
         for tensor, store in self._stores.items():
             space[store_name(tensor)] = store
         for op_id, kernel in self.executable.kernels.items():
@@ -185,8 +191,11 @@ class Run:
             if op.where is not TRUE:
                 found[op.attrs.role, op.attrs.name] = self._selected(op, points)
                 continue
-            values = [backend.to_numpy(at(*p)) for p in points]
-            stacked = np.stack(values).reshape((*lengths, *values[0].shape))
+            if pdg.dims.know(op.domain):
+                stacked = self._padded(op, at, lengths)
+            else:
+                values = [backend.to_numpy(at(*p)) for p in points]
+                stacked = np.stack(values).reshape((*lengths, *values[0].shape))
             found[op.attrs.role, op.attrs.name] = in_order(stacked, op)
         return found
 
@@ -194,14 +203,67 @@ class Run:
         """An output's values where it is defined; `coordinates` says where that is."""
         pdg, plan = self.executable.pdg, self.executable.plan
         at = self._space[f"output_{op.id}"]
-        env = [{**plan.bounds, **dict(zip(op.domain, p, strict=True))} for p in points]
-        inside = [p for p, e in zip(points, env, strict=True) if evaluate(op.where, e)]
+        inside = [p for p in points if self._exists(op, self._env(op, p))]
         kind = pdg.read_type(op.inputs[0])
         none = np.zeros((0, *concrete(kind.shape, plan.bounds)), NUMPY[kind.dtype])
         values = [backend.to_numpy(at(*p)) for p in inside]
         made, where = selected(np.stack(values) if values else none, inside, op)
         self.coordinates[op.attrs.name] = where
         return made
+
+    def _env(self, op: Op, point: tuple[int, ...]) -> dict[str, int]:
+        """The symbols at a point of an operation, a dynamic bound with its value there."""
+        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
+        env = {**bounds, **dict(zip(op.domain, point, strict=True))}
+        dim = pdg.dims.dynamic
+        if dim is not None and pdg.dims.know(op.domain):
+            env[dim.bound] = self.length(tuple(env[d] for d in dim.over or ()))
+        return env
+
+    def _exists(self, op: Op, env: Mapping[str, int]) -> bool:
+        dims = self.executable.pdg.dims
+        ended = dims.dynamic is not None and dims.ends(op.domain)
+        if ended and dims.dynamic and env[dims.dynamic.name] >= env[dims.dynamic.bound]:
+            return False
+        return bool(evaluate(op.where, env))
+
+    def _padded(
+        self, op: Op, at: Callable[..., Any], lengths: Sequence[int]
+    ) -> np.ndarray[Any, Any]:
+        """An output's values up to the ceiling of a dynamic bound; zeros beyond its length."""
+        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
+        kind = pdg.read_type(op.inputs[0])
+        made = np.zeros((*lengths, *concrete(kind.shape, bounds)), NUMPY[kind.dtype])
+        for p in product(*map(range, lengths)):
+            env = self._env(op, p)
+            if self._exists(op, env):
+                true = tuple(map(slice, concrete(kind.shape, env)))
+                made[(*p, *true)] = backend.to_numpy(at(*p))[true]
+        return made
+
+    def length(self, point: tuple[int, ...]) -> int:
+        """A dynamic bound at a point of what it varies over, as far as it is known: its ceiling."""
+        dim = self.executable.pdg.dims.dynamic
+        assert dim is not None
+        return self._lengths.get(point, self.executable.plan.bounds[dim.bound])
+
+    def _longest(self) -> int:
+        """The greatest of all dynamic bounds: the ceiling until all are known."""
+        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
+        dim = pdg.dims.dynamic
+        assert dim is not None
+        if len(self._lengths) < prod(bounds[pdg.dims[d].bound] for d in dim.over or ()):
+            return bounds[dim.bound]
+        return max(self._lengths.values())
+
+    def lengths(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The values of a dynamic bound, by its name, stacked over what it varies over."""
+        dim, bounds = self.executable.pdg.dims.dynamic, self.executable.plan.bounds
+        if dim is None:
+            return {}
+        sizes = [bounds[self.executable.pdg.dims[d].bound] for d in dim.over or ()]
+        ends = [self.length(p) for p in product(*map(range, sizes))]
+        return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
 
     def release(self) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""
@@ -241,6 +303,7 @@ class _Support:
         self.offload, self.fetch = transfers.leave, transfers.come_back
         self.settle = transfers.settle
         self.progress: Callable[[], object] = progress or (lambda: None)
+        self.longest: Callable[[], int] = int
         self._recorder = recorder
         self._step = -1
         self.held: dict[str, dict[tuple[int, ...], None]] = {}
@@ -267,6 +330,11 @@ class _Support:
     ) -> np.ndarray[Any, Any]:
         values = [backend.to_numpy(x) for x in points]
         return np.array(values, NUMPY[dtype]).reshape((*lengths, *shape))
+
+    @staticmethod
+    def cut(value: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """The value without what lies beyond its true lengths."""
+        return backend.to_numpy(value)[tuple(map(slice, shape))]
 
     # --- events --------------------------------------------------------------------------------
 

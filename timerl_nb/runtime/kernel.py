@@ -20,7 +20,7 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced, 
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape, Size
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.sizes import Sizes
+from timerl_nb.memory.sizes import Sizes, moving_symbols
 from timerl_nb.memory.slices import Part
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_blocks
@@ -52,7 +52,7 @@ class Kernel:
         self._check_padding()
 
     def _coordinates(self) -> tuple[str, ...]:
-        """The dimensions whose values the contents depend on."""
+        """The dimensions, and the dynamic bound, whose values the contents depend on."""
         found: set[str] = {store.along for store in self.blocks.values()}
         for slot in range(len(self.op.inputs)):
             for part in self.plan.parts(self.op, slot):
@@ -70,7 +70,8 @@ class Kernel:
             if isinstance(attrs, RngAttrs | ConstAttrs):
                 found |= set(attrs.dims)
             found -= set(own_symbols(attrs)) - set(self.op.domain)
-        return tuple(d for d in self.op.domain if d in found)
+        lengths = self.pdg.dims.lengths(self.op.domain)
+        return tuple(d for d in (*self.op.domain, *lengths) if d in found)
 
     def is_sliced(self, slot: int) -> bool:
         return is_sliced(self.op.inputs[slot])
@@ -81,7 +82,7 @@ class Kernel:
         return backend.zeros(self.sizes.point_shape(read), self.pdg.output(read).type.dtype)
 
     def _check_padding(self) -> None:
-        moving = set(self.op.domain)
+        moving = moving_symbols(self.pdg, self.op)
         sizes = self._shapes()
         for inner in self.body:
             reason = rules.NO_PADDING.get(inner.kind)
@@ -186,14 +187,14 @@ def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
     return backend.fresh(sizes.shape(op, kind.shape), kind.dtype, nothing)
 
 
-def _touches(op: Op, axis: int, shape: Shape, moving: set[str]) -> bool:
+def _touches(op: Op, axis: int, shape: Shape, moving: frozenset[str]) -> bool:
     """Whether an operation moves elements along the axis of an operand of that shape."""
     if op.kind == "reshape":
         return _between(shape, moving) != _between(op.shape, moving)
     return axis == op.attrs.axis
 
 
-def _between(shape: Shape, moving: set[str]) -> list[tuple[int, list[Size]]]:
+def _between(shape: Shape, moving: frozenset[str]) -> list[tuple[int, list[Size]]]:
     """How many elements there are before, between and behind the axes whose lengths vary.
 
     While these counts stay as they are, a reshape moves nothing along such an axis.

@@ -8,11 +8,12 @@ is what runs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from timerl_nb.ir.attrs import CheckpointAttrs, OutputAttrs
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.attrs import BoundAttrs, CheckpointAttrs, OutputAttrs
+from timerl_nb.ir.ops import Op, Read, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.loops.nodes import (
@@ -21,6 +22,7 @@ from timerl_nb.loops.nodes import (
     Deallocate,
     Execute,
     Fetch,
+    Guard,
     If,
     Loop,
     Node,
@@ -30,12 +32,14 @@ from timerl_nb.loops.nodes import (
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.memory.operands import Donation
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Store
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.stores import key_text, store_name
 from timerl_nb.symbolic.evaluate import python_source
-from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin, Slice, sym
+from timerl_nb.symbolic.expr import FALSE, TRUE, Cmp, Cond, Lin, Slice, sym
+from timerl_nb.symbolic.substitute import subst, subst_cond
 
 Tensor = tuple[int, int]
 
@@ -66,12 +70,18 @@ class Source:
         called = {(type(n), n.lifetime) for n in self.ast if isinstance(n, Transfer)}
         for op in self.pdg:
             if op.id in executed:
-                write = {"checkpoint": self._sink, "call": self._call_out, "udf": self._udf}
-                parts.append(write.get(op.kind, self._statement)(op))
-        for kind, write in ((Offload, self._move), (Fetch, self._move), (Deallocate, self._free)):
+                write = {
+                    "checkpoint": self._sink,
+                    "call": self._call_out,
+                    "udf": self._udf,
+                    "bound": self._bound,
+                }
+                text = write.get(op.kind, self._statement)(op)
+                parts.append(self._with_length(text, op.domain))
+        for kind, put in ((Offload, self._move), (Fetch, self._move), (Deallocate, self._free)):
             for name in self.plan.lifetimes:
                 if (kind, name) in called:
-                    parts.append(write(VERBS[kind], name))
+                    parts.append(put(VERBS[kind], name))
         parts += [self._output(op) for op in self.pdg.sinks if op.kind == "output"]
         parts.append(self._program())
         return "\n\n".join(parts) + "\n"
@@ -141,7 +151,8 @@ class Source:
         if parts:
             return f"({''.join(f'{self._part(kernel, part)}, ' for part in parts)})"
         lengths = [e.length for e in read.index if isinstance(e, Slice)]
-        if any(length.symbols.intersection(op.domain) for length in lengths):
+        moving = moving_symbols(self.pdg, op)
+        if any(length.symbols.intersection(moving) for length in lengths):
             points = self._padded(kernel, slot)
         else:
             points = self._points(read)
@@ -296,10 +307,53 @@ class Source:
         return "\n".join([*lines, "    rt.trace(rt.ledger.live)"])
 
     def _on_host(self, read: Read) -> str:
-        if any(isinstance(e, Slice) for e in read.index):
+        found = self._value(read) if not is_sliced(read) else ""
+        if not found:
             shape, dtype = self.plan.sizes.point_shape(read), self.pdg.output(read).type.dtype
-            return f"rt.gather({self._points(read)}, {self._lengths(read)}, {shape}, {dtype!r})"
-        return self._value(read)
+            found = f"rt.gather({self._points(read)}, {self._lengths(read)}, {shape}, {dtype!r})"
+        sizes = self.pdg.read_type(read).shape
+        if not any(self.pdg.dims.mention(s.symbols) for s in sizes if isinstance(s, Lin)):
+            return found
+        true = [str(s) if isinstance(s, int) else f"max(0, {python_source(s)})" for s in sizes]
+        return f"rt.cut({found}, ({''.join(f'{n}, ' for n in true)}))"
+
+    def _bound(self, op: Op) -> str:
+        """Where a dynamic dimension ends: at the first point at which the operand holds."""
+        attrs: BoundAttrs = op.attrs
+        key = "".join(f"{d}, " for d in op.domain if d != attrs.dim)
+        return "\n".join(
+            [
+                *self._head(op),
+                f"    if {self._value(op.inputs[0])}:",
+                f"        rt_lengths[({key})] = {attrs.dim} + 1",
+                "    rt.trace(rt.ledger.live)",
+            ]
+        )
+
+    def _with_length(self, text: str, domain: Sequence[str]) -> str:
+        """A function in which a dynamic bound is the length at the function's point, as known now."""
+        for name in self.pdg.dims.lengths(tuple(domain)):
+            head, rest = text.split("\n", 1)
+            if re.search(rf"\b{name}\b", rest):
+                at = tuple(map(sym, self._over))
+                text = f"{head}\n    {name} = {self._length(at)}\n{rest}"
+        return text
+
+    @property
+    def _over(self) -> Sequence[str]:
+        dim = self.pdg.dims.dynamic
+        return dim.over or () if dim is not None else ()
+
+    def _length(self, at: Sequence[Lin] | None) -> str:
+        """The dynamic bound at a point of what it varies over: its ceiling until it is known."""
+        if at is None:
+            return "rt.longest()"
+        return f"rt_lengths.get(({''.join(f'{python_source(e)}, ' for e in at)}), rt_most)"
+
+    def _asks(self, guard: Guard) -> str:
+        """A guard as Python."""
+        asked = subst_cond(guard.cond, {guard.name: sym("rt_length")})
+        return python_source(asked).replace("rt_length", self._length(guard.at))
 
     def _lengths(self, read: Read) -> str:
         lengths = [python_source(e.length) for e in read.index if isinstance(e, Slice)]
@@ -344,7 +398,7 @@ class Source:
 
     def _sink(self, op: Op) -> str:
         attrs: CheckpointAttrs = op.attrs
-        values = [self._value(read) for read in op.inputs]
+        values = [self._on_host(read) for read in op.inputs]
         named = "".join(f"{n!a}: {v}, " for n, v in zip(attrs.names, values, strict=True))
         point = "".join(f"{d!r}: {d}, " for d in op.domain)
         lines = self._head(op)
@@ -378,7 +432,10 @@ class Source:
             store: Store = self.plan.stores[tensor]
             key = self._key(tensor, store.domain)
             at = store_name(tensor)
-            reduced = self.pdg[tensor[0]].outputs[tensor[1]].reduce is not None
+            producer = self.pdg[tensor[0]]
+            reduced = producer.outputs[tensor[1]].reduce is not None
+            # and under a dynamic bound there may have been no point that made it
+            reduced = reduced or self.pdg.dims.ends(producer.domain)
             if self.record:
                 point = "".join(d + ", " for d in life.domain)
                 gone = f"{at!r}, {store.name!a}, ({point})"
@@ -399,8 +456,11 @@ class Source:
 
     def _output(self, op: Op) -> str:
         attrs: OutputAttrs = op.attrs
-        value = self._on_host(op.inputs[0])
-        return f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name!a}\n    return {value}"
+        text = (
+            f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name!a}\n"
+            f"    return {self._on_host(op.inputs[0])}"
+        )
+        return self._with_length(text, op.domain)
 
     # --- control -----------------------------------------------------------------------------
 
@@ -418,7 +478,15 @@ class Source:
                 self._node(part, depth, lines)
         elif isinstance(node, Loop):
             first, end = python_source(node.first), python_source(node.last + 1)
+            if node.turns is not None and node.late:
+                assert isinstance(node.turns.cond, Cmp)  # T + counter >= c
+                least = sym(node.turns.name) + sym(node.counter) - node.turns.cond.arg
+                start = python_source(least - sym("rt_length"))
+                first = f"max({first}, {start.replace('rt_length', self._length(node.turns.at))})"
             lines.append(f"{pad}for {node.counter} in range({first}, {end}, {node.step}):")
+            if node.turns is not None and not node.late:
+                lines.append(f"{pad}    if not {self._asks(node.turns)}:")
+                lines.append(f"{pad}        break")
             self._node(node.body, depth + 1, lines)
             if depth == 1:
                 lines.append(f"{pad}    rt.progress()")
@@ -430,15 +498,19 @@ class Source:
                 self._node(node.other, depth + 1, lines)
         elif isinstance(node, Execute):
             name = self.ast.names[node.op_id]
+            pad = self._guarded(node.guard, pad, lines)
             self._call(pad, self._name(node.op_id), "execute", name, node.point, lines)
         else:
             verb = VERBS[type(node)]
             index: list[Lin] = []
-            inner = pad
+            inner = self._guarded(node.guard, pad, lines)
             for entry in node.point:
                 if isinstance(entry, Slice):
                     counter = f"rt_x{next(self._fresh)}"
                     lo, hi = python_source(entry.lo), python_source(entry.hi)
+                    if node.guard is not None:
+                        cut = subst(entry.hi, {node.guard.name: sym("rt_length")})
+                        hi = python_source(cut).replace("rt_length", self._length(node.guard.at))
                     lines.append(f"{inner}for {counter} in range({lo}, {hi}):")
                     inner += "    "
                     index.append(sym(counter))
@@ -446,6 +518,13 @@ class Source:
                     index.append(entry)
             function = f"{verb}_{node.lifetime}"
             self._call(inner, function, verb, node.lifetime, tuple(index), lines)
+
+    def _guarded(self, guard: Guard | None, pad: str, lines: list[str]) -> str:
+        """Write the condition of what follows, if it has one; returns its indent."""
+        if guard is None or guard.cond is TRUE:
+            return pad
+        lines.append(f"{pad}if {self._asks(guard)}:")
+        return pad + "    "
 
     def _call(
         self,

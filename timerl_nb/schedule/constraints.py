@@ -2,7 +2,8 @@
 
 Merges are no statements: a read of a merge is a read of the branches behind it, through composed
 relations. Values accumulated over dimensions depend on all points that contribute, and these on
-nothing of each other. `near` relations keep of a slice only its upper end, and of a minimum or
+nothing of each other. Under a dynamic bound all sets reach to its ceiling; what a point reads, does or
+is there for only at some lengths waits for the bound's operation where that makes a difference. `near` relations keep of a slice only its upper end, and of a minimum or
 maximum only the arguments that move: isl then keeps a window's reader close behind its last value.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from timerl_nb.ir.kinds import SINKS
+from timerl_nb.ir.lengths import exprs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.passes.cycles import components
@@ -31,15 +33,17 @@ from timerl_nb.symbolic.expr import (
     minimum,
     sym,
 )
-from timerl_nb.symbolic.polyhedra import Relation, Set, primed
+from timerl_nb.symbolic.polyhedra import Relation, Set, primed, union
 from timerl_nb.symbolic.scheduling import Edge
+from timerl_nb.symbolic.substitute import subst, subst_cond
 
 
 @dataclass(frozen=True)
 class Use:
     """One statement's use of one tensor, merges looked through.
 
-    `values` relates the reader's points to the tensor's, `near` is its part for proximity.
+    `values` relates the reader's points to the tensor's, `near` is its part for proximity; `exact`
+    are the values at the length that a dynamic bound has there.
     """
 
     reader: int
@@ -47,6 +51,7 @@ class Use:
     out: int
     values: Relation
     near: Relation
+    exact: Relation
 
 
 class Constraints:
@@ -57,7 +62,9 @@ class Constraints:
         self.ops: dict[str, Op] = {
             statement_name(op): op for op in pdg if op.kind not in ("merge", "output")
         }
-        self.statements: dict[str, Set] = {n: pdg.points(op) for n, op in self.ops.items()}
+        self.statements: dict[str, Set] = {
+            n: pdg.points(op).at_some_length() for n, op in self.ops.items()
+        }
         self._made: dict[tuple[object, ...], tuple[Relation, Relation]] = {}
         # keyed by identity; the operands are kept alive beside the result
         self._composed: dict[tuple[int, int], tuple[Relation, Relation, Relation]] = {}
@@ -82,7 +89,7 @@ class Constraints:
         return found
 
     def _uses(self, op: Op, read: Read) -> Iterator[Use]:
-        yield from self._through(op, read, *self._pair(op, read))
+        yield from self._through(op, read, *self._pair(op, read), None)
 
     def _pair(self, op: Op, read: Read) -> tuple[Relation, Relation]:
         """All that a read reads, and its upper end; each distinct relation is made once."""
@@ -103,17 +110,38 @@ class Constraints:
             found = self._composed[key] = (first.then(second), first, second)
         return found[0]
 
-    def _through(self, op: Op, read: Read, whole: Relation, near: Relation) -> Iterator[Use]:
-        source = self.pdg[read.source]
+    def _through(
+        self,
+        op: Op,
+        read: Read,
+        whole: Relation,
+        near: Relation,
+        crossed: tuple[Relation, Relation] | None,
+    ) -> Iterator[Use]:
+        """The uses behind a read.
+
+        Args:
+            whole: the reader's points, or the merge's in which a dynamic bound became another, and
+                what they read.
+            crossed: in that case the reader's points with the merge's at any length, and the first
+                part of that way as it is.
+        """
+        source, crosses = self.pdg[read.source], self.pdg.crosses(read)
+        if crosses:
+            there = whole.at_some_length()
+            crossed = (self._joined(crossed[0], there), crossed[1]) if crossed else (there, whole)
+            near = near.at_some_length()
         if source.kind != "merge":
             if not whole.is_empty():
-                yield Use(op.id, source.id, read.out, whole, near)
+                values, exact = crossed or (whole.at_some_length(), whole)
+                if crossed and not crosses:
+                    values = self._joined(values, whole.at_some_length())
+                yield Use(op.id, source.id, read.out, values, near, exact)
             return
         for branch in source.inputs:
             behind, close = self._pair(source, branch)
-            yield from self._through(
-                op, branch, self._joined(whole, behind), self._joined(near, close)
-            )
+            joined = behind if crosses else self._joined(whole, behind)
+            yield from self._through(op, branch, joined, self._joined(near, close), crossed)
 
     # --- as edges for isl ------------------------------------------------------------------------
 
@@ -121,8 +149,51 @@ class Constraints:
     def validity(self) -> list[Edge]:
         """Producer -> consumer for every dependence, and the order of sinks."""
         edges = [self._edge(use, use.values) for use in self.uses]
+        edges += [e for op in self.ops.values() for e in self._decisions(op)]
         edges += [e for op in self.ops.values() if op.kind in SINKS for e in self._tokens(op)]
         return [*edges, *(edge for edge, _ in self._orders())]
+
+    def _decisions(self, op: Op) -> Iterator[Edge]:
+        """The bound's points that tell whether a point of a statement exists, what it reads and does.
+
+        The last one is enough: the bound's own points run in order, as each exists because of the
+        one before.
+        """
+        dims, bound = self.pdg.dims, self.pdg.bound
+        if bound is None or dims.dynamic is None or not dims.know(op.domain):
+            return
+        here = all_of(dims.inside(op.domain), op.where)
+        asked = [Relation.of(dims, op.domain, (), here)]
+        asked += self._exact.get(op.id, [])
+        for e in exprs(self.pdg, op):
+            if dims.mention(e.symbols):
+                asked.append(self._value(op, e, here))
+        told = union(r.decided_at() for r in asked)
+        assert told is not None
+        over = dims.dynamic.over or ()
+        own = Relation.of(
+            dims, op.domain, over, all_of(*(eq(sym(primed(d)), sym(d)) for d in over))
+        )
+        pairs = own.beside(told, bound.domain).last().inverse()
+        if not pairs.is_empty():
+            yield Edge(statement_name(bound), statement_name(op), pairs)
+
+    @cached_property
+    def _exact(self) -> dict[int, list[Relation]]:
+        """By statement, what it reads at the length that a dynamic bound has there."""
+        found: dict[int, list[Relation]] = {}
+        for use in self.uses:
+            found.setdefault(use.reader, []).append(use.exact)
+        return found
+
+    def _value(self, op: Op, e: Lin | Cond, here: Cond) -> Relation:
+        """The value of an expression at each point, and along the axes that it varies along."""
+        along = tuple(d for d in self.pdg.dims.ordered(e.symbols) if d not in op.domain)
+        axes = {d: sym(primed(d)) for d in along}
+        if isinstance(e, Lin):
+            value = eq(sym(primed("value")), subst(e, axes))
+            return Relation.of(self.pdg.dims, op.domain, (*along, "value"), all_of(here, value))
+        return Relation.of(self.pdg.dims, op.domain, along, all_of(here, subst_cond(e, axes)))
 
     @cached_property
     def proximity(self) -> list[Edge]:
@@ -151,7 +222,8 @@ class Constraints:
         """The operation's points -> the points of its output that they make or add to."""
         output = op.outputs[out]
         read = at_own_point(op.id, output, out)
-        return Relation.reads(self.pdg.points(op), read.index, Set.of(self.pdg.dims, output.domain))
+        points = self.pdg.points(op).at_some_length()
+        return Relation.reads(points, read.index, Set.of(self.pdg.dims, output.domain))
 
     def _orders(self) -> Iterator[tuple[Edge, Edge]]:
         """The orders that the user asks for: all pairs, and those to keep close."""
@@ -160,13 +232,16 @@ class Constraints:
             index = order.index(self.pdg.dims, before.domain, after.domain)
             if before.kind == "merge":
                 read = Read(before.id, 0, index)
-                for use in self._through(after, read, *self._pair(after, read)):
+                for use in self._through(after, read, *self._pair(after, read), None):
                     yield self._edge(use, use.values), self._edge(use, use.near)
                 continue
             points = self.pdg.points(before)
             ends = tuple(_upper_end(self.pdg.dims, entry) for entry in index)
             whole, near = (
-                Relation.reads(self.pdg.points(after), at, points).within(points).inverse()
+                Relation.reads(self.pdg.points(after), at, points)
+                .within(points)
+                .at_some_length()
+                .inverse()
                 for at in (index, ends)
             )
             names = statement_name(before), statement_name(after)
@@ -175,6 +250,8 @@ class Constraints:
 
     def _tokens(self, op: Op) -> list[Edge]:
         """A sink's points in the lexicographic order of the dimensions that recurrences run along."""
+        if op.kind == "bound":  # its points wait for each other anyway
+            return []
         along = [d for d in op.domain if d in self._sequential_dims]
         if not along:
             return []
@@ -184,7 +261,7 @@ class Constraints:
             options.append(all_of(*same, lt(sym(d), sym(primed(d)))))
         rest = [eq(sym(primed(d)), sym(d)) for d in op.domain if d not in along]
         later = all_of(any_of(*options), *rest)
-        points = self.pdg.points(op)
+        points = self.statements[statement_name(op)]
         pairs = Relation.of(self.pdg.dims, op.domain, op.domain, later).within(points)
         inside = pairs.inverse().within(points).inverse()
         return [Edge(statement_name(op), statement_name(op), inside)]
@@ -216,13 +293,16 @@ class Constraints:
         and hold everything they read until then.
         """
         read = {use.source for use in self.uses if use.source != use.reader}
-        ends = [op for op in self.ops.values() if op.id not in read and op.domain]
+        ends = [
+            op for op in self.ops.values() if op.id not in read and op.domain and op.kind != "bound"
+        ]
         updates = [op for op in self.ops.values() if op.id in read and op.id in self._recurrent]
         for end in ends:
             for update in updates:
                 if update.domain == end.domain and update.where is TRUE:
                     own = tuple(sym(d) for d in update.domain)
-                    same = Relation.reads(self.pdg.points(end), own, self.pdg.points(update))
+                    last, of = (self.statements[statement_name(op)] for op in (end, update))
+                    same = Relation.reads(last, own, of)
                     yield Edge(statement_name(update), statement_name(end), same.inverse())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from timerl_nb.errors import ScheduleError
+from timerl_nb.ir.lengths import exprs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.cycles import components
@@ -87,6 +88,28 @@ def _needs(pdg: Pdg, node: PointOf, bounds: dict[str, int]) -> Iterator[PointOf]
     for read in (*op.inputs, *pdg.waits(op)):
         if evaluate(read.cond, env):
             yield from _sources(pdg, pdg[read.source], read, env, bounds)
+    yield from _decisions(pdg, op, env, bounds)
+
+
+def _decisions(pdg: Pdg, op: Op, env: dict[str, int], bounds: dict[str, int]) -> Iterator[PointOf]:
+    """What says how a point is under a dynamic bound: its condition wherever that matters."""
+    dim, bound = pdg.dims.dynamic, pdg.bound
+    if dim is None or bound is None or not pdg.dims.know(op.domain) or op.kind == "merge":
+        return
+
+    def seen(length: int) -> object:
+        here = {**env, dim.bound: length}
+        if pdg.dims.ends(op.domain) and here[dim.name] >= length:
+            return None
+        reads = [list(_sources(pdg, pdg[r.source], r, here, bounds)) for r in op.inputs]
+        own = [e for e in exprs(pdg, op) if e.symbols <= here.keys()]
+        return evaluate(op.where, here), reads, [evaluate(e, here) for e in own]
+
+    most = seen(bounds[dim.bound])
+    for end in range(1, bounds[dim.bound]):
+        if seen(end) != most:
+            there = {**env, dim.name: end - 1}
+            yield from _sources(pdg, pdg[bound.inputs[0].source], bound.inputs[0], there, bounds)
 
 
 def _sources(

@@ -8,7 +8,7 @@ names of the dimensions that something varies over, always in the context's orde
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, minimum, span, sym
@@ -21,11 +21,15 @@ class Dim:
     """One symbolic dimension: the names of its variable and of its bound.
 
     Each of its points stands for `step` points below the bound; the last block may be shorter.
+
+    A dynamic bound is another number at each point of the dimensions `over`, known as the program
+    runs: its symbol then means the length at the point where it stands. None is a bound like others.
     """
 
     name: str
     bound: str
     step: int = 1
+    over: Domain | None = None
 
     @property
     def var(self) -> Lin:
@@ -90,6 +94,38 @@ class Dims:
         """The bounds' names, each once."""
         return tuple(dict.fromkeys(dim.bound for dim in self.all))
 
+    @cached_property
+    def dynamic(self) -> Dim | None:
+        """The dimension whose bound is dynamic, if there is one."""
+        return next((dim for dim in self.all if dim.over is not None), None)
+
+    def with_dynamic(self, name: str, over: Domain) -> Dims:
+        """The same dimensions, the bound of one of them dynamic."""
+        return Dims(tuple(replace(d, over=over) if d.name == name else d for d in self.all))
+
+    def know(self, domain: Domain) -> bool:
+        """Whether a dynamic bound has a value at a point of `domain`."""
+        return self.dynamic is not None and set(self.dynamic.over or ()) <= set(domain)
+
+    def lengths(self, domain: Domain) -> tuple[str, ...]:
+        """The dynamic bounds that have a value at a point of `domain`, and vary with it."""
+        return (self.dynamic.bound,) if self.dynamic is not None and self.know(domain) else ()
+
+    def ends(self, domain: Domain) -> bool:
+        """Whether a tensor over `domain` ends where a dynamic bound says, point by point."""
+        return self.dynamic is not None and self.dynamic.name in domain and self.know(domain)
+
+    def mention(self, symbols: Iterable[str]) -> bool:
+        """Whether a dynamic bound is among the symbols."""
+        return self.dynamic is not None and self.dynamic.bound in set(symbols)
+
+    def varying(self, symbols: Iterable[str]) -> Domain:
+        """The dimensions that the symbols vary with: themselves, and those that a bound varies over."""
+        wanted = set(symbols)
+        if self.dynamic is not None and self.dynamic.bound in wanted:
+            wanted |= set(self.dynamic.over or ())
+        return self.ordered(wanted)
+
     def ordered(self, names: Iterable[str]) -> Domain:
         """The given dimensions, each once, in the program's order; other symbols are left out."""
         wanted = set(names)
@@ -98,3 +134,24 @@ class Dims:
     def inside(self, domain: Domain) -> Cond:
         """0 <= d < D for each dimension of the domain."""
         return all_of(TRUE, *(self[name].inside for name in domain))
+
+
+class Ceiling(int):
+    """The greatest value of a dynamic bound: a number that shows what ends it earlier."""
+
+    until: str
+
+    def __new__(cls, value: int, until: str) -> Ceiling:
+        made = super().__new__(cls, value)
+        made.until = until
+        return made
+
+
+def bounds_text(bounds: Mapping[str, int]) -> str:
+    """`B = 64, T <= 500 until done`."""
+    return ", ".join(
+        f"{name} <= {int(value)} until {value.until}"
+        if isinstance(value, Ceiling)
+        else f"{name} = {value}"
+        for name, value in bounds.items()
+    )

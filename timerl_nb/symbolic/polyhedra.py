@@ -269,14 +269,30 @@ class Set:
         return self._like(self.raw.intersect_params(bounds_set(self.dims, bounds)))
 
     def sample(self) -> dict[str, int] | None:
-        """One point of the set, by name; None where it is empty."""
+        """One point of the set, by name, with a dynamic bound there; None where it is empty."""
         if self.is_empty():
             return None
         point = self.raw.sample_point()
-        return {
+        found = {
             name: point.get_coordinate_val(_SET, k).to_python()
             for k, name in enumerate(self.domain)
         }
+        return found | _length(self.dims, point)
+
+    # --- under a dynamic bound -------------------------------------------------------------------
+
+    def at_some_length(self) -> Set:
+        """The points that are in the set for some length; the bound's symbol is then the ceiling."""
+        return (
+            self if self.dims.dynamic is None else self._like(_at_some_length(self.raw, self.dims))
+        )
+
+    def at_every_length(self) -> Set:
+        """The points that are in the set whatever the length, up to the ceiling."""
+        if self.dims.dynamic is None:
+            return self
+        outside = _at_some_length(self.raw.complement(), self.dims)
+        return self._like(outside.complement())
 
     def points(self, bounds: Point) -> Iterator[tuple[int, ...]]:
         """All points under actual bounds, in lexicographic order."""
@@ -319,9 +335,46 @@ class Set:
 
 
 def bounds_set(dims: Dims, bounds: Point) -> isl.Set:
-    """The parameter set with the given bounds fixed and the others at least 1."""
+    """The parameter set with the given bounds fixed and the others at least 1.
+
+    A dynamic bound may be anything up to the given one, its ceiling.
+    """
     conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), 1) for n in dims.bounds]
-    return _read_set(f"{_params(dims)}{{ : {_cond_text(all_of(*conds))} }}")
+    if dims.dynamic is not None and dims.dynamic.bound in bounds:
+        name = dims.dynamic.bound
+        conds[dims.bounds.index(name)] = all_of(
+            ge(sym(name), 1), ge(const(bounds[name]), sym(name))
+        )
+    return _params_set(dims, all_of(*conds))
+
+
+def ceilings_set(dims: Dims, bounds: Point) -> isl.Set:
+    """The parameter set with the given bounds fixed, a dynamic one at its ceiling."""
+    return _params_set(dims, all_of(*(eq(sym(n), bounds[n]) for n in dims.bounds)))
+
+
+def _params_set(dims: Dims, cond: Cond) -> isl.Set:
+    return _read_set(f"{_params(dims)}{{ : {_cond_text(cond)} }}")
+
+
+def _length(dims: Dims, point: isl.Point) -> dict[str, int]:
+    """The dynamic bound at a sample point."""
+    if dims.dynamic is None:
+        return {}
+    name = dims.dynamic.bound
+    return {name: point.get_coordinate_val(_PARAM, dims.bounds.index(name)).to_python()}
+
+
+def _at_some_length(raw: Any, dims: Dims) -> Any:
+    """{ x : x in raw for some length of 1 to the ceiling }, of a set or a map."""
+    assert dims.dynamic is not None
+    bound = dims.dynamic.bound
+    length = f"{bound}_here"  # no bound has this name: they are in upper case, or end in _bound
+    raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), length)
+    upto = _read_set(f"[{length}, {bound}] -> {{ : 1 <= {length} <= {bound} }}")
+    raw = raw.intersect_params(upto)
+    raw = raw.project_out(_PARAM, raw.find_dim_by_name(_PARAM, length), 1)
+    return raw.align_params(_params_set(dims, TRUE).get_space())
 
 
 # --- relations ---------------------------------------------------------------------------------
@@ -423,7 +476,7 @@ class Relation:
         ]
         cut = len(self.left)
         return (
-            dict(zip(self.left, values[:cut], strict=True)),
+            dict(zip(self.left, values[:cut], strict=True)) | _length(self.dims, point),
             dict(zip(self.right, values[cut:], strict=True)),
         )
 
@@ -448,8 +501,55 @@ class Relation:
             for where, to in pieces
         ]
 
+    # --- under a dynamic bound -------------------------------------------------------------------
+
+    def at_some_length(self) -> Relation:
+        """The pairs that there are for some length; the bound's symbol is then the ceiling."""
+        return (
+            self if self.dims.dynamic is None else self._like(_at_some_length(self.raw, self.dims))
+        )
+
+    def decided_at(self) -> Relation:
+        """Left point -> the last point of the dynamic dimension that tells what it is related to.
+
+        If the dimension ends at that point, the left point has other partners than if it does not
+        end before the ceiling; where it ends later makes no difference. Left points whose partners
+        do not depend on the length are left out.
+        """
+        dim = self.dims.dynamic
+        assert dim is not None
+        n, params = len(self.left), _params_set(self.dims, TRUE).get_space()
+        left = ", ".join(self.left)
+        length = primed(dim.bound)
+        inner = f"[{left}, {length}]" if left else f"[{length}]"
+        early = _read_set(f"{_params(self.dims)}{{ {inner} : 1 <= {length} < {dim.bound} }}")
+        ended = self.raw.move_dims(_IN, n, _PARAM, self.dims.bounds.index(dim.bound), 1)
+        ended = _anonymous_in(ended.align_params(params)).intersect_domain(early)
+        going = _anonymous_in(self.raw.insert_dims(_IN, n, 1)).intersect_domain(early)
+        differ = ended.subtract(going).domain().union(going.subtract(ended).domain())
+        last = isl.Map.from_domain(differ).move_dims(_OUT, 0, _IN, n, 1).lexmax()
+        shift = _read_map(f"{_params(self.dims)}{{ [{length}] -> [{length} - 1] }}")
+        return Relation(self.dims, self.left, (dim.name,), _anonymous_in(last).apply_range(shift))
+
+    def beside(self, other: Relation, right: Domain) -> Relation:
+        """Left point -> pairs of a right point of this and of the other, ordered as `right`."""
+        both = (*self.right, *other.right)
+        pairs = self.raw.flat_range_product(other.raw)
+        order = Relation.of(
+            self.dims, both, right, all_of(*(eq(sym(primed(d)), sym(d)) for d in right))
+        )
+        return Relation(self.dims, self.left, right, pairs.apply_range(order.raw))
+
+    def last(self) -> Relation:
+        """Per left point its lexicographically last right point."""
+        return self._like(self.raw.lexmax())
+
     def __str__(self) -> str:
         return str(self.raw)
+
+
+def _anonymous_in(raw: isl.Map) -> isl.Map:
+    return raw.reset_tuple_id(_IN)
 
 
 def union(relations: Iterable[Relation]) -> Relation | None:

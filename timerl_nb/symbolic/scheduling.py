@@ -37,6 +37,7 @@ from timerl_nb.symbolic.polyhedra import (
     Set,
     at_most,
     bounds_set,
+    ceilings_set,
     pw_expression,
 )
 
@@ -347,7 +348,7 @@ class ScheduleTree:
             return node
 
         raw = self.raw.map_schedule_node_bottom_up(separate)
-        build = isl.AstBuild.from_context(bounds_set(self.dims, bounds))
+        build = isl.AstBuild.from_context(ceilings_set(self.dims, bounds))
         return _scan(build.node_from_schedule(raw), {}, builder)
 
     def __str__(self) -> str:

@@ -158,6 +158,7 @@ NO_RULE: Final[Mapping[str, str]] = {
     "accumulate": "its operand is added to a slot by the dataflow that makes it",
     "dataflow": "traced operation by operation",
     "output": "a sink",
+    "bound": "a sink that the host runs",
     "checkpoint": "a sink that the host runs",
     "call": "a sink that the host runs",
     "udf": "a function that the host runs",
@@ -176,9 +177,9 @@ PADDING: Final[Mapping[str, str]] = {
     "concat": "left out: each operand begins where the one before it ends",
     "flip": "kept at the end: the valid part alone is turned round",
     **dict.fromkeys(("transpose", "expand", "range", "at"), "carried along"),
+    "reindex": "carried along: only what nobody reads is taken from beyond an end",
 }
 # Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
 NO_PADDING: Final[Mapping[str, str]] = {
-    "reindex": "the end that is read beyond it would be the padding's",
     "reshape": "elements would move between the axis and others",
 }

@@ -1,0 +1,418 @@
+"""Dynamic bounds: dimensions that end where the program says (semantics.md §2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.episodes import cartpole
+from tests.unit.checks import assert_memory_is_sound, assert_same
+from timerl_nb import errors
+from timerl_nb.events import Event
+from timerl_nb.ir.reference import Reference
+from timerl_nb.loops.nodes import Loop
+
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"vectorize": False},
+    {"fuse": False},
+    {"trial": False},
+    {"simplify": False, "accumulate": False},
+    {"lift": False, "contract": False},
+)
+I, MOST = 4, 9
+BITS = np.random.default_rng(3).normal(size=(I, MOST)).clip(-2, 2).astype(np.float32)
+ENDS = np.array([2, 9, 1, 5])  # where the bits below 2.5 end each row
+BITS[np.arange(I), ENDS - 1] = 3.0
+BITS[1, -1] = 0.0  # the second row never ends by itself
+
+Tensor = Any
+
+
+@pytest.fixture(autouse=True)
+def _eagerly() -> Iterator[None]:
+    with jax.disable_jit():
+        yield
+
+
+def episodes(learn: Callable[..., Tensor]) -> tuple[trl.Context, Tensor]:
+    """x[i, t + 1] = tanh(x + u) from w[i], ended by u > 2.5; w[i + 1] = w / 2 + learn(…) / 10."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, bound) = ctx.dims
+        u = trl.data(BITS, domain=(i, t)).named("u")
+        w = trl.tensor((), domain=(i,)).named("w")
+        x = trl.tensor((), domain=(i, t)).named("x")
+        x[i, 0] = w
+        x[i, t + 1] = (x + u).tanh()
+        done = (u > 2.5).named("done")
+        m = learn(x, i, t, bound).named("m")
+        w[i == 0] = trl.constant(0.3)
+        w[i + 1] = w * 0.5 + m * 0.1
+        ctx.output("x", x)
+        ctx.output("m", m)
+    return ctx, done
+
+
+def by_hand(learn: Callable[[Any], Any]) -> dict[str, Any]:
+    w, xs, ms = 0.3, np.zeros((I, MOST)), np.zeros(I)
+    for i, end in enumerate(ENDS):
+        x = [w]
+        for t in range(end - 1):
+            x.append(np.tanh(x[-1] + BITS[i, t]))
+        xs[i, :end] = x
+        ms[i] = learn(np.array(x))
+        w = w * 0.5 + ms[i] * 0.1
+    return {"x": xs.astype(np.float32), "m": ms.astype(np.float32)}
+
+
+def _backward(x: Tensor, i: Any, t: Any, bound: Any) -> Tensor:
+    g = trl.tensor((), domain=(i, t)).named("g")
+    g[i, bound - 1] = x[i, bound - 1]
+    g[t < bound - 1] = x + 0.9 * g[i, trl.min(t + 1, bound - 1)]
+    return g.mean(over=t)
+
+
+def _returns(x: np.ndarray, n: int = MOST) -> np.ndarray:
+    return np.array([sum(0.9**k * v for k, v in enumerate(x[t : t + n])) for t in range(len(x))])
+
+
+LEARN: dict[str, tuple[Callable[..., Tensor], Callable[[Any], Any]]] = {
+    "mean": (lambda x, i, t, n: x.mean(over=t), lambda x: x.mean()),
+    "sum": (lambda x, i, t, n: x.sum(over=t), lambda x: x.sum()),
+    "length": (lambda x, i, t, n: trl.value(n).cast("f32") + 0 * x[i, 0], len),
+    "last": (lambda x, i, t, n: x[i, n - 1], lambda x: x[-1]),
+    "all but the last": (lambda x, i, t, n: x[i, 0 : n - 1].sum(axis=0), lambda x: x[:-1].sum()),
+    "greatest": (lambda x, i, t, n: x.max(over=t), lambda x: x.max()),
+    "returns": (
+        lambda x, i, t, n: (x[i, t:n].discounted_sum(0.9) * x).mean(over=t),
+        lambda x: (_returns(x) * x).mean(),
+    ),
+    "returns of 3 steps": (
+        lambda x, i, t, n: (x[i, t : trl.min(t + 3, n)].discounted_sum(0.9) * x).mean(over=t),
+        lambda x: (_returns(x, 3) * x).mean(),
+    ),
+    "backward": (_backward, lambda x: _returns(x).mean()),
+    "reversed": (
+        lambda x, i, t, n: (x * x[i, n - 1 - t]).sum(over=t),
+        lambda x: (x * x[::-1]).sum(),
+    ),
+    "normalised": (
+        lambda x, i, t, n: (x - x.mean(over=t)).max(over=t),
+        lambda x: (x - x.mean()).max(),
+    ),
+}
+
+
+def run(program: trl.Program) -> trl.Result:
+    events: list[Event] = []
+    result = program.execute(seed=3, progress=False, on_event=events.append)
+    assert_memory_is_sound(program, result, events)
+    return result
+
+
+@pytest.mark.parametrize("name", LEARN)
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_values_are_those_of_the_true_lengths(name: str, options: dict[str, Any]) -> None:
+    learn, expected = LEARN[name]
+    ctx, done = episodes(learn)
+    bounds = {"I": I, "T": trl.until(done, at_most=MOST)}
+    program = ctx.compile(bounds, trl.Options(**options))
+    want = by_hand(expected)
+    reference = Reference(program.meaning, program.bounds)
+    assert_same(want, reference.outputs(), "reference")
+    result = run(program)
+    assert_same(want, result, "run")
+    for lengths in (result.lengths, reference.lengths()):
+        np.testing.assert_array_equal(lengths["T"], ENDS)
+
+
+@pytest.mark.parametrize("ends", [1, MOST])
+def test_ends_at_once_or_never(ends: int) -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, bound) = ctx.dims
+        x = trl.tensor((), domain=(i, t))
+        x[i, 0] = trl.random.normal((), domain=(i,))
+        x[i, t + 1] = x * 0.5
+        m = trl.tensor((), domain=(i,))
+        m[i == 0] = trl.constant(0.0)
+        m[i + 1] = m + x[i, t:bound].sum(axis=0).mean(over=t)
+        ctx.output("x", x)
+        ctx.output("m", m)
+        done = (x > -1e9) if ends == 1 else (x > 1e9)
+    program = ctx.compile({"I": 3, "T": trl.until(done, at_most=MOST)})
+    result = run(program)
+    np.testing.assert_array_equal(result.lengths["T"], [ends] * 3)
+    assert not result["x"][:, ends:].any() and result["x"][:, :ends].all()
+    assert_same(Reference(program.meaning, program.bounds, 3).outputs(), result, "run")
+
+
+def test_one_length_for_all_iterations() -> None:
+    """A condition over t alone: the bound does not vary."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, bound) = ctx.dims
+        u = trl.data(BITS[3], domain=(t,))
+        x = trl.random.normal((2,), domain=(i, t))
+        ctx.output("mean", x.mean(over=(i, t)))
+        ctx.output("u", u * 2)
+        done = u > 2.5
+    program = ctx.compile({"I": 3, "T": trl.until(done, at_most=MOST)})
+    result = run(program)
+    assert result.lengths["T"] == 5 and not result["u"][5:].any()
+    assert_same(Reference(program.meaning, program.bounds, 3).outputs(), result, "run")
+
+
+# --- gradients ----------------------------------------------------------------------------------
+
+
+W = np.array([0.3, -0.5, 0.8, 0.2], np.float32)
+
+
+def policy_gradient(window: int | None) -> tuple[trl.Context, Tensor]:
+    """A recurrence back-propagated through episodes that end early."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, bound) = ctx.dims
+        u = trl.data(BITS, domain=(i, t))
+        w = trl.data(W, domain=(i,))
+        x = trl.tensor((), domain=(i, t)).named("x")
+        x[i, 0] = trl.constant(0.1)
+        x[i, t + 1] = (x * 0.9 + u * w).tanh()
+        end = bound if window is None else trl.min(t + window, bound)
+        g = x[i, t:end].discounted_sum(0.9)
+        loss = (g * x).mean(over=t) + x[i, bound - 1] * w
+        steps = trl.tensor((), domain=(i,))  # the iterations run one after the other
+        steps[i == 0] = trl.constant(0.0)
+        steps[i + 1] = steps + loss
+        ctx.output("grad", trl.grad(loss, w))
+        ctx.output("loss", loss)
+        done = u > 2.5
+    return ctx, done
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_gradients_are_those_of_jax(window: int | None, options: dict[str, Any]) -> None:
+    ctx, done = policy_gradient(window)
+    bounds = {"I": I, "T": trl.until(done, at_most=MOST)}
+    program = ctx.compile(bounds, trl.Options(**options))
+    result = run(program)
+
+    def loss(w: Any, i: int) -> Any:
+        xs = [jnp.asarray(0.1)]
+        for t in range(ENDS[i] - 1):
+            xs.append(jnp.tanh(xs[-1] * 0.9 + BITS[i, t] * w))
+        n = window or MOST
+        g = [sum(0.9**k * x for k, x in enumerate(xs[t : t + n])) for t in range(len(xs))]
+        return sum(a * b for a, b in zip(g, xs, strict=True)) / len(xs) + xs[-1] * w
+
+    want = [jax.value_and_grad(loss)(jnp.float32(W[i]), i) for i in range(I)]
+    np.testing.assert_allclose(result["loss"], [v for v, _ in want], rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(result["grad"], [g for _, g in want], rtol=2e-4, atol=2e-5)
+    assert_same(Reference(program.meaning, program.bounds).outputs(), result, "reference")
+
+
+# --- whole programs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("options", VARIANTS[:3], ids=str)
+def test_cartpole_ends_when_all_poles_have_fallen(
+    window: int | None, options: dict[str, Any]
+) -> None:
+    ctx, done = cartpole(window)
+    bounds = {"B": 2, "I": 2, "T": trl.until(done, at_most=60)}
+    program = ctx.compile(bounds, trl.Options(**options))
+    result = run(program)
+    reference = Reference(program.meaning, program.bounds, 3)
+    assert_same(reference.outputs(), result, "run")
+    assert_same(reference.outputs("parameter"), result.parameters, "parameters")
+    fallen = (result["reward"].cumsum(2) >= result["reward"].sum(2, keepdims=True)).argmax(2)
+    np.testing.assert_array_equal(result.lengths["T"], np.minimum(fallen.max(0) + 1, 60))
+    assert (result.lengths["T"] < 60).all()
+    np.testing.assert_allclose(result["return"], result["reward"].sum(2).mean(0), rtol=1e-5)
+
+
+def test_a_run_costs_what_its_lengths_ask_for() -> None:
+    """Loops stop: a higher ceiling costs no instruction, and no memory of point stores."""
+    ctx, done = cartpole(3)
+    counts: set[tuple[int, int]] = set()
+    for most in (100, 400):
+        program = ctx.compile({"B": 2, "I": 2, "T": trl.until(done, at_most=most)})
+        ends = [node for node in program.ast if isinstance(node, Loop) and "c1" in node.counter]
+        assert ends and all(node.turns is not None for node in ends)
+        result = program.execute(seed=3, progress=False)
+        counts.add((result.instructions, result.memory.peak))
+    assert len(counts) == 1
+
+
+def test_gymnasium_runs_as_long_as_its_episodes() -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, _) = ctx.dims
+        env = trl.env.make("gym.CartPole-v1")
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = (o.take(2) > 0).cast("i32")
+        step = env.step(a)
+        o[b, i, t + 1] = step.obs
+        ctx.output("o", o)
+        done = (step.done | ~step.alive).all(over=b)
+    program = ctx.compile({"B": 2, "I": 3, "T": trl.until(done, at_most=500)})
+    result = run(program)
+    lengths = result.lengths["T"]
+    assert (lengths > 5).all() and (lengths < 500).all()
+    seeds = np.random.SeedSequence(3).generate_state(2)
+    for b in range(2):
+        env = gymnasium.make("CartPole-v1")
+        for i in range(3):
+            obs, _ = env.reset(seed=int(seeds[b]) if i == 0 else None)
+            over = False
+            for t in range(lengths[i]):
+                np.testing.assert_array_equal(result["o"][b, i, t], obs)
+                if not over:
+                    obs, _, over, _, _ = env.step(int(obs[2] > 0))
+            assert not result["o"][b, i, lengths[i] :].any()
+
+
+def test_the_host_gets_true_lengths() -> None:
+    seen: list[int] = []
+
+    def total(x: Any) -> Any:
+        seen.append(len(x))
+        return np.float32(x.sum())
+
+    ctx, done = episodes(
+        lambda x, i, t, n: trl.udf(total, x[i, 0:n] * 2.0, out="f32", name="total")
+    )
+    program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)})
+    assert_same(by_hand(lambda x: 2 * x.sum()), run(program), "run")
+    assert seen == list(ENDS)
+
+
+# --- how it shows itself ------------------------------------------------------------------------
+
+
+def test_a_program_shows_what_ends_it() -> None:
+    ctx, done = episodes(LEARN["mean"][0])
+    program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)})
+    assert "T <= 9 until done" in repr(program)
+    assert "T <= 9 until done" in str(program.memory)
+    assert program.bounds == {"I": I, "T": MOST}
+    assert str(program.pipeline).startswith("dynamic_bounds | simplify")
+    assert "while c1 < T[c0]" in str(program.ast)
+    assert "T varies over (i)" in str(program.fused) or "varies over (i)" in str(program.fused)
+    steps = [str(step) for step in program.stages["dynamic_bounds"].steps]
+    assert any("varies as T does" in step for step in steps)
+    free, ends = policy_gradient(None)
+    stage = free.compile({"I": I, "T": trl.until(ends, at_most=MOST)}).stages["vectorize"]
+    assert any(why == "T is another at each i" for why in map(stage.why, free.pdg().ops))
+    again = program.with_options(fuse=False)
+    assert again.bounds == program.bounds
+    assert_same(again.execute(progress=False), program.execute(progress=False), "options")
+    small = program.with_bounds({"T": trl.until(done, at_most=4)})
+    np.testing.assert_array_equal(small.execute(progress=False).lengths["T"], np.minimum(ENDS, 4))
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def _wrong(make: Callable[..., Any]) -> str:
+    """The message of compiling with the bound that `make` gives."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, bound) = ctx.dims
+        x = trl.random.normal((), domain=(b, i, t)).named("x")
+        y = trl.random.normal((), domain=(i, t)).named("y")
+        w = trl.tensor((), domain=(i,)).named("w")
+        w[i == 0] = trl.constant(0.0)
+        w[i + 1] = w + y.sum(over=t)
+        ctx.output("w", w)
+        with pytest.raises(errors.TimeRLError) as caught:
+            given = make(ctx, b, i, t, bound, x, y)
+            ctx.compile({"B": 2, "I": 3, "T": given}).execute(progress=False)
+    return str(caught.value)
+
+
+def _other(ctx: Any, *_: Any) -> Any:
+    with trl.Context("i", "t"):
+        return trl.until(trl.random.uniform(domain=("i", "t")) > 0.5, at_most=5)
+
+
+def _across(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
+    ctx.output("z", y[trl.max(i - 1, 0), t])
+    return trl.until(y > 1, at_most=5)
+
+
+def _merged(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
+    f = trl.data(BITS[0], domain=(t,))
+    g = trl.tensor((), domain=(t,)).named("g")
+    g[bound - 1] = f[bound - 1]
+    g[t < bound - 1] = f
+    ctx.output("z", g)
+    return trl.until(y > 1, at_most=5)
+
+
+def _total(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
+    ctx.output("z", y.mean(over=(i, t)))
+    return trl.until(y > 1, at_most=5)
+
+
+def _second(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
+    ctx.output("z", y[i, 1])
+    return trl.until(y > 1, at_most=5)
+
+
+def _of_its_end(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
+    return trl.until(y > y.mean(over=t), at_most=5)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "no tensor": (lambda *a: trl.until(True, at_most=5), "cannot end a dimension"),
+    "no ceiling": (lambda ctx, b, i, t, n, x, y: y > 1, "trl.until("),
+    "zero": (lambda ctx, b, i, t, n, x, y: trl.until(y > 1, at_most=0), "positive integer"),
+    "fraction": (lambda ctx, b, i, t, n, x, y: trl.until(y > 1, at_most=2.5), "positive integer"),
+    "numbers": (lambda ctx, b, i, t, n, x, y: trl.until(y, at_most=5), "f32[]"),
+    "vector": (
+        lambda ctx, b, i, t, n, x, y: trl.until(
+            trl.random.normal((2,), domain=(i, t)) > 0, at_most=5
+        ),
+        "bool[2]",
+    ),
+    "instances": (
+        lambda ctx, b, i, t, n, x, y: trl.until((x > 1).named("d"), at_most=5),
+        "d.all(over=b)",
+    ),
+    "not over t": (
+        lambda ctx, b, i, t, n, x, y: trl.until(y[i, 0] > 1, at_most=5),
+        "over which it does not vary",
+    ),
+    "another context": (_other, "another context"),
+    "another iteration": (_across, "The bound T is another at each i"),
+    "a merge without i": (_merged, "let g and the branch's value vary over i"),
+    "a mean over all": (_total, "reduce over t first"),
+    "a second point": (_second, "T = 1"),
+    "its own end": (_of_its_end, "circle"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_at_its_line(name: str) -> None:
+    make, part = REFUSED[name]
+    message = _wrong(make)
+    assert part in message, message
+    assert "test_dynamic_bounds.py" in message, message
+
+
+def test_bounds_stay_of_their_kind() -> None:
+    ctx, done = episodes(LEARN["mean"][0])
+    program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)})
+    with pytest.raises(errors.BoundsError, match="until"):
+        program.with_bounds({"T": 5})
+    with pytest.raises(errors.BoundsError, match="compil"):
+        ctx.compile({"I": I, "T": MOST}).with_bounds({"T": trl.until(done, at_most=5)})
+    with pytest.raises(errors.BoundsError, match="both dynamic"):
+        ctx.compile({"I": trl.until(done, at_most=5), "T": trl.until(done, at_most=5)})

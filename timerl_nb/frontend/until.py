@@ -1,0 +1,113 @@
+"""Dynamic bounds as a user gives them: `{T: trl.until(done, at_most=500)}` (semantics.md §2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import BoundsError
+from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.ir.attrs import BoundAttrs
+from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.symbolic.domain import Ceiling, Dim
+from timerl_nb.symbolic.expr import Lin
+
+
+@dataclass(frozen=True, eq=False)
+class Until:
+    """A bound that the program finds out: a dimension ends at the first point where `done` holds.
+
+    It has at most `at_most` points, whether `done` holds or not.
+    """
+
+    done: RecurrentTensor
+    at_most: int
+
+    def __repr__(self) -> str:
+        return f"until({self.done.name}, at_most={self.at_most})"
+
+
+def until(done: Any, at_most: Any) -> Until:
+    """A bound for `compile`: the dimension ends where `done` holds, after `at_most` points at last.
+
+    Episodes side by side end together, each standing still once it is done:
+    `until((d | ~step.alive).all(over=b), at_most=500)`.
+
+    Args:
+        done: a boolean scalar over the dimension, and over the iterations if it is to end elsewhere
+            in each.
+        at_most: the ceiling, for which memory is planned.
+
+    Raises:
+        BoundsError: `done` is no boolean scalar, or `at_most` no positive integer.
+    """
+    if not isinstance(done, RecurrentTensor):
+        raise BoundsError(
+            f"{done!r} cannot end a dimension.",
+            hint="pass a boolean tensor that varies over it, such as the done of env.step.",
+        )
+    if isinstance(at_most, bool) or not isinstance(at_most, int | np.integer) or at_most < 1:
+        raise BoundsError(f"at_most must be a positive integer, not {at_most!r}.")
+    if done.dtype != "bool" or done.shape:
+        raise BoundsError(
+            f"{done.name} is {done.type}: it cannot end a dimension.",
+            hint="a boolean scalar can: compare, or reduce with any() or all().",
+        )
+    return Until(done, int(at_most))
+
+
+def ceiling(given: Until) -> Ceiling:
+    """The number that stands for a dynamic bound where memory is planned."""
+    return Ceiling(given.at_most, given.done.name)
+
+
+def write_bound(ctx: Context, dim: Dim, given: Until) -> None:
+    """Let the dimension `dim` end where the condition holds.
+
+    Raises:
+        BoundsError: the condition belongs to another context, or varies over other dimensions.
+    """
+    done = given.done
+    if done.ctx is not ctx:
+        raise BoundsError(f"{done.name} belongs to another context: it cannot end {dim.name}.")
+    domain = done.domain
+    if dim.name not in domain:
+        raise BoundsError(
+            f"{done.name} varies over ({', '.join(domain)}): it cannot end {dim.name}, over which it "
+            "does not vary.",
+            origin=done.op.origin,
+            hint=f"give a tensor over {dim.name} that holds at its last point.",
+        )
+    instances = [d for d in domain if d != dim.name and _is_instance(ctx, d)]
+    if instances:
+        over = instances[0]
+        raise BoundsError(
+            f"{done.name} varies over {over}, along which nothing runs one after the other: "
+            f"{dim.name} has one bound for all {over}.",
+            origin=done.op.origin,
+            hint=f"{done.name}.all(over={over}) ends {dim.name} when it holds for all {over}, "
+            f"{done.name}.any(over={over}) when it holds for one.",
+        )
+    ctx.add("bound", [done.settled().read], BoundAttrs(dim.name), label=f"end of {dim.name}")
+
+
+def _is_instance(ctx: Context, name: str) -> bool:
+    """Whether a dimension stands for instances side by side, not for iterations.
+
+    The first dimension of a context does (docs/decisions/001), and those of a resource, unless the
+    program steps along them.
+    """
+    ops = [ctx[k] for k in ctx.op_ids]
+    for op in ops:
+        for read in op.inputs:
+            for d, e in zip(ctx[read.source].outputs[read.out].domain, read.index, strict=True):
+                if d == name and isinstance(e, Lin) and (e - e.const).as_symbol == d and e.const:
+                    return False
+    of_resource = any(
+        isinstance(op.attrs, UdfAttrs) and op.attrs.resource and name in op.attrs.resource.instances
+        for op in ops
+    )
+    return of_resource or name == ctx.space.names[0]
