@@ -219,7 +219,7 @@ class MemoryPlan(Inspectable):
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         line = self._timeline
-        most = "peak, at most" if self._pdg.dims.dynamic else "peak"
+        most = "peak, at most" if self.pdg.dims.dynamic else "peak"
         lines = [
             f"memory under {bounds_text(self.bounds)}",
             f"{most}: {line.peak:,} bytes at step {line.peak_time:,}",

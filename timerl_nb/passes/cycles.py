@@ -71,7 +71,10 @@ def _find(pdg: Pdg, dim: str) -> Cycles:
                 together.append(members)
             else:
                 sequential |= members
-                loops.append(frozenset(found[number]))
+                if all(
+                    read in op.inputs for op, read in inner
+                ):  # values need each other, not an end
+                    loops.append(frozenset(found[number]))
     return Cycles(frozenset(sequential), tuple(together), tuple(loops))
 
 

@@ -24,7 +24,7 @@ from timerl_nb.passes.batch_rules import Refused
 from timerl_nb.passes.cycles import cycles_of
 from timerl_nb.passes.recurrence import NONE, Factor, Recurrence, merge_of, recognise, shaped
 from timerl_nb.passes.simplify import remove_dead
-from timerl_nb.passes.vectorize import Keep, keep_nothing
+from timerl_nb.passes.vectorize import Keep, keep_nothing, length_reason
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import any_of, eq
 from timerl_nb.symbolic.polyhedra import Set
@@ -58,6 +58,9 @@ class Lift:
             try:
                 if self.dims is not None and dim.name not in self.dims:
                     raise Refused(f"{dim.name} is not vectorised")
+                for k in members:
+                    if (reason := length_reason(pdg, pdg[k], dim)) is not None:
+                        raise Refused(reason)
                 heads[_lift(Edit(pdg), pdg, dim, members)] = members
             except Refused as reason:
                 merges = [k for k in members if pdg[k].kind == "merge"]

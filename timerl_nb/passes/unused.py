@@ -96,7 +96,7 @@ class _Unused:
         return frozenset(c for c in found[reader.id] if set(self._dims(c)) <= own)
 
     def _dims(self, cond: Cond) -> tuple[str, ...]:
-        return self.pdg.dims.ordered(cond.symbols)
+        return self.pdg.dims.varying(cond.symbols)
 
     def _runs_along(self, op_id: int) -> set[str]:
         """The dimensions along which an operation runs one by one."""

@@ -303,7 +303,7 @@ def choose(pdg: Pdg, dim: Dim, keep: Iterable[int] = ()) -> tuple[frozenset[int]
         if dim.name not in op.domain:
             continue
         reason = _reason(op, dim, op.id in cycles.sequential, op.id in kept)
-        reason = reason or _length_reason(pdg, op, dim)
+        reason = reason or length_reason(pdg, op, dim)
         if reason is None:
             chosen.add(op.id)
         else:
@@ -341,7 +341,7 @@ def _is_read_whole(pdg: Pdg, op: Op, dim: Dim) -> bool:
     return any(read.index[at] is dim.whole for read in reads)
 
 
-def _length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
+def length_reason(pdg: Pdg, op: Op, dim: Dim) -> str | None:
     """Why a dynamic bound forbids it: an axis has one length, and the host sees true lengths."""
     ends = pdg.dims.dynamic
     if ends is None:
