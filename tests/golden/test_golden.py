@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 import timerl_nb as trl
-from tests.episodes import cartpole
 from tests.reinforce import reinforce
 
 SMALL = {"B": 2, "I": 3, "T": 12}
@@ -62,14 +61,6 @@ def test_n_step_learns_four_steps_behind_in_the_same_loop(golden: Golden) -> Non
     for options in (trl.Options(), trl.Options(vectorize=("b",))):
         ast = reinforce(5, checkpoint="runs/cartpole").compile(FULL, options).ast
         golden("loops.nstep", str(ast))
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_loops_stop_under_a_dynamic_bound(name: str, golden: Golden) -> None:
-    """As under a fixed bound, but for what ends them: n-step learning keeps its overlap."""
-    ctx, done = cartpole(PROGRAMS[name])
-    bounds = {"B": 64, "I": 20, "T": trl.until(done, at_most=500)}
-    golden(f"loops.{name}.dynamic", str(ctx.compile(bounds).ast))
 
 
 def test_an_average_over_time_takes_the_overlap_away(golden: Golden) -> None:

@@ -251,6 +251,16 @@ def test_a_run_costs_what_its_lengths_ask_for() -> None:
     assert len(counts) == 1
 
 
+@pytest.mark.parametrize("name", ["mc", "nstep"])
+def test_loops_are_those_of_a_fixed_bound_and_stop(
+    name: str, golden: Callable[[str, str], None]
+) -> None:
+    """N-step learning keeps its overlap."""
+    ctx, done = cartpole(5 if name == "nstep" else None)
+    bounds = {"B": 64, "I": 20, "T": trl.until(done, at_most=500)}
+    golden(f"loops.{name}.dynamic", str(ctx.compile(bounds).ast))
+
+
 def test_gymnasium_runs_as_long_as_its_episodes() -> None:
     with trl.Context("b", "i", "t") as ctx:
         (b, _), (i, _), (t, _) = ctx.dims
