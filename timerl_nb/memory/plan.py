@@ -75,6 +75,8 @@ class MemoryPlan(Inspectable):
 
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """This plan with other swaps; its kernels take over nothing but blocks."""
+        if self._apart is not None:
+            return self._apart.with_swaps(swaps)
         return MemoryPlan(
             self.constraints,
             self.clock,
