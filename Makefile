@@ -12,7 +12,7 @@ lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
 
 test: setup check  ## set up, and run every check and test
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n auto --maxprocesses=4 --dist worksteal
 
 setup: $(STAMP)  ## make the virtual environment, from the lock file
 

@@ -97,8 +97,8 @@ def write_bound(ctx: Context, dim: Dim, given: Until) -> None:
 def _is_instance(ctx: Context, name: str) -> bool:
     """Whether a dimension stands for instances side by side, not for iterations.
 
-    The first dimension of a context does (docs/decisions/001), and those of a resource, unless the
-    program steps along them.
+    The first of several beside the one that ends does (docs/decisions/001), and those of a resource,
+    unless the program steps along them.
     """
     ops = [ctx[k] for k in ctx.op_ids]
     for op in ops:
@@ -110,4 +110,4 @@ def _is_instance(ctx: Context, name: str) -> bool:
         isinstance(op.attrs, UdfAttrs) and op.attrs.resource and name in op.attrs.resource.instances
         for op in ops
     )
-    return of_resource or name == ctx.space.names[0]
+    return of_resource or (len(ctx.space.names) > 2 and name == ctx.space.names[0])
