@@ -8,11 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tests.property.programs import Drawn, chain, programs
+import timerl_nb as trl
+from tests.property.programs import Drawn, chain, ending_programs, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from timerl_nb.errors import BoundsError, ReadError, ScheduleError
 from timerl_nb.loops.build import build_ast
 from timerl_nb.memory.swap import Slack, Swaps
 from timerl_nb.runtime.executable import Executable
@@ -31,11 +33,42 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 def test_any_swaps_change_nothing_but_memory(
     drawn: Drawn, options: dict[str, Any], slack: Slack, seed: int
 ) -> None:
-    random = Random(seed)
     program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    run = assert_same_with_swaps(program, slack, Random(seed))
+    line = run.executable.plan.timeline()
+    np.testing.assert_array_equal(run.ledger.timeline(), line.bytes)
+    if run.executable.plan.swaps.all:
+        np.testing.assert_array_equal(run.ledger.host_trace, line.host)
+
+
+@sampled(RUNS // 4)
+@given(
+    ending_programs(),
+    st.sampled_from(VARIANTS),
+    st.builds(Slack, st.integers(0, 3), st.integers(0, 2)),
+    st.integers(0, 2**32),
+)
+def test_swaps_where_a_dimension_ends_early(
+    drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any], slack: Slack, seed: int
+) -> None:
+    d, done = drawn
+    last = d.ctx.space.all[-1].bound
+    try:
+        bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
+        program = d.ctx.compile(bounds, chosen(d, options))
+    except (BoundsError, ReadError, ScheduleError) as error:
+        event(f"refused: {type(error).__name__}")
+        return
+    run = assert_same_with_swaps(program, slack, Random(seed))
+    assert run.ledger.peak <= run.executable.plan.peak
+
+
+def assert_same_with_swaps(program: trl.Program, slack: Slack, random: Random) -> Run:
+    """Run the program as it is and with a random choice of swaps; returns the latter run."""
     classes = program.memory.swapping.classes(slack)
     share = random.choice((0.3, 0.7, 1.0))
     swaps = Swaps(tuple(s for s in classes if random.random() < share), slack)
+    event("swaps" if swaps.all else "nothing to swap")
     plan = program.memory.with_swaps(swaps)
     tree, lives = program.schedule.tree, plan.lifetimes.values()
     ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, swaps)
@@ -46,8 +79,5 @@ def test_any_swaps_change_nothing_but_memory(
         have = run.outputs()
     for name, value in want.items():
         np.testing.assert_array_equal(have["output", name], value, err_msg=name)
-    line = plan.timeline()
-    np.testing.assert_array_equal(run.ledger.timeline(), line.bytes)
-    if swaps.all:
-        np.testing.assert_array_equal(run.ledger.host_trace, line.host)
     run.release()
+    return run

@@ -311,7 +311,8 @@ def parameter(
     Args:
         given: its shape, or an array or tensor with its first value.
         domain: the dimensions it varies over; it changes along the last.
-        init: with a shape: a function from the shape to the first value; zeros by default.
+        init: with a shape: a number, or a function from the shape to the first value; zeros by
+            default.
         name: what pictures, checkpoints and `result.parameters` call it.
     """
     ctx = current()
@@ -322,7 +323,7 @@ def parameter(
             first = constant(given, dtype)
         else:
             shape = shape_of_user(given)
-            first = zeros(shape, dtype) if init is None else as_tensor(ctx, init(shape))
+            first = as_tensor(ctx, init(shape)) if callable(init) else full(shape, init or 0, dtype)
     if not is_float(first.dtype):
         raise ShapeError(f"a parameter must have floating-point values, not {first.type}.")
     names = _domain(ctx, domain)

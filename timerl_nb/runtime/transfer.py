@@ -38,7 +38,12 @@ class Transfers:
         return self._worker.submit(copy)
 
     def leave(self, store: SwapStore, key: Any) -> None:
-        """Copy a value to the host; it leaves the device when the copy is due."""
+        """Copy a value to the host; it leaves the device when the copy is due.
+
+        Under a dynamic bound there may be none: its point never ran.
+        """
+        if key not in store:
+            return
         store.copy(key)
         self._leaving[id(store), key] = (store, len(self.ledger.trace) + self.copying)
         if not self.copying:
@@ -66,7 +71,7 @@ class Transfers:
 
     def come_back(self, store: SwapStore, key: Any) -> None:
         """Copy a value to the device again; one that has not left stays."""
-        if not self.stay(store, key):
+        if store.is_away(key) and not self.stay(store, key):
             self.ledger.live += store.nbytes
             store.bring(key)
 
@@ -107,10 +112,19 @@ class SwapStore(dict[Any, Any]):
         return self._wait(self._copies[key], key, "the host")
 
     def __delitem__(self, key: Any) -> None:
+        if self.pop(key) is None:
+            raise KeyError(key)
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """Let go of a value and its copy; `default` if it was not on the device."""
         self._transfers.stay(self, key)
-        super().__delitem__(key)
         if self._copies.pop(key, None) is not None:
             self._transfers.ledger.host -= self.nbytes
+        return super().pop(key, default)
+
+    def is_away(self, key: Any) -> bool:
+        """Whether a value is on the host, or on its way there."""
+        return key in self._copies
 
     def copy(self, key: Any) -> None:
         """Begin to copy a value to the host, unless it has been before."""
