@@ -138,7 +138,7 @@ def test_predicted_memory(program: trl.Program) -> None:
     np.testing.assert_array_equal(result.memory.timeline(), line.bytes)
     assert result.memory.peak == line.peak
     kinds = {store.kind for store in program.memory.stores.values()}
-    assert {"slot", "ring"} <= kinds
+    assert "slot" in kinds and kinds & {"ring", "block"}
     origins = {program.memory.origin(t).text for t in program.memory.stores}
     assert any("dnn.sample" in text for text in origins)
 
