@@ -14,7 +14,7 @@ import timerl_nb
 from timerl_nb.config import ENVIRONMENT, Options
 from timerl_nb.frontend.vjp import NO_VJP, VJP
 from timerl_nb.ir import reference_rules as reference
-from timerl_nb.ir.kinds import KINDS
+from timerl_nb.ir.kinds import KINDS, ULPS
 from timerl_nb.passes.batch_rules import NO_VECTOR, VECTOR
 from timerl_nb.passes.carry_rules import CARRY, NO_CARRY
 from timerl_nb.runtime.backends import jax_rules as backend
@@ -39,6 +39,11 @@ def test_each_kind_has_a_rule_or_a_reason(name: str) -> None:
 def test_each_kind_is_documented() -> None:
     for spec in KINDS.values():
         assert spec.doc.endswith(".") and len(spec.doc) > 8, spec.kind
+
+
+def test_tolerances_name_kinds() -> None:
+    assert set(ULPS) <= set(KINDS)
+    assert all(spec.ulps == ULPS.get(spec.kind, 0) >= 0 for spec in KINDS.values())
 
 
 def test_padding_rules_name_kinds() -> None:
