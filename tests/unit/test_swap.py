@@ -17,6 +17,7 @@ from timerl_nb.advice import advice
 from timerl_nb.errors import BudgetError, ExecutionError
 from timerl_nb.events import Event
 from timerl_nb.loops.nodes import Fetch, Offload
+from timerl_nb.memory.swap import Slack
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.transfer import THREAD
 from timerl_nb.show.pictures import ast_picture
@@ -239,3 +240,14 @@ def test_large_observations_are_planned_in_seconds() -> None:
     assert 998 * observation < line.host_peak < 1000 * observation
     assert len(line.time) > 300_000
     assert program.stages["memory"].seconds < 30
+
+
+def test_what_never_runs_has_nothing_to_swap() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal(domain=(t,))
+        ctx.output("x", x)
+        ctx.output("never", x[(t % 3 == 1) & (t % 3 == 0)].tanh())
+    program = ctx.compile({T: 4}, trl.Options(vectorize=False))
+    assert program.memory.swapping.classes(Slack(0, 0))
+    assert program.execute()["never"].shape == (0,)

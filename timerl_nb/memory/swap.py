@@ -115,7 +115,11 @@ class Swapping:
     ) -> None:
         self._clock, self._sizes, self._blocks = clock, sizes, blocks
         fixed = set(pinned)
-        self._lifetimes = [life for life in lifetimes if not fixed.intersection(life.tensors)]
+        self._lifetimes = [
+            life
+            for life in lifetimes
+            if not fixed.intersection(life.tensors) and len(clock.points[life.producer])
+        ]
         self._known: dict[tuple[str, int], list[tuple[Gap, Array, Array, Array]]] = {}
 
     def choose(self, live: Array, budget: int) -> Swaps:

@@ -45,7 +45,7 @@ class Gaps:
     """All gaps of the values that some uses share, under actual bounds.
 
     Args:
-        uses: value -> the statement points that make or read it; one value name.
+        uses: value -> the statement points that make or read it; one value name, made somewhere.
         kept: the values that are needed after everything has run.
     """
 
@@ -60,6 +60,8 @@ class Gaps:
         }
         flow: isl.Map | None = None
         for use in uses:
+            if use.sink not in self._theta:  # it never runs
+                continue
             one = use.pairs.raw.apply_range(self._theta[use.sink])
             flow = one if flow is None else flow.union(one)
         assert flow is not None

@@ -205,14 +205,14 @@ class ScheduleTree:
         return {name: found.get(name, never) for name in self.statements}
 
     def functions(self) -> list[tuple[str, isl.Map]]:
-        """For each statement the relation of its points and their times; for this package alone."""
+        """For each statement with points their relation to their times; for this package alone."""
         found: dict[str, isl.Map] = {}
 
         def add(one: isl.Map) -> None:
             found[one.get_tuple_name(_IN)] = _anonymous(one)
 
         self._theta.foreach_map(add)
-        return [(name, found[name]) for name in self.statements]
+        return [(name, found[name]) for name in self.statements if name in found]
 
     def loops(self) -> dict[str, list[tuple[int, Lin]]]:
         """For each statement the loops around it, outermost first: the loop and its position in it.
