@@ -119,8 +119,9 @@ def test_dimensions_that_end_early(
         dim = d.ctx.space.all[-1]
         ends = partial(write_bound, d.ctx, dim, bounds[last])
         graph = DynamicBounds().run(d.ctx.pdg(ends)).pdg
-        with pytest.raises(ScheduleError):  # the end depends on the end
-            Reference(graph, d.bounds, seed=3).outputs()
+        if d.bounds[last] > 1:  # with one point there is nothing to depend on
+            with pytest.raises(ScheduleError):  # the end depends on the end
+                Reference(graph, d.bounds, seed=3).outputs()
         event("refused: the end depends on the end")
         return
     reference = Reference(program.meaning, d.bounds, seed=3)

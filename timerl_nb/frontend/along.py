@@ -5,6 +5,7 @@ Made of the primitives that `RecurrentTensor` provides; most are compositions th
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import prod
 from typing import Any, Self
 
@@ -31,55 +32,55 @@ class Along(Arithmetic):
     # --- what a tensor provides ----------------------------------------------------------------
 
     @property
-    def type(self) -> TensorType:
-        raise NotImplementedError
+    @abstractmethod
+    def type(self) -> TensorType: ...
 
     @property
-    def shape(self) -> Shape:
-        raise NotImplementedError
+    @abstractmethod
+    def shape(self) -> Shape: ...
 
     @property
-    def rank(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def rank(self) -> int: ...
 
-    def _axis(self, axis: int) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _axis(self, axis: int) -> int: ...
 
-    def _axes(self, axis: Any) -> tuple[int, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _axes(self, axis: Any) -> tuple[int, ...]: ...
 
+    @abstractmethod
     def _made(self, kind: str, attrs: Any, *others: Self) -> Self:
         """An operation on this and other tensors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _operand(self, value: Any, like: DType | None = None) -> Self:
         """A tensor of whatever arithmetic accepts; Python numbers are of type `like`, or this one's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _expanded(self, shape: Shape) -> Self:
         """This repeated up to the shape."""
-        raise NotImplementedError
 
-    def sum(self, over: Any = None, axis: Any = None) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def sum(self, over: Any = None, axis: Any = None) -> Self: ...
 
-    def mean(self, over: Any = None, axis: Any = None) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def mean(self, over: Any = None, axis: Any = None) -> Self: ...
 
-    def max(self, over: Any = None, axis: Any = None) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def max(self, over: Any = None, axis: Any = None) -> Self: ...
 
-    def reshape(self, *shape: Any) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def reshape(self, *shape: Any) -> Self: ...
 
-    def detach(self) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def detach(self) -> Self: ...
 
-    def cast(self, dtype: Any) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def cast(self, dtype: Any) -> Self: ...
 
-    def slice(self, lo: Any, hi: Any, axis: int = 0) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def slice(self, lo: Any, hi: Any, axis: int = 0) -> Self: ...
 
     # --- order -----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ operand and a function of operands, and so are all functions that have no kind o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import log, pi, sqrt
 from typing import Any, Self
 
@@ -13,24 +14,24 @@ from timerl_nb.errors import ShapeError
 from timerl_nb.ir.shapes import DType, is_float
 
 
-class Arithmetic:
+class Arithmetic(ABC):
     """Operators and functions, after NumPy's rules of broadcasting and type promotion."""
 
     @property
-    def dtype(self) -> DType:
-        raise NotImplementedError
+    @abstractmethod
+    def dtype(self) -> DType: ...
 
+    @abstractmethod
     def floating(self) -> Self:
         """Integers and booleans as float32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _with(self, kind: str, other: Any, *, swap: bool = False) -> Self:
         """An operator: `NotImplemented` where the other operand is no tensor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _map(self, kind: str, *others: Any) -> Self:
         """A function of this and other operands."""
-        raise NotImplementedError
 
     def _where(self, x: Any, y: Any) -> Self:
         """`x` where this holds, else `y`."""
