@@ -47,6 +47,8 @@ BLOCKS: tuple[dict[str, Any], ...] = (
 )
 
 
+# `make fuzz` draws other programs every time, `make test` the same ones until a test is edited.
+FUZZ = "TIMERL_FUZZ" in os.environ
 RUNS = int(os.environ.get("TIMERL_FUZZ", "100"))
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
@@ -61,9 +63,12 @@ def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
 
 
 def sampled(examples: int) -> settings:
-    everything = list(HealthCheck)
     return settings(
-        max_examples=examples, deadline=None, suppress_health_check=everything, print_blob=True
+        max_examples=examples,
+        deadline=None,
+        derandomize=not FUZZ,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
     )
 
 

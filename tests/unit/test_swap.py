@@ -17,7 +17,7 @@ from timerl_nb.advice import advice
 from timerl_nb.errors import BudgetError, ExecutionError
 from timerl_nb.events import Event
 from timerl_nb.loops.nodes import Fetch, Offload
-from timerl_nb.memory.swap import Slack
+from timerl_nb.memory.swap import Slack, Swaps
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.transfer import THREAD
 from timerl_nb.show.pictures import ast_picture
@@ -251,3 +251,25 @@ def test_what_never_runs_has_nothing_to_swap() -> None:
     program = ctx.compile({T: 4}, trl.Options(vectorize=False))
     assert program.memory.swapping.classes(Slack(0, 0))
     assert program.execute()["never"].shape == (0,)
+
+
+def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
+    """A value that outlives the run has one last use, whatever the length turns out to be."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((2,), domain=(t,))
+        y = trl.tensor((2,), "f32", domain=(t,)).named("y")
+        y[t < 2] = x
+        y[t + 2] = 0.5 * y[t] + x[t + 1]
+        ctx.output("y", y)
+        done = x.sum() > 0.3
+    program = ctx.compile({T: trl.until(done, at_most=3)})
+    classes = program.memory.swapping.classes(Slack(0, 0))
+    last: dict[str, list[int]] = {}
+    for swap in classes:
+        if swap.gap.after is None:
+            last.setdefault(swap.lifetime, []).extend(swap.away.codes)
+    assert last
+    assert all(len(set(values)) == len(values) for values in last.values())
+    plan = program.memory.with_swaps(Swaps(tuple(classes), Slack(0, 0)))
+    assert plan.timeline().bytes.min() >= 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from timerl_nb.symbolic.polyhedra import Point, Relation, Set, bounds_set
+from timerl_nb.symbolic.polyhedra import Point, Relation, Set, ceilings_set
 from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
 
 _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
@@ -54,7 +54,7 @@ class Gaps:
     ) -> None:
         self._schedule, self._value = schedule, uses[0].pairs.left
         self._dims = schedule.dims
-        params = bounds_set(schedule.dims, bounds)
+        params = ceilings_set(schedule.dims, bounds)
         self._theta = {
             name: one.intersect_params(params).coalesce() for name, one in schedule.functions()
         }
