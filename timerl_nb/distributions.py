@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import e, log, pi
 from typing import Any
 
 from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.sources import random_gumbel, where
-from timerl_nb.frontend.tensor import RecurrentTensor, one_hot, operand
+from timerl_nb.frontend.sources import random_gumbel, random_normal, where
+from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, one_hot, operand
 from timerl_nb.ir.shapes import is_float
 
 
@@ -51,3 +52,45 @@ class Categorical:
     def mode(self) -> RecurrentTensor:
         """The most likely position."""
         return self.logits.argmax(-1)
+
+
+class Normal:
+    """Independent normal numbers: one per element, together one draw.
+
+    Args:
+        mean: any shape.
+        log_std: the logarithms of the standard deviations, of that shape or broadcast to it.
+    """
+
+    def __init__(self, mean: RecurrentTensor, log_std: Any) -> None:
+        self.mean = operand(None, mean).floating()
+        given = operand(self.mean.ctx, log_std)
+        both = self.mean + given
+        if not is_float(given.dtype) or both.shape != self.mean.shape:
+            raise ShapeError(f"log_std is {given.type}, which does not go with {self.mean.type}.")
+        self.log_std, self._domain = broadcast_to(given, both.shape), both.domain
+
+    def sample(self, domain: Any = None, stream: int | str | None = None) -> RecurrentTensor:
+        """A draw at every point of `domain`, by default the dimensions of mean and log_std.
+
+        No gradient flows through it into the mean and the standard deviation.
+        """
+        over = self._domain if domain is None else domain
+        noise = random_normal(self.mean.shape, domain=over, stream=stream)
+        return (self.mean + self.log_std.exp() * noise).detach()
+
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """The log-density of `a`, whose elements are one draw."""
+        a = operand(self.mean.ctx, a)
+        if a.shape != self.mean.shape:
+            raise ShapeError(f"a draw is {self.mean.type}, not {a.type}.")
+        scaled = (a - self.mean) / self.log_std.exp()
+        return (scaled.square() * -0.5 - self.log_std - 0.5 * log(2 * pi)).sum()
+
+    def entropy(self) -> RecurrentTensor:
+        """In nats, of all elements together."""
+        return (self.log_std + 0.5 * log(2 * pi * e)).sum()
+
+    def mode(self) -> RecurrentTensor:
+        """The mean."""
+        return self.mean

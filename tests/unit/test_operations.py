@@ -361,3 +361,85 @@ def test_gradients_of_layers_are_single_operations() -> None:
     forward, backward = (op for op in graph if op.kind == "conv")
     assert (len(forward.shape), backward.shape) == (5, (4, 2, 3, 3))
     assert [op.shape for op in graph if op.kind == "scatter_add"] == [(50, 4)]
+
+
+# --- orthonormal columns --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"vectorize": ("b",)}], ids=str)
+def test_orthonormal_columns(options: dict[str, Any]) -> None:
+    given = np.random.default_rng(0).normal(size=(3, 2, 2, 5, 4)).astype(np.float32)
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        ctx.output("y", trl.data(given, domain=(b, t)).orthonormal() * 1.0)
+    program = ctx.compile({B: 3, T: 2}, trl.Options(**options))
+    y = program.execute(progress=False)["y"]
+    assert_same(Reference(program.pdg, program.bounds).outputs(), {"y": y}, "run")
+    np.testing.assert_allclose(
+        np.swapaxes(y, -1, -2) @ y, np.broadcast_to(np.eye(4), (3, 2, 2, 4, 4)), atol=1e-5
+    )
+    first = given[..., 0] / np.linalg.norm(given[..., 0], axis=-1, keepdims=True)
+    np.testing.assert_allclose(y[..., 0], first, rtol=1e-4, atol=1e-5)
+    upper = np.swapaxes(y, -1, -2) @ given
+    np.testing.assert_allclose(np.tril(upper, -1), 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_orthonormal_columns_of_what_has_too_few_rows(shape: tuple[int, ...]) -> None:
+    with trl.Context("t"), pytest.raises(trl.errors.TimeRLError, match="as many rows as columns"):
+        trl.ones(shape).orthonormal()
+
+
+def test_no_gradient_of_orthonormal_columns() -> None:
+    with trl.Context("t"):
+        x = trl.random.normal((3, 2))
+        with pytest.raises(trl.errors.GradientError, match="orthonormal"):
+            trl.grad(x.orthonormal().sum(), x)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (5, 1)])
+def test_orthogonal_weights(shape: tuple[int, int]) -> None:
+    with trl.Context("i") as ctx:
+        ctx.output("w", trl.parameter(shape, init=trl.nn.orthogonal(2.0)))
+    first, other = (ctx.compile({"I": 1}).execute(seed, progress=False)["w"] for seed in (0, 1))
+    short = first if shape[0] < shape[1] else first.T
+    np.testing.assert_allclose(short @ short.T, 4 * np.eye(min(shape)), atol=1e-5)
+    assert not np.allclose(first, other)
+    with trl.Context("i"), pytest.raises(trl.errors.ShapeError, match="only matrices"):
+        trl.parameter((3,), init=trl.nn.orthogonal())
+
+
+def test_normal_distribution() -> None:
+    mean, log_std = np.array([0.5, -1.0], np.float32), np.array([0.3, -0.7], np.float32)
+    with trl.Context("b") as ctx:
+        ((b, B),) = ctx.dims
+        normal = trl.distributions.Normal(trl.constant(mean), trl.constant(log_std))
+        a = normal.sample(domain=(b,))
+        for name, x in {
+            "a": a,
+            "p": normal.log_prob(a),
+            "e": normal.entropy(),
+            "m": normal.mode(),
+        }.items():
+            ctx.output(name, x)
+        w = trl.parameter(mean)
+        drawn = trl.distributions.Normal(w, log_std)
+        with pytest.raises(trl.errors.GradientError):
+            trl.grad(drawn.sample().sum(), w)
+        with pytest.raises(trl.errors.ShapeError, match="do not broadcast"):
+            trl.distributions.Normal(w, np.zeros(3, np.float32))
+        with pytest.raises(trl.errors.ShapeError, match="does not go with"):
+            trl.distributions.Normal(w, np.zeros((3, 2), np.float32))
+        with pytest.raises(trl.errors.ShapeError, match="a draw is"):
+            normal.log_prob(trl.zeros((3,)))
+    result = ctx.compile({B: 5000}).execute(progress=False)
+    scipy = jax.scipy.stats.norm
+    np.testing.assert_allclose(
+        result["p"], scipy.logpdf(result["a"], mean, np.exp(log_std)).sum(-1), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        result["e"], (0.5 * np.log(2 * np.pi * np.e) + log_std).sum(), rtol=1e-5
+    )
+    np.testing.assert_allclose(result["a"].mean(0), mean, atol=0.1)
+    np.testing.assert_allclose(result["a"].std(0), np.exp(log_std), rtol=0.05)
+    np.testing.assert_array_equal(result["m"], mean)

@@ -14,6 +14,7 @@ import numpy as np
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.arithmetic import Arithmetic
 from timerl_nb.ir.attrs import (
+    NO_ATTRS,
     AxisAttrs,
     GatherAttrs,
     ScanAttrs,
@@ -239,6 +240,14 @@ class Along(Arithmetic):
             raise ShapeError(f"factors {factor.type} do not go with {x.type}.")
         attrs = ScanAttrs(x._axis(axis), bool(reverse))
         return factor.cast(x.dtype)._expanded(x.shape)._made("linear_scan", attrs, x)
+
+    def orthonormal(self) -> Self:
+        """The columns of the matrix in the last two axes made orthonormal, from left to right.
+
+        What is left of a column without those before it keeps its direction. There must be as many
+        rows as columns; where the columns depend on each other, the result is any such basis.
+        """
+        return self._made("orthonormal", NO_ATTRS)
 
     def _ones(self) -> Self:
         return self._operand(np.int32(1))._expanded(self.shape)

@@ -350,6 +350,7 @@ NO_VJP: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("reindex", "sliding_max", "sliding_min"), "made by the compiler, after differentiation"
     ),
+    "orthonormal": "what parameters start from; no gradient reaches it",
     "argmin": "an integer choice",
     "argsort": "an integer choice",
     "merge": "differentiated by branch in `gradients`",

@@ -231,6 +231,12 @@ def _argsort(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.argsort(-x if attrs.descending else x, attrs.axis, kind="stable")
 
 
+def _orthonormal(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    """The one of all Q R = x where no element on R's diagonal is negative."""
+    q, r = np.linalg.qr(args[0])
+    return q * np.where(np.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1)[..., None, :].astype(q.dtype)
+
+
 def _sliding_extremum(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: SlidingAttrs = op.attrs
     reduce = op.kind.removeprefix("sliding_")
@@ -385,6 +391,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "linear_scan": _linear_scan,
     "cummax": _cummax,
     "argsort": _argsort,
+    "orthonormal": _orthonormal,
     "gather": _gather,
     "scatter_add": _scatter,
     "reshape": _reshape,

@@ -219,6 +219,16 @@ def argsort_type(types: Types, attrs: SortAttrs) -> TensorType:
     return TensorType(types[0].shape, "i32")
 
 
+def orthonormal_type(types: Types, attrs: Any) -> TensorType:
+    (x,) = types
+    rows, columns = x.shape[-2:] if x.rank >= 2 else (None, None)
+    if not isinstance(rows, int) or not isinstance(columns, int) or rows < columns:
+        raise TypeRuleError(f"{x} has no matrix of as many rows as columns in its last two axes")
+    if x.dtype not in ("f32", "f64"):
+        raise TypeRuleError(f"needs float32 or float64 values, not {x}")
+    return x
+
+
 def extrema_type(types: Types, attrs: SlidingAttrs) -> TensorType:
     _axis(types, attrs.axis)
     return types[0]

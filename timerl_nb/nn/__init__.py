@@ -2,7 +2,7 @@
 
 from timerl_nb.nn.attention import Attention
 from timerl_nb.nn.cells import GRUCell, LSTMCell
-from timerl_nb.nn.layers import MLP, Conv2d, Embedding, Linear
+from timerl_nb.nn.layers import MLP, Conv2d, Embedding, Linear, orthogonal, scaled_normal
 from timerl_nb.nn.module import Module
 from timerl_nb.nn.norms import LayerNorm, RMSNorm
 
@@ -17,4 +17,6 @@ __all__ = [
     "Linear",
     "Module",
     "RMSNorm",
+    "orthogonal",
+    "scaled_normal",
 ]

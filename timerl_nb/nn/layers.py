@@ -13,11 +13,28 @@ from timerl_nb.frontend.windows import conv
 from timerl_nb.nn.module import Module
 
 Init = Callable[[tuple[int, ...]], RecurrentTensor]
+ScaledInit = Callable[[float], Init]  # given the gain
 
 
 def scaled_normal(gain: float = 1.0) -> Init:
     """Normal values of standard deviation gain / sqrt(inputs), drawn from the run's seed."""
     return lambda shape: random_normal(shape, std=gain / sqrt(shape[0]))
+
+
+def orthogonal(gain: float = 1.0) -> Init:
+    """A random matrix with orthonormal rows or columns (the fewer), times `gain` (Saxe 2014)."""
+
+    def drawn(shape: tuple[int, ...]) -> RecurrentTensor:
+        if len(shape) != 2:
+            raise ShapeError(
+                f"only matrices are orthogonal, not {list(shape)}.",
+                hint="reshape a matrix: trl.parameter(orthogonal(gain)((rows, columns)).reshape(…)).",
+            )
+        rows, columns = max(shape), min(shape)
+        tall = random_normal((rows, columns)).orthonormal()
+        return (tall if shape == (rows, columns) else tall.transpose()) * gain
+
+    return drawn
 
 
 def checked_sizes(*sizes: Any) -> None:
@@ -37,7 +54,8 @@ class Linear(Module):
     Args:
         inputs, outputs: sizes of the last axis before and after.
         domain: the dimensions that the parameters vary over.
-        gain: the scale of the first weights, see `scaled_normal`.
+        gain: the scale of the first weights.
+        init: what draws them, given the gain: `scaled_normal` or `orthogonal`.
         name: the prefix of the parameters' names.
     """
 
@@ -48,12 +66,14 @@ class Linear(Module):
         *,
         domain: Any = (),
         gain: float = 1.0,
+        init: ScaledInit = scaled_normal,
         bias: bool = True,
         name: str = "linear",
     ) -> None:
         checked_sizes(inputs, outputs)
-        init = scaled_normal(gain)
-        self.weight = parameter((inputs, outputs), domain=domain, init=init, name=f"{name}.weight")
+        self.weight = parameter(
+            (inputs, outputs), domain=domain, init=init(gain), name=f"{name}.weight"
+        )
         self.bias = parameter((outputs,), domain=domain, name=f"{name}.bias") if bias else None
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
@@ -70,13 +90,22 @@ class MLP(Module):
 
     Args:
         sizes: the sizes of the last axis, from the input to the output.
+        domain, gain, init, name: as for `Linear`, the same for all layers.
     """
 
-    def __init__(self, sizes: Sequence[int], *, domain: Any = (), name: str = "mlp") -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        *,
+        domain: Any = (),
+        gain: float = 1.0,
+        init: ScaledInit = scaled_normal,
+        name: str = "mlp",
+    ) -> None:
         if not isinstance(sizes, Sequence) or len(sizes) < 2:
             raise ShapeError(f"an MLP needs a list of at least two sizes, not {sizes!r}.")
         self.layers = [
-            Linear(a, b, domain=domain, name=f"{name}.{k}")
+            Linear(a, b, domain=domain, gain=gain, init=init, name=f"{name}.{k}")
             for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False))
         ]
 

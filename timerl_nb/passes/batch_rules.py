@@ -174,6 +174,11 @@ def _axis(site: Site) -> Made:
     return site.op.kind, site.leads(), replace(site.op.attrs, axis=site.op.attrs.axis + 1)
 
 
+def _in_front(site: Site) -> Made:
+    """Of its own axes, the last, none moves."""
+    return site.op.kind, site.leads(), site.op.attrs
+
+
 def _still(site: Site) -> None:
     if any(x.moving for x in site.operands):
         raise Refused(f"{site.op.kind} of a window that moves with {site.dim.name}")
@@ -376,6 +381,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _axis),
     "dot": _labelled,
     "conv": _labelled,
+    "orthonormal": _in_front,
     "gather": _labelled,
     "scatter_add": _scatter,
     "reshape": _reshape,

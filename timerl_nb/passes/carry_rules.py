@@ -71,6 +71,12 @@ def _reshape(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return ([k for k, s in enumerate(old) if s != 1][number],)
 
 
+def _matrix(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    if axis >= len(op.shape) - 2:
+        raise Refused(f"{op.kind} needs all of a matrix at once")
+    return (axis,)
+
+
 def _transpose(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return (op.attrs.perm[axis],)
 
@@ -98,6 +104,7 @@ CARRY: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("concat", "range", "place", "flip"), _along),
     **dict.fromkeys(("rng", "data", "value"), _laid_out),
     **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
+    "orthonormal": _matrix,
     "reshape": _reshape,
     "expand": _elementwise,
     "transpose": _transpose,

@@ -69,6 +69,11 @@ def _unit(drawn: Array) -> Array:
     return ((drawn >> np.uint32(9)).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-23)
 
 
+def _orthonormal(x: Array) -> Array:
+    q, r = jnp.linalg.qr(x)
+    return q * jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1)[..., None, :]
+
+
 RULES: Final[Mapping[str, Rule]] = {
     "const": _const,
     "data": _const,
@@ -119,6 +124,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "argmax": positions.arg_extremum,
     "argmin": positions.arg_extremum,
     "argsort": positions.argsort,
+    "orthonormal": _plain(_orthonormal),
     "gather": positions.gather,
     "scatter_add": positions.scatter_add,
     "discounted_sum": sums.discounted_sum,
@@ -177,6 +183,7 @@ PADDING: Final[Mapping[str, str]] = {
     "concat": "left out: each operand begins where the one before it ends",
     "flip": "kept at the end: the valid part alone is turned round",
     **dict.fromkeys(("transpose", "expand", "range", "at"), "carried along"),
+    "orthonormal": "carried along: its own axes have fixed sizes",
     "reindex": "carried along: only what nobody reads is taken from beyond an end",
 }
 # Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
