@@ -3,7 +3,7 @@
 `import timerl_nb as trl`. This module only re-exports; `docs/` describes each part.
 """
 
-from timerl_nb import distributions, env, errors, nn, optim, random, show
+from timerl_nb import algorithms, distributions, env, errors, nn, optim, random, show
 from timerl_nb.config import Options
 from timerl_nb.frontend.autodiff import grad
 from timerl_nb.frontend.sources import (
@@ -40,6 +40,7 @@ __all__ = [
     "RecurrentTensor",
     "Resource",
     "Result",
+    "algorithms",
     "arange",
     "avg_pool",
     "concat",

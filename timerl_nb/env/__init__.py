@@ -4,9 +4,11 @@ from timerl_nb.env.cartpole import CartPole
 from timerl_nb.env.core import Environment, Simulation, Step, make, register
 from timerl_nb.env.gym import GymEnvironment
 from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.env.synthetic import Synthetic
 
 register("CartPole-v1", CartPole)
 register("gym.*", GymEnvironment)
+register("synthetic", Synthetic)
 
 __all__ = [
     "Box",
@@ -16,6 +18,7 @@ __all__ = [
     "GymEnvironment",
     "Simulation",
     "Step",
+    "Synthetic",
     "make",
     "register",
 ]

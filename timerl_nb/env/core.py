@@ -152,7 +152,11 @@ class Environment(Simulation):
     Args:
         autoreset, max_steps: as for `Simulation`.
         differentiable: let gradients flow through transitions into the actions.
+
+    `terminates` is False where no state ends an episode: without `max_steps` nothing is masked then.
     """
+
+    terminates = True
 
     def __init__(
         self,
@@ -184,6 +188,8 @@ class Environment(Simulation):
     def play(self, action: Tensor, time: str, first: Tensor) -> Step:
         assert self._first is not None
         episode = _Episode(action, time, self._first)
+        if not self.terminates and self.max_steps is None:
+            return self._endless(episode, action)
         return self._steps[self.autoreset](self, episode, action)
 
     def _advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -199,6 +205,12 @@ class Environment(Simulation):
         episode.carry(alive, alive & ~(terminated | truncated))
         obs = self.observe(state_next)
         return Step(obs, where(alive, reward, 0.0), terminated, truncated, alive, obs)
+
+    def _endless(self, episode: _Episode, action: Tensor) -> Step:
+        after, reward, _ = self._advance(episode.state, action)
+        episode.carry(episode.state, after)
+        obs, never = self.observe(after), episode.never()
+        return Step(obs, reward, never, never, ~never, obs)
 
     def _next_step(self, episode: _Episode, action: Tensor) -> Step:
         state, over = episode.state, episode.flag("over", False)
@@ -261,6 +273,12 @@ class _Episode:
 
     def counter(self) -> Tensor:
         return self.recurrent("steps", constant(self.ctx, 0, "i32"))
+
+    def never(self) -> Tensor:
+        """False at every point."""
+        x = tensor((), "bool", domain=self.domain)
+        self.ctx.add_branch(x.read.source, constant(self.ctx, False).read)
+        return x
 
     def elapsed_at_time(self) -> Lin:
         """The steps taken before the current time where no episode restarts."""

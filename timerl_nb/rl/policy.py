@@ -3,49 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Self
 
-from timerl_nb.distributions import Categorical
+from timerl_nb.distributions import Categorical, Normal
 from timerl_nb.env.core import Simulation
-from timerl_nb.env.spaces import Discrete
+from timerl_nb.env.spaces import Box, Discrete
 from timerl_nb.errors import EnvError, ShapeError, TimeRLError
 from timerl_nb.frontend.context import current
+from timerl_nb.frontend.sources import parameter
 from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.nn.layers import MLP, Linear
+from timerl_nb.ir.ops import Read
+from timerl_nb.nn.layers import MLP, Linear, ScaledInit, scaled_normal
 from timerl_nb.nn.module import Module
 
 
-class Policy(Module):
-    """A tanh network from observations to a distribution over actions, and perhaps to a value."""
+@dataclass(frozen=True)
+class Design:
+    """What a network looks like: widths of the tanh layers, a critic or none, first weights."""
 
-    def __init__(
-        self, env: Simulation, hidden: Sequence[int], domain: Any, critic: bool, name: str
-    ) -> None:
+    hidden: tuple[int, ...]
+    critic: bool
+    init: ScaledInit
+    gain: float
+
+
+class Policy(Module):
+    """A tanh network from observations to a distribution over actions, and perhaps to a value.
+
+    Discrete actions are chosen by the softmax of the network's results; those of a `Box` are drawn
+    around them, with standard deviations that are parameters of their own.
+    """
+
+    def __init__(self, env: Simulation, design: Design, domain: Any, name: str) -> None:
         space = env.act_space
-        if not isinstance(space, Discrete):
+        if not isinstance(space, Discrete | Box):
             raise EnvError(
-                f"policies choose among discrete actions; {space} is not supported yet.",
-                hint="use an environment with a Discrete action space.",
+                f"policies choose discrete actions or numbers; {space} is not supported.",
+                hint="use an environment whose action space is Discrete or a Box.",
             )
+        if isinstance(space, Box) and space.dtype != "f32":
+            raise EnvError(f"policies choose float32 numbers; {space} is not supported.")
         self._inputs = prod(env.obs_space.shape)
         self._obs_shape = tuple(env.obs_space.shape)
-        sizes = [self._inputs, *hidden]
-        # small first weights: the first policy is close to uniform
-        self.trunk = MLP(sizes, domain=domain, name=f"{name}trunk") if hidden else None
-        self.actor = Linear(sizes[-1], space.n, domain=domain, gain=0.01, name=f"{name}actor")
-        self.critic = Linear(sizes[-1], 1, domain=domain, name=f"{name}critic") if critic else None
-        self._made: dict[int, tuple[RecurrentTensor, Categorical]] = {}
+        self._act_shape = tuple(space.shape)
+        sizes = [self._inputs, *design.hidden]
+        outputs = space.n if isinstance(space, Discrete) else prod(space.shape)
+        how: dict[str, Any] = {"domain": domain, "init": design.init}
+        self.trunk = (
+            MLP(sizes, gain=design.gain, name=f"{name}trunk", **how) if design.hidden else None
+        )
+        # small first weights: the first policy hardly depends on what it sees
+        self.actor = Linear(sizes[-1], outputs, gain=0.01, name=f"{name}actor", **how)
+        self.log_std = (
+            parameter(space.shape, domain=domain, name=f"{name}log_std")
+            if isinstance(space, Box)
+            else None
+        )
+        self.critic = Linear(sizes[-1], 1, name=f"{name}critic", **how) if design.critic else None
+        self._made: dict[int, tuple[RecurrentTensor, Categorical | Normal]] = {}
+        self._seen: dict[Read, RecurrentTensor] = {}
 
     def _features(self, o: RecurrentTensor) -> RecurrentTensor:
+        """The last hidden layer, written once per observation: its gradients add up before it."""
+        if o.read not in self._seen:
+            self._seen[o.read] = self._layers(o)
+        return self._seen[o.read]
+
+    def _layers(self, o: RecurrentTensor) -> RecurrentTensor:
         x = o.floating() if len(self._obs_shape) == 1 else o.floating().reshape((self._inputs,))
         if self.trunk is None:
             return x
         return self.trunk(x).tanh().named(f"h{len(self.trunk.layers) - 1}")
 
-    def __call__(self, o: RecurrentTensor) -> Categorical:
+    def __call__(self, o: RecurrentTensor) -> Categorical | Normal:
         """The distribution over actions for the observation `o`."""
-        return Categorical(self.actor(self._features(o)).named("logits"))
+        made = self.actor(self._features(o))
+        if self.log_std is None:
+            return Categorical(made.named("logits"))
+        return Normal(made.reshape(self._act_shape).named("mean"), self.log_std)
 
     def value(self, o: RecurrentTensor) -> RecurrentTensor:
         """The critic's value of the observation `o`, without axes."""
@@ -85,17 +122,31 @@ class DNNBuilder:
 
     def __init__(self, domain: Any = (), name: str = "") -> None:
         self._domain, self._name = domain, name
-        self._given: tuple[Simulation, list[int], bool] | None = None
+        self._given: tuple[Simulation, Design] | None = None
 
     def from_env(
-        self, env: Simulation, hidden: Sequence[int] = (32, 32), *, critic: bool = False
+        self,
+        env: Simulation,
+        hidden: Sequence[int] = (32, 32),
+        *,
+        critic: bool = False,
+        init: ScaledInit = scaled_normal,
+        gain: float = 1.0,
     ) -> Self:
-        """Take sizes from the environment; `hidden` are the widths of the tanh layers."""
+        """Take sizes from the environment.
+
+        Args:
+            hidden: the widths of the tanh layers.
+            critic: whether there is a value as well, from the same layers.
+            init: what draws the first weights, given their gain: `nn.scaled_normal` or
+                `nn.orthogonal`.
+            gain: that of the tanh layers; the actor's is 0.01, the critic's 1.
+        """
         if not isinstance(env, Simulation):
             raise EnvError(f"{env!r} is no environment.", hint="pass trl.env.make(...).")
         if not isinstance(hidden, Sequence) or isinstance(hidden, str):
             raise ShapeError(f"hidden is a list of widths, not {hidden!r}.", hint="hidden=[32, 32]")
-        self._given = (env, list(hidden), critic)
+        self._given = env, Design(tuple(hidden), critic, init, gain)
         return self
 
     def build(self) -> Policy:
@@ -103,8 +154,7 @@ class DNNBuilder:
             raise TimeRLError(
                 "there is nothing to build.", hint="call from_env(env) before build()."
             )
-        env, hidden, critic = self._given
-        return Policy(env, hidden, self._domain, critic, self._prefix())
+        return Policy(*self._given, self._domain, self._prefix())
 
     def _prefix(self) -> str:
         if self._name:

@@ -1,0 +1,6 @@
+"""Ready programs, meant to be read (`trl.algorithms`): each returns a context to compile."""
+
+from timerl_nb.algorithms.ppo import ppo
+from timerl_nb.algorithms.reinforce import reinforce
+
+__all__ = ["ppo", "reinforce"]

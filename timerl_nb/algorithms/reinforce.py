@@ -1,0 +1,59 @@
+"""REINFORCE (Williams 1992), with returns to the episode's end or of a few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+
+from timerl_nb.env.core import Simulation, make
+from timerl_nb.frontend.sources import like
+from timerl_nb.frontend.sources import minimum as min
+from timerl_nb.nn.layers import orthogonal
+from timerl_nb.optim import Adam
+from timerl_nb.program import Context
+from timerl_nb.rl.policy import DNNBuilder
+
+
+def reinforce(
+    env: str | Simulation = "CartPole-v1",
+    *,
+    hidden: Sequence[int] = (64, 64),
+    steps: int | None = None,
+    gamma: float = 0.99,
+    baseline: bool = False,
+    lr: float = 1e-3,
+) -> Context:
+    """B environments, I iterations, T steps each, one update per iteration.
+
+    Its outputs are "return", the mean over environments, and "loss".
+
+    Args:
+        env: a name, or `trl.env.make(...)`.
+        hidden: widths of the tanh layers.
+        steps: how many rewards a return adds up; None for all until the end.
+        gamma: the discount.
+        baseline: subtract from each return the mean over environments at its time.
+        lr: Adam's learning rate.
+    """
+    with Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            env = make(env) if isinstance(env, str) else env
+            design = DNNBuilder(domain=(i,)).from_env(env, hidden, init=orthogonal, gain=sqrt(2))
+            dnn = design.build()
+            o = like(env.obs_space, domain=(b, i, t)).named("o")
+            o[b, i, 0] = env.reset(domain=(b, i))
+            a = dnn.sample(o).named("a")
+            step = env.step(a)
+            o[b, i, t + 1], r, _ = step
+            r.named("r")
+        with ctx.region("learning"):
+            end = T if steps is None else min(t + steps, T)
+            g = r[b, i, t:end].discounted_sum(gamma).named("g")
+            advantage = g - g.mean(over=b) if baseline else g
+            loss = (-dnn.log_prob(a) * advantage * step.alive).mean(over=(b, t))
+            loss.backward()
+            Adam(dnn.params, lr=lr).step()
+        ctx.output("return", r.sum(over=t).mean(over=b))
+        ctx.output("loss", loss)
+    return ctx
