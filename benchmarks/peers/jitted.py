@@ -1,0 +1,68 @@
+"""The fully jitted style: act in a scan, then compute the forward pass again and differentiate."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.peers.parts import (
+    Array,
+    Carry,
+    Iteration,
+    Params,
+    adam,
+    advantages,
+    features,
+    mean_of,
+    ppo_loss,
+    reinforce_loss,
+    reset,
+    returns,
+    step,
+    value_of,
+)
+from benchmarks.works import Work
+
+Episode = tuple[Array, Array, Array, Array]  # observations, actions, rewards, values: [T, N, …]
+
+
+def rollout(work: Work, params: Params, key: Array) -> Episode:
+    key, own = jax.random.split(key)
+
+    def act(now: tuple[Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array], Episode]:
+        state, o, key = now
+        h = features(params, o, work)
+        key, own = jax.random.split(key)
+        a = mean_of(params, h) + jnp.exp(params["log_std"]) * jax.random.normal(own, (work.envs, 1))
+        v = value_of(params, h) if work.algorithm == "ppo" else jnp.zeros(())
+        state, seen, r = step(work, state, a)
+        return (state, seen, key), (o, a, r, v)
+
+    return jax.lax.scan(act, (*reset(work, own), key), None, work.steps)[1]
+
+
+def learn(work: Work, params: Params, episode: Episode) -> tuple[Array, Params]:
+    """The loss and its gradients."""
+
+    def flat(x: Array) -> Array:
+        return x.reshape(work.points, *x.shape[2:])
+
+    o, a, r, v = episode
+    if work.algorithm == "reinforce":
+        given = flat(o), flat(a), flat(returns(r, work.window))
+        return jax.value_and_grad(reinforce_loss)(params, *given, work)
+    advantage = advantages(r, v)
+    given = flat(o), flat(a), flat(advantage), flat(advantage + v)
+    return jax.value_and_grad(ppo_loss)(params, *given, work)
+
+
+def iteration(work: Work) -> Iteration:
+    def run(carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
+        params, state, key = carry
+        key, own = jax.random.split(key)
+        episode = rollout(work, params, own)
+        loss, grads = learn(work, params, episode)
+        params, state = adam(params, state, grads)
+        return (params, state, key), (loss, episode[2].sum(0).mean())
+
+    return run

@@ -1,0 +1,73 @@
+"""The works that programs are measured on: the synthetic environment, learnt in several ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import timerl_nb as trl
+
+GAMMA, LAM, RATE = 0.99, 0.96, 1e-4
+ENTROPY, CRITIC = 0.01, 0.5
+
+
+@dataclass(frozen=True)
+class Work:
+    """An algorithm and its sizes.
+
+    Attributes:
+        layers: the network has one tanh layer more.
+        window: how many rewards a return of REINFORCE adds up; None for all until the end.
+    """
+
+    algorithm: Literal["ppo", "reinforce"]
+    envs: int
+    steps: int = 250
+    layers: int = 2
+    width: int = 64
+    obs_shape: tuple[int, ...] = (3, 4, 4)
+    window: int | None = None
+
+    @property
+    def hidden(self) -> list[int]:
+        return [self.width] * (self.layers + 1)
+
+    @property
+    def points(self) -> int:
+        """Environment steps of an iteration."""
+        return self.envs * self.steps
+
+    def context(self) -> trl.Context:
+        """The work as a recurrent-tensor program."""
+        env = trl.env.make("synthetic", obs_shape=self.obs_shape)
+        if self.algorithm == "ppo":
+            return trl.algorithms.ppo(
+                env,
+                hidden=self.hidden,
+                gamma=GAMMA,
+                lam=LAM,
+                critic=CRITIC,
+                entropy=ENTROPY,
+                lr=RATE,
+            )
+        return trl.algorithms.reinforce(
+            env, hidden=self.hidden, steps=self.window, gamma=GAMMA, lr=RATE
+        )
+
+    def compile(self, iterations: int, options: trl.Options | None = None) -> trl.Program:
+        bounds = {"B": self.envs, "I": iterations, "T": self.steps}
+        return self.context().compile(bounds, options)
+
+
+LARGE: Final = (3, 32, 32)
+WORKS: Final[Mapping[str, Work]] = {
+    "S": Work("ppo", 512),
+    "s": Work("ppo", 32, 50),
+    "L4": Work("ppo", 512, layers=4),
+    "L16": Work("ppo", 512, layers=16),
+    "R-mc": Work("reinforce", 256),
+    "R-8": Work("reinforce", 256, window=8),
+    "V-mc": Work("reinforce", 32, obs_shape=LARGE),
+    "V-8": Work("reinforce", 256, obs_shape=LARGE, window=8),
+}
