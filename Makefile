@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # In containers one is often root, which Jupyter refuses unless told.
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test setup check format notebooks fuzz bench pictures lock clean
+.PHONY: lab test setup check format notebooks fuzz bench bench-full pictures lock clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -40,8 +40,11 @@ notebooks: setup  ## run the notebooks alone
 fuzz: setup  ## 2,000 random programs against the reference
 	TIMERL_FUZZ=2000 $(BIN)/pytest tests/property
 
-bench: setup  ## compile times by stage, and what the interpreter costs
+bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)
 	$(BIN)/python -m benchmarks
+
+bench-full: setup  ## all works, with the hand-made limits; depth, peaks, and what the interpreter costs
+	$(BIN)/python -m benchmarks full
 
 pictures: setup  ## draw the README's picture anew
 	$(BIN)/python docs/pictures/draw.py

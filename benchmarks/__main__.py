@@ -1,21 +1,51 @@
-"""All benchmarks, as tables in Markdown."""
+"""All benchmarks, as tables in Markdown: `python -m benchmarks [full]`.
+
+The race against hand-written programs also writes its figures to `runs/bench.csv`. One work alone:
+`python -m benchmarks race S jitted ours …`.
+"""
 
 from __future__ import annotations
 
-import os
-import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-import jax
+from benchmarks import compiling, depth, interpreter, peaks, race, report
 
-from benchmarks import compiling, depth, interpreter, peaks
+
+def raced(rows: Sequence[race.Row]) -> None:
+    print(report.table(rows) + "\n")
+    path = Path("runs/bench.csv")
+    path.parent.mkdir(exist_ok=True)
+    report.write(path, rows)
+
+
+def main(*words: str) -> None:
+    """Run what the words say.
+
+    Raises:
+        SystemExit: they say nothing that there is.
+    """
+    if words[:1] == ("resident",):
+        return race.measure_resident(*words[1:])
+    print(", ".join(f"{name} {value}" for name, value in report.machine().items()) + "\n")
+    match words:
+        case () | ("full",):
+            raced(race.main(full=bool(words)))
+            compiling.main()
+            print()
+            if words:
+                depth.main()
+                peaks.main()
+                print()
+                interpreter.main()
+        case ("race", work, *systems) if work in race.WORKS and not {*systems} - {*race.SYSTEMS}:
+            chosen = systems or list(race.entrants(work, full=True))
+            raced(race.race(work, chosen, resident=True))
+        case _:
+            names = ", ".join(f"{name!r}" for name in race.SYSTEMS)
+            sys.exit(f"{__doc__}\nworks: {', '.join(race.WORKS)}; systems: {names}")
+
 
 if __name__ == "__main__":
-    device = jax.devices()[0]
-    print(f"Python {platform.python_version()}, jax {jax.__version__}, ", end="")
-    print(f"{device.platform} ({device.device_kind}), {os.cpu_count()} cores\n")
-    compiling.main()
-    print()
-    depth.main()
-    peaks.main()
-    print()
-    interpreter.main()
+    main(*sys.argv[1:])

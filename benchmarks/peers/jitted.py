@@ -12,8 +12,10 @@ from benchmarks.peers.parts import (
     Params,
     adam,
     advantages,
+    drawn_keys,
     features,
     mean_of,
+    noise,
     ppo_loss,
     reinforce_loss,
     reset,
@@ -27,18 +29,17 @@ Episode = tuple[Array, Array, Array, Array]  # observations, actions, rewards, v
 
 
 def rollout(work: Work, params: Params, key: Array) -> Episode:
-    key, own = jax.random.split(key)
+    own, keys = drawn_keys(work, key)
 
-    def act(now: tuple[Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array], Episode]:
-        state, o, key = now
+    def act(now: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], Episode]:
+        state, o = now
         h = features(params, o, work)
-        key, own = jax.random.split(key)
-        a = mean_of(params, h) + jnp.exp(params["log_std"]) * jax.random.normal(own, (work.envs, 1))
+        a = mean_of(params, h) + jnp.exp(params["log_std"]) * noise(work, key)
         v = value_of(params, h) if work.algorithm == "ppo" else jnp.zeros(())
         state, seen, r = step(work, state, a)
-        return (state, seen, key), (o, a, r, v)
+        return (state, seen), (o, a, r, v)
 
-    return jax.lax.scan(act, (*reset(work, own), key), None, work.steps)[1]
+    return jax.lax.scan(act, reset(work, own), keys)[1]
 
 
 def learn(work: Work, params: Params, episode: Episode) -> tuple[Array, Params]:

@@ -51,6 +51,16 @@ def observe(work: Work, state: Array) -> Array:
     return jax.lax.optimization_barrier(whole)
 
 
+def drawn_keys(work: Work, key: Array) -> tuple[Array, Array]:
+    """The key of an episode's reset, and those of its steps."""
+    keys = jax.random.split(key, 1 + work.steps)
+    return keys[0], keys[1:]
+
+
+def noise(work: Work, key: Array) -> Array:
+    return jax.random.normal(key, (work.envs, 1))
+
+
 def reset(work: Work, key: Array) -> tuple[Array, Array]:
     state = jax.random.uniform(key, (work.envs,), minval=-1.0, maxval=1.0)
     return state, observe(work, state)

@@ -1,8 +1,15 @@
 """The benchmarks run, and count what they say they count."""
 
+import csv
 import re
+from pathlib import Path
 
-from benchmarks import compiling, depth, interpreter, peaks
+import pytest
+
+from benchmarks import __main__ as face
+from benchmarks import compiling, depth, interpreter, peaks, race, report, works
+from benchmarks.systems import SYSTEMS
+from benchmarks.works import Work
 
 
 def test_the_interpreter_is_measured_three_ways() -> None:
@@ -34,3 +41,59 @@ def test_predicted_peaks_are_the_ledger_s(capsys) -> None:
     peaks.main(most=2)
     rows = [line for line in capsys.readouterr().out.splitlines() if "bytes" not in line][1:]
     assert len(rows) == 2 and all(row.endswith("| yes |") for row in rows)
+
+
+# --- races ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = {"S": Work("ppo", 4, 10, width=4), "R-8": Work("reinforce", 4, 10, width=4, window=3)}
+    monkeypatch.setattr(race, "WORKS", tiny)
+
+
+def test_entrants_are_systems() -> None:
+    for work in works.WORKS:
+        names = list(race.entrants(work, full=True))
+        assert not set(names) - set(SYSTEMS) and len(set(names)) == len(names)
+        assert names[:3] == list(race.entrants(work, full=False))
+
+
+def test_a_race_interleaves_and_compares(small: None, tmp_path: Path) -> None:
+    rows = race.race("S", ["jitted", "ours", "jitted, whole"], rounds=4, resident=False)
+    rows += race.race("R-8", ["ours", "rings"], rounds=2, resident=False)
+    assert [(row.work, len(row.seconds)) for row in rows] == [("S", 4)] * 3 + [("R-8", 2)] * 2
+    assert all(min(row.seconds) > 0 and row.to_first > 0 for row in rows)
+    assert [row.predicted is None for row in rows] == [True, False, True, False, True]
+    assert [row.temp is None for row in rows] == [False, True, False, True, False]
+    text = report.table(rows).splitlines()
+    assert len(text) == 7 and "| S | jitted | " in text[2] and "| 1.00 |" in text[2]
+    report.write(tmp_path / "bench.csv", rows)
+    with (tmp_path / "bench.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert [line["system"] for line in read] == [row.system for row in rows]
+    assert float(read[0]["ratio"]) == 1 and float(read[3]["median_s"]) > 0
+    assert all(int(line["cores"]) > 0 and line["jax"] for line in read)
+
+
+def test_the_interpreter_s_turns_are_iterations(small: None) -> None:
+    runner = SYSTEMS["ours"](race.WORKS["S"], 3)
+    for _ in range(3):
+        runner.advance()
+    with pytest.raises(RuntimeError, match="is over"):
+        runner.advance()
+    runner.close()
+
+
+def test_resident_memory_is_that_of_a_process_of_its_own(
+    small: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    race.measure_resident("R-8", "online")
+    most, before = map(int, re.findall(r"\d+", capsys.readouterr().out))
+    assert most >= before > 10 * 2**20
+
+
+def test_words_that_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["fast"], ["race"], ["race", "Z"], ["race", "S", "theirs"]):
+        with pytest.raises(SystemExit, match="systems: 'jitted'"):
+            face.main(*words)

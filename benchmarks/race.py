@@ -1,0 +1,119 @@
+"""The same work by several systems in one run, in turn: medians and ratios.
+
+Each system advances in each round, so that whatever else the machine does falls on all of them.
+Resident memory is measured in a process of its own per system.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from benchmarks.systems import SYSTEMS, Runner, first
+from benchmarks.works import WORKS
+
+WARM = 3  # rounds that do not count
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system's figures at a work: seconds per iteration, bytes."""
+
+    work: str
+    system: str
+    seconds: tuple[float, ...]
+    to_first: float
+    predicted: int | None
+    temp: int | None
+    resident: tuple[int, int] | None  # at its greatest, and before there was a program
+
+    @property
+    def median(self) -> float:
+        return median(self.seconds)
+
+
+def race(work: str, systems: Sequence[str], rounds: int = 10, *, resident: bool) -> list[Row]:
+    """One row per system, in the order given.
+
+    Raises:
+        KeyError: there is no such work or system.
+    """
+    started: dict[str, tuple[Runner, float]] = {}
+    for name in systems:
+        started[name] = first(name, WORKS[work], 1 + WARM + rounds)
+    times: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(WARM + rounds):
+        for name, (runner, _) in started.items():
+            began = perf_counter()
+            runner.advance()
+            times[name].append((perf_counter() - began) / runner.iterations)
+    rows: list[Row] = []
+    for name, (runner, to_first) in started.items():
+        runner.close()
+        kept = resident_of(work, name) if resident else None
+        seconds = tuple(times[name][WARM:])
+        rows.append(Row(work, name, seconds, to_first, runner.predicted, runner.temp, kept))
+    return rows
+
+
+# --- resident memory -----------------------------------------------------------------------------
+
+
+def resident_of(work: str, system: str) -> tuple[int, int]:
+    """The most resident memory of a process that runs the system, and what it had before."""
+    command = [sys.executable, "-m", "benchmarks", "resident", work, system]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    most, before = json.loads(done.stdout.splitlines()[-1])
+    return most, before
+
+
+def measure_resident(work: str, system: str, turns: int = 3) -> None:
+    """Print what `resident_of` reads."""
+    before = _resident()
+    runner = first(system, WORKS[work], turns)[0]
+    for _ in range(turns - 1):
+        runner.advance()
+    runner.close()
+    print(json.dumps([_resident(), before]))
+
+
+def _resident() -> int:
+    """The most resident memory so far, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # what `resource` says there includes the process that started this one
+        (line,) = (x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+# --- what is raced -------------------------------------------------------------------------------
+
+BATCH = ("kept", "kept, blocks", "recomputed, blocks")
+ONLINE = ("online", "rings")
+
+
+def entrants(work: str, *, full: bool) -> Iterator[str]:
+    """The systems for a work: the short run leaves out the hand-made limits."""
+    yield from ("jitted", "ours", "jitted, whole")
+    if full:
+        yield from ONLINE if WORKS[work].window else BATCH
+        yield "floor"
+
+
+SHORT = ("s", "S", "R-8")
+
+
+def main(*, full: bool = False) -> list[Row]:
+    """Race at all works, or some."""
+    works = tuple(WORKS) if full else SHORT
+    rows: list[Row] = []
+    for work in works:
+        rows += race(work, [s for s in entrants(work, full=full) if s in SYSTEMS], resident=True)
+    return rows

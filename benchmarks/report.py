@@ -1,0 +1,86 @@
+"""Figures of a race as a table in Markdown and as lines of CSV."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import jax
+import jaxlib
+
+from benchmarks.race import Row
+
+REFERENCE = "jitted"
+MIB = 2**20
+
+
+def machine() -> Mapping[str, str | int]:
+    """What the figures were measured on, in general terms."""
+    device = jax.devices()[0]
+    return {
+        "processor": platform.machine(),
+        "cores": os.cpu_count() or 0,
+        "device": f"{device.platform} ({device.device_kind})",
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": jaxlib.__version__,
+    }
+
+
+def ratios(rows: Sequence[Row]) -> Iterator[tuple[Row, float]]:
+    """Each row with its median over that of the fully jitted program at the same work."""
+    of = {row.work: row.median for row in rows if row.system == REFERENCE}
+    for row in rows:
+        yield row, row.median / of.get(row.work, float("nan"))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The figures in Markdown."""
+    lines = [
+        "| work | system | s per iteration, median [min to max] | ratio | predicted peak, MiB "
+        "| XLA's temporaries, MiB | resident, MiB (above start) | s to first step |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row, ratio in ratios(rows):
+        low, high = min(row.seconds), max(row.seconds)
+        resident = "–"
+        if row.resident is not None:
+            most, before = row.resident
+            resident = f"{most / MIB:,.0f} ({(most - before) / MIB:,.0f})"
+        lines.append(
+            f"| {row.work} | {row.system} | {row.median:.4f} [{low:.4f} to {high:.4f}] "
+            f"| {ratio:.2f} | {_mib(row.predicted)} | {_mib(row.temp)} | {resident} "
+            f"| {row.to_first:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _mib(count: int | None) -> str:
+    return "–" if count is None else f"{count / MIB:,.2f}"
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """The figures as CSV, with the machine in each line."""
+    about = machine()
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(
+            ["work", "system", "iterations", "median_s", "min_s", "max_s", "ratio", "to_first_s"]
+            + ["predicted_bytes", "xla_temp_bytes", "resident_bytes", "resident_before_bytes"]
+            + list(about)
+        )
+        for row, ratio in ratios(list(rows)):
+            times = [round(f(row.seconds), 6) for f in (_median, min, max)]
+            resident = row.resident or ("", "")
+            lines.writerow(
+                [row.work, row.system, len(row.seconds), *times, round(ratio, 4)]
+                + [round(row.to_first, 2), row.predicted, row.temp, *resident]
+                + list(about.values())
+            )
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return sorted(seconds)[len(seconds) // 2]
