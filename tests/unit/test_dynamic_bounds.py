@@ -153,6 +153,21 @@ def test_ends_at_once_or_never(ends: int) -> None:
     assert_same(Reference(program.meaning, program.bounds, 3).outputs(), result, "run")
 
 
+def test_what_ends_a_dimension_joins_nothing_of_its_length() -> None:
+    """All of y over t is one array, as long as t turns out to be: `done` does not wait for it."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, T) = ctx.dims
+        x = trl.data(np.arange(12, dtype=np.float32).reshape(2, 2, 3), domain=(b, i, t))
+        y = x[b, 0, t]
+        ctx.output("y", y)
+        ctx.output("z", y.tanh())
+        done = (trl.random.uniform(domain=(t,)) < 0.5) & (trl.value(t) < 0)
+    program = ctx.compile({"B": 2, "I": 2, T: trl.until(done, at_most=3)})
+    want = Reference(program.meaning, program.bounds).outputs()
+    assert_same(want, Reference(program.fused, program.bounds).outputs(), "fused graph")
+    assert_same(want, run(program), "run")
+
+
 def test_one_length_for_all_iterations() -> None:
     """A condition over t alone: the bound does not vary."""
     with trl.Context("i", "t") as ctx:

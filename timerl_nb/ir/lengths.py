@@ -41,7 +41,12 @@ def ending(pdg: Pdg, op: Op) -> Read | None:
 
 
 def waits(
-    pdg: Pdg, op: Op, reads: Iterable[Read] | None = None, others: Iterable[Op] = ()
+    pdg: Pdg,
+    op: Op,
+    reads: Iterable[Read] | None = None,
+    others: Iterable[Op] = (),
+    *,
+    whole: bool = False,
 ) -> list[Read]:
     """What an operation waits for because of a dynamic bound, as reads of the bound's operand.
 
@@ -50,6 +55,8 @@ def waits(
     Args:
         reads: what it reads, if not its operands.
         others: operations that run with it, at its point.
+        whole: its value is to be there with the very length that it has, and not just to a ceiling
+            beyond which nobody looks.
     """
     dim = pdg.dims.dynamic
     if dim is None or not pdg.dims.know(op.domain):
@@ -68,6 +75,8 @@ def waits(
         for e in exprs(pdg, one):
             if dim.bound in e.symbols:
                 ends[dim.size - 1] = None
+    if whole and any(dim.bound in s.symbols for o in op.outputs for s in _symbolic(o.type.shape)):
+        ends[dim.size - 1] = None
     waiting = (_operand(pdg, span(0, end)) for end in ends)
     return [*found, *(read for read in waiting if read is not None)]
 
@@ -115,4 +124,8 @@ def _lengths(op: Op, shapes: Iterable[Shape]) -> list[Lin]:
     """The lengths of operands of which an operation must leave out what is beyond."""
     if op.kind in CARRIES:
         return []
-    return [s for shape in shapes for s in shape if isinstance(s, Lin)]
+    return [s for shape in shapes for s in _symbolic(shape)]
+
+
+def _symbolic(shape: Shape) -> list[Lin]:
+    return [s for s in shape if isinstance(s, Lin)]

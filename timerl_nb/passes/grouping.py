@@ -135,7 +135,8 @@ class Grouping:
     def _resolved(self, op: Op) -> frozenset[Need]:
         reads = op.inputs if op.kind == "udf" else self.external(op)
         found = [need for read in reads for need in self._through(read)]
-        for read in waits(self.pdg, op, reads, self._behind(op)):
+        # nothing that the bound depends on joins what has a length by it
+        for read in waits(self.pdg, op, reads, self._behind(op), whole=True):
             found += self._through(read)
         for read in self.pdg.waits(op):  # nothing is passed on, so not inside one region
             found += self._through(read, direct=False)
