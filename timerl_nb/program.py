@@ -39,6 +39,7 @@ from timerl_nb.loops.nodes import Ast, Execute, Loop, children
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.memory.budget import planned, refusal
 from timerl_nb.memory.forecast import Forecasts
+from timerl_nb.memory.least import inevitable, least
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
@@ -267,7 +268,7 @@ def pipeline(
     if options.blocks:
         passes = (Incrementalize(options.blocks, bounds), *passes)
     elif options.incrementalize == "auto" and (budget := _limit(options)) is not None:
-        to_fit = Forecasts(passes, bounds, trials, plan)
+        to_fit = Forecasts(passes, bounds, trials, plan, _limit(options))
         passes = (IncrementalizeToFit(budget, bounds, to_fit), *passes)
     if options.contract:
         passes = (Contract(), *passes)
@@ -277,7 +278,7 @@ def pipeline(
         passes = (Windows(keep), *passes)
     dims = options.vectorize if isinstance(options.vectorize, tuple) else None
     if options.vectorize:
-        forecasts = Forecasts(passes, bounds, trials, plan)
+        forecasts = Forecasts(passes, bounds, trials, plan, _limit(options))
         passes = (Vectorize(dims, keep, forecasts, options.budget), *passes)
     if options.lift:
         passes = (Lift(dims if options.vectorize else (), keep), *passes)
@@ -293,6 +294,9 @@ def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Fr
     source = pdg
     stages: list[Stage] = []
     trials = Trials(options.isl_operations)
+    limit = _limit(options)
+    if limit is not None and inevitable(pdg, bounds) > limit:
+        options = _unlimited(options)  # nothing to choose from: it is refused in any case
     for one in pipeline(options, bounds, trials, dynamic=pdg.bound is not None):
         start = time.perf_counter()
         with bounded(f"the pass {one.name}"):
@@ -315,6 +319,11 @@ def _compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> _Fr
             tree, parts = schedule_by_parts_if_needed(constraints, options.isl_operations, source)
         known = constraints, tree
     return _Front(tuple(stages), *known, parts, time.perf_counter() - start)
+
+
+def _unlimited(options: Options) -> Options:
+    """The options with passes that do not look for what fits."""
+    return options.with_(incrementalize=options.blocks or False, device_memory=None)
 
 
 def _limit(options: Options) -> int | None:
@@ -414,8 +423,14 @@ class Program:
     def _advice(self, needed: int, budget: int) -> str:
         def need(changes: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
             options, actual = self.options.with_(**changes), {**self.bounds, **bounds}
+            if (floor := inevitable(self._pdg, actual)) > budget:
+                return floor
             prove_reads(self._pdg, actual)
-            front = _compile_front(self._pdg, options, actual) if changes else self._front
+            front = self._front
+            if changes:  # what fits without blocks is among what is then chosen from
+                front = _compile_front(self._pdg, _unlimited(options), actual)
+            if (floor := least(front.constraints.pdg, actual)) > budget:
+                return floor
             return _plan(options, front.constraints, front.tree, actual).peak
 
         bounds = {d.name: (d.bound, self.bounds[d.bound]) for d in self._pdg.dims}

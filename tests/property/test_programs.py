@@ -24,6 +24,7 @@ from timerl_nb.errors import BoundsError, BranchError, ReadError, ScheduleError
 from timerl_nb.events import Event
 from timerl_nb.frontend.until import write_bound
 from timerl_nb.ir.reference import Reference
+from timerl_nb.memory.least import inevitable, least
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.runtime.interpret import Run
 
@@ -164,8 +165,10 @@ def test_budgets_change_nothing_but_memory(
 ) -> None:
     """Under any budget between the least that swapping reaches and the peak without it."""
     program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
-    peak, least = program.memory.peak, program.memory.swapped(1).peak
-    budget = least + int((peak - least) * place)
+    peak, lowest = program.memory.peak, program.memory.swapped(1).peak
+    floor = least(program.fused, drawn.bounds)
+    assert inevitable(program.pdg, drawn.bounds) <= floor <= lowest
+    budget = lowest + int((peak - lowest) * place)
     swapped = program.with_options(device_memory=max(1, budget))
     events: list[Event] = []
     with jax.disable_jit():

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.programs import Drawn, chain, ending_programs, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from tests.unit.checks import with_swaps
 from timerl_nb.errors import BoundsError, ReadError, ScheduleError
-from timerl_nb.loops.build import build_ast
 from timerl_nb.memory.swap import Slack, Swaps
-from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
@@ -69,10 +68,7 @@ def assert_same_with_swaps(program: trl.Program, slack: Slack, random: Random) -
     share = random.choice((0.3, 0.7, 1.0))
     swaps = Swaps(tuple(s for s in classes if random.random() < share), slack)
     event("swaps" if swaps.all else "nothing to swap")
-    plan = program.memory.with_swaps(swaps)
-    tree, lives = program.schedule.tree, plan.lifetimes.values()
-    ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, swaps)
-    run = Run(Executable(plan.pdg, ast, plan), seed=3)
+    run = with_swaps(program, swaps, seed=3)
     with jax.disable_jit():
         want = program.execute(seed=3)
         run.complete()

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.events import Event
+from timerl_nb.loops.build import build_ast
+from timerl_nb.memory.swap import Swaps
 from timerl_nb.program import Program, Result
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.interpret import Run
 from timerl_nb.symbolic.domain import Ceiling
 
 # Values pass through a few float32 operations, in another order under each schedule.
@@ -83,3 +87,11 @@ def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Ev
     np.testing.assert_array_equal(predicted.host, result.memory.host_timeline())
     assert program.memory.peak == result.memory.peak
     assert program.options.budget is None or result.memory.peak <= program.options.budget
+
+
+def with_swaps(program: Program, swaps: Swaps, seed: int = 0) -> Run:
+    """A run of the program with swaps of one's own choice."""
+    plan = program.memory.with_swaps(swaps)
+    tree, lives = program.schedule.tree, plan.lifetimes.values()
+    ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, swaps)
+    return Run(Executable(plan.pdg, ast, plan), seed=seed)

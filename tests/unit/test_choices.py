@@ -10,11 +10,13 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same
+from timerl_nb.errors import BudgetError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, cheapest
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.memory import forecast as forecasting
 from timerl_nb.memory.cost import LAUNCH, point_seconds
 from timerl_nb.memory.forecast import Forecasts
+from timerl_nb.memory.least import inevitable, least
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.program import Program
 from timerl_nb.schedule.trial import Trials
@@ -140,7 +142,7 @@ def test_the_cheapest_that_fits() -> None:
     assert "needs least" in cheapest(both, 5)[1]
     unknown = Candidate("unknown", "", lambda: None, lambda pdg: "no order")  # type: ignore[arg-type, return-value]
     assert cheapest((unknown, fast), 25)[0] is fast
-    assert cheapest((unknown,), 25) == (unknown, "none can be scheduled by a trial")
+    assert cheapest((unknown,), 25) == (unknown, "none is known to fit")
 
 
 def test_a_trial_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +160,36 @@ def test_a_trial_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) == 2  # that of `all`: the others are known
 
 
+def test_a_hopeless_budget_is_refused_without_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parameter alone is larger: nothing is tried, and little said but how much it takes."""
+    seen: list[int] = []
+    run = Fuse.run
+
+    def counted(self: Fuse, pdg: Any) -> Any:
+        seen.append(len(pdg))
+        return run(self, pdg)
+
+    monkeypatch.setattr(Fuse, "run", counted)
+    ctx = reinforce(hidden=(32, 32))
+    with pytest.raises(BudgetError) as caught:
+        ctx.compile(BOUNDS, trl.Options(device_memory=1000))
+    assert len(seen) <= 2
+    assert caught.value.hint == f"device_memory={caught.value.needed} would do."
+    ctx.compile(BOUNDS, trl.Options(device_memory=caught.value.needed))
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
+def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
+    program = compiled(**options)
+    floor = least(program.fused, program.bounds)
+    assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).peak
+    assert floor > program.memory.swapped(1).peak // 3
+
+
 def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     program = compiled().with_bounds({"I": 40, "T": 10})
     exact = program.memory.peak, launches(program)
-    monkeypatch.setattr(forecasting, "MOST_POINTS", 200)
+    monkeypatch.setattr(forecasting, "ENOUGH_POINTS", 200)
     trials = Trials(100_000_000)
     found = Forecasts((), program.bounds, trials)(program.fused)
     assert isinstance(found, Forecast)

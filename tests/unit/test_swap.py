@@ -12,7 +12,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.pixels import pixels
-from tests.unit.checks import assert_memory_is_sound
+from tests.unit.checks import assert_memory_is_sound, with_swaps
 from timerl_nb.advice import advice
 from timerl_nb.errors import BudgetError, ExecutionError
 from timerl_nb.events import Event
@@ -273,3 +273,21 @@ def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
     assert all(len(set(values)) == len(values) for values in last.values())
     plan = program.memory.with_swaps(Swaps(tuple(classes), Slack(0, 0)))
     assert plan.timeline().bytes.min() >= 0
+
+
+def test_nothing_is_late_where_a_dimension_ends_early() -> None:
+    """What leaves is gone when the next point runs, even if all that lay between never does."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal(domain=())
+        done = (trl.random.uniform(domain=(t,)) < 2) & (x < 100)
+        ctx.output("last", trl.constant(np.zeros(300, np.float32)))
+        ctx.output("x", x)
+    program = ctx.compile({T: trl.until(done, at_most=4)}, trl.Options(fuse=False))
+    slack = Slack(3, 0)
+    swaps = Swaps(tuple(program.memory.swapping.classes(slack)), slack)
+    run = with_swaps(program, swaps)
+    run.complete()
+    assert run.ledger.peak <= run.executable.plan.peak
+    assert run.outputs()["output", "x"] == program.execute(seed=0)["x"]
+    run.release()

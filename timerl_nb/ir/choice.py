@@ -140,7 +140,7 @@ def cheapest(candidates: tuple[Candidate, ...], budget: int) -> tuple[Candidate,
     known = [(c, c.forecast) for c in candidates]
     able = [(c, f) for c, f in known if isinstance(f, Forecast)]
     if not able:
-        return candidates[0], "none can be scheduled by a trial"
+        return candidates[0], "none is known to fit"
     fitting = [(c, f) for c, f in able if f.peak <= budget]
     if fitting:
         taken, _ = min(fitting, key=lambda pair: pair[1].seconds)

@@ -183,8 +183,10 @@ def too_large(block: Block, span: Span, gathered: int) -> str | None:
         gathered: how many values an operand gathers at most while it is read.
     """
     rest = np.delete(span.points, block.along, axis=1)
-    _, which = np.unique(rest, axis=0, return_inverse=True)
-    which = which.ravel()
+    code = np.zeros(len(rest), np.int64)
+    for column in rest.T:
+        code = code * (int(column.max(initial=0)) + 1) + column
+    _, which = np.unique(code, return_inverse=True)
     count = int(which.max(initial=-1)) + 1
     born, dies = np.full(count, span.born.max()), np.full(count, -1)
     np.minimum.at(born, which, span.born)

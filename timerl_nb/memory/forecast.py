@@ -11,6 +11,7 @@ from timerl_nb.errors import CeilingError, ScheduleError
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.cost import HOST, point_seconds
+from timerl_nb.memory.least import least
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes
@@ -25,7 +26,8 @@ Planner = Callable[[Constraints, ScheduleTree, Point], MemoryPlan]
 
 # A trial looks at every executed point. Programs with more are tried with two small numbers of turns
 # of their outermost loop, of which one is like another, and the forecast goes on in a straight line.
-MOST_POINTS: Final = 300_000
+ENOUGH_POINTS: Final = 30_000
+MOST_POINTS: Final = 600_000
 FEWEST_TURNS: Final = 4
 
 
@@ -37,13 +39,19 @@ class Forecasts:
         bounds: actual bounds.
         trials: whose work is shared.
         plan: makes the memory plan of a schedule under bounds.
+        budget: device bytes; graphs that cannot keep to it are not planned.
     """
 
     def __init__(
-        self, rest: Sequence[Pass], bounds: Point, trials: Trials, plan: Planner = plan_memory
+        self,
+        rest: Sequence[Pass],
+        bounds: Point,
+        trials: Trials,
+        plan: Planner = plan_memory,
+        budget: int | None = None,
     ) -> None:
         self._rest, self._bounds, self._trials = tuple(rest), bounds, trials
-        self._plan = plan
+        self._plan, self._budget = plan, budget
         self._known: WeakKeyDictionary[Pdg, Forecast | str] = WeakKeyDictionary()
 
     def __call__(self, pdg: Pdg) -> Forecast | str:
@@ -55,6 +63,8 @@ class Forecasts:
     def _forecast(self, pdg: Pdg) -> Forecast | str:
         for one in self._rest:
             pdg = self._trials.run(one, pdg).pdg
+        if self._budget is not None and (needed := least(pdg, self._bounds)) > self._budget:
+            return f"it needs at least {needed:,} bytes at once"
         try:
             constraints, tree = self._trials.scheduled(pdg)
         except CeilingError as error:
@@ -62,14 +72,16 @@ class Forecasts:
         except ScheduleError:
             return "no order of execution exists"
         count = _most_points(constraints, self._bounds)
-        if count <= MOST_POINTS:
+        if count <= ENOUGH_POINTS:
             return self._exact(constraints, tree, self._bounds)
         along = [at for loops in tree.loops().values() for loop, at in loops if loop == 0]
         outer = {d for at in along for d in tree.dims.ordered(at.symbols)}
         name = tree.dims[outer.pop()].bound if len(outer) == 1 else ""
         whole = self._bounds.get(name, 0)
-        turns = max(FEWEST_TURNS, whole * MOST_POINTS // count)
-        if count * turns > 2 * MOST_POINTS * whole:
+        turns = max(FEWEST_TURNS, whole * ENOUGH_POINTS // count)
+        if turns >= whole and count <= MOST_POINTS:
+            return self._exact(constraints, tree, self._bounds)
+        if count * turns > MOST_POINTS * whole:
             return f"{count:,} points are too many for a trial"
         few, more = (
             self._exact(constraints, tree, {**self._bounds, name: n}) for n in (turns // 2, turns)

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
 from timerl_nb.memory.lifetimes import Lifetime, Tensor
 from timerl_nb.memory.timeline import Array, Away
 from timerl_nb.schedule.clock import Clock
+from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.gaps import Gap, Gaps
 from timerl_nb.symbolic.points import all_pairs
 from timerl_nb.symbolic.polyhedra import Relation
@@ -31,7 +33,8 @@ class Slack:
     """How much device memory is spent on not waiting for copies.
 
     Attributes:
-        copying: a value that leaves stays on the device, being copied, for that many executed points.
+        copying: a value that leaves stays on the device, being copied, for that many executed points
+            (`time_to_copy`).
         ahead: by how many turns of its reader's innermost loop a value returns before it is needed.
     """
 
@@ -41,6 +44,13 @@ class Slack:
 
 # From the fastest to the most sparing.
 SLACKS = (Slack(2, 1), Slack(0, 0))
+
+
+def time_to_copy(slack: Slack, dims: Dims) -> int:
+    """For how many executed points a value that leaves stays: none where any may never run."""
+    return slack.copying if dims.dynamic is None else 0
+
+
 # Values of fewer bytes are moved only where moving larger ones is not enough.
 LARGE = 1 << 16
 
@@ -129,15 +139,9 @@ class Swapping:
             live: the device's live bytes during every executed point, without swapping.
         """
         best, lowest = NO_SWAPS, int(live.max(initial=0))
-        over = live > budget
         for slack in SLACKS:
             for least in (LARGE, 1):
-                useful = [
-                    swap
-                    for swap in self.classes(slack, least)
-                    if (swap.away.change(len(live))[over] > 0).any()
-                ]
-                swaps, peak = _cover(useful, live, budget)
+                swaps, peak = _cover(self.classes(slack, least), live, budget)
                 if peak < lowest:
                     best, lowest = Swaps(tuple(swaps), slack), peak
                 if peak <= budget:
@@ -147,13 +151,14 @@ class Swapping:
     def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
         """All classes of gaps of values of at least so many bytes, useful or not."""
         found: list[Swap] = []
+        copying = time_to_copy(slack, self._clock.schedule.dims)
         for life in self._lifetimes:
             moved = tuple(t for t in life.tensors if self._sizes[t] >= least)
             if not moved:
                 continue
             nbytes = sum(self._sizes[t] for t in moved)
             for gap, codes, used, back in self._gaps(life, slack.ahead):
-                away = Away(nbytes, codes, used, used + 1 + slack.copying, back)
+                away = Away(nbytes, codes, used, used + 1 + copying, back)
                 found.append(Swap(life.name, moved, gap, away))
         return found
 
@@ -198,15 +203,21 @@ def _cover(classes: Sequence[Swap], live: Array, budget: int) -> tuple[list[Swap
     What is chosen is worth the most bytes off the device, while there are too many, per byte moved:
     in other words, what is needed again latest.
     """
-    excess, left = live - budget, list(classes)
+    excess = live - budget
     chosen: list[Swap] = []
+    # what is worth something becomes worth less with every choice, so that few are looked at again
+    left = [(-_worth(swap, excess), k) for k, swap in enumerate(classes)]
+    heapify(left)
     while left and excess.max(initial=0) > 0:
-        worth = [_worth(swap, excess) for swap in left]
-        if max(worth) <= 0:
+        _, k = heappop(left)
+        now = -_worth(classes[k], excess), k
+        if left and now > left[0]:
+            heappush(left, now)
+            continue
+        if now[0] == 0:
             break
-        swap = left.pop(int(np.argmax(worth)))
-        excess = excess - swap.away.change(len(live))
-        chosen.append(swap)
+        excess = excess - classes[k].away.change(len(live))
+        chosen.append(classes[k])
     for swap in reversed(chosen[:-1]):  # what later choices made superfluous
         without = excess + swap.away.change(len(live))
         if without.max(initial=0) <= 0:

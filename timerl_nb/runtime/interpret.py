@@ -21,6 +21,7 @@ from timerl_nb.ir.reference import in_order
 from timerl_nb.ir.selected import Coordinates, selected
 from timerl_nb.ir.shapes import NUMPY, concrete
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.swap import time_to_copy
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
@@ -67,7 +68,7 @@ class Run:
         self.executable = executable
         self.ledger = Ledger()
         plan = executable.plan
-        self._transfers = Transfers(self.ledger, plan.swaps.slack.copying)
+        self._transfers = Transfers(self.ledger, time_to_copy(plan.swaps.slack, plan.pdg.dims))
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
             tensor: SwapStore(self._transfers, store, plan.origin(tensor))
             if tensor in plan.swaps.tensors
