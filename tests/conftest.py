@@ -13,6 +13,18 @@ os.environ["TIMERL_PROGRESS"] = "0"
 GOLDEN = Path(__file__).parent / "golden"
 
 
+def pytest_runtest_setup() -> None:
+    """Tests of values, memory and order ask the interpreter, which shows them; others name XLA.
+
+    Notebooks, which lie elsewhere, run as they do for a user.
+    """
+    os.environ["TIMERL_EXECUTOR"] = "interpret"
+
+
+def pytest_runtest_teardown() -> None:
+    os.environ.pop("TIMERL_EXECUTOR", None)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 

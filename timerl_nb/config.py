@@ -13,6 +13,7 @@ from timerl_nb.errors import OptionError, one_of
 
 ENVIRONMENT: Final = {
     "TIMERL_PROGRESS": "0 switches progress bars off everywhere",
+    "TIMERL_EXECUTOR": "the executor where options do not name one",
 }
 
 
@@ -51,7 +52,10 @@ class Options:
             program keeps to it.
         swap: "auto" keeps values on the host between their uses where the program would need more
             device memory than there is; False never does.
-        executor: "interpret" runs the loop nest instruction by instruction.
+        executor: "xla" runs the loop nest as XLA programs, loops and all, where nothing in it needs
+            the host; "interpret" runs it instruction by instruction. None is "xla", or what the
+            environment variable TIMERL_EXECUTOR says.
+        fuse_iterations: how many turns of an outermost loop are one call to XLA.
         backend: the engine that compiles kernels.
         isl_operations: the ceiling on isl's work in one scheduling, in its elementary operations.
     """
@@ -68,7 +72,8 @@ class Options:
     stores: Literal["auto", "point"] = "auto"
     device_memory: int | str | None = None
     swap: Literal["auto", False] = "auto"
-    executor: Literal["interpret"] = "interpret"
+    executor: Literal["xla", "interpret"] | None = None
+    fuse_iterations: int = 1
     backend: Literal["jax"] = "jax"
     isl_operations: int = 100_000_000
 
@@ -93,13 +98,16 @@ class Options:
         object.__setattr__(self, "device_memory", _bytes("device_memory", self.device_memory))
         if self.swap != "auto" and self.swap is not False:
             raise _wrong("swap", self.swap, '"auto" or False')
-        if self.executor != "interpret":
-            raise _wrong("executor", self.executor, '"interpret"')
+        if self.executor is None:
+            object.__setattr__(self, "executor", os.environ.get("TIMERL_EXECUTOR", "xla"))
+        if self.executor not in ("xla", "interpret"):
+            raise _wrong("executor", self.executor, '"xla" or "interpret"')
         if self.backend != "jax":
             raise _wrong("backend", self.backend, '"jax"')
-        ceiling = self.isl_operations
-        if isinstance(ceiling, bool) or not isinstance(ceiling, int) or ceiling < 1:
-            raise _wrong("isl_operations", ceiling, "a positive integer")
+        for name in ("fuse_iterations", "isl_operations"):
+            count = getattr(self, name)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise _wrong(name, count, "a positive integer")
 
     @property
     def blocks(self) -> int | Blocks | None:

@@ -54,6 +54,7 @@ from timerl_nb.passes.windows import Windows
 from timerl_nb.runtime.backends.jax import device_memory
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
+from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
@@ -416,8 +417,9 @@ class Program:
         loops = sum(isinstance(node, Loop) for node in ast)
         yield Stage("ast", ast, time.perf_counter() - start, f"{loops} loops, {count} launches")
         start = time.perf_counter()
-        executable = Executable(plan.pdg, ast, plan)
-        summary = f"{len(executable.kernels)} kernels, {executable.source.count(chr(10))} lines"
+        options = self.options
+        executable = Executable(plan.pdg, ast, plan, options.executor, options.fuse_iterations)
+        summary = f"{len(executable.kernels)} kernels, {executable.how}"
         yield Stage("executable", executable, time.perf_counter() - start, summary)
 
     def _advice(self, needed: int, budget: int) -> str:
@@ -560,7 +562,13 @@ class Program:
         turns = _turns(self.ast)
         start = time.perf_counter()
         with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
-            run = Run(self.executable, _seed(seed), on_event, bar.update if shown else None)
+            update = bar.update if shown else None
+            lowered = self.executable.lowered if on_event is None else None
+            run: Run | LoweredRun
+            if lowered is None:
+                run = Run(self.executable, _seed(seed), on_event, update)
+            else:
+                run = LoweredRun(lowered, _seed(seed), update)
             try:
                 run.complete()
                 values = run.outputs(outputs)

@@ -47,6 +47,11 @@ def test_stage_text(program: tuple[str, trl.Program], stage: str, golden: Golden
     golden(f"{name}.{stage}", str(compiled.stages[stage].artifact))
 
 
+def test_calls_and_buffers(golden: Golden) -> None:
+    program = reinforce(5, hidden=()).compile(FULL, trl.Options(executor="xla"))
+    golden("nstep.xla", str(program.executable))
+
+
 def test_monte_carlo_acts_in_one_loop_and_learns_in_a_second(golden: Golden) -> None:
     options = trl.Options(vectorize=("b",))
     ast = reinforce(checkpoint="runs/cartpole").compile(FULL, options).ast

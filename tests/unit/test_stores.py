@@ -33,7 +33,8 @@ def spans(draw: st.DrawFn) -> Span:
         points = points[draw(st.permutations(range(len(points))))]
     longest = draw(st.integers(0, 5))
     ages = draw(st.lists(st.integers(0, longest), min_size=len(born), max_size=len(born)))
-    return Span((("x", 4),), points, born, born + np.array(ages, np.int64))
+    dies = born + np.array(ages, np.int64)
+    return Span((("x", 4),), points, born, dies, dies)
 
 
 @given(spans())

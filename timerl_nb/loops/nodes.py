@@ -142,10 +142,10 @@ class Ast(Inspectable):
             yield node
             stack += reversed(children(node))
 
-    def lines(self) -> list[tuple[int, str, Node]]:
-        """The nest as (depth, text, node) per line."""
+    def lines(self, part: Node | None = None) -> list[tuple[int, str, Node]]:
+        """The nest, or a part of it, as (depth, text, node) per line."""
         found: list[tuple[int, str, Node]] = []
-        self._lines(self.root, 0, found)
+        self._lines(part or self.root, 0, found)
         return found
 
     def _lines(self, node: Node, depth: int, found: list[tuple[int, str, Node]]) -> None:
@@ -188,7 +188,11 @@ class Ast(Inspectable):
         return "\n".join("  " * depth + text for depth, text, _ in self.lines())
 
     def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
-        for depth, text, node in self.lines():
+        return self.found_in(self.root)
+
+    def found_in(self, part: Node) -> Iterable[tuple[str, Seq[str]]]:
+        """The lines of a part of the nest, each with what it can be found by besides."""
+        for depth, text, node in self.lines(part):
             known = self._about.get(node.op_id, ()) if isinstance(node, Execute) else ()
             yield "  " * depth + text, known
 

@@ -191,7 +191,7 @@ def too_large(block: Block, span: Span, gathered: int) -> str | None:
     born, dies = np.full(count, span.born.max()), np.full(count, -1)
     np.minimum.at(born, which, span.born)
     np.maximum.at(dies, which, span.dies)
-    blocks = Span((), np.zeros((count, 0)), born, dies).most_at_once
+    blocks = Span((), np.zeros((count, 0)), born, dies, dies).most_at_once
     have = span.most_at_once + gathered
     if blocks * block.size <= have:
         return None

@@ -130,13 +130,16 @@ class Away:
 class Span:
     """When the values of one lifetime are born and die, and the bytes of each tensor's value.
 
-    `points` has a row per value. `moves` says which tensors are `away` between some uses.
+    `points` has a row per value. `last` is when each is read for the last time, which is as it dies, or
+    just behind where another value takes its memory over. `moves` says which tensors are `away` between
+    some uses.
     """
 
     tensors: tuple[tuple[str, int], ...]
     points: Array
     born: Array
     dies: Array
+    last: Array
     moves: tuple[bool, ...] = ()
     away: tuple[Away, ...] = ()
 
@@ -186,11 +189,11 @@ def predict(
     live, host = np.zeros(total, np.int64), np.zeros(total, np.int64)
     spans: list[Span] = []
     for life in lifetimes:
-        points, born, dies = _span(clock, life)
+        points, born, dies, last = _span(clock, life)
         named = tuple((tensors[t], sizes[t]) for t in life.tensors)
         gaps = tuple(away.get(life.name, ()))
         moving = tuple(t in moves for t in life.tensors)
-        spans.append(Span(named, points, born, dies, moving, gaps))
+        spans.append(Span(named, points, born, dies, last, moving, gaps))
         live += series(born, dies, sum(n for _, n in named), total)
         for gap in gaps:
             live -= gap.change(total)
@@ -230,8 +233,8 @@ def _turns(clock: Clock) -> tuple[str | None, Array]:
     return outer, turn
 
 
-def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array]:
-    """The values of a lifetime, a row each, and when each is born and dies."""
+def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array, Array]:
+    """The values of a lifetime, a row each, and when each is born, dies, and is read last."""
     made, ranks = clock.points[life.producer], clock.ranks[life.producer]
     producer = clock.schedule.statements[life.producer].domain
     rows = made[:, [producer.index(d) for d in life.domain]]
@@ -242,7 +245,7 @@ def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array]:
         _, first, which = np.unique(codes, return_index=True, return_inverse=True)
         points, born = rows[first], np.full(len(first), end, np.int64)
         np.minimum.at(born, which, ranks)
-    dies = np.full(len(points), end, np.int64)
+    dies, last = np.full(len(points), end, np.int64), np.full(len(points), end, np.int64)
     env = clock.env(life.domain, points)
     # a value whose memory is taken over is gone when the outputs are counted
     for edge, early in [*((e, 0) for e in life.frees), *((e, 1) for e in life.taken)]:
@@ -252,5 +255,6 @@ def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array]:
                 continue
             at = [np.broadcast_to(values(e, env), len(points)) for e in reader]
             target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
-            dies[here] = clock.rank(edge.sink, target) - early
-    return points, born, dies
+            last[here] = clock.rank(edge.sink, target)
+            dies[here] = last[here] - early
+    return points, born, dies, last

@@ -16,13 +16,27 @@ from timerl_nb.loops.nodes import Ast, Execute
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.source import Source
+from timerl_nb.runtime.xla.lowered import Lowered, too_large, why_not
 
 
 class Executable(Inspectable):
-    """What the interpreter runs: a kernel per fused region, and the Python text around them."""
+    """What runs: a kernel per fused region, and what is around them, in XLA or in Python.
 
-    def __init__(self, pdg: Pdg, ast: Ast, plan: MemoryPlan) -> None:
+    Args:
+        executor: "xla" where the nest is to run as XLA programs, if it can.
+        fuse: how many turns of an outermost loop are one of their calls.
+    """
+
+    def __init__(
+        self,
+        pdg: Pdg,
+        ast: Ast,
+        plan: MemoryPlan,
+        executor: str | None = "interpret",
+        fuse: int = 1,
+    ) -> None:
         self.pdg, self.ast, self.plan = pdg, ast, plan
+        self._executor, self._fuse = executor, fuse
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
             op_id: Kernel(plan, pdg[op_id])
@@ -32,8 +46,31 @@ class Executable(Inspectable):
         self._code: dict[bool, Any] = {}
 
     @cached_property
+    def lowered(self) -> Lowered | None:
+        """The program as XLA programs; None where the interpreter runs it."""
+        return None if self._interpreted else self._lowered
+
+    @cached_property
+    def _lowered(self) -> Lowered:
+        return Lowered(self.ast, self.plan, self.kernels, self._fuse)
+
+    @cached_property
+    def _interpreted(self) -> str:
+        """Why the interpreter runs the program; nothing where XLA does."""
+        if self._executor == "interpret":
+            return "the option executor is 'interpret'"
+        return why_not(self.ast, self.plan) or too_large(self._lowered) or ""
+
+    @property
+    def how(self) -> str:
+        """How the program runs, and why, in a line."""
+        if self.lowered is None:
+            return f"interpreted: {self._interpreted}"
+        return f"{len(self.lowered.calls)} XLA programs"
+
+    @cached_property
     def source(self) -> str:
-        """The program as Python."""
+        """The program as Python, as the interpreter runs it."""
         return Source(self.pdg, self.ast, self.plan, self.kernels).text()
 
     def code(self, *, record: bool) -> Any:
@@ -54,18 +91,22 @@ class Executable(Inspectable):
         return sizes
 
     def __str__(self) -> str:
-        return self.source
+        return f"# {self.how}\n{self.source}" if self.lowered is None else str(self.lowered)
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
+        if self.lowered is not None:
+            yield from self.lowered.found_by()
+            return
         known = {f"_{op.id}": about(op) for op in self.pdg}
-        for line in self.source.splitlines():
+        for line in str(self).splitlines():
             called = re.findall(r"\b(?:kernel|output)(_\d+)\b", line)
             yield line, [part for name in called for part in known.get(name, ())]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "stage": "executable",
-            "executor": "interpret",
+            "executor": "interpret" if self.lowered is None else "xla",
+            "why": self.how,
             "kernels": [
                 {
                     "op_id": op_id,

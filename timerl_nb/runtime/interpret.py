@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
-from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import Host
-from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.reference import in_order
-from timerl_nb.ir.selected import Coordinates, selected
-from timerl_nb.ir.shapes import NUMPY, concrete
+from timerl_nb.ir.selected import Coordinates
+from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.swap import time_to_copy
 from timerl_nb.runtime.backends import jax as backend
@@ -27,10 +22,9 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import start
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.returned import Returned
 from timerl_nb.runtime.stores import store_name
 from timerl_nb.runtime.transfer import SwapStore, Transfers
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import TRUE
 
 
 @dataclass(frozen=True)
@@ -79,14 +73,14 @@ class Run:
         self._support = _Support(
             executable.pdg, plan, self.ledger, self._transfers, seed, recorder, progress
         )
-        self._support.longest = self._longest
+        self.returned = Returned(executable.pdg, plan, self._lengths)
+        self._support.longest = self.returned.longest
         self._followed = follow or recorder is not None
         self._space = self._namespace(record=self._followed)
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
         self._program = self._space["program"]()
         self.instructions = 0
         self.finished = False
-        self.coordinates: dict[str, Coordinates] = {}
 
     def _namespace(self, *, record: bool) -> dict[str, Any]:
         space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
@@ -179,92 +173,16 @@ class Run:
         """The values of the program's outputs by (role, name), stacked over their domains."""
         if not self.finished:
             raise ExecutionError("the run has not ended yet.", hint="call step() until it is None.")
-        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
-        found: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
-        for op in pdg.sinks:
-            if not isinstance(op.attrs, OutputAttrs):
-                continue
-            if names is not None and op.attrs.role == "output" and op.attrs.name not in names:
-                continue
-            at = self._space[f"output_{op.id}"]
-            lengths = [pdg.dims[d].count(bounds) for d in op.domain]
-            points = list(product(*map(range, lengths)))
-            if op.where is not TRUE:
-                found[op.attrs.role, op.attrs.name] = self._selected(op, points)
-                continue
-            if pdg.dims.know(op.domain):
-                stacked = self._padded(op, at, lengths)
-            else:
-                values = [backend.to_numpy(at(*p)) for p in points]
-                stacked = np.stack(values).reshape((*lengths, *values[0].shape))
-            found[op.attrs.role, op.attrs.name] = in_order(stacked, op)
-        return found
+        return self.returned.outputs(lambda op: self._space[f"output_{op.id}"], names)
 
-    def _selected(self, op: Op, points: Sequence[tuple[int, ...]]) -> np.ndarray[Any, Any]:
-        """An output's values where it is defined; `coordinates` says where that is."""
-        pdg, plan = self.executable.pdg, self.executable.plan
-        at = self._space[f"output_{op.id}"]
-        inside = [p for p in points if self._exists(op, self._env(op, p))]
-        kind = pdg.read_type(op.inputs[0])
-        none = np.zeros((0, *concrete(kind.shape, plan.bounds)), NUMPY[kind.dtype])
-        values = [backend.to_numpy(at(*p)) for p in inside]
-        made, where = selected(np.stack(values) if values else none, inside, op)
-        self.coordinates[op.attrs.name] = where
-        return made
-
-    def _env(self, op: Op, point: tuple[int, ...]) -> dict[str, int]:
-        """The symbols at a point of an operation, a dynamic bound with its value there."""
-        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
-        env = {**bounds, **dict(zip(op.domain, point, strict=True))}
-        dim = pdg.dims.dynamic
-        if dim is not None and pdg.dims.know(op.domain):
-            env[dim.bound] = self.length(tuple(env[d] for d in dim.over or ()))
-        return env
-
-    def _exists(self, op: Op, env: Mapping[str, int]) -> bool:
-        dims = self.executable.pdg.dims
-        ended = dims.dynamic is not None and dims.ends(op.domain)
-        if ended and dims.dynamic and env[dims.dynamic.name] >= env[dims.dynamic.bound]:
-            return False
-        return bool(evaluate(op.where, env))
-
-    def _padded(
-        self, op: Op, at: Callable[..., Any], lengths: Sequence[int]
-    ) -> np.ndarray[Any, Any]:
-        """An output's values up to the ceiling of a dynamic bound; zeros beyond its length."""
-        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
-        kind = pdg.read_type(op.inputs[0])
-        made = np.zeros((*lengths, *concrete(kind.shape, bounds)), NUMPY[kind.dtype])
-        for p in product(*map(range, lengths)):
-            env = self._env(op, p)
-            if self._exists(op, env):
-                true = tuple(map(slice, concrete(kind.shape, env)))
-                made[(*p, *true)] = backend.to_numpy(at(*p))[true]
-        return made
-
-    def length(self, point: tuple[int, ...]) -> int:
-        """A dynamic bound at a point of what it varies over, as far as it is known: its ceiling."""
-        dim = self.executable.pdg.dims.dynamic
-        assert dim is not None
-        return self._lengths.get(point, self.executable.plan.bounds[dim.bound])
-
-    def _longest(self) -> int:
-        """The greatest of all dynamic bounds: the ceiling until all are known."""
-        pdg, bounds = self.executable.pdg, self.executable.plan.bounds
-        dim = pdg.dims.dynamic
-        assert dim is not None
-        if len(self._lengths) < prod(bounds[pdg.dims[d].bound] for d in dim.over or ()):
-            return bounds[dim.bound]
-        return max(self._lengths.values())
+    @property
+    def coordinates(self) -> dict[str, Coordinates]:
+        """Where the values of conditional outputs are."""
+        return self.returned.coordinates
 
     def lengths(self) -> dict[str, np.ndarray[Any, Any]]:
         """The values of a dynamic bound, by its name, stacked over what it varies over."""
-        dim, bounds = self.executable.pdg.dims.dynamic, self.executable.plan.bounds
-        if dim is None:
-            return {}
-        sizes = [bounds[self.executable.pdg.dims[d].bound] for d in dim.over or ()]
-        ends = [self.length(p) for p in product(*map(range, sizes))]
-        return {dim.bound: np.array(ends, np.int64).reshape(sizes)}
+        return self.returned.lengths()
 
     def release(self) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""

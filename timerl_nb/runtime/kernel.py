@@ -127,19 +127,10 @@ class Kernel:
     ) -> tuple[Any, ...]:
         """The outputs in the order `order`, in terms of the engine's arrays."""
         point: Mapping[str, Any] = dict(zip(self.coords, coords, strict=True))
-        scope = Scope(
-            self.sizes.bounds, point, seed, lambda size: self.sizes.capacity(self.op, size)
-        )
-        shapes = self._shapes()
-        done: dict[tuple[int, int], Any] = {
-            (OPERAND, k): self._operand(scope, k, x, blocks) for k, x in enumerate(operands)
-        }
-        done |= {(OPERAND, k): x for k, x in zip(self.taken, taken, strict=True)}
-        for inner in self.body:
-            args = [done[r.source, r.out] for r in inner.inputs]
-            done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
-        assert isinstance(self.op.attrs, DataflowAttrs)
-        results = [done[key] for key in self.op.attrs.results]
+        scope = self.scope(point, seed)
+        arrays = {k: self._operand(scope, k, x, blocks) for k, x in enumerate(operands)}
+        arrays |= dict(zip(self.taken, taken, strict=True))
+        results = self.compute(scope, arrays)
         for slot, k in zip(slots, self.accumulated, strict=True):
             reduce = self.op.outputs[k].reduce
             assert reduce is not None
@@ -149,6 +140,22 @@ class Kernel:
             row = point[store.along] - store.first
             results[k] = jax_blocks.with_row(block, row, results[k], cut=cut)
         return tuple(results[k] for k in self.order)
+
+    def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
+        """What is known at a point while the kernel is traced."""
+        return Scope(
+            self.sizes.bounds, point, seed, lambda size: self.sizes.capacity(self.op, size)
+        )
+
+    def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
+        """What the outputs are at one point, or what it adds to them."""
+        shapes = self._shapes()
+        done: dict[tuple[int, int], Any] = {(OPERAND, k): x for k, x in operands.items()}
+        for inner in self.body:
+            args = [done[r.source, r.out] for r in inner.inputs]
+            done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
+        assert isinstance(self.op.attrs, DataflowAttrs)
+        return [done[key] for key in self.op.attrs.results]
 
     def own_block(self, part: Part) -> int | None:
         """Which of the blocks that the kernel writes a part is read from, if it is."""

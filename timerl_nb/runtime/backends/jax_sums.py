@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
@@ -69,6 +70,11 @@ def sliding(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     if not attrs.forward:
         x = jnp.flip(x, attrs.axis)
 
+    if n and reduce == "sum" and attrs.window is None and _runs_in_order():
+        factor = jnp.full_like(x, attrs.gamma)
+        total = _in_order(factor, x, attrs.axis, reverse=True)
+        return total if attrs.forward else jnp.flip(total, attrs.axis)
+
     def join(near: Array, far: Array, distance: int) -> Array:
         if reduce == "sum":
             far = far * kind.type(attrs.gamma**distance)
@@ -106,10 +112,26 @@ def dot(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     left = masked(scope, args[0], sizes[0], summed, 0)
     summed = [k for k, label in enumerate(attrs.right) if label not in attrs.out]
     right = masked(scope, args[1], sizes[1], summed, 0)
-    if op.dtype not in HALF:
-        return jnp.einsum(str(attrs), left, right)
-    made = jnp.einsum(str(attrs), left, right, preferred_element_type=jnp.float32)
-    return made.astype(NUMPY[op.dtype])
+    wide = None if op.dtype not in HALF else jnp.float32
+    return _contracted(attrs, left, right, wide).astype(NUMPY[op.dtype])
+
+
+def _contracted(attrs: DotAttrs, left: Array, right: Array, wide: Any) -> Array:
+    """The contraction, with axes that go together everywhere as one.
+
+    XLA would copy operands that it contracts over two axes.
+    """
+    labels = [attrs.left, attrs.right, attrs.out]
+    of = dict(zip(attrs.left + attrs.right, left.shape + right.shape, strict=True))
+    shape = [of[k] for k in attrs.out]
+    for pair in dict.fromkeys(a + b for text in labels for a, b in pairwise(text)):
+        first, second = pair
+        if all((first in text or second in text) <= (pair in text) for text in labels):
+            labels = [text.replace(pair, second) for text in labels]
+            of[second] *= of[first]
+    left, right = (x.reshape([of[k] for k in text]) for x, text in zip((left, right), labels))  # noqa: B905
+    equation = f"{labels[0]},{labels[1]}->{labels[2]}"
+    return jnp.einsum(equation, left, right, preferred_element_type=wide).reshape(shape)
 
 
 def conv(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
@@ -170,9 +192,14 @@ def linear_scan(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
         (a, b), (factor, term) = first, second
         return a * factor, jnp.where(factor == 0, term, b * factor + term)
 
-    if attrs.ordered:
+    if term.size and (attrs.ordered or _runs_in_order()):
         return _in_order(factor, term, attrs.axis, reverse=attrs.reverse)
     return jax.lax.associative_scan(then, (factor, term), reverse=attrs.reverse, axis=attrs.axis)[1]
+
+
+def _runs_in_order() -> bool:
+    """Whether a loop is faster than a scan by doubling: a processor of few lanes reads each once."""
+    return jax.default_backend() == "cpu"
 
 
 def _in_order(factor: Array, term: Array, axis: int, *, reverse: bool) -> Array:

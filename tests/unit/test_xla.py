@@ -1,0 +1,127 @@
+"""Programs lowered to XLA: the interpreter's numbers, in buffers of the sizes that the plan proves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.actor_critic import actor_critic
+from tests.episodes import cartpole
+from tests.reinforce import reinforce
+from timerl_nb.errors import OptionError
+
+BOUNDS = {"B": 8, "I": 6, "T": 30}
+PROGRAMS: dict[str, Callable[[], trl.Context]] = {
+    "Monte Carlo": reinforce,
+    "5-step": lambda: reinforce(5),
+    "5-step, averaged": lambda: reinforce(5, average_over_time=True),
+    "actor and critic": actor_critic,
+}
+
+
+def compiled(name: str, **options: object) -> trl.Program:
+    return PROGRAMS[name]().compile(BOUNDS, trl.Options(executor="xla", **options))
+
+
+def assert_close(have: trl.Result, want: trl.Result) -> None:
+    for name, value in [*want.items(), *want.parameters.items()]:
+        found = have[name] if name in want else have.parameters[name]
+        np.testing.assert_allclose(found, value, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_numbers_are_the_interpreters(name: str) -> None:
+    program = compiled(name)
+    assert program.executable.lowered is not None, program.executable.how
+    want = program.with_options(executor="interpret").execute(seed=5)
+    have = program.execute(seed=5)
+    assert_close(have, want)
+    again = program.execute(seed=5)
+    for key, value in have.items():
+        np.testing.assert_array_equal(again[key], value)
+    other = program.execute(seed=6)
+    assert any((other[key] != value).any() for key, value in have.items())
+
+
+@pytest.mark.parametrize("fuse", [2, 4, 100])
+def test_iterations_run_several_to_a_call(fuse: int) -> None:
+    program = compiled("5-step", fuse_iterations=fuse)
+    assert_close(program.execute(seed=5), compiled("5-step").execute(seed=5))
+    assert program.execute(seed=5).instructions == 1 + -(-BOUNDS["I"] // fuse)
+
+
+@pytest.mark.parametrize("name", ["Monte Carlo", "5-step"])
+def test_loops_carry_what_the_plan_proves_and_copy_nothing_large(name: str) -> None:
+    program = compiled(name)
+    lowered = program.executable.lowered
+    assert lowered is not None
+    places = {b.whole for b in lowered.places.buffers.values()}
+    text = lowered.hlo(2)
+    carried = [m for line in text.splitlines() for m in re.findall(r"= \((.*)\) while\(", line)]
+    assert carried
+    for line in carried:
+        large = [shape for shape in shapes(line) if prod(shape) > BOUNDS["B"] * 8]
+        assert large and set(large) <= places, (large, places)
+    inner = text[: text.index("\nENTRY ")]
+    copied = [s for m in re.findall(r"= (\S+) copy\(", inner) for s in shapes(m)]
+    rings = {b.whole for b in lowered.places.buffers.values() if prod(b.places) > 1}
+    assert not rings.intersection(copied)
+
+
+def shapes(text: str) -> list[tuple[int, ...]]:
+    return [
+        tuple(map(int, s.split(","))) for s in re.findall(r"(?:f32|s32|pred)\[([\d,]+)\]", text)
+    ]
+
+
+def test_n_step_memory_does_not_grow_with_time() -> None:
+    short, long = (
+        reinforce(5).compile({**BOUNDS, "T": n}, trl.Options(executor="xla")) for n in (30, 300)
+    )
+    have = [program.executable.lowered for program in (short, long)]
+    assert have[0] is not None and have[1] is not None
+    assert have[0].nbytes == have[1].nbytes
+    assert have[0].nbytes <= 1.01 * short.memory.peak + 8 * BOUNDS["B"] * 4
+
+
+def test_a_dimension_that_ends_early_ends_the_loop() -> None:
+    ctx, done = cartpole(None)
+    bounds = {"B": 4, "I": 3, "T": trl.until(done, at_most=60)}
+    program = ctx.compile(bounds, trl.Options(executor="xla"))
+    assert program.executable.lowered is not None, program.executable.how
+    want = program.with_options(executor="interpret").execute(seed=1)
+    have = program.execute(seed=1)
+    np.testing.assert_array_equal(have.lengths["T"], want.lengths["T"])
+    assert_close(have, want)
+
+
+def test_what_needs_the_host_is_interpreted_and_says_why() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((2,), domain=(t,))
+        y = trl.udf(lambda x: x + 1, x, out=x)
+        ctx.output("y", y)
+    program = ctx.compile({T: 3}, trl.Options(executor="xla"))
+    assert "runs on the host" in program.executable.how
+    assert "interpreted" in program.stages["executable"].summary
+    assert program.execute()["y"].shape == (3, 2)
+
+
+def test_a_call_shows_its_jaxpr_and_its_hlo() -> None:
+    lowered = compiled("5-step").executable.lowered
+    assert lowered is not None
+    assert "scan[" in lowered.jaxpr(2) and " while(" in lowered.hlo(2)
+    with pytest.raises(IndexError, match="calls 1 to 2"):
+        lowered.hlo(3)
+
+
+def test_options_say_what_is_possible() -> None:
+    with pytest.raises(OptionError, match="executor"):
+        trl.Options(executor="gpu")
+    with pytest.raises(OptionError, match="fuse_iterations"):
+        trl.Options(fuse_iterations=0)

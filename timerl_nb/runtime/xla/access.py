@@ -1,0 +1,87 @@
+"""Reading and writing places of a buffer inside a traced program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from timerl_nb.runtime.xla.places import Axis, Buffer
+
+Array = Any  # a JAX array, traced or not
+
+
+def look_up(array: Array, buffer: Buffer, coordinates: Sequence[Any]) -> Array:
+    """The values at coordinates: one where they are scalars, many where some are arrays.
+
+    Where there is no such place it is any value of the buffer.
+    """
+    places = [_place(axis, coordinates[axis.coordinate]) for axis in buffer.axes]
+    if not places:
+        return array
+    if all(jnp.ndim(place) == 0 for place in places):
+        return cut(array, places, [1] * len(places)).reshape(buffer.shape)
+    return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
+
+
+def cut(array: Array, starts: Sequence[Any], counts: Sequence[int]) -> Array:
+    """Consecutive places, all of which there are, along each axis of a buffer."""
+    rank = len(starts)
+    if all(isinstance(start, int) for start in starts):
+        if all(s == 0 and n == have for s, n, have in zip(starts, counts, array.shape)):  # noqa: B905
+            return array
+        ends = [start + n for start, n in zip(starts, counts, strict=True)]
+        rest = array.shape[rank:]
+        return lax.slice(array, [*starts, *(0 for _ in rest)], [*ends, *rest])
+    starts = [*starts, *(0 for _ in array.shape[rank:])]
+    sizes = [*counts, *array.shape[rank:]]
+    return lax.dynamic_slice(array, starts, sizes, allow_negative_indices=False)
+
+
+def put(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: Array) -> Array:
+    """The buffer with one value written; as it is where there is no such place."""
+    value = value.astype(array.dtype)
+    places = [_place(axis, coordinates[axis.coordinate]) for axis in buffer.axes]
+    if not places:
+        return value
+    return lax.dynamic_update_slice(
+        array,
+        value.reshape((*[1] * len(places), *buffer.shape)),
+        [*places, *(0 for _ in buffer.shape)],
+        allow_negative_indices=False,
+    )
+
+
+def put_within(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: Array) -> Array:
+    """As `put`, where some of the coordinates may lie outside of the buffer."""
+    inside: Any = True
+    for axis in buffer.axes:
+        if not axis.ring:
+            at = coordinates[axis.coordinate] - axis.first
+            inside = inside & (at >= 0) & (at < axis.size)
+    old = look_up(array, buffer, coordinates)
+    return put(array, buffer, coordinates, jnp.where(inside, value.astype(array.dtype), old))
+
+
+def clear(array: Array, buffer: Buffer, coordinates: Sequence[Any], inside: Any) -> Array:
+    """The buffer with places as they were before anything was written.
+
+    Args:
+        inside: which of the coordinates are meant.
+    """
+    fill = jnp.asarray(buffer.fill, array.dtype)
+    places = [_place(axis, coordinates[axis.coordinate]) for axis in buffer.axes]
+    if not places:
+        return jnp.full_like(array, fill)
+    first = jnp.where(inside, places[0], buffer.axes[0].size)  # which is no place
+    rest = [jnp.asarray(place) for place in places[1:]]
+    return array.at[(first, *rest)].set(fill, mode="drop")
+
+
+def _place(axis: Axis, coordinate: Any) -> Any:
+    at = coordinate - axis.first
+    if not axis.ring:
+        return at
+    return 0 if axis.size == 1 else at % axis.size

@@ -1,0 +1,189 @@
+"""Which buffers an AST node reads and writes, and which a loop must carry.
+
+A loop carries what one of its turns writes and a later turn, or what follows the loop, reads. A slot
+that every turn writes first is no carry, and neither is a buffer whose values all live within one turn
+of the outermost loop.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timerl_nb.ir.attrs import BoundAttrs
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.loops.nodes import Deallocate, Execute, If, Loop, Node, Sequence
+from timerl_nb.memory.lifetimes import Tensor
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.runtime.xla.places import Places
+from timerl_nb.symbolic.arrays import values
+
+LENGTHS = "lengths"  # the buffer of a dynamic bound
+
+Names = frozenset[str]
+_NONE: Names = frozenset()
+
+
+class Flow:
+    """Reads, writes and carries of the nodes of one loop nest.
+
+    Args:
+        root: the whole nest.
+    """
+
+    def __init__(self, root: Node, plan: MemoryPlan, places: Places) -> None:
+        self.plan, self.pdg, self.places = plan, plan.pdg, places
+        self.local = _within_turns(plan, places)
+        self._writes: dict[int, Names] = {}
+        self._carried: dict[int, Names] = {}
+        self._live: dict[int, Names] = {}
+        self._nodes: list[Node] = []  # keeps the ids above in use
+        self._outer = [n for n in _parts(root) if isinstance(n, Loop)]
+        self.after = self._returned()
+        self.at_start = self._before(root, self.after)
+
+    def writes(self, node: Node) -> Names:
+        """The buffers that a node may change."""
+        if id(node) not in self._writes:
+            self._nodes.append(node)
+            self._writes[id(node)] = self._written(node)
+        return self._writes[id(node)]
+
+    def carried(self, loop: Loop) -> Names:
+        """The buffers that a loop hands from turn to turn, and leaves behind."""
+        return self._carried[id(loop)]
+
+    def before(self, node: Node) -> Names:
+        """The buffers whose contents matter when a part of the nest begins."""
+        return self._live[id(node)]
+
+    def _written(self, node: Node) -> Names:
+        if isinstance(node, Execute):
+            op = self.pdg[node.op_id]
+            if isinstance(op.attrs, BoundAttrs):
+                return frozenset({LENGTHS})
+            outs = ((op.id, k) for k in range(len(op.outputs)))
+            homes = (home for tensor in outs for home in self.places.homes[tensor])
+            return frozenset(home.buffer.name for home in homes)
+        if isinstance(node, Deallocate):
+            return frozenset(
+                self.places.home(t).buffer.name
+                for t in self.plan.lifetimes[node.lifetime].tensors
+                if self.pdg[t[0]].outputs[t[1]].reduce is not None
+            )
+        return frozenset().union(*(self.writes(part) for part in _parts(node)))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def reads(self, op: Op) -> Names:
+        """The buffers that an operation looks into, sums it adds to among them."""
+        found: set[str] = set()
+        for slot, read in enumerate(op.inputs):
+            latest = self.places.latest.get((op.id, slot), {})
+            behind = self._behind(read)
+            found |= {latest[n].buffer.name if n in latest else n for n in behind}
+        for k, output in enumerate(op.outputs):
+            if output.reduce is not None:
+                found.add(self.places.home((op.id, k)).buffer.name)
+        if isinstance(op.attrs, BoundAttrs) or self.pdg.dims.know(op.domain):
+            found.add(LENGTHS)
+        return frozenset(found)
+
+    def _behind(self, read: Read) -> set[str]:
+        if self.pdg[read.source].kind != "merge":
+            return {self.places.home((read.source, read.out)).buffer.name}
+        if read.source in self.places.merges:
+            return {self.places.merges[read.source].buffer.name}
+        return {name for r in self.pdg[read.source].inputs for name in self._behind(r)}
+
+    def _returned(self) -> Names:
+        """What the run's outputs are read from."""
+        outputs = [op for op in self.pdg.sinks if op.kind == "output"]
+        found = {name for op in outputs for read in op.inputs for name in self._behind(read)}
+        return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
+
+    # --- liveness --------------------------------------------------------------------------------
+
+    def _before(self, node: Node, after: Names) -> Names:
+        """What is needed before a node, given what is needed behind it."""
+        self._nodes.append(node)
+        found = self._through(node, after)
+        self._live[id(node)] = found
+        return found
+
+    def _through(self, node: Node, after: Names) -> Names:
+        if isinstance(node, Sequence):
+            for part in reversed(node.parts):
+                after = self._before(part, after)
+            return after
+        if isinstance(node, If):
+            other = after if node.other is None else self._before(node.other, after)
+            return self._before(node.then, after) | other
+        if isinstance(node, Loop):
+            return self._around(node, after)
+        asked = _NONE if node.guard is None else frozenset({LENGTHS})
+        if isinstance(node, Execute):
+            op = self.pdg[node.op_id]
+            if node.guard is None:
+                after -= self._filled(op)
+            return after | self.reads(op) | asked
+        return after | (self.writes(node) if isinstance(node, Deallocate) else _NONE) | asked
+
+    def _around(self, loop: Loop, after: Names) -> Names:
+        asked = _NONE if loop.turns is None else frozenset({LENGTHS})
+        needed: Names = _NONE
+        while True:
+            found = self._before(loop.body, after | needed | asked)
+            if any(loop is one for one in self._outer):
+                found -= self.local
+            if found <= needed:
+                break
+            needed |= found
+        self._carried[id(loop)] = self.writes(loop.body) & (needed | after | asked)
+        return after | needed | asked
+
+    def _filled(self, op: Op) -> Names:
+        """The buffers that an operation overwrites whole."""
+        if isinstance(op.attrs, BoundAttrs):
+            return _NONE
+        homes = [
+            home
+            for k, output in enumerate(op.outputs)
+            if output.reduce is None
+            for home in self.places.homes[op.id, k]
+        ]
+        return frozenset(home.buffer.name for home in homes if not home.buffer.axes)
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, Sequence):
+        return node.parts
+    if isinstance(node, Loop):
+        return (node.body,)
+    if isinstance(node, If):
+        return (node.then,) if node.other is None else (node.then, node.other)
+    return ()
+
+
+def _within_turns(plan: MemoryPlan, places: Places) -> Names:
+    """The buffers all of whose values are made and last read in one turn of the outermost loop."""
+    clock = plan.clock
+    end = len(clock.order)
+    loop, turn = np.full(end + 1, -1), np.full(end + 1, -1)
+    for name, around in clock.schedule.loops().items():
+        if around:
+            number, at = around[0]
+            points = clock.points[name]
+            env = clock.env(clock.schedule.statements[name].domain, points)
+            loop[clock.ranks[name]] = number
+            turn[clock.ranks[name]] = np.broadcast_to(values(at, env), len(points))
+
+    def inside(tensor: Tensor) -> bool:
+        span = plan.spans[tensor]
+        same = (loop[span.born] == loop[span.last]) & (turn[span.born] == turn[span.last])
+        return bool((same & (loop[span.last] >= 0)).all())
+
+    held: dict[str, list[Tensor]] = {}
+    for tensor, homes in places.homes.items():
+        for home in homes:
+            held.setdefault(home.buffer.name, []).append(tensor)
+    return frozenset(name for name, tensors in held.items() if all(map(inside, tensors)))

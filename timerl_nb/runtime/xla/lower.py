@@ -1,0 +1,405 @@
+"""The loop nest in JAX: what an AST node does to the buffers.
+
+Loops become `fori_loop`s, or `while_loop`s where a dynamic bound ends them; they carry the buffers that
+one turn leaves to the next or to what follows, no others. Frees are nothing, but for sums: what begins
+anew begins from its identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from timerl_nb.ir.attrs import BoundAttrs
+from timerl_nb.ir.ops import Op, Read, is_sliced
+from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence
+from timerl_nb.memory.lifetimes import Tensor
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.sizes import moving_symbols
+from timerl_nb.memory.slices import Part
+from timerl_nb.runtime.backends.jax_sums import COMBINE
+from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.xla.access import clear, cut, look_up, put, put_within
+from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.places import Home, Places
+from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import TRUE, Cmp, Entry, Lin, Slice, span, sym
+from timerl_nb.symbolic.substitute import subst_entry
+
+Array = Any  # a JAX array, traced or not
+State = dict[str, Array]  # buffers by name
+Env = Mapping[str, Any]  # symbols by name, traced or not
+Change = Callable[[State], None]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Lowering:
+    """Runs AST nodes on traced buffers."""
+
+    def __init__(
+        self, ast: Ast, plan: MemoryPlan, kernels: Mapping[int, Kernel], places: Places, flow: Flow
+    ) -> None:
+        self.ast, self.plan, self.pdg = ast, plan, plan.pdg
+        self.kernels, self.places, self.flow = kernels, places, flow
+
+    def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
+        """Do what a node does, in place in `state`."""
+        if isinstance(node, Sequence):
+            for part in node.parts:
+                self.run(part, state, env, seed)
+        elif isinstance(node, Loop):
+            self._loop(node, state, env, seed)
+        elif isinstance(node, If):
+            self._branch(node, state, env, seed)
+        elif isinstance(node, Execute):
+            self._guarded(node, state, env, lambda s: self._execute(node, s, env, seed))
+        elif isinstance(node, Deallocate) and self.flow.writes(node):
+            self._guarded(node, state, env, lambda s: self._clear(node, s, env))
+
+    def fresh(self, name: str) -> Array:
+        """A buffer before anything is written to it."""
+        if name == LENGTHS:
+            dim = self.pdg.dims.dynamic
+            assert dim is not None
+            sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
+            return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
+        buffer = self.places.buffers[name]
+        return jnp.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
+
+    # --- control ---------------------------------------------------------------------------------
+
+    def _inside(
+        self, names: Names, state: State, run: Change
+    ) -> tuple[State, Callable[[State], State]]:
+        """The named buffers, and what `run` makes of them: a function from buffers to buffers."""
+        carry = {n: state[n] if n in state else self.fresh(n) for n in sorted(names)}
+
+        def changed(inner: State) -> State:
+            here = {**state, **inner}
+            run(here)
+            return {name: here[name] for name in carry}
+
+        return carry, changed
+
+    def _loop(self, node: Loop, state: State, env: Env, seed: Any) -> None:
+        first, last = values(node.first, env, jnp), values(node.last, env, jnp)
+        names = self.flow.carried(node)
+        counter: list[Any] = [None]
+
+        def body(inner: State) -> None:
+            self.run(node.body, inner, {**env, node.counter: counter[0]}, seed)
+
+        carry, changed = self._inside(names, state, body)
+
+        def turn(at: Any, inner: State) -> State:
+            counter[0] = at
+            return changed(inner)
+
+        turns = node.turns
+        if turns is not None and node.late:
+            first = jnp.maximum(first, self._begins(node, turns, state, env))
+        if turns is not None and not node.late:
+
+            def going(pair: tuple[Any, State]) -> Array:
+                at = {**env, node.counter: pair[0]}
+                return (pair[0] <= last) & self._asks(turns, {**state, **pair[1]}, at)
+
+            begin = (jnp.asarray(first, jnp.int32), carry)
+            step = lambda pair: (pair[0] + node.step, turn(*pair))  # noqa: E731
+            _, carry = lax.while_loop(going, step, begin)
+        elif node.step == 1:
+            carry = lax.fori_loop(first, last + 1, turn, carry)
+        else:
+            count = (last - first) // node.step + 1
+            carry = lax.fori_loop(0, count, lambda k, s: turn(first + k * node.step, s), carry)
+        state |= carry
+
+    def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> Array:
+        """The first turn of a loop whose guard holds from some turn on."""
+        assert isinstance(turns.cond, Cmp)  # T + counter >= c
+        least = sym(turns.name) + sym(node.counter) - turns.cond.arg
+        at = {**env, turns.name: 0, node.counter: 0}
+        return values(least, at, jnp) - self._length(turns.at, state, env)
+
+    def _branch(self, node: If, state: State, env: Env, seed: Any) -> None:
+        if self.flow.writes(node):
+            then, other = node.then, node.other
+            self._choose(
+                values(node.cond, env, jnp),
+                self.flow.writes(node),
+                state,
+                lambda s: self.run(then, s, env, seed),
+                lambda s: None if other is None else self.run(other, s, env, seed),
+            )
+
+    def _guarded(self, node: Execute | Deallocate, state: State, env: Env, run: Change) -> None:
+        if node.guard is None or node.guard.cond is TRUE:
+            run(state)
+        else:
+            asked = self._asks(node.guard, state, env)
+            self._choose(asked, self.flow.writes(node), state, run, lambda _: None)
+
+    def _choose(self, cond: Any, names: Names, state: State, then: Change, other: Change) -> None:
+        if isinstance(cond, bool):
+            (then if cond else other)(state)
+            return
+        carry, changed = self._inside(names, state, then)
+        _, unchanged = self._inside(names, state, other)
+        state |= lax.cond(cond, changed, unchanged, carry)
+
+    # --- dynamic bounds --------------------------------------------------------------------------
+
+    def _asks(self, guard: Guard, state: State, env: Env) -> Any:
+        return values(guard.cond, {**env, guard.name: self._length(guard.at, state, env)}, jnp)
+
+    def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> Array:
+        """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
+        lengths = state[LENGTHS] if LENGTHS in state else self.fresh(LENGTHS)
+        if at is None:
+            return jnp.max(lengths)
+        return lengths[tuple(values(e, env, jnp) for e in at)]
+
+    # --- instructions ----------------------------------------------------------------------------
+
+    def _execute(self, node: Execute, state: State, env: Env, seed: Any) -> None:
+        op = self.pdg[node.op_id]
+        at = {d: values(e, env, jnp) for d, e in zip(op.domain, node.point, strict=True)}
+        dim = self.pdg.dims.dynamic
+        if dim is not None and self.pdg.dims.know(op.domain):
+            at[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, at)
+        at = {**self.plan.bounds, **at}
+        with jax.named_scope(self.ast.names[op.id]):
+            operands = {k: self._operand(op, k, state, at) for k in range(len(op.inputs))}
+            if isinstance(op.attrs, BoundAttrs):
+                self._end(op, op.attrs, operands[0], state, at)
+                return
+            kernel = self.kernels[op.id]
+            scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
+            for out, value in enumerate(kernel.compute(scope, operands)):
+                self._write((op.id, out), value, state, at)
+
+    def _end(self, op: Op, attrs: BoundAttrs, ended: Array, state: State, at: Env) -> None:
+        """A dynamic dimension ends here where the operand holds."""
+        lengths = state[LENGTHS] if LENGTHS in state else self.fresh(LENGTHS)
+        where = tuple(at[d] for d in op.domain if d != attrs.dim)
+        length = jnp.where(ended, at[attrs.dim] + 1, lengths[where])
+        state[LENGTHS] = lengths.at[where].set(length.astype(lengths.dtype))
+
+    def _write(self, tensor: Tensor, value: Array, state: State, at: Env) -> None:
+        op = self.pdg[tensor[0]]
+        reduce = op.outputs[tensor[1]].reduce
+        block = self.plan.placed.blocks.get(tensor)
+        for home in self.places.homes[tensor]:
+            buffer = home.buffer
+            array = state[buffer.name] if buffer.name in state else self.fresh(buffer.name)
+            coordinates = [values(e, at, jnp) for e in home.coordinates]
+            if reduce is not None:
+                value = COMBINE[reduce](look_up(array, buffer, coordinates), value)
+            write = put_within if block is not None and block.cut else put
+            state[buffer.name] = write(array, buffer, coordinates, value)
+
+    def _clear(self, node: Deallocate, state: State, env: Env) -> None:
+        """Sums that have been read begin anew."""
+        for tensor in self.plan.lifetimes[node.lifetime].tensors:
+            if self.pdg[tensor[0]].outputs[tensor[1]].reduce is None:
+                continue
+            home = self.places.home(tensor)
+            at, inside = self._range(tensor, node, state, env)
+            coordinates = [values(e, {**self.plan.bounds, **at}, jnp) for e in home.coordinates]
+            array = state.get(home.buffer.name, None)
+            if array is not None:
+                state[home.buffer.name] = clear(array, home.buffer, coordinates, inside)
+
+    def _range(
+        self, tensor: Tensor, node: Deallocate, state: State, env: Env
+    ) -> tuple[dict[str, Any], Any]:
+        """The points that a free names: each dimension's, and which of them are there."""
+        domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
+        at: dict[str, Any] = {}
+        inside: Any = True
+        slices = sum(isinstance(e, Slice) for e in node.point)
+        axis = 0
+        for d, entry in zip(domain, node.point, strict=True):
+            if isinstance(entry, Lin):
+                at[d] = values(entry, env, jnp)
+                continue
+            if node.guard is not None:
+                env = {**env, node.guard.name: self._length(node.guard.at, state, env)}
+            along = [-1 if k == axis else 1 for k in range(slices)]
+            steps = jnp.arange(self.pdg.dims[d].count(self.plan.bounds)).reshape(along)
+            at[d] = values(entry.lo, env, jnp) + steps
+            inside = inside & (at[d] < values(entry.hi, env, jnp))
+            axis += 1
+        return at, inside
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _operand(self, op: Op, slot: int, state: State, at: Env) -> Array:
+        """An operand at one point: a value, or those of a slice, with zeros beyond its end."""
+        read = op.inputs[slot]
+        if not is_sliced(read):
+            latest = self.places.latest.get((op.id, slot), {})
+            return self._points(read, self._indices(read, at), state, latest)
+        parts = self.plan.parts(op, slot)
+        if parts and not self._home(read):
+            found = jnp.concatenate([self._part(op, part, state, at) for part in parts])
+        else:
+            found = self._slice(op, read, state, at)
+        return self._padded(op, read, found, at)
+
+    def _indices(self, read: Read, at: Env) -> dict[str, Any]:
+        """By dimension of what is read, the index at a point."""
+        return {d: values(e, at, jnp) for d, e in self._entries(read).items() if isinstance(e, Lin)}
+
+    def _entries(self, read: Read) -> dict[str, Entry]:
+        domain = self.pdg[read.source].outputs[read.out].domain
+        return dict(zip(domain, read.index, strict=True))
+
+    def _home(self, read: Read) -> Home | None:
+        """Where a tensor or a merge is found without a choice."""
+        if self.pdg[read.source].kind == "merge":
+            return self.places.merges.get(read.source)
+        return self.places.home((read.source, read.out))
+
+    def _points(
+        self,
+        read: Read,
+        at: Env,
+        state: State,
+        latest: Mapping[str, Home] = NOTHING,
+    ) -> Array:
+        """What a tensor or a merge is at a point, or at many: `at` gives its dimensions' values.
+
+        Args:
+            latest: the buffers of which it is what was written last, and where that is.
+        """
+        env = {**self.plan.bounds, **at}
+        home = self._home(read)
+        if home is not None:
+            home = latest.get(home.buffer.name, home)
+            coordinates = [values(e, env, jnp) for e in home.coordinates]
+            return look_up(self._array(home, state), home.buffer, coordinates)
+        found: Array = None
+        for branch in reversed(self.pdg[read.source].inputs):
+            value = self._points(branch, self._indices(branch, env), state, latest)
+            if found is not None:
+                cond = jnp.asarray(values(branch.cond, env, jnp))
+                rank = len(self.pdg.output(branch).type.shape) + cond.ndim
+                cond = cond.reshape((*cond.shape, *[1] * (rank - cond.ndim)))
+                value = jnp.where(cond, value, found)
+            found = value
+        return found
+
+    def _array(self, home: Home, state: State) -> Array:
+        name = home.buffer.name
+        return state[name] if name in state else self.fresh(name)
+
+    def _part(self, op: Op, part: Part, state: State, at: Env) -> Array:
+        """One of the runs of values that a slice consists of."""
+        if part.along is None:
+            read = Read(*part.tensor, part.index)
+            return self._points(read, self._indices(read, at), state)[None]
+        index: list[Entry] = list(part.index)
+        first = part.index[part.along]
+        index[part.along] = span(first, first + part.count)
+        return self._slice(op, Read(*part.tensor, tuple(index)), state, at)
+
+    def _slice(self, op: Op, read: Read, state: State, at: Env) -> Array:
+        """The values of a slice, up to its capacity; arbitrary ones beyond its end."""
+        entries = self._entries(read)
+        sliced = {d: e for d, e in entries.items() if isinstance(e, Slice)}
+        sizes = {d: self.plan.sizes.capacity(op, e.length) for d, e in sliced.items()}
+        value = self.plan.sizes.point_shape(read)
+        whole = (*sizes.values(), *value)
+        if not prod(sizes.values()):
+            return jnp.zeros(whole, NUMPY[self.pdg.output(read).type.dtype])
+        home = self._home(read)
+        if home is not None:
+            starts = self._starts(op, home, entries, sizes)
+            if starts is not None:
+                return self._cut(home, starts, sizes, state, at).reshape(whole)
+        index = self._indices(read, at)
+        for axis, (d, entry) in enumerate(sliced.items()):
+            along = [-1 if k == axis else 1 for k in range(len(sizes))]
+            steps = jnp.arange(sizes[d], dtype=jnp.int32).reshape(along)
+            index[d] = values(entry.lo, at, jnp) + steps
+        return jnp.broadcast_to(self._points(read, index, state), whole)
+
+    def _starts(
+        self, op: Op, home: Home, entries: Mapping[str, Entry], sizes: Mapping[str, int]
+    ) -> list[tuple[Lin, str | None]] | None:
+        """Where a slice starts along each axis of a buffer, if its places lie side by side.
+
+        With each start the dimension along which it runs. None where some may lie outside.
+        """
+        found: list[tuple[Lin, str | None]] = []
+        for axis in home.buffer.axes:
+            coordinate = home.coordinates[axis.coordinate]
+            runs = [d for d in coordinate.symbols if d in sizes]
+            entry = subst_entry(coordinate, {d: _low(e) for d, e in entries.items()})
+            assert isinstance(entry, Lin)
+            start, along = entry - axis.first, runs[0] if runs else None
+            if axis.ring:
+                if along is not None:
+                    return None
+                start = start % axis.size
+            elif along is not None:
+                shifted = len(runs) == 1 and (coordinate - sym(along)).is_const
+                if not shifted or not self._fits(op, start, sizes[along], axis.size):
+                    return None
+            found.append((start, along))
+        runs = [along for _, along in found if along is not None]
+        return found if runs == list(sizes) else None
+
+    def _fits(self, op: Op, start: Lin, count: int, size: int) -> bool:
+        """Whether a run of places lies within an axis at every point of an operation."""
+        if start.symbols <= self.plan.bounds.keys() - self._unknown():
+            low = evaluate(start, self.plan.bounds)
+            return 0 <= low <= size - count
+        if self.pdg.dims.dynamic is not None:
+            return False
+        points = self.pdg.points(op)
+        return (
+            points.greatest(start, self.plan.bounds) + count <= size
+            and points.greatest(-start, self.plan.bounds) <= 0
+        )
+
+    def _unknown(self) -> set[str]:
+        dim = self.pdg.dims.dynamic
+        return set() if dim is None else {dim.bound}
+
+    def _cut(
+        self,
+        home: Home,
+        starts: list[tuple[Lin, str | None]],
+        sizes: Mapping[str, int],
+        state: State,
+        at: Env,
+    ) -> Array:
+        counts = [1 if along is None else sizes[along] for _, along in starts]
+        return cut(self._array(home, state), [values(e, at, jnp) for e, _ in starts], counts)
+
+    def _padded(self, op: Op, read: Read, found: Array, at: Env) -> Array:
+        """A slice with zeros where it has ended before its capacity."""
+        moving = moving_symbols(self.pdg, op)
+        entries = [e for e in read.index if isinstance(e, Slice)]
+        for axis, entry in enumerate(entries):
+            if entry.length.symbols & moving:
+                along = [-1 if k == axis else 1 for k in range(found.ndim)]
+                steps = jnp.arange(found.shape[axis]).reshape(along)
+                inside = steps < values(entry.length, at, jnp)
+                found = jnp.where(inside, found, jnp.zeros((), found.dtype))
+        return found
+
+
+def _low(entry: Entry) -> Lin:
+    return entry.lo if isinstance(entry, Slice) else entry

@@ -1,0 +1,466 @@
+"""Where the values of a lowered program live: a buffer per store, a place in it per point.
+
+A buffer has the size that the memory plan proves: one value for a slot, `size` of them for a ring or a
+block. Point maps get the smallest box that keeps live values apart, dimension by dimension.
+
+A merge chooses between an initial value and what a recurrence made before. Where the two never live
+at once, the initial value is put into the recurrence's buffer, at the place ahead of its first: the
+merge is then read without a choice (a φ-node without its copy), and nothing is concatenated where all
+of it is read.
+
+What a kernel reads of the buffer that it writes is, as a rule, what it wrote the turn before. That value
+is kept beside the buffer: else XLA, which lets no buffer be written while fused code still reads it,
+would copy the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.ir.kinds import SINKS
+from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_sliced
+from timerl_nb.ir.reference_rules import identity
+from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.memory.lifetimes import Tensor
+from timerl_nb.memory.operands import Slot
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.slices import leaves
+from timerl_nb.memory.timeline import Span
+from timerl_nb.schedule.constraints import statement_name
+from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym
+from timerl_nb.symbolic.points import all_pairs
+from timerl_nb.symbolic.substitute import subst
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Boxes of point maps: so many sizes are tried along each dimension.
+_TRIES = 8
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Places along one coordinate: `size` of them from `first` on, used in turns where `ring`."""
+
+    coordinate: int
+    size: int
+    first: int
+    ring: bool
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array that holds the values of one tensor, and of initial values that it continues.
+
+    Attributes:
+        axes: the places, outermost first.
+        shape: of one value.
+        fill: what is there before anything is written.
+        tensors: their names, the recurrence's first.
+        beyond: what its places hold more than the store of the memory plan, and why.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    fill: float
+    tensors: tuple[str, ...]
+    beyond: str = ""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return (*self.places, *self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.whole) * NUMPY[self.dtype].itemsize
+
+    def place(self, coordinates: Sequence[int]) -> tuple[int, ...]:
+        """Where the value of a point is in the array."""
+        at = ((axis, coordinates[axis.coordinate] - axis.first) for axis in self.axes)
+        return tuple(k % axis.size if axis.ring else k for axis, k in at)
+
+    def __str__(self) -> str:
+        shape = ", ".join(map(str, self.places))
+        held = " and ".join(self.tensors)
+        kind = f"{self.dtype}{list(self.shape)}"
+        more = f" ({self.beyond})" if self.beyond else ""
+        return f"{self.name}: {held}: [{shape}] places of {kind}, {self.nbytes:,} bytes{more}"
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a tensor's values are: the buffer, and its coordinates as functions of the point."""
+
+    buffer: Buffer
+    coordinates: tuple[Lin, ...]
+
+
+@dataclass(frozen=True)
+class _Join:
+    """A merge that could be read from one buffer: the recurrence's, with what it starts from.
+
+    Attributes:
+        anchor: the tensor that the recurrence makes.
+        at: where the merge's value is among the anchor's, in the merge's dimensions.
+        starts: the initial tensors; where their values go among the anchor's, in their dimensions.
+    """
+
+    merge: int
+    anchor: Tensor
+    at: tuple[Lin, ...]
+    starts: tuple[tuple[Tensor, tuple[Lin, ...]], ...]
+
+
+@dataclass(frozen=True)
+class _Guests:
+    """Values in a buffer: their coordinates, a row each, and when each is made and read last."""
+
+    coordinates: Array
+    born: Array
+    last: Array
+
+
+class Places:
+    """The buffers of a memory plan.
+
+    Attributes:
+        homes: by tensor, where its values are put: once, or once for each recurrence they start.
+        merges: by merge, where what it yields is found without a choice.
+        latest: by operation and operand, the buffers of which it reads what was written last, and
+            where that is beside them.
+    """
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        self.plan, self.pdg = plan, plan.pdg
+        self._spans = plan.spans
+        joins = [join for join in map(self._join, self.pdg) if join is not None]
+        guests = {tensor: [self._own(tensor)] for tensor in plan.stores}
+        axes = {tensor: self._axes(tensor) for tensor in plan.stores}
+        accepted: list[_Join] = []
+        for join in joins:
+            new = [self._started(join, tensor, at) for tensor, at in join.starts]
+            together = [*guests[join.anchor], *new]
+            wider = _widened(axes[join.anchor], new)
+            if _apart(wider, together):
+                axes[join.anchor], guests[join.anchor] = wider, together
+                accepted.append(join)
+        self.homes: dict[Tensor, tuple[Home, ...]] = {}
+        self.merges: dict[int, Home] = {}
+        self.latest: dict[Slot, dict[str, Home]] = {}
+        self._build(axes, accepted)
+        for tensor in self.plan.stores:
+            if axes[tensor]:
+                self._keep_latest(tensor, guests[tensor])
+
+    @cached_property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """All buffers, by name."""
+        homes = [home for found in self.homes.values() for home in found]
+        return {home.buffer.name: home.buffer for home in homes}
+
+    def home(self, tensor: Tensor) -> Home:
+        """Where a tensor is read that is not read through a merge: the first of its homes."""
+        return self.homes[tensor][0]
+
+    def _build(self, axes: Mapping[Tensor, tuple[Axis, ...]], joins: Sequence[_Join]) -> None:
+        started: dict[Tensor, list[_Join]] = {}
+        names: dict[Tensor, list[str]] = {}
+        for join in joins:
+            for tensor, _ in join.starts:
+                started.setdefault(tensor, []).append(join)
+                names.setdefault(join.anchor, []).append(self.plan.stores[tensor].name)
+        direct = self._direct({join.merge for join in joins})
+        buffers = {
+            tensor: self._buffer(tensor, axes[tensor], names.get(tensor, []))
+            for tensor in self.plan.stores
+            if tensor in direct or tensor not in started
+        }
+        for tensor in self.plan.stores:
+            domain = self.plan.stores[tensor].domain
+            found = [Home(b, tuple(map(sym, domain))) for b in [buffers.get(tensor)] if b]
+            for join in started.get(tensor, []):
+                at = dict(join.starts)[tensor]
+                found.append(Home(buffers[join.anchor], at))
+            self.homes[tensor] = tuple(dict.fromkeys(found))
+        self.merges = {join.merge: Home(buffers[join.anchor], join.at) for join in joins}
+
+    def _buffer(self, tensor: Tensor, axes: tuple[Axis, ...], starts: Sequence[str]) -> Buffer:
+        op, store = self.pdg[tensor[0]], self.plan.stores[tensor]
+        output = op.outputs[tensor[1]]
+        kind = output.type
+        fill = 0 if output.reduce is None else identity(output.reduce, NUMPY[kind.dtype])
+        beyond, places = "", prod(axis.size for axis in axes)
+        if store.kind == "point" and places > store.most:
+            beyond = f"the plan holds {store.most}: no smaller box keeps live values apart"
+        held = (store.name, *dict.fromkeys(starts))
+        shape = self.plan.sizes.shape(op, kind.shape)
+        return Buffer(_name(tensor), axes, shape, kind.dtype, fill, held, beyond)
+
+    def _direct(self, joined: set[int]) -> set[Tensor]:
+        """The tensors that something reads without such a merge between."""
+        found: set[Tensor] = set()
+        seen: set[int] = set()
+        stack = [read for op in self.pdg if op.kind != "merge" for read in op.inputs]
+        while stack:
+            read = stack.pop()
+            if self.pdg[read.source].kind != "merge":
+                found.add((read.source, read.out))
+            elif read.source not in joined | seen:
+                seen.add(read.source)
+                stack += self.pdg[read.source].inputs
+        return found
+
+    def _keep_latest(self, tensor: Tensor, guests: Sequence[_Guests]) -> None:
+        """Keep the value beside the buffer that its own kernel reads again, if it is the last written."""
+        op = self.pdg[tensor[0]]
+        buffer = next(
+            (h.buffer for h in self.homes[tensor] if h.buffer.name == _name(tensor)), None
+        )
+        if buffer is None:
+            return
+        slots = [
+            slot
+            for slot, read in enumerate(op.inputs)
+            if not is_sliced(read) and self._is_latest(op, read, buffer, guests)
+        ]
+        if not slots:
+            return
+        why = "beside it, what was written last"
+        last = Buffer(f"{buffer.name}_last", (), buffer.shape, buffer.dtype, 0, buffer.tensors, why)
+        for found, homes in self.homes.items():
+            if any(home.buffer == buffer for home in homes):
+                self.homes[found] = (*homes, Home(last, ()))
+        for slot in slots:
+            self.latest.setdefault((op.id, slot), {})[buffer.name] = Home(last, ())
+
+    def _is_latest(self, op: Op, read: Read, buffer: Buffer, guests: Sequence[_Guests]) -> bool:
+        """Whether what an operand reads of a buffer is what was written there last, at every point."""
+        made = np.concatenate([g.coordinates for g in guests])
+        born = np.concatenate([g.born for g in guests])
+        order = np.argsort(born)
+        if len(np.unique(born)) < len(born):
+            return False
+        clock, name = self.plan.clock, statement_name(op)
+        env = clock.env(op.domain, clock.points[name])
+        found = False
+        behind = [read] if read.source in self.merges else leaves(self.pdg, read)
+        for leaf in behind:
+            home = self.merges.get(leaf.source) or self.homes[leaf.source, leaf.out][0]
+            if home.buffer != buffer:
+                continue
+            there = np.broadcast_to(values(leaf.cond, env), len(clock.points[name]))
+            domain = self.pdg[leaf.source].outputs[leaf.out].domain
+            index = [values(e, env) for e in leaf.index if isinstance(e, Lin)]
+            inner = {**self.plan.bounds, **dict(zip(domain, index, strict=True))}
+            wanted = [np.broadcast_to(values(e, inner), len(there)) for e in home.coordinates]
+            before = np.searchsorted(born[order], clock.ranks[name][there]) - 1
+            last = made[order][np.maximum(before, 0)]
+            if not (before >= 0).all() or (last != np.stack(wanted, axis=1)[there]).any():
+                return False
+            found = True
+        return found
+
+    # --- which merges are read from one buffer ---------------------------------------------------
+
+    def _join(self, op: Op) -> _Join | None:
+        """How a merge could be read from the buffer of its recurrence."""
+        if op.kind != "merge":
+            return None
+        points = tuple(map(sym, op.domain))
+        found = list(leaves(self.pdg, Read(op.id, 0, points)))
+        if not all(self._sole((leaf.source, leaf.out)) for leaf in found):
+            return None
+        full = [k for k, leaf in enumerate(found) if _moves_with(op.domain, leaf)]
+        if len(full) != 1:
+            return None
+        anchor = found.pop(full[0])
+        at = tuple(e for e in anchor.index if isinstance(e, Lin))
+        tensor, starts = (anchor.source, anchor.out), []
+        for leaf in found:
+            start = leaf.source, leaf.out
+            place = _place(op.domain, leaf, self.plan.stores[start].domain)
+            if place is None or start == tensor or self._array(start) != self._array(tensor):
+                return None
+            starts.append((start, tuple(subst(e, place) for e in at)))
+        return _Join(op.id, tensor, at, tuple(starts)) if starts else None
+
+    def _sole(self, tensor: Tensor) -> bool:
+        """Whether each value is made once, by a kernel: sums start anew where they end."""
+        op = self.pdg[tensor[0]]
+        if tensor not in self.plan.stores or not isinstance(op.attrs, DataflowAttrs):
+            return False
+        return op.outputs[tensor[1]].reduce is None
+
+    def _array(self, tensor: Tensor) -> tuple[tuple[int, ...], str]:
+        kind = self.pdg[tensor[0]].outputs[tensor[1]].type
+        return self.plan.sizes.shape(self.pdg[tensor[0]], kind.shape), kind.dtype
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def _own(self, tensor: Tensor) -> _Guests:
+        span = self._spans[tensor]
+        points = span.points
+        if self.plan.stores[tensor].kind == "block":
+            points = self._first_rows(tensor, span)
+        return _Guests(points, span.born, span.last)
+
+    def _first_rows(self, tensor: Tensor, span: Span) -> Array:
+        """The points of blocks as points of values: one of the rows."""
+        store = self.plan.stores[tensor]
+        row = np.full((len(span.points), 1), store.first, np.int64)
+        return np.concatenate(
+            [span.points[:, : store.position], row, span.points[:, store.position :]], axis=1
+        )
+
+    def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> _Guests:
+        """The values of an initial tensor among those of the recurrence, while the merge is read."""
+        own = self._own(tensor)
+        domain = self.plan.stores[tensor].domain
+        env = dict(zip(domain, own.coordinates.T, strict=True))
+        size = len(own.born)
+        columns = [np.broadcast_to(values(e, {**self.plan.bounds, **env}), size) for e in at]
+        rows = np.stack(columns, axis=1) if columns else np.zeros((size, 0), np.int64)
+        readers = self._readers(join.merge)
+        if any(op.kind in SINKS for op in readers):
+            return _Guests(rows, own.born, own.last)
+        last, clock = own.born.copy(), self.plan.clock
+        codes = clock.codes(domain, own.coordinates)
+        order = np.argsort(codes)
+        names = {statement_name(op) for op in readers}
+        for use in self.plan.lifetimes[self.plan.stores[tensor].lifetime].uses:
+            if use.sink in names:
+                made, points = all_pairs(use.pairs, self.plan.bounds)
+                which = order[np.searchsorted(codes, clock.codes(domain, made), sorter=order)]
+                np.maximum.at(last, which, clock.rank(use.sink, points))
+        return _Guests(rows, own.born, last)
+
+    def _readers(self, merge: int) -> list[Op]:
+        """The operations that read a merge, through other merges or not."""
+        found: list[Op] = []
+        for reader, _ in self.pdg.readers[merge]:
+            op = self.pdg[reader]
+            found += self._readers(reader) if op.kind == "merge" else [op]
+        return found
+
+    def _axes(self, tensor: Tensor) -> tuple[Axis, ...]:
+        """The places that the tensor's store has."""
+        store = self.plan.stores[tensor]
+        if store.kind == "slot":
+            return ()
+        if store.kind == "ring":
+            return (Axis(store.position, store.size, 0, True),)
+        own = self._own(tensor)
+        if store.kind == "block":
+            row = Axis(store.position, store.size, store.first, False)
+            others = [k for k in range(len(store.domain)) if k != store.position]
+            return (*(_box(own, others) if store.most > 1 else ()), row)
+        return _box(own, list(range(len(store.domain))))
+
+
+def _name(tensor: Tensor) -> str:
+    return f"v{tensor[0]}_{tensor[1]}"
+
+
+def _moves_with(domain: Domain, leaf: Read) -> bool:
+    """Whether a read is at a point's own coordinates, up to constants."""
+    if len(leaf.index) != len(domain):
+        return False
+    pairs = zip(leaf.index, domain, strict=True)
+    return all(isinstance(e, Lin) and (e - sym(d)).is_const for e, d in pairs)
+
+
+def _place(domain: Domain, leaf: Read, own: Domain) -> dict[str, Lin] | None:
+    """The point of a merge at which each value of a leaf is read, in the leaf's own dimensions.
+
+    None where a value is read at several points.
+    """
+    found = _pinned(leaf.cond)
+    for e, d in zip(leaf.index, own, strict=True):
+        moving = [m for m in domain if isinstance(e, Lin) and m in e.symbols]
+        if not isinstance(e, Lin) or len(moving) != 1 or moving[0] in found:
+            return None
+        shift = e - sym(moving[0])
+        if not shift.is_const:
+            return None
+        found[moving[0]] = sym(d) - shift
+    return found if set(found) >= set(domain) else None
+
+
+def _pinned(cond: Cond) -> dict[str, Lin]:
+    """The dimensions that a condition gives one value."""
+    found: dict[str, Lin] = {}
+    for one in cond.args if isinstance(cond, And) else (cond,):
+        if isinstance(one, Cmp) and one.rel == "==" and len(one.arg.symbols) == 1:
+            (name,) = one.arg.symbols
+            for sign in (1, -1):
+                rest = sym(name) - one.arg * sign
+                if rest.is_const:
+                    found[name] = const(rest.const)
+    return found
+
+
+def _widened(axes: tuple[Axis, ...], new: Sequence[_Guests]) -> tuple[Axis, ...]:
+    """Axes that have places for more values."""
+    found: list[Axis] = []
+    for axis in axes:
+        low, end = axis.first, axis.first + axis.size
+        if not axis.ring:
+            for guests in new:
+                if len(guests.born):
+                    along = guests.coordinates[:, axis.coordinate]
+                    low, end = min(low, int(along.min())), max(end, int(along.max()) + 1)
+        found.append(Axis(axis.coordinate, end - low, low, axis.ring))
+    return tuple(found)
+
+
+def _box(guests: _Guests, along: Sequence[int]) -> tuple[Axis, ...]:
+    """A small box along some coordinates that keeps live values apart."""
+    if not len(guests.born):
+        return tuple(Axis(k, 1, 0, True) for k in along)
+    low = guests.coordinates.min(axis=0)
+    high = guests.coordinates.max(axis=0)
+    axes = [Axis(k, int(high[k] - low[k]) + 1, int(low[k]), False) for k in along]
+    for k in reversed(range(len(axes))):
+        for size in range(1, min(axes[k].size, _TRIES + 1)):
+            smaller = [*axes[:k], Axis(along[k], size, 0, True), *axes[k + 1 :]]
+            if _apart(smaller, [guests]):
+                axes = smaller
+                break
+    return tuple(axes)
+
+
+def _apart(axes: Sequence[Axis], all_guests: Sequence[_Guests]) -> bool:
+    """Whether no two values of one place live at once.
+
+    A value may be born where another is read for the last time: a kernel reads before it writes.
+    """
+    place = np.concatenate([_codes(axes, guests) for guests in all_guests])
+    born = np.concatenate([guests.born for guests in all_guests])
+    last = np.concatenate([guests.last for guests in all_guests])
+    order = np.lexsort((last, born, place))
+    place, born, last = place[order], born[order], last[order]
+    meets = (born[1:] < last[:-1]) | (born[1:] == born[:-1])
+    return not bool((meets & (place[1:] == place[:-1])).any())
+
+
+def _codes(axes: Sequence[Axis], guests: _Guests) -> Array:
+    """The place of each value as one number; the rows of a block are one place."""
+    code = np.zeros(len(guests.born), np.int64)
+    for axis in axes:
+        along = guests.coordinates[:, axis.coordinate] - axis.first
+        code = code * axis.size + (along % axis.size if axis.ring else along)
+    return code
