@@ -168,6 +168,20 @@ def test_what_ends_a_dimension_joins_nothing_of_its_length() -> None:
     assert_same(want, run(program), "run")
 
 
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_what_does_not_vary_is_read_where_each_iteration_ends(options: dict[str, Any]) -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        x = trl.data(np.arange(MOST, dtype=np.float32), domain=(t,))
+        ctx.output("next", x[trl.min(t + 1, T - 1)])
+        ctx.output("reversed", x.tanh()[T - 1 - t])
+        done = trl.random.uniform(domain=(i, t)) < 0.3
+    program = ctx.compile({"I": I, T: trl.until(done, at_most=MOST)}, trl.Options(**options))
+    want = Reference(program.meaning, program.bounds, seed=3).outputs()
+    assert_same(want, Reference(program.fused, program.bounds, seed=3).outputs(), "fused graph")
+    assert_same(want, run(program), "run")
+
+
 def test_one_length_for_all_iterations() -> None:
     """A condition over t alone: the bound does not vary."""
     with trl.Context("i", "t") as ctx:

@@ -95,7 +95,7 @@ class _Vectorizer:
         """How a vectorised operation reads what it read."""
         name, domain = self.dim.name, self._had(read).domain
         vectorised = read.source in self.chosen and name in domain
-        entries: list[Entry] = []
+        entries: dict[str, Entry] = {}
         front: str | None = None  # the dimension whose slice becomes axis 0
         moving: Window | None = None
         shifted: Op | None = None  # what is read in the source's place, if not at the own point
@@ -105,7 +105,7 @@ class _Vectorizer:
             if name not in entry.symbols:
                 if along:
                     return self._still(op, read)
-                entries.append(entry)
+                entries[d] = entry
                 continue
             if front is not None or own or (isinstance(entry, Slice) and moving is not None):
                 raise Refused(f"two indices of one operand move with {name}")
@@ -121,10 +121,11 @@ class _Vectorizer:
                 own = True
             else:
                 front = d
-                entries.append(self.dim.whole)
-        before = Read(read.source, read.out, tuple(entries), read.cond)
-        if shifted is not None:
-            before = Read(shifted.id, 0, tuple(entries), read.cond)
+                entries[d] = self.dim.whole
+        before = Read(read.source, read.out, tuple(entries.values()), read.cond)
+        if shifted is not None:  # where it reads may vary with a dynamic bound
+            index = tuple(entries.get(d, sym(d)) for d in shifted.domain)
+            before = Read(shifted.id, 0, index, read.cond)
         slices = [d for d, e in zip(domain, read.index, strict=True) if isinstance(e, Slice)]
         if moving is not None:
             if len(slices) > 1:
