@@ -77,7 +77,12 @@ class Options:
     backend: Literal["jax"] = "jax"
     isl_operations: int = 100_000_000
 
-    def __new__(cls, **options: Any) -> Self:
+    def __new__(cls, *unnamed: object, **options: Any) -> Self:
+        if unnamed:
+            raise OptionError(
+                f"{unnamed[0]!r} is an option without a name.",
+                hint="write Options(vectorize=False), say.",
+            )
         _check_names(options)
         return super().__new__(cls)
 

@@ -7,6 +7,7 @@ program), the evidence (a sample point, the shapes, the legal values) and what t
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import linecache
 import os
 import sys
@@ -64,7 +65,8 @@ def _is_ours(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     # and what stands between: constructors of dataclasses, context managers, frozen mix-ins
     made = file == "<string>" and frame.f_code.co_name == "__init__"
-    return made or file == contextlib.__file__ or file.startswith((_PACKAGE, "<frozen "))
+    between = file in (contextlib.__file__, dataclasses.__file__)
+    return made or between or file.startswith((_PACKAGE, "<frozen "))
 
 
 class TimeRLError(Exception):

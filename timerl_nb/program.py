@@ -51,7 +51,7 @@ from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.simplify import Simplify
 from timerl_nb.passes.vectorize import Vectorize, keep_nothing
 from timerl_nb.passes.windows import Windows
-from timerl_nb.runtime.backends.jax import device_memory
+from timerl_nb.runtime.backends.jax import device_memory, main_memory
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.xla.run import LoweredRun
@@ -551,13 +551,21 @@ class Program:
             outputs: the outputs to return; all by default.
 
         Raises:
-            OptionError: an output of that name does not exist.
+            BudgetError: it needs more memory than the machine has.
+            OptionError: an output of that name does not exist, or an argument is of another kind.
         """
+        if on_event is not None and not callable(on_event):
+            raise OptionError(
+                f"on_event={on_event!r} cannot be called.", hint="pass a function of an event."
+            )
+        if isinstance(outputs, str):
+            raise OptionError("outputs are a list of names.", hint=f"write outputs=[{outputs!r}].")
         given = [op.attrs for op in self.pdg.sinks if isinstance(op.attrs, OutputAttrs)]
         known = [attrs.name for attrs in given if attrs.role == "output"]
         for name in outputs or ():
             if name not in known:
                 raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
+        self._check_machine()
         shown = progress_by_default() if progress is None else progress
         turns = _turns(self.ast)
         start = time.perf_counter()
@@ -592,6 +600,13 @@ class Program:
             run.lengths(),
         )
 
+    def _check_machine(self) -> None:
+        """Refuse to begin what ends with the machine's memory; it may be planned all the same."""
+        most = main_memory()
+        if most is not None and self.memory.peak > most:
+            fits = f"device_memory={most // 2} compiles it to fit, if that can be; or give smaller bounds."
+            raise refusal(self.memory, most, fits)
+
     def step(self, seed: int = 0) -> Instruction | None:
         """Run one instruction; None at the end of the program, after which it starts over.
 
@@ -599,6 +614,7 @@ class Program:
             seed: of all random streams; counts at the first instruction.
         """
         if self._run is None:
+            self._check_machine()
             self._run = Run(self.executable, _seed(seed), follow=True)
         done = self._run.step()
         if done is None:

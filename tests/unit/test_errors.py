@@ -631,6 +631,21 @@ def layer_of_no_width(ctx, b, B, t, T):
     trl.nn.Linear(0, 2)  # here
 
 
+@wrong(errors.ShapeError, "may have fewer than 9 elements")
+def more_than_there_are(ctx, b, B, t, T):
+    trl.zeros((4,)).topk(9)  # here
+
+
+@wrong(errors.ShapeError, "axes are counted from 0")
+def axis_to_sort_along(ctx, b, B, t, T):
+    trl.zeros(()).sort()  # here
+
+
+@wrong(errors.DomainError, "a checkpoint goes to a folder, not to 3")
+def folder_that_is_a_number(ctx, b, B, t, T):
+    series(t).checkpoint(3)  # here
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_error_names_the_line(name: str) -> None:
     kind, message, write = WRONG[name]
@@ -698,6 +713,8 @@ def test_bound_that_is_a_tensor() -> None:
     [
         (lambda p: trl.Options(vectorise=True), "did you mean 'vectorize'"),
         (lambda p: trl.Options(fuse="yes"), "fuse is True or False"),
+        (lambda p: trl.Options(True), "an option without a name"),
+        (lambda p: p.with_options(fuse="yes"), r"(?s)test_errors.py.*fuse is True or False"),
         (lambda p: trl.Options(executor="gpu"), "executor is"),
         (lambda p: trl.Options(backend="torch"), "backend is"),
         (lambda p: trl.Options(isl_operations=0), "positive integer"),
@@ -717,6 +734,8 @@ def test_bound_that_is_a_tensor() -> None:
         (lambda p: p.with_options(fusion=False), "there is no option"),
         (lambda p: p.execute(seed=1.5), "the seed must be an integer"),
         (lambda p: p.execute(outputs=["z"]), "there is no output 'z'"),
+        (lambda p: p.execute(outputs="y"), r"write outputs=\['y'\]"),
+        (lambda p: p.execute(on_event=3), "on_event=3 cannot be called"),
         (lambda p: p.execute()["z"], "there is no output 'z'"),
         (lambda p: p.stages["fusion"], "there is no stage 'fusion'"),
     ],
@@ -757,6 +776,32 @@ def test_ceiling_on_what_isl_does_beside(monkeypatch: pytest.MonkeyPatch) -> Non
         program.with_bounds({"T": 3})
     monkeypatch.undo()
     assert program.with_bounds({"T": 3}).execute()["y"].tolist() == [0, 2, 4]
+
+
+def test_more_points_than_can_be_planned() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((), domain=(t,))
+        x[0] = trl.constant(1.0)
+        x[t + 1] = (x * 2).sin()
+        ctx.output("x", x)
+    step_by_step = trl.Options(vectorize=False)
+    with pytest.raises(errors.BoundsError, match=r"at 10,000,000,001 points") as caught:
+        ctx.compile({T: 10**10}, step_by_step)
+    assert "test_errors.py" in str(caught.value)
+    with pytest.raises(errors.BoundsError, match="too many to plan"):
+        ctx.compile({T: trl.until(x > 2, at_most=10**10)}, step_by_step)
+
+
+def test_more_memory_than_the_machine_has() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("x", trl.random.normal((10**6,), domain=(t,)))
+    program = ctx.compile({T: 10**8})
+    assert program.memory.peak == 4 * 10**14  # it is planned, and not run
+    for begin in (program.execute, program.step):
+        with pytest.raises(errors.BudgetError, match="needs 400,000,000,000,000 bytes"):
+            begin()
 
 
 def test_no_context_is_open() -> None:

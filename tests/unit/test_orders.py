@@ -95,6 +95,26 @@ def test_orders_hold_through_all_passes(name: str, options: dict[str, Any]) -> N
             np.testing.assert_allclose(have[key], want[key], rtol=1e-5, err_msg=key)
 
 
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+@pytest.mark.parametrize("name", ["this first", "the other first", "all of a dimension", "two"])
+def test_orders_hold_where_a_dimension_ends_early(name: str, options: dict[str, Any]) -> None:
+    def run(ask: Ask | None) -> tuple[Program, trl.Result]:
+        ctx = written(ask)
+        with ctx:
+            done = trl.random.uniform(domain=("i", "t"), stream="end") < 0.3
+        ends = {**BOUNDS, "T": trl.until(done, at_most=6)}
+        program = ctx.compile(ends, trl.Options(**options))
+        return program, program.execute(seed=1)
+
+    program, have = run(ASKED[name])
+    assert program.fused.orders
+    assert_orders_hold(program)
+    _, want = run(None)
+    assert 1 <= want.lengths["T"].min() < 6
+    for key in want:
+        np.testing.assert_allclose(have[key], want[key], rtol=1e-5, err_msg=key)
+
+
 @pytest.mark.filterwarnings("ignore:scheduling ")
 def test_orders_hold_in_a_schedule_by_parts() -> None:
     program = written(ASKED["all of a dimension"]).compile(

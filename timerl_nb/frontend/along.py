@@ -107,7 +107,10 @@ class Along(Arithmetic):
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ShapeError(f"k must be a positive integer, not {k!r}.")
         if not isinstance(size, int) or k > size:
-            raise ShapeError(f"{self.type} has no {k} elements along axis {axis}, for all it says.")
+            raise ShapeError(
+                f"{self.type} may have fewer than {k} elements along axis {axis}.",
+                hint="take at most as many as its size, which must be an integer.",
+            )
         at = self.argsort(axis, descending=True).slice(0, k, self._axis(axis))
         return self.take_along(at, axis), at
 

@@ -1,16 +1,17 @@
-"""What a user gives beside tensors: element types, sizes and discounts, checked at their line.
+"""What a user gives beside tensors: element types, sizes, discounts and folders, checked at once.
 
 Nothing here knows of tensors; `tensor` and `sources` build on it.
 """
 
 from __future__ import annotations
 
+import os
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from timerl_nb.errors import ShapeError
+from timerl_nb.errors import DomainError, ShapeError
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.ir.shapes import NUMPY, DType, dtype_name
 from timerl_nb.symbolic.expr import Lin
@@ -34,6 +35,21 @@ def element_type(dtype: Any) -> DType:
             hint="use f32.",
         )
     return name
+
+
+def folder(path: Any) -> str:
+    """The folder that a checkpoint goes to.
+
+    Raises:
+        DomainError: it is no path.
+    """
+    found = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(found, str):
+        raise DomainError(
+            f"a checkpoint goes to a folder, not to {path!r}.",
+            hint='name one: checkpoint("runs/first").',
+        )
+    return found
 
 
 _TYPES = ("bool", "i32", "u32", "bf16", "f16", "f32")

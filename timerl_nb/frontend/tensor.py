@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from timerl_nb.errors import BranchError, DomainError, IndexExpressionError, ShapeError
 from timerl_nb.frontend.along import LABELS as LABELS
 from timerl_nb.frontend.along import Along
-from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, is_size
+from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, folder, is_size
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.indexing import Condition, Index, as_cond, as_dims, as_lin, parse
@@ -240,7 +240,7 @@ class RecurrentTensor(Along):
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the tensor, at every point at which it is defined, to the folder `path`."""
         x = self if self.is_plain() else self.settled()
-        self.ctx.add_sink([self.op.label or "value"], [x.read], fspath(path), TRUE)
+        self.ctx.add_sink([self.op.label or "value"], [x.read], folder(path), TRUE)
 
     def backward(self) -> None:
         """Add to each parameter's `grad` the gradient of the sum of this over all its points.
@@ -336,7 +336,8 @@ class RecurrentTensor(Along):
         if not isinstance(axis, int | np.integer) or not -self.rank <= axis < self.rank:
             raise ShapeError(
                 f"{self.type} has no axis {axis!r}.",
-                hint="sum(over=t) reduces a symbolic dimension, sum(axis=k) an axis.",
+                hint="axes are counted from 0, or from -1 at the end; symbolic dimensions are not "
+                "axes (sum(over=t) reduces one).",
             )
         return int(axis) % self.rank
 

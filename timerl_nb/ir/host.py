@@ -177,11 +177,17 @@ def _guarded(
     try:
         return function(*args)
     except Exception as error:
-        frame = extract_tb(error.__traceback__)[-1]
+        *_, frame = extract_tb(error.__traceback__)
+        inside = (
+            frame.filename != __file__
+        )  # a call that does not fit the function is not inside it
+        text = f": {error}" if str(error) else ""
         at = f" at {', '.join(f'{d} = {v}' for d, v in point.items())}" if point else ""
         raise ExecutionError(
-            f"{name} raised {type(error).__name__}{at}: {error}.",
+            f"{name} raised {type(error).__name__}{at}{text}.",
             origin=origin,
-            evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}",
+            evidence=f"raised at {Path(frame.filename).name}:{frame.lineno}: {frame.line}"
+            if inside
+            else (),
             hint="mend the function, then run again; what was computed so far can be looked at.",
         ) from error

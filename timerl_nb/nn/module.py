@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 
 from timerl_nb.errors import IndexExpressionError, user_origin
+from timerl_nb.frontend.arguments import folder
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import Condition
 from timerl_nb.frontend.sources import Parameter
@@ -47,13 +48,13 @@ class ConditionalModule:
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the parameters after the update of these iterations to the folder `path`."""
-        folder, origin = fspath(path), user_origin()
+        target, origin = folder(path), user_origin()
         params = self._module.params
         ctx = params[0].ctx if params else current()
 
         def write() -> None:
             names = [p.name for p in params]
-            ctx.add_sink(names, [p.next.read for p in params], folder, self._cond, origin)
+            ctx.add_sink(names, [p.next.read for p in params], target, self._cond, origin)
 
         ctx.at_end(write)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
+from timerl_nb.errors import BoundsError
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.polyhedra import Point, Set
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+# A plan takes some 100 bytes for each.
+MOST_POINTS: Final = 50_000_000
 
 
 class Clock:
@@ -20,6 +25,12 @@ class Clock:
     def __init__(self, schedule: ScheduleTree, bounds: Point) -> None:
         self.schedule, self.bounds = schedule, bounds
         self.sizes = {d.name: d.count(bounds) for d in schedule.dims}
+        count = sum(prod(self.sizes[d] for d in s.domain) for s in schedule.statements.values())
+        if count > MOST_POINTS:
+            raise BoundsError(
+                f"the program runs step by step at {count:,} points: too many to plan its memory.",
+                hint="give smaller bounds, or leave vectorize and lift on.",
+            )
         self.times = schedule.times()
         self.points = {name: self.grid(points) for name, points in schedule.statements.items()}
         vectors = {name: self._vectors(name, pts) for name, pts in self.points.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -102,6 +103,13 @@ def device_memory() -> int | None:
     """The bytes that the device has for us; None where it does not say, as a CPU."""
     stats = jax.devices()[0].memory_stats() or {}
     return stats.get("bytes_limit")
+
+
+def main_memory() -> int | None:
+    """The bytes of the machine, where programs run in its own memory; None where they do not."""
+    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
