@@ -33,14 +33,14 @@ def forward(params: Params, x: Array, work: Work) -> tuple[list[Array], Array]:
     """All hidden layers, and the heads' results side by side."""
     hidden: list[Array] = []
     for k in range(work.layers + 1):
-        x = jnp.tanh(x @ params[f"trunk.{k}.weight"] + params[f"trunk.{k}.bias"])
+        x = jnp.tanh(x @ params[f"layer.{k}.weight"] + params[f"layer.{k}.bias"])
         hidden.append(x)
     weight, bias = heads(params)
     return hidden, x @ weight + bias
 
 
 def heads(params: Params) -> tuple[Array, Array]:
-    names = [name for name in ("actor", "critic") if f"{name}.bias" in params]
+    names = [name for name in ("mean", "value") if f"{name}.bias" in params]
     weight = jnp.concatenate([params[f"{name}.weight"] for name in names], 1)
     return weight, jnp.concatenate([params[f"{name}.bias"] for name in names])
 
@@ -78,14 +78,14 @@ def backward(
         grads[f"{name}.bias"] = grads[f"{name}.bias"] + bias
 
     weight = hidden[-1].T @ d
-    for k, name in enumerate(("actor", "critic")[: d.shape[1]]):
+    for k, name in enumerate(("mean", "value")[: d.shape[1]]):
         add(name, weight[:, k : k + 1], d[:, k : k + 1].sum(0))
     d = d @ heads(params)[0].T
     for k in reversed(range(work.layers + 1)):
         d = d * (1 - hidden[k] ** 2)
-        add(f"trunk.{k}", (hidden[k - 1] if k else x).T @ d, d.sum(0))
+        add(f"layer.{k}", (hidden[k - 1] if k else x).T @ d, d.sum(0))
         if k:
-            d = d @ params[f"trunk.{k}.weight"].T
+            d = d @ params[f"layer.{k}.weight"].T
     return grads
 
 

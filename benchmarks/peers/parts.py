@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import e, log, pi
 from typing import Any
@@ -22,16 +22,30 @@ def start(work: Work, seed: int = 0) -> Carry:
     """First parameters, as those of `trl.DNNBuilder`: orthogonal, without biases."""
     key = jax.random.PRNGKey(seed)
     sizes = [observation_size(work), *work.hidden]
-    shapes = {f"trunk.{k}": (a, b, 2**0.5) for k, (a, b) in enumerate(pairwise(sizes))}
-    shapes["actor"] = (sizes[-1], 1, 0.01)
+    shapes = {f"layer.{k}": (a, b, 2**0.5) for k, (a, b) in enumerate(pairwise(sizes))}
+    shapes["mean"] = (sizes[-1], 1, 0.01)
     if work.algorithm == "ppo":
-        shapes["critic"] = (sizes[-1], 1, 1.0)
+        shapes["value"] = (sizes[-1], 1, 1.0)
     params: Params = {"log_std": jnp.zeros((1,))}
     for name, (inputs, outputs, gain) in shapes.items():
         key, own = jax.random.split(key)
         params[f"{name}.weight"] = jax.nn.initializers.orthogonal(gain)(own, (inputs, outputs))
         params[f"{name}.bias"] = jnp.zeros((outputs,))
     return params, adam_state(params), key
+
+
+def of_ours(params: Mapping[str, Array]) -> Params:
+    """Our program's parameters (or gradients) under the names that they have here.
+
+    JAX returns them in the order of their names. Where the heads came before the layers XLA planned a
+    fifth more memory for S.
+    """
+    names = {"trunk": "layer", "actor": "mean", "critic": "value"}
+    parts = {name: name.split(".", 1) for name in params}
+    return {
+        ".".join((names.get(first, first), *rest)): jnp.asarray(params[name])
+        for name, (first, *rest) in parts.items()
+    }
 
 
 def observation_size(work: Work) -> int:
@@ -79,16 +93,16 @@ def features(params: Params, o: Array, work: Work) -> Array:
     """The last hidden layer, for observations with any leading axes."""
     x = o.reshape(*o.shape[: o.ndim - len(work.obs_shape)], -1)
     for k in range(work.layers + 1):
-        x = jnp.tanh(x @ params[f"trunk.{k}.weight"] + params[f"trunk.{k}.bias"])
+        x = jnp.tanh(x @ params[f"layer.{k}.weight"] + params[f"layer.{k}.bias"])
     return x
 
 
 def mean_of(params: Params, h: Array) -> Array:
-    return h @ params["actor.weight"] + params["actor.bias"]
+    return h @ params["mean.weight"] + params["mean.bias"]
 
 
 def value_of(params: Params, h: Array) -> Array:
-    return (h @ params["critic.weight"] + params["critic.bias"])[..., 0]
+    return (h @ params["value.weight"] + params["value.bias"])[..., 0]
 
 
 def log_prob(params: Params, mean: Array, a: Array) -> Array:
