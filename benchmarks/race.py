@@ -24,7 +24,7 @@ WARM = 3  # rounds that do not count
 
 @dataclass(frozen=True)
 class Row:
-    """A system's figures at a work: seconds per iteration, bytes."""
+    """A system's figures at a work: seconds per iteration, bytes (see `Runner`)."""
 
     work: str
     system: str
@@ -32,6 +32,7 @@ class Row:
     to_first: float
     predicted: int | None
     temp: int | None
+    arguments: int | None
     resident: tuple[int, int] | None  # at its greatest, and before there was a program
 
     @property
@@ -59,7 +60,8 @@ def race(work: str, systems: Sequence[str], rounds: int = 10, *, resident: bool)
         runner.close()
         kept = resident_of(work, name) if resident else None
         seconds = tuple(times[name][WARM:])
-        rows.append(Row(work, name, seconds, to_first, runner.predicted, runner.temp, kept))
+        held = (runner.predicted, runner.temp, runner.arguments)
+        rows.append(Row(work, name, seconds, to_first, *held, kept))
     return rows
 
 
@@ -101,8 +103,9 @@ ONLINE = ("online", "rings")
 
 def entrants(work: str, *, full: bool) -> Iterator[str]:
     """The systems for a work: the short run leaves out the hand-made limits."""
-    yield from ("jitted", "ours", "jitted, whole")
+    yield from ("jitted", "ours", "jitted, whole", "ours, whole")
     if full:
+        yield "ours, interpreted"
         yield from ONLINE if WORKS[work].window else BATCH
         yield "floor"
 

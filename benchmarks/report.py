@@ -41,7 +41,7 @@ def table(rows: Sequence[Row]) -> str:
     """The figures in Markdown."""
     lines = [
         "| work | system | s per iteration, median [min to max] | ratio | predicted peak, MiB "
-        "| XLA's temporaries, MiB | resident, MiB (above start) | s to first step |",
+        "| XLA: temporaries + arguments, MiB | resident, MiB (above start) | s to first step |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row, ratio in ratios(rows):
@@ -52,7 +52,7 @@ def table(rows: Sequence[Row]) -> str:
             resident = f"{most / MIB:,.0f} ({(most - before) / MIB:,.0f})"
         lines.append(
             f"| {row.work} | {row.system} | {row.median:.4f} [{low:.4f} to {high:.4f}] "
-            f"| {ratio:.2f} | {_mib(row.predicted)} | {_mib(row.temp)} | {resident} "
+            f"| {ratio:.2f} | {_mib(row.predicted)} | {_mib(row.temp)} + {_mib(row.arguments)} | {resident} "
             f"| {row.to_first:.1f} |"
         )
     return "\n".join(lines)
@@ -69,7 +69,13 @@ def write(path: Path, rows: Iterable[Row]) -> None:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(
             ["work", "system", "iterations", "median_s", "min_s", "max_s", "ratio", "to_first_s"]
-            + ["predicted_bytes", "xla_temp_bytes", "resident_bytes", "resident_before_bytes"]
+            + [
+                "predicted_bytes",
+                "xla_temp_bytes",
+                "xla_argument_bytes",
+                "resident_bytes",
+                "resident_before_bytes",
+            ]
             + list(about)
         )
         for row, ratio in ratios(list(rows)):
@@ -77,7 +83,7 @@ def write(path: Path, rows: Iterable[Row]) -> None:
             resident = row.resident or ("", "")
             lines.writerow(
                 [row.work, row.system, len(row.seconds), *times, round(ratio, 4)]
-                + [round(row.to_first, 2), row.predicted, row.temp, *resident]
+                + [round(row.to_first, 2), row.predicted, row.temp, row.arguments, *resident]
                 + list(about.values())
             )
 

@@ -15,8 +15,9 @@ import timerl_nb as trl
 from benchmarks.peers import floor, jitted, kept, online
 from benchmarks.peers.parts import Carry, Iteration, start
 from benchmarks.works import Work
-from timerl_nb.loops.nodes import Ast, Loop, Sequence, children
+from timerl_nb.loops.nodes import Loop, Sequence, children
 from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.xla.run import LoweredRun
 
 TOGETHER: Final = 5  # iterations in one call of what is named 'whole'
 BLOCK: Final = 5  # steps
@@ -28,12 +29,13 @@ class Runner(ABC):
     Attributes:
         iterations: how many of them one `advance` is.
         predicted: the peak that we predict, in bytes; None for others.
-        temp: what XLA says that the compiled function needs beside its arguments, in bytes.
+        arguments, temp: what XLA says that an iteration's function takes, and needs beside, in bytes.
     """
 
     iterations = 1
     predicted: int | None = None
     temp: int | None = None
+    arguments: int | None = None
 
     @abstractmethod
     def advance(self) -> None:
@@ -42,6 +44,10 @@ class Runner(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop, and let go of what is held."""
+
+    def _sized(self, compiled: Any) -> None:
+        found = compiled.memory_analysis()
+        self.arguments, self.temp = found.argument_size_in_bytes, found.temp_size_in_bytes
 
 
 class Compiled(Runner):
@@ -55,7 +61,7 @@ class Compiled(Runner):
         self._carry = start(work)
         function = jax.jit(iteration if iterations == 1 else several)
         self._run = function.lower(self._carry).compile()
-        self.temp = self._run.memory_analysis().temp_size_in_bytes
+        self._sized(self._run)
 
     def advance(self) -> None:
         self._carry, seen = self._run(self._carry)
@@ -65,16 +71,23 @@ class Compiled(Runner):
         del self._run, self._carry
 
 
-class Interpreted(Runner):
-    """Our program under the interpreter, which waits in its thread for each turn of its loop."""
+class Ours(Runner):
+    """Our program, whose run waits in its thread for each turn of the loop over iterations."""
 
-    def __init__(self, work: Work, options: trl.Options, most: int) -> None:
-        program = work.compile(most, options)
+    def __init__(self, work: Work, most: int, iterations: int = 1, **options: Any) -> None:
+        self.iterations = iterations
+        given = trl.Options(fuse_iterations=iterations, **options)
+        program = work.compile(most * iterations, given)
         self.predicted = program.memory.peak
-        self._skipped = sum(map(turns, outer_loops(program.ast)[:-1]))
+        self._lowered = program.executable.lowered
+        self._skipped = _turns_before(program)
         self._go, self._done = threading.Semaphore(0), threading.Semaphore(0)
         self._ended: BaseException | None = None
-        self._run = Run(program.executable, 0, progress=self._turned)
+        self._run = (
+            Run(program.executable, 0, progress=self._turned)
+            if self._lowered is None
+            else LoweredRun(self._lowered, 0, self._turned)
+        )
         self._thread = threading.Thread(target=self._complete, daemon=True)
         self._thread.start()
 
@@ -87,11 +100,12 @@ class Interpreted(Runner):
             self._ended = error
             self._done.release()
 
-    def _turned(self) -> None:
+    def _turned(self, count: int = 1) -> None:
         if self._skipped:
-            self._skipped -= 1
+            self._skipped -= count
             return
-        jax.block_until_ready(self._run.stores)
+        if isinstance(self._run, Run):
+            jax.block_until_ready(self._run.stores)
         self._done.release()
         self._go.acquire()
         if self._ended is not None:
@@ -107,31 +121,21 @@ class Interpreted(Runner):
         self._ended = self._ended or KeyboardInterrupt()
         self._go.release()
         self._thread.join()
+        if self._lowered is not None:
+            last = max(k for k, call in enumerate(self._lowered.calls, 1) if call.loop)
+            self._sized(self._lowered.compiled(last))
 
 
-def outer_loops(ast: Ast) -> list[Loop]:
-    """The outermost loops; the last one learns, iteration by iteration."""
-    outer = children(ast.root) if isinstance(ast.root, Sequence) else [ast.root]
-    return [node for node in outer if isinstance(node, Loop)]
-
-
-def turns(loop: Loop) -> int:
-    return (loop.last.const - loop.first.const) // loop.step + 1
-
-
-class Executed(Runner):
-    """Our program run from its beginning, all iterations together."""
-
-    def __init__(self, work: Work, options: trl.Options) -> None:
-        self.iterations = TOGETHER
-        self._program = work.compile(TOGETHER, options)
-        self.predicted = self._program.memory.peak
-
-    def advance(self) -> None:
-        self._program.execute(progress=False)
-
-    def close(self) -> None:
-        del self._program
+def _turns_before(program: trl.Program) -> int:
+    """The turns of outermost loops ahead of the one that learns, iteration by iteration."""
+    lowered = program.executable.lowered
+    if lowered is not None:
+        loops = [call.loop for call in lowered.calls if call.loop]
+    else:
+        root = program.ast.root
+        outer = children(root) if isinstance(root, Sequence) else [root]
+        loops = [node for node in outer if isinstance(node, Loop)]
+    return sum((x.last.const - x.first.const) // x.step + 1 for x in loops[:-1])
 
 
 Make = Callable[[Work, int], Runner]  # given how often it will advance at most
@@ -147,8 +151,10 @@ def _blocks(recompute: bool) -> Callable[[Work], Iteration]:
 
 SYSTEMS: Final[Mapping[str, Make]] = {
     "jitted": _peer(jitted.iteration),
-    "ours": lambda work, most: Interpreted(work, trl.Options(executor="interpret"), most),
+    "ours": lambda work, most: Ours(work, most, executor="xla"),
+    "ours, interpreted": lambda work, most: Ours(work, most, executor="interpret"),
     "jitted, whole": _peer(jitted.iteration, TOGETHER),
+    "ours, whole": lambda work, most: Ours(work, most, TOGETHER, executor="xla"),
     "kept": _peer(kept.iteration),
     "kept, blocks": _peer(_blocks(False)),
     "recomputed, blocks": _peer(_blocks(True)),

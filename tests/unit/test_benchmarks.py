@@ -56,16 +56,16 @@ def test_entrants_are_systems() -> None:
     for work in works.WORKS:
         names = list(race.entrants(work, full=True))
         assert not set(names) - set(SYSTEMS) and len(set(names)) == len(names)
-        assert names[:3] == list(race.entrants(work, full=False))
+        assert names[:4] == list(race.entrants(work, full=False))
 
 
 def test_a_race_interleaves_and_compares(small: None, tmp_path: Path) -> None:
-    rows = race.race("S", ["jitted", "ours", "jitted, whole"], rounds=4, resident=False)
-    rows += race.race("R-8", ["ours", "rings"], rounds=2, resident=False)
+    rows = race.race("S", ["jitted", "ours", "ours, whole"], rounds=4, resident=False)
+    rows += race.race("R-8", ["ours, interpreted", "rings"], rounds=2, resident=False)
     assert [(row.work, len(row.seconds)) for row in rows] == [("S", 4)] * 3 + [("R-8", 2)] * 2
     assert all(min(row.seconds) > 0 and row.to_first > 0 for row in rows)
-    assert [row.predicted is None for row in rows] == [True, False, True, False, True]
-    assert [row.temp is None for row in rows] == [False, True, False, True, False]
+    assert [row.predicted is None for row in rows] == [True, False, False, False, True]
+    assert [row.temp is None for row in rows] == [False, False, False, True, False]
     text = report.table(rows).splitlines()
     assert len(text) == 7 and "| S | jitted | " in text[2] and "| 1.00 |" in text[2]
     report.write(tmp_path / "bench.csv", rows)
@@ -76,8 +76,9 @@ def test_a_race_interleaves_and_compares(small: None, tmp_path: Path) -> None:
     assert all(int(line["cores"]) > 0 and line["jax"] for line in read)
 
 
-def test_the_interpreter_s_turns_are_iterations(small: None) -> None:
-    runner = SYSTEMS["ours"](race.WORKS["S"], 3)
+@pytest.mark.parametrize("system", ["ours", "ours, whole", "ours, interpreted"])
+def test_turns_are_iterations(small: None, system: str) -> None:
+    runner = SYSTEMS[system](race.WORKS["S"], 3)
     for _ in range(3):
         runner.advance()
     with pytest.raises(RuntimeError, match="is over"):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from timerl_nb.env.core import Simulation, make
-from timerl_nb.frontend.sources import like, tensor, where
+from timerl_nb.frontend.sources import like, tensor
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
@@ -50,26 +50,21 @@ def ppo(
             o[b, i, 0] = env.reset(domain=(b, i))
             a = dnn.sample(o).named("a")
             step = env.step(a)
-            o[b, i, t + 1], r, d = step
+            o[b, i, t + 1], r, _ = step
             r.named("r")
         with ctx.region("learning"):
             v = dnn.value(o).named("v")
-            known = v.detach()
-            after = min(t + 1, T - 1)
-            goes_on = where(d, 0.0, 1.0)
+            known, after = v.detach(), min(t + 1, T - 1)
             advantage = tensor((), domain=(b, i, t)).named("advantage")
+            surprise = r + gamma * step.then(known[b, i, after]) - known
             advantage[t == T - 1] = r - known
-            advantage[t < T - 1] = (r + gamma * goes_on * known[b, i, after] - known) + (
-                gamma * lam * goes_on * advantage[b, i, after]
-            )
-            alive = step.alive.cast("f32")
-            weight = alive / alive.mean(over=(b, t))
-            mean = (advantage * weight).mean(over=(b, t))
-            spread = ((advantage - mean).square() * weight).mean(over=(b, t)).sqrt()
+            advantage[t < T - 1] = surprise + gamma * lam * step.then(advantage[b, i, after])
+            mean = step.mean(advantage, over=(b, t))
+            spread = step.mean((advantage - mean).square(), over=(b, t)).sqrt()
             scaled = (advantage - mean) / (spread + 1e-8)
             regret = 0.5 * (v - (advantage + known)).square()
             lost = critic * regret - dnn.log_prob(a) * scaled - entropy * dnn(o).entropy()
-            loss = (lost * alive).mean(over=(b, t))
+            loss = step.masked(lost).mean(over=(b, t))
             loss.backward()
             Adam(dnn.params, lr=lr).step()
         ctx.output("return", r.sum(over=t).mean(over=b))

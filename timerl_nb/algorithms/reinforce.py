@@ -51,7 +51,7 @@ def reinforce(
             end = T if steps is None else min(t + steps, T)
             g = r[b, i, t:end].discounted_sum(gamma).named("g")
             advantage = g - g.mean(over=b) if baseline else g
-            loss = (-dnn.log_prob(a) * advantage * step.alive).mean(over=(b, t))
+            loss = step.masked(-dnn.log_prob(a) * advantage).mean(over=(b, t))
             loss.backward()
             Adam(dnn.params, lr=lr).step()
         ctx.output("return", r.sum(over=t).mean(over=b))

@@ -32,7 +32,8 @@ class Step:
     """What a step returns; it unpacks to observation, reward and done.
 
     `alive` says whether the step was part of an episode, `final_obs` is the observation that the
-    transition led to even where `obs` already belongs to the next episode.
+    transition led to even where `obs` already belongs to the next episode. `endless` episodes end
+    with the time dimension alone: nothing need be masked.
     """
 
     obs: Tensor
@@ -41,6 +42,7 @@ class Step:
     truncated: Tensor
     alive: Tensor
     final_obs: Tensor
+    endless: bool = False
 
     @property
     def done(self) -> Tensor:
@@ -48,6 +50,20 @@ class Step:
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.obs, self.reward, self.done))
+
+    def masked(self, x: Tensor) -> Tensor:
+        """`x` where the step is part of an episode, 0 elsewhere."""
+        return x if self.endless else where(self.alive, x, 0.0)
+
+    def mean(self, x: Tensor, over: Any) -> Tensor:
+        """The mean of `x` over the steps that are part of an episode."""
+        if self.endless:
+            return x.mean(over=over)
+        return self.masked(x).sum(over=over) / self.alive.sum(over=over).cast(x.dtype)
+
+    def then(self, x: Tensor) -> Tensor:
+        """`x`, which belongs to the next step, where the episode goes on; 0 where it is over."""
+        return x if self.endless else where(self.done, 0.0, x)
 
 
 class Simulation(ABC):
@@ -210,7 +226,7 @@ class Environment(Simulation):
         after, reward, _ = self._advance(episode.state, action)
         episode.carry(episode.state, after)
         obs, never = self.observe(after), episode.never()
-        return Step(obs, reward, never, never, ~never, obs)
+        return Step(obs, reward, never, never, ~never, obs, endless=True)
 
     def _next_step(self, episode: _Episode, action: Tensor) -> Step:
         state, over = episode.state, episode.flag("over", False)
