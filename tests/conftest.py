@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 os.environ["TIMERL_PROGRESS"] = "0"
+os.environ["TIMERL_CACHE"] = "0"
 
 GOLDEN = Path(__file__).parent / "golden"
 

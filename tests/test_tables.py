@@ -63,7 +63,7 @@ def test_options_and_variables_are_documented() -> None:
     page = (Path(__file__).parent.parent / "docs" / "options.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", page, re.M))
     assert rows == {f.name: repr(f.default).replace("'", '"') for f in fields(Options)}
-    assert dict(re.findall(r"^\| `(TIMERL_\w+)` \| (.*) \|$", page, re.M)) == ENVIRONMENT
+    assert dict(re.findall(r"^\| `([A-Z_]+)` \| (.*) \|$", page, re.M)) == ENVIRONMENT
 
 
 def test_environment_variables_are_read_in_config_alone() -> None:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from timerl_nb.errors import OptionError, one_of
@@ -14,12 +15,28 @@ from timerl_nb.errors import OptionError, one_of
 ENVIRONMENT: Final = {
     "TIMERL_PROGRESS": "0 switches progress bars off everywhere",
     "TIMERL_EXECUTOR": "the executor where options do not name one",
+    "TIMERL_CACHE": "the folder of what XLA has compiled, which later processes load; 0 keeps nothing",
+    "XDG_CACHE_HOME": "the folder of all caches, ours as `timerl-nb` in it; `~/.cache` where it is not set",
 }
 
 
 def progress_by_default() -> bool:
     """Whether `execute` shows a progress bar unless told."""
     return os.environ.get("TIMERL_PROGRESS", "1") != "0"
+
+
+def cache_folder() -> Path | None:
+    """Where what XLA has compiled is kept; None where it is not."""
+    given = os.environ.get("TIMERL_CACHE", "")
+    if given == "0":
+        return None
+    if given:
+        return Path(given).expanduser().absolute()
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / "timerl-nb"
+    except RuntimeError:  # a user without a home
+        return None
 
 
 Blocks = tuple[tuple[str, int], ...]  # block sizes by dimension
@@ -197,4 +214,4 @@ def _wrong(name: str, value: object, legal: str) -> OptionError:
     return OptionError(f"{name}={value!r} is not possible.", hint=f"{name} is {legal}.")
 
 
-__all__ = ["ENVIRONMENT", "Options", "progress_by_default"]
+__all__ = ["ENVIRONMENT", "Options", "cache_folder", "progress_by_default"]

@@ -11,7 +11,7 @@ The arithmetic works on any arrays of unsigned 32-bit integers, NumPy's and JAX'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -45,15 +45,25 @@ def stream_words(stream: int | str) -> tuple[int, int]:
     return (1, crc32(stream.encode())) if isinstance(stream, str) else (0, stream)
 
 
-def bits(seed: Words, stream: Words, coords: Sequence[Any], element: Any, count: int) -> Any:
+def bits(
+    seed: Words,
+    stream: Words,
+    coords: Sequence[Any],
+    element: Any,
+    count: int,
+    encrypt: Callable[[Words, Words], Words] = threefry,
+) -> Any:
     """The bits of element `element` of the value, of `count` elements, at the given coordinates.
 
-    The coordinates stand in the order of the draw's domain. All arguments but `count` are unsigned
-    32-bit arrays that broadcast against each other.
+    The coordinates stand in the order of the draw's domain. They, the words and the element are
+    unsigned 32-bit arrays that broadcast against each other.
+
+    Args:
+        encrypt: `threefry`, maybe compiled.
     """
-    key = threefry(seed, stream)
+    key = encrypt(seed, stream)
     for coord in coords[1:]:
-        key = threefry(key, (coord ^ coord, coord))
+        key = encrypt(key, (coord ^ coord, coord))
     counter = coords[0] * type_like(coords[0], count) + element if coords else element
-    x0, x1 = threefry(key, (counter ^ counter, counter))
+    x0, x1 = encrypt(key, (counter ^ counter, counter))
     return x0 ^ x1

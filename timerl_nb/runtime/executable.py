@@ -14,6 +14,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
 from timerl_nb.loops.nodes import Ast, Execute
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.source import Source
 from timerl_nb.runtime.xla.lowered import Lowered, too_large, why_not
@@ -44,6 +45,7 @@ class Executable(Inspectable):
             if isinstance(pdg[op_id].attrs, DataflowAttrs)
         }
         self._code: dict[bool, Any] = {}
+        use_cache()
 
     @cached_property
     def lowered(self) -> Lowered | None:

@@ -49,6 +49,11 @@ def _value(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return jnp.broadcast_to(jnp.asarray(made, NUMPY[attrs.dtype]), scope.shape(attrs.sizes))
 
 
+_threefry = jax.jit(
+    randomness.threefry
+)  # a hundred operations: traced once for arrays of one shape
+
+
 def _rng(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: RngAttrs = op.attrs
     lead, shape = scope.shape(attrs.sizes), scope.shape(attrs.shape)
@@ -61,7 +66,7 @@ def _rng(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     words = (np.uint32(w) for w in randomness.stream_words(attrs.stream))
     high, low = (jnp.full((1,), w) for w in words)
     elements = jnp.arange(prod(shape), dtype=jnp.uint32)
-    drawn = randomness.bits(scope.seed, (high, low), coords, elements, prod(shape))
+    drawn = randomness.bits(scope.seed, (high, low), coords, elements, prod(shape), _threefry)
     return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
 
 

@@ -136,7 +136,12 @@ class Lowered:
         for call in self.calls:
             wanted |= (call.changed | call.constant) - known
             known |= call.made
-        return {name: self.fresh(name) for name in sorted(wanted)}
+        return self._fresh(tuple(sorted(wanted)))
+
+    @cached_property
+    def _fresh(self) -> Callable[[tuple[str, ...]], State]:
+        """What makes buffers, many in one XLA program."""
+        return jax.jit(lambda names: {name: self.fresh(name) for name in names}, static_argnums=0)
 
     # --- how it shows itself ---------------------------------------------------------------------
 

@@ -1,0 +1,131 @@
+"""What XLA has compiled is found by later processes, and nothing that a cache does ends a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import pytest
+
+from timerl_nb import config
+from timerl_nb.runtime.backends import jax_cache
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = """
+import collections, json, sys, jax
+seen = collections.Counter()
+jax.monitoring.register_event_listener(lambda name, **_: seen.update([name.split("/")[-1]]))
+import timerl_nb as trl
+from tests.reinforce import reinforce
+for executor in ("xla", "interpret"):
+    program = reinforce(5).compile({"B": 4, "I": 2, "T": 10}, trl.Options(executor=executor))
+    result = program.execute(seed=3)
+print(json.dumps({"hits": seen["cache_hits"], "misses": seen["cache_misses"],
+    "sums": [float(x.sum()) for x in result.parameters.values()]}))
+"""
+
+
+def run(**environment: str) -> tuple[dict[str, object], str]:
+    """What a process of its own counts, and what it complains of."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout), done.stderr
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    first, _ = run(TIMERL_CACHE=str(folder))
+    files = {path.name for path in folder.iterdir()}
+    second, said = run(TIMERL_CACHE=str(folder))
+    assert first["hits"] == 0 and first["misses"] == len(files) > 10
+    assert (second["hits"], second["misses"]) == (first["misses"], 0)
+    assert second["sums"] == first["sums"]
+    assert {path.name for path in folder.iterdir()} == files
+    assert not said
+
+
+def test_without_a_folder_a_program_runs_and_says_so_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    seen, said = run(TIMERL_CACHE=str(tmp_path / "file" / "cache"))
+    assert (seen["hits"], seen["misses"]) == (0, 0) and seen["sums"]
+    assert said.count("cannot be used") == 1 and "TIMERL_CACHE" in said
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has not asked for a cache yet."""
+    names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs")
+    names = (*(f"jax_{name}" for name in names), "jax_persistent_cache_min_entry_size_bytes")
+    before = {name: getattr(jax.config, name) for name in names}
+    jax_cache._use.cache_clear()
+    yield
+    jax_cache._use.cache_clear()
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_the_folder_is_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMERL_CACHE", "0")
+    jax_cache.use_cache()
+    assert config.cache_folder() is None and jax.config.jax_compilation_cache_dir is None
+    monkeypatch.delenv("TIMERL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert config.cache_folder() == tmp_path / "timerl-nb"
+    monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")  # which the specification says to ignore
+    assert config.cache_folder() == Path.home() / ".cache" / "timerl-nb"
+    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path / "mine"))
+    jax_cache.use_cache()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
+    assert (tmp_path / "mine").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_folder_that_jax_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path / "ours"))
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "theirs"))
+    jax_cache.use_cache()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "theirs")
+    assert jax.config.jax_persistent_cache_min_compile_time_secs == 1.0
+    assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.usefixtures("fresh")
+def test_nothing_is_loaded_from_where_everyone_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path))
+    with pytest.warns(UserWarning, match="may be written by everyone: programs are compiled anew"):
+        jax_cache.use_cache()
+    assert jax.config.jax_compilation_cache_dir is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jax_cache.use_cache()  # once is enough
+
+
+@pytest.mark.usefixtures("fresh")
+def test_what_was_used_longest_ago_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for age in range(4):
+        path = tmp_path / f"jit_{age}-cache"
+        path.write_bytes(bytes(100))
+        os.utime(path, (1e9 - age, 1e9 - age))
+    (tmp_path / "notes.txt").write_text("x" * 1000)
+    monkeypatch.setattr(jax_cache, "MOST", 250)
+    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path))
+    jax_cache.use_cache()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["jit_0-cache", "jit_1-cache", "notes.txt"]
