@@ -182,6 +182,22 @@ def test_what_does_not_vary_is_read_where_each_iteration_ends(options: dict[str,
     assert_same(want, run(program), "run")
 
 
+@pytest.mark.parametrize("options", [*VARIANTS, {"simplify": False}], ids=str)
+def test_a_branch_is_repeated_as_often_as_each_iteration_takes(options: dict[str, Any]) -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        x = trl.tensor((), domain=(i, t))
+        x[i % 2 == 0] = trl.value(t).cast("f32")
+        x[i % 2 == 1] = trl.constant(0.5)
+        ctx.output("x", x)
+        ctx.output("mean", x.mean(over=t))
+        done = trl.random.uniform(domain=(i, t)) < 0.3
+    program = ctx.compile({"I": I, T: trl.until(done, at_most=MOST)}, trl.Options(**options))
+    want = Reference(program.meaning, program.bounds, seed=3).outputs()
+    assert_same(want, Reference(program.fused, program.bounds, seed=3).outputs(), "fused graph")
+    assert_same(want, run(program), "run")
+
+
 def test_one_length_for_all_iterations() -> None:
     """A condition over t alone: the bound does not vary."""
     with trl.Context("i", "t") as ctx:
@@ -400,6 +416,16 @@ def _total(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
     return trl.until(y > 1, at_most=5)
 
 
+def _over_some(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
+    """The lengths vary over i and b, what is summed over i alone."""
+    n = trl.tensor((), domain=(b,))
+    n[b == 0] = trl.constant(0.0)
+    n[b + 1] = n * 0.5
+    ctx.output("n", n)
+    ctx.output("z", y.sum(over=(i, t)))
+    return trl.until(x > 1, at_most=5)
+
+
 def _second(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) -> Any:
     ctx.output("z", y[i, 1])
     return trl.until(y > 1, at_most=5)
@@ -433,6 +459,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "another iteration": (_across, "The bound T is another at each i"),
     "a merge without i": (_merged, "let g and the branch's value vary over i"),
     "a mean over all": (_total, "reduce over t first"),
+    "a sum over some iterations": (_over_some, "x.mean(over=t).mean(over=(b, i))"),
     "a second point": (_second, "T = 1"),
     "its own end": (_of_its_end, "circle"),
 }

@@ -105,7 +105,9 @@ def read_text(ops: Mapping[int, Op], read: Read) -> str:
     source = ops[read.source]
     output = source.outputs[read.out]
     name = f"%{read.source}" + (f".{read.out}" if len(source.outputs) > 1 else "")
-    return name if is_own(read.index, output.domain) else name + index_text(read.index)
+    sound = len(read.index) == len(output.domain)  # faults of the compiler are shown, too
+    own = sound and is_own(read.index, output.domain)
+    return name if own else name + index_text(read.index)
 
 
 def op_line(ops: Mapping[int, Op], op: Op) -> str:

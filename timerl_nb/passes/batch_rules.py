@@ -40,7 +40,7 @@ from timerl_nb.ir.pdg import read_type
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.ir.shapes import Shape
 from timerl_nb.symbolic.domain import Dim
-from timerl_nb.symbolic.expr import TRUE, ZERO, Lin, Slice, maximum, minimum
+from timerl_nb.symbolic.expr import TRUE, ZERO, Lin, Slice, maximum, minimum, sym
 
 
 class Refused(Exception):
@@ -303,7 +303,12 @@ def _merge(site: Site) -> Made:
             source = site.edit.ops[read.source]
             own = site.edit.own(source, read.out)
             repeated = Site(site.edit, site.dim, site.op, (Operand(own, None),)).full(0)
-            read = Read(repeated.source, repeated.out, read.index, read.cond)
+            entries = dict(zip(source.outputs[read.out].domain, read.index, strict=True))
+            if any(entries.get(d, sym(d)) is not sym(d) for d in site.dim.over or ()):
+                raise Refused(f"a branch whose {site.dim.bound} is another")
+            # as long as the dimension, it varies over what that length varies over
+            index = tuple(entries.get(d, sym(d)) for d in site.edit.ops[repeated.source].domain)
+            read = Read(repeated.source, repeated.out, index, read.cond)
         reads.append(read)
     return "merge", reads, site.op.attrs
 

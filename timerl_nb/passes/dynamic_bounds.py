@@ -80,7 +80,7 @@ class _Work:
             )
             inner = replace(read, index=tuple(inside.values()))
             part = self.edit.add(op.kind, [inner], AxesAttrs(axes), like=op)
-            rest = tuple(entries[d] for d in part.domain)
+            rest = tuple(entries.get(d, sym(d)) for d in part.domain)
             again = Read(part.id, 0, rest)
             self.edit.insert(op.with_(inputs=(again,), attrs=AxesAttrs(tuple(range(gone)))))
             self._step("reduced in turn", op, part.id, note=f"{self.dim.name} before {outer[0]}")
@@ -171,12 +171,13 @@ class _Work:
         if not any(self._is_total(r, set()) for r in op.inputs) and not self._counts(op):
             return
         over, name = ", ".join(self.over), self.dim.bound
+        every = over if len(self.over) == 1 else f"({over})"
         raise BoundsError(
             f"this uses {name}, which is another at each {over}, together with what has been reduced "
             f"over {over}.",
             origin=op.origin,
             hint=f"reduce over {self.dim.name} first, then over {over}, as in "
-            f"x.mean(over={self.dim.name}).mean(over={over}); let parameters vary over {over}.",
+            f"x.mean(over={self.dim.name}).mean(over={every}); let parameters vary over {over}.",
         )
 
     def _is_total(self, read: Read, seen: set[int]) -> bool:
