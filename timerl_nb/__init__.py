@@ -5,6 +5,7 @@
 
 from timerl_nb import algorithms, distributions, env, errors, nn, optim, random, show
 from timerl_nb.config import Options
+from timerl_nb.context import Context
 from timerl_nb.frontend.autodiff import grad
 from timerl_nb.frontend.sources import (
     Parameter,
@@ -28,7 +29,8 @@ from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.udf import Resource, udf
 from timerl_nb.frontend.until import until
 from timerl_nb.frontend.windows import avg_pool, conv, conv_transpose, max_pool
-from timerl_nb.program import Context, Program, Result
+from timerl_nb.program import Program
+from timerl_nb.results import Result
 from timerl_nb.rl.policy import DNNBuilder
 
 __all__ = [

@@ -10,10 +10,10 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.compilation import pipeline
 from timerl_nb.errors import VerificationError
 from timerl_nb.loops.nodes import Execute, If, Loop, children
 from timerl_nb.passes.core import Pipeline
-from timerl_nb.program import pipeline
 from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.schedule.solve import validate
 from timerl_nb.symbolic.scheduling import Edge

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
+from timerl_nb.context import Context
 from timerl_nb.env.core import Simulation, make
 from timerl_nb.frontend.sources import like, tensor
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.nn.layers import orthogonal
 from timerl_nb.optim import Adam
-from timerl_nb.program import Context
 from timerl_nb.rl.policy import DNNBuilder
 
 

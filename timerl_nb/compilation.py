@@ -1,0 +1,142 @@
+"""The passes and the schedule of a compilation, which hold for any bounds, and its memory plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from timerl_nb.config import Options
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.verify import verify
+from timerl_nb.memory.budget import planned
+from timerl_nb.memory.forecast import Forecasts
+from timerl_nb.memory.least import inevitable
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.contract import Contract
+from timerl_nb.passes.core import Pass, Pipeline
+from timerl_nb.passes.dynamic_bounds import DynamicBounds
+from timerl_nb.passes.fuse import Fuse, Separate
+from timerl_nb.passes.incrementalize import Incrementalize, IncrementalizeToFit
+from timerl_nb.passes.lift import Lift
+from timerl_nb.passes.simplify import Simplify
+from timerl_nb.passes.vectorize import Vectorize, keep_nothing
+from timerl_nb.passes.windows import Windows
+from timerl_nb.runtime.backends.jax import device_memory
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
+from timerl_nb.schedule.solve import bounded
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.stages import Stage
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+
+@dataclass(frozen=True)
+class Front:
+    """All stages that hold for any bounds."""
+
+    stages: tuple[Stage, ...]
+    constraints: Constraints
+    tree: ScheduleTree
+    parts: Parts | None  # where isl reached its ceiling
+    seconds: float
+
+
+def pipeline(
+    options: Options,
+    bounds: Mapping[str, int],
+    trials: Trials | None = None,
+    *,
+    dynamic: bool = False,
+) -> Pipeline:
+    """The passes that the options ask for, in order; `dynamic` if a bound is."""
+    trials = trials or Trials(options.isl_operations)
+    keep = trials.keep if options.trial else keep_nothing
+    limit = device_limit(options)
+    plan = partial(plan_within, options)
+    # from the end, since trials take a graph through the passes that follow
+    passes: tuple[Pass, ...] = (Fuse() if options.fuse else Separate(),)
+    if options.blocks:
+        passes = (Incrementalize(options.blocks, bounds), *passes)
+    elif options.incrementalize == "auto" and limit is not None:
+        to_fit = Forecasts(passes, bounds, trials, plan, limit)
+        passes = (IncrementalizeToFit(limit, bounds, to_fit), *passes)
+    if options.contract:
+        passes = (Contract(), *passes)
+    if options.accumulate:
+        passes = (Accumulate(), *passes)
+    if options.lift:
+        passes = (Windows(keep), *passes)
+    dims = options.vectorize if isinstance(options.vectorize, tuple) else None
+    if options.vectorize:
+        forecasts = Forecasts(passes, bounds, trials, plan, limit)
+        passes = (Vectorize(dims, keep, forecasts, options.budget), *passes)
+    if options.lift:
+        passes = (Lift(dims if options.vectorize else (), keep), *passes)
+    if options.simplify:
+        passes = (Simplify(), *passes)
+    if dynamic:
+        passes = (DynamicBounds(), *passes)
+    return Pipeline(passes)
+
+
+def compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> Front:
+    """Run the passes and find the schedule."""
+    source = pdg
+    stages: list[Stage] = []
+    trials = Trials(options.isl_operations)
+    limit = device_limit(options)
+    if limit is not None and inevitable(pdg, bounds) > limit:
+        options = unlimited(options)  # nothing to choose from: it is refused in any case
+    for one in pipeline(options, bounds, trials, dynamic=pdg.bound is not None):
+        start = time.perf_counter()
+        with bounded(f"the pass {one.name}"):
+            made = trials.run(one, pdg)
+        seconds = time.perf_counter() - start
+        verify(made.pdg)
+        summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
+        if one.name in ("fuse", "separate"):
+            summary = f"{len(pdg)} operations -> {_kernels(made.pdg)} kernels"
+        stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg))
+        pdg = made.pdg
+        if one.name == DynamicBounds.name:
+            source = pdg
+    start = time.perf_counter()
+    known = trials.known(pdg)
+    parts = None
+    if known is None:
+        constraints = Constraints(pdg)
+        with bounded("checking the schedule"):
+            tree, parts = schedule_by_parts_if_needed(constraints, options.isl_operations, source)
+        known = constraints, tree
+    return Front(tuple(stages), *known, parts, time.perf_counter() - start)
+
+
+def unlimited(options: Options) -> Options:
+    """The options with passes that do not look for what fits."""
+    return options.with_(incrementalize=options.blocks or False, device_memory=None)
+
+
+def device_limit(options: Options) -> int | None:
+    """The bytes that may be live on the device at once."""
+    return options.budget or device_memory()
+
+
+def plan_within(
+    options: Options, constraints: Constraints, tree: ScheduleTree, bounds: Mapping[str, int]
+) -> MemoryPlan:
+    return planned(
+        constraints,
+        tree,
+        bounds,
+        smallest=options.stores == "auto",
+        donation=options.donate,
+        budget=device_limit(options),
+        swap=options.swap == "auto",
+    )
+
+
+def _kernels(pdg: Pdg) -> int:
+    return sum(op.kind == "dataflow" for op in pdg)

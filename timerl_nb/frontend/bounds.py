@@ -1,0 +1,90 @@
+"""Actual bounds as a user gives them: by symbol or by name, integers or dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import BoundsError
+from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.frontend.until import Until, ceiling
+
+
+def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:
+    """The bounds by name, each a positive integer or a ceiling, and what ends those with one.
+
+    Raises:
+        BoundsError: one is missing, unknown or of another kind.
+    """
+    known = ctx.space.bounds
+    found: dict[str, int] = {}
+    ends = {
+        k if isinstance(k, str) else _bound_name(ctx, k): v
+        for k, v in (given.items() if isinstance(given, Mapping) else ())
+        if isinstance(v, Until)
+    }
+    if len(ends) > 1:
+        raise BoundsError(
+            f"{' and '.join(ends)} are both dynamic bounds: a program can have one.",
+            hint="give all but one as integers.",
+        )
+    check_mapping(given)
+    for key, value in given.items():
+        name = key if isinstance(key, str) else _bound_name(ctx, key)
+        if name not in known:
+            raise BoundsError(
+                f"{name} is not a bound of this context.",
+                hint=f"the bounds are {', '.join(known)}.",
+            )
+        if name in found:
+            raise BoundsError(f"the bound {name} is given twice.")
+        found[name] = bound_value(name, value)
+    missing = [name for name in known if name not in found]
+    if missing:
+        raise BoundsError(
+            f"the bound {missing[0]} is missing.",
+            hint=f"pass {{{', '.join(f'{name}: …' for name in known)}}} to compile.",
+        )
+    return {name: found[name] for name in known}, ends
+
+
+def check_mapping(bounds: Any) -> None:
+    if not isinstance(bounds, Mapping):
+        raise BoundsError(
+            f"{bounds!r} are no bounds.",
+            hint="write {B: 64, I: 20, T: 500}: a bound per dimension.",
+        )
+
+
+def _bound_name(ctx: Context, key: Any) -> str:
+    name = key.lin.as_symbol if isinstance(key, Index) else None
+    if name is None:
+        raise BoundsError(f"{key!r} is no bound.", hint="use the bound symbols of ctx.dims.")
+    if isinstance(key, Index) and key.owner is not ctx:
+        raise BoundsError(f"{name} is a symbol of another context.")
+    if name in ctx.space:
+        raise BoundsError(
+            f"{name} is a variable, not a bound.", hint=f"write {ctx.space[name].bound}: …"
+        )
+    return name
+
+
+def bound_value(name: str, value: Any) -> int:
+    if isinstance(value, Until):
+        return ceiling(value)
+    if isinstance(value, RecurrentTensor):
+        raise BoundsError(
+            f"the bound {name} is the tensor {value.name}, without a ceiling: memory is planned "
+            "ahead.",
+            hint=f"give the greatest number of points: {{{name}: trl.until({value.name}, "
+            "at_most=500)}.",
+        )
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise BoundsError(f"the bound {name} must be an integer, not {value!r}.")
+    if value < 1:
+        raise BoundsError(f"the bound {name} must be at least 1, not {value}.")
+    return int(value)

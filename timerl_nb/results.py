@@ -1,0 +1,82 @@
+"""What a run returns: outputs by name, and what the ledger measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import OptionError, one_of
+from timerl_nb.ir.selected import Coordinates
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """Memory as the run's ledger measured it, in bytes on the device."""
+
+    peak: int
+    _timeline: tuple[int, ...] = field(repr=False)
+    kept: int = 0
+    _host: tuple[int, ...] = field(repr=False, default=())
+
+    def timeline(self) -> Array:
+        """Live bytes on the device during each executed point, in order."""
+        return np.asarray(self._timeline, np.int64)
+
+    def host_timeline(self) -> Array:
+        """Bytes of swapped values on the host during each executed point, in order."""
+        return np.asarray(self._host or (0,) * len(self._timeline), np.int64)
+
+    @property
+    def host_peak(self) -> int:
+        return max(self._host, default=0)
+
+
+@dataclass(frozen=True)
+class Result(Mapping[str, Array]):
+    """What a run returned: outputs by name, stacked over their domains.
+
+    Attributes:
+        parameters: each parameter's value after the last iteration.
+        memory: the ledger's measurements.
+        seconds: how long the run took.
+        instructions: how many instructions ran.
+        coordinates: by name of a conditional tensor's output, where each of its values is: an array
+            of positions per dimension.
+        lengths: the values of a dynamic bound, by its name, stacked over what it varies over;
+            outputs along its dimension have zeros beyond.
+    """
+
+    _outputs: Mapping[str, Array] = field(repr=False)
+    parameters: Mapping[str, Array] = field(repr=False)
+    memory: RunMemory
+    seconds: float
+    instructions: int
+    coordinates: Mapping[str, Coordinates] = field(
+        default_factory=dict[str, Coordinates], repr=False
+    )
+    lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._outputs:
+            raise OptionError(
+                f"there is no output {name!r}.", hint=one_of(name, list(self._outputs))
+            )
+        return self._outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self._outputs.items())
+        return (
+            f"Result({shapes}; {len(self.parameters)} parameters; {self.instructions:,} instructions "
+            f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes)"
+        )
