@@ -15,7 +15,7 @@ from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten
 from timerl_nb.ir.shapes import is_float
-from timerl_nb.passes.simplify import (
+from timerl_nb.passes.rules import (
     Answer,
     Look,
     Rule,

@@ -23,7 +23,7 @@ from timerl_nb.ir.shapes import NUMPY, is_float
 from timerl_nb.passes.batch_rules import Refused
 from timerl_nb.passes.cycles import cycles_of
 from timerl_nb.passes.recurrence import NONE, Factor, Recurrence, merge_of, recognise, shaped
-from timerl_nb.passes.simplify import remove_dead
+from timerl_nb.passes.rules import remove_dead
 from timerl_nb.passes.vectorize import Keep, keep_nothing, length_reason
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import any_of, eq

@@ -20,6 +20,7 @@ from timerl_nb.ir.ops import Op, Output, Read, attr_domain, attr_exprs, read_sym
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import TensorType
+from timerl_nb.passes.algebra import RULES
 from timerl_nb.passes.batch_rules import (
     NO_VECTOR,
     VECTOR,
@@ -31,7 +32,7 @@ from timerl_nb.passes.batch_rules import (
     inside,
 )
 from timerl_nb.passes.cycles import components, cycles_of
-from timerl_nb.passes.simplify import RULES, apply_rules, remove_dead, remove_duplicates
+from timerl_nb.passes.rules import apply_rules, remove_dead, remove_duplicates
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import (
     TRUE,
