@@ -46,6 +46,7 @@ class _Search:
         self.plan, self.pdg = plan, plan.pdg
         self.lifetimes = {t: life for life in plan.lifetimes.values() for t in life.tensors}
         self.pairs: dict[Slot, list[tuple[Tensor, Relation]]] = {}
+        self._leaves: dict[Read, list[Read]] = {}  # every operand is compared with every other
 
     def run(self) -> Iterator[Donation]:
         for op in self.plan.constraints.ops.values():
@@ -73,7 +74,7 @@ class _Search:
             return refused("slice")
         if self.pdg.dims.dynamic is not None:
             return refused("length")
-        behind = list(leaves(self.pdg, read))
+        behind = self._behind(read)
         sources = [self.pdg[leaf.source] for leaf in behind]
         outputs = [self.pdg.output(leaf) for leaf in behind]
         if not all(isinstance(source.attrs, DataflowAttrs) for source in sources):
@@ -116,6 +117,12 @@ class _Search:
             why += f"; a copy of it where not {taken}"
         return Donation(op.id, slot, fitting[0], why, found, taken)
 
+    def _behind(self, read: Read) -> list[Read]:
+        """The reads behind a read, merges looked through."""
+        if read not in self._leaves:
+            self._leaves[read] = list(leaves(self.pdg, read))
+        return self._leaves[read]
+
     def _array(self, op_id: int, out: int) -> tuple[tuple[int, ...], str]:
         """Shape and type of the arrays that hold a tensor's values."""
         op = self.pdg[op_id]
@@ -152,7 +159,7 @@ class _Search:
         for k, other in enumerate(op.inputs):
             if k == slot or self.plan.parts(op, k):
                 continue
-            for one in leaves(self.pdg, first_points(other)):
+            for one in self._behind(first_points(other)):
                 if (one.source, one.out) != tensor:
                     continue
                 pairs = pairs - (pairs if is_sliced(other) else self._reads(op, one))
