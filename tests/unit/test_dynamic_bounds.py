@@ -195,6 +195,22 @@ def test_a_branch_is_repeated_as_often_as_each_iteration_takes(options: dict[str
     assert_same(want, run(program), "run")
 
 
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_an_end_by_what_starts_from_another_tensor(options: dict[str, Any]) -> None:
+    """Each point waits for the one before, also of n: yet x needs n first, at some points."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        n = trl.random.normal(domain=(t,))
+        x = trl.tensor((), domain=(t,))
+        x[t <= 1] = n
+        x[t + 2] = (x - n).tanh()
+        ctx.output("y", n.tanh())
+        done = (trl.random.uniform(domain=(t,)) < 0.3) & (x > -0.3)
+    program = ctx.compile({T: trl.until(done, at_most=MOST)}, trl.Options(**options))
+    want = Reference(program.meaning, program.bounds, seed=3).outputs()
+    assert_same(want, run(program), "run")
+
+
 def test_one_length_for_all_iterations() -> None:
     """A condition over t alone: the bound does not vary."""
     with trl.Context("i", "t") as ctx:

@@ -302,7 +302,7 @@ class Grouping:
             back = [_back(need, d) for d in domain]
             if need.domain != domain or any(x is None for x in back):
                 return False
-            if need.same_point and not need.direct:
+            if not any(back) and not need.direct:  # at the same point, if only at some
                 return False
             steps.append(tuple(x for x in back if x is not None))
         moving = [s for s in steps if any(s)]
