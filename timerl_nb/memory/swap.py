@@ -138,15 +138,18 @@ class Swapping:
         Args:
             live: the device's live bytes during every executed point, without swapping.
         """
-        best, lowest = NO_SWAPS, int(live.max(initial=0))
-        for slack in SLACKS:
-            for least in (LARGE, 1):
+        swaps, peak = _cover(self.classes(SLACKS[0], LARGE), live, budget)
+        if peak <= budget:
+            return Swaps(tuple(swaps), SLACKS[0])
+        sparing = self.classes(SLACKS[-1])
+        reach = int((live - sum(swap.away.change(len(live)) for swap in sparing)).max(initial=0))
+        if reach <= budget:
+            for slack, least in ((SLACKS[0], 1), (SLACKS[-1], LARGE)):
                 swaps, peak = _cover(self.classes(slack, least), live, budget)
-                if peak < lowest:
-                    best, lowest = Swaps(tuple(swaps), slack), peak
                 if peak <= budget:
-                    return best
-        return best
+                    return Swaps(tuple(swaps), slack)
+        swaps, _ = _cover(sparing, live, max(budget, reach))
+        return Swaps(tuple(swaps), SLACKS[-1]) if swaps else NO_SWAPS
 
     def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
         """All classes of gaps of values of at least so many bytes, useful or not."""
