@@ -159,17 +159,13 @@ def _closes_a_cycle(edit: Edit, merge: Op) -> bool:
 
 
 def _fold(look: Look) -> Answer:
-    """An operation of constants is a constant."""
+    """An operation of constants is a constant, and the same at all points."""
     op, edit = look.op, look.edit
     if op.kind == "value":
         return _fold_value(look)
-    constant = all(edit.ops[r.source].kind == "const" for r in op.inputs)
-    if (
-        not constant
-        or op.domain
-        or not op.inputs
-        or op.kind in SINKS | {"merge", "accumulate", "udf"}
-    ):
+    sources = [edit.ops[r.source] for r in op.inputs]
+    constant = all(source.kind == "const" and not source.domain for source in sources)
+    if not constant or not op.inputs or op.kind in SINKS | {"merge", "accumulate", "udf"}:
         return None
     if any(e.symbols for e in attr_exprs(op.attrs)):  # their values are the bounds'
         return None
@@ -178,10 +174,15 @@ def _fold(look: Look) -> Answer:
         or prod(map(int, _ints(op.shape))) > _FOLD_LIMIT
     ):
         return None
-    small = Pdg(edit.dims, {r.source: edit.ops[r.source] for r in op.inputs} | {op.id: op})
+    single = op.with_(
+        domain=(), where=TRUE, outputs=tuple(replace(o, domain=()) for o in op.outputs)
+    )
+    small = Pdg(edit.dims, {source.id: source for source in (*sources, single)})
     bounds = {d.bound: 1 for d in edit.dims}
-    array = Reference(small, bounds).read(edit.own(op), bounds)
-    return look.remade("const", (), ConstAttrs(ConstArray(array)))
+    attrs = ConstAttrs(ConstArray(Reference(small, bounds).read(edit.own(single), bounds)))
+    if not op.domain:
+        return look.remade("const", (), attrs)
+    return edit.own(edit.add("const", (), attrs, like=op))
 
 
 def _ints(shape: Shape) -> list[int]:

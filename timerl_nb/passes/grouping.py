@@ -239,7 +239,7 @@ class Grouping:
     def _own_order(self) -> list[int]:
         """The groups such that those needed at the own point come first."""
         edges = {
-            key: [n.source for n in g.needs if n.holds_point and n.source != key]
+            key: sorted({n.source for n in g.needs if n.holds_point and n.source != key})
             for key, g in self.groups.items()
         }
         return [key for component in components(edges) for key in component]
@@ -273,7 +273,8 @@ class Grouping:
                 smaller: dict[int, list[int]] = {k: [] for k in component}
                 for key, n in self._within(needs, level + 1):
                     smaller[key].append(n.source)
-                pending += [(c, level + 1) for c in components(smaller) if len(c) > 1]
+                ordered = {k: sorted(set(sources)) for k, sources in smaller.items()}
+                pending += [(c, level + 1) for c in components(ordered) if len(c) > 1]
 
     def _within(self, needs: list[tuple[int, Need]], level: int) -> list[tuple[int, Need]]:
         """The needs within one point of the first dimensions, as far as none goes ahead in them.

@@ -12,7 +12,8 @@ questions about it: what runs when, who is the last to read a value, and the loo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Protocol, TypeVar
 
 import islpy as isl
@@ -91,6 +92,12 @@ def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
     return total
 
 
+# isl's answer hangs on the order in which it meets statements, which is that of hashes of their names:
+# it may miss that two loops could be one. More attempts, under other names, find it.
+_ATTEMPTS = 6
+_FEW = 24  # statements; more take isl long
+
+
 def solve(
     dims: Dims,
     statements: Mapping[str, Set],
@@ -107,19 +114,103 @@ def solve(
         Unschedulable: no order satisfies the dependences.
         TooMuchWork: the ceiling was reached.
     """
-    domain = _union_set(statements)
-    constraints = isl.ScheduleConstraints.on_domain(domain)
-    constraints = constraints.set_validity(_union_map(dims, validity))
-    constraints = constraints.set_proximity(_union_map(dims, proximity))
-    constraints = constraints.set_context(bounds_set(dims, {}))
     with at_most(ceiling):
-        try:
-            raw = constraints.compute_schedule()
-        except isl.Error as error:
-            if "unable to carry dependences" not in str(error):
-                raise
-            raise Unschedulable(str(error)) from None
-    return ScheduleTree(dims, dict(statements), _total(raw))
+        best = _attempt(dims, statements, validity, proximity, 0)
+        tree = ScheduleTree(dims, dict(statements), best)
+        salt = 1
+        while salt < _ATTEMPTS and len(statements) <= _FEW and _splits_in_vain(tree, validity):
+            again = _attempt(dims, statements, validity, proximity, salt)
+            tree = min(tree, ScheduleTree(dims, dict(statements), again), key=_loops)
+            salt += 1
+    return ScheduleTree(dims, dict(statements), _total(tree.raw))
+
+
+def _splits_in_vain(tree: ScheduleTree, validity: Sequence[Edge]) -> bool:
+    """Whether two statements run in loops of their own that could be one, as far as one can see.
+
+    They could if each point of the one waits for points of the other at most a constant ahead, and for
+    nothing else that waits for the other.
+    """
+    loops = {name: [loop for loop, _ in around] for name, around in tree.loops().items()}
+    for x, y in combinations(loops, 2):
+        domain = tree.statements[x].domain
+        depth = next((k for k, (a, b) in enumerate(zip(loops[x], loops[y])) if a != b), None)  # noqa: B905
+        if depth is None or domain != tree.statements[y].domain or depth >= len(domain):
+            continue
+        near = [edge for edge in validity if not _within_turn(edge, domain[:depth]).is_empty()]
+        if not _waits(near, x, y, domain, depth) and not _waits(near, y, x, domain, depth):
+            return True
+    return False
+
+
+def _within_turn(edge: Edge, outer: Domain) -> isl.Map:
+    """A dependence within one turn of the outer dimensions that its two ends have."""
+    left, right = edge.pairs.left, edge.pairs.right
+    raw = edge.pairs.raw
+    for d in outer:
+        if d in left and d in right:
+            raw = raw.equate(_IN, left.index(d), _OUT, right.index(d))
+    return raw
+
+
+def _waits(near: Sequence[Edge], first: str, second: str, domain: Domain, depth: int) -> bool:
+    """Whether, within a turn, a point of `second` waits for points of `first` without a bound."""
+    behind, pending = {first}, [first]
+    while pending:
+        name = pending.pop()
+        for edge in near:
+            if edge.source == name and edge.sink not in behind | {second}:
+                behind.add(edge.sink)
+                pending.append(edge.sink)
+    if any(edge.sink == second and edge.source in behind - {first} for edge in near):
+        return True
+    for edge in near:
+        if (edge.source, edge.sink) == (first, second):
+            ahead = _within_turn(edge, domain[:depth]).deltas()
+            ahead = ahead.project_out(isl.dim_type.param, 0, ahead.dim(isl.dim_type.param))
+            if not ahead.is_empty() and not ahead.dim_min_val(depth).is_int():
+                return True
+    return False
+
+
+def _attempt(
+    dims: Dims,
+    statements: Mapping[str, Set],
+    validity: Sequence[Edge],
+    proximity: Sequence[Edge],
+    salt: int,
+) -> isl.Schedule:
+    """What isl makes of the statements under salted names."""
+    new = {name: f"{name}{'x' * salt}" for name in statements}
+
+    def renamed(edges: Sequence[Edge]) -> isl.UnionMap:
+        return _union_map(dims, [replace(e, source=new[e.source], sink=new[e.sink]) for e in edges])
+
+    domain = _union_set({new[name]: points for name, points in statements.items()})
+    constraints = isl.ScheduleConstraints.on_domain(domain)
+    constraints = constraints.set_validity(renamed(validity)).set_proximity(renamed(proximity))
+    constraints = constraints.set_context(bounds_set(dims, {}))
+    try:
+        raw = constraints.compute_schedule()
+    except isl.Error as error:
+        if "unable to carry dependences" not in str(error):
+            raise
+        raise Unschedulable(str(error)) from None
+    if not salt:
+        return raw
+    same = [
+        f"{name}[{', '.join(s.domain)}] -> {new[name]}[{', '.join(s.domain)}]"
+        for name, s in statements.items()
+    ]
+    back = f"[{', '.join(dims.bounds)}] -> {{ {'; '.join(same)} }}"
+    return raw.pullback_union_pw_multi_aff(
+        isl.UnionPwMultiAff.read_from_str(isl.DEFAULT_CONTEXT, back)
+    )
+
+
+def _loops(tree: ScheduleTree) -> int:
+    """How many loops there are in a schedule."""
+    return len({loop for around in tree.loops().values() for loop, _ in around})
 
 
 # --- schedules put together by hand --------------------------------------------------------------
