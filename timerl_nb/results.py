@@ -16,7 +16,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class RunMemory:
-    """Memory as the run's ledger measured it, in bytes on the device."""
+    """Memory as the run's ledger measured it, in bytes on the device.
+
+    Where XLA ran the loop nest it is that of the buffers, which are there throughout.
+    """
 
     peak: int
     _timeline: tuple[int, ...] = field(repr=False)
