@@ -79,14 +79,10 @@ def write(path: Path, rows: Iterable[Row]) -> None:
             + list(about)
         )
         for row, ratio in ratios(list(rows)):
-            times = [round(f(row.seconds), 6) for f in (_median, min, max)]
+            times = [round(x, 6) for x in (row.median, min(row.seconds), max(row.seconds))]
             resident = row.resident or ("", "")
             lines.writerow(
                 [row.work, row.system, len(row.seconds), *times, round(ratio, 4)]
                 + [round(row.to_first, 2), row.predicted, row.temp, row.arguments, *resident]
                 + list(about.values())
             )
-
-
-def _median(seconds: Sequence[float]) -> float:
-    return sorted(seconds)[len(seconds) // 2]
