@@ -19,6 +19,10 @@ from timerl_nb.symbolic.arrays import values
 
 LENGTHS = "lengths"  # the buffer of a dynamic bound
 
+# All buffers together may take this part more than the planned peak without having to share memory:
+# then those with several places stay from turn to turn, and need not be made anew.
+_SHARED = 8
+
 Names = frozenset[str]
 _NONE: Names = frozenset()
 
@@ -33,6 +37,9 @@ class Flow:
     def __init__(self, root: Node, plan: MemoryPlan, places: Places) -> None:
         self.plan, self.pdg, self.places = plan, plan.pdg, places
         self.local = _within_turns(plan, places)
+        total = sum(buffer.nbytes for buffer in places.buffers.values())
+        if total <= plan.peak + plan.peak // _SHARED:
+            self.local = frozenset(n for n in self.local if not places.buffers[n].axes)
         self._writes: dict[int, Names] = {}
         self._carried: dict[int, Names] = {}
         self._live: dict[int, Names] = {}
