@@ -73,6 +73,8 @@ class Options:
             the host; "interpret" runs it instruction by instruction. None is "xla", or what the
             environment variable TIMERL_EXECUTOR says.
         fuse_iterations: how many turns of an outermost loop are one call to XLA.
+        devices: among how many of JAX's devices the work is divided, along the outermost dimension
+            that vectorisation makes an axis of all that varies over it (environments, as a rule).
         backend: the engine that compiles kernels.
         isl_operations: the ceiling on isl's work in one scheduling, in its elementary operations.
     """
@@ -91,6 +93,7 @@ class Options:
     swap: Literal["auto", False] = "auto"
     executor: Literal["xla", "interpret"] | None = None
     fuse_iterations: int = 1
+    devices: int = 1
     backend: Literal["jax"] = "jax"
     isl_operations: int = 100_000_000
 
@@ -126,7 +129,7 @@ class Options:
             raise _wrong("executor", self.executor, '"xla" or "interpret"')
         if self.backend != "jax":
             raise _wrong("backend", self.backend, '"jax"')
-        for name in ("fuse_iterations", "isl_operations"):
+        for name in ("fuse_iterations", "devices", "isl_operations"):
             count = getattr(self, name)
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise _wrong(name, count, "a positive integer")

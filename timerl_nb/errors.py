@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import linecache
 import os
 import sys
@@ -63,9 +64,9 @@ def user_origin() -> Origin:
 
 def _is_ours(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
-    # and what stands between: constructors of dataclasses, context managers, frozen mix-ins
+    # and what stands between: dataclasses, context managers, cached properties, frozen mix-ins
     made = file == "<string>" and frame.f_code.co_name == "__init__"
-    between = file in (contextlib.__file__, dataclasses.__file__)
+    between = file in (contextlib.__file__, dataclasses.__file__, functools.__file__)
     return made or between or file.startswith((_PACKAGE, "<frozen "))
 
 

@@ -122,7 +122,9 @@ class Program:
         yield Stage("ast", ast, time.perf_counter() - start, f"{loops} loops, {count} launches")
         start = time.perf_counter()
         options = self.options
-        executable = Executable(plan.pdg, ast, plan, options.executor, options.fuse_iterations)
+        executable = Executable(
+            plan.pdg, ast, plan, options.executor, options.fuse_iterations, options.devices
+        )
         summary = f"{len(executable.kernels)} kernels, {executable.how}"
         yield Stage("executable", executable, time.perf_counter() - start, summary)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from timerl_nb.dot import FUSED, Dot
+from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
@@ -26,6 +27,7 @@ class Executable(Inspectable):
     Args:
         executor: "xla" where the nest is to run as XLA programs, if it can.
         fuse: how many turns of an outermost loop are one of their calls.
+        devices: among how many of them buffers are divided.
     """
 
     def __init__(
@@ -35,9 +37,10 @@ class Executable(Inspectable):
         plan: MemoryPlan,
         executor: str | None = "interpret",
         fuse: int = 1,
+        devices: int = 1,
     ) -> None:
         self.pdg, self.ast, self.plan = pdg, ast, plan
-        self._executor, self._fuse = executor, fuse
+        self._executor, self._fuse, self._devices = executor, fuse, devices
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
             op_id: Kernel(plan, pdg[op_id])
@@ -50,11 +53,17 @@ class Executable(Inspectable):
     @cached_property
     def lowered(self) -> Lowered | None:
         """The program as XLA programs; None where the interpreter runs it."""
+        if self._interpreted and self._devices > 1:
+            raise OptionError(
+                f"devices={self._devices} is not possible: the interpreter runs the program, on one "
+                f"device, as {self._interpreted}.",
+                hint="leave out devices, or what needs the interpreter.",
+            )
         return None if self._interpreted else self._lowered
 
     @cached_property
     def _lowered(self) -> Lowered:
-        return Lowered(self.ast, self.plan, self.kernels, self._fuse)
+        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._devices)
 
     @cached_property
     def _interpreted(self) -> str:
@@ -68,7 +77,10 @@ class Executable(Inspectable):
         """How the program runs, and why, in a line."""
         if self.lowered is None:
             return f"interpreted: {self._interpreted}"
-        return f"{len(self.lowered.calls)} XLA programs"
+        shards, programs = self.lowered.shards, f"{len(self.lowered.calls)} XLA programs"
+        if shards is None:
+            return programs
+        return f"{programs} on {shards.count} devices, divided along {shards.dim.name}"
 
     @cached_property
     def source(self) -> str:

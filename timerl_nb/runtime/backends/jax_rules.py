@@ -161,7 +161,8 @@ def compute(scope: Scope, op: Op, args: Sequence[Array], sizes: Sequence[Sequenc
     if op.kind not in _AS_IT_IS and (op.dtype in HALF or any(x.dtype in half for x in args)):
         args = [x.astype(jnp.float32) if x.dtype in half else x for x in args]
         return RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
-    return RULES[op.kind](scope, op, args, sizes)
+    found = RULES[op.kind](scope, op, args, sizes)
+    return found if op.inputs else scope.placed(found, op.shape)
 
 
 NO_RULE: Final[Mapping[str, str]] = {

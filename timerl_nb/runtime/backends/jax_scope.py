@@ -17,6 +17,18 @@ Array = Any  # a JAX array, traced or not
 
 
 @dataclass(frozen=True)
+class Division:
+    """Arrays with an axis as long as a bound lie in parts on several devices.
+
+    Attributes:
+        place: an array, divided along an axis.
+    """
+
+    bound: str
+    place: Callable[[Array, int], Array]
+
+
+@dataclass(frozen=True)
 class Scope:
     """What a kernel knows while it is traced.
 
@@ -25,12 +37,14 @@ class Scope:
         point: the traced values of the dimensions that the kernel depends on.
         seed: the two words of the run's seed.
         capacity: the static size of an axis, the greatest it has at any point.
+        division: how arrays lie on several devices, if they do.
     """
 
     bounds: Mapping[str, int]
     point: Mapping[str, Array]
     seed: tuple[Array, Array]
     capacity: Callable[[Size], int]
+    division: Division | None = None
 
     def value(self, e: Lin | Cond, also: Mapping[str, Array] | None = None) -> Array:
         """A traced index expression or condition."""
@@ -44,6 +58,19 @@ class Scope:
         if isinstance(size, int) or not size.symbols.intersection(self.point):
             return None
         return jnp.maximum(self.value(size), 0)
+
+    def is_divided(self, size: Size) -> bool:
+        """Whether an axis of that size lies in parts on several devices."""
+        if self.division is None or isinstance(size, int):
+            return False
+        return size.as_symbol == self.division.bound
+
+    def placed(self, x: Array, sizes: Sequence[Size]) -> Array:
+        """An array that was made of nothing, where it is needed."""
+        axis = next((k for k, size in enumerate(sizes) if self.is_divided(size)), None)
+        if self.division is None or axis is None:
+            return x
+        return self.division.place(x, axis)
 
 
 Rule = Callable[[Scope, Op, Sequence[Array], Sequence[Sequence[Size]]], Array]

@@ -113,22 +113,33 @@ def dot(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     summed = [k for k, label in enumerate(attrs.right) if label not in attrs.out]
     right = masked(scope, args[1], sizes[1], summed, 0)
     wide = None if op.dtype not in HALF else jnp.float32
-    return _contracted(attrs, left, right, wide).astype(NUMPY[op.dtype])
+    divided = _divided(scope, (attrs.left, attrs.right), sizes)
+    return _contracted(attrs, left, right, wide, divided).astype(NUMPY[op.dtype])
 
 
-def _contracted(attrs: DotAttrs, left: Array, right: Array, wide: Any) -> Array:
+def _divided(scope: Scope, labels: Sequence[str], sizes: Any) -> set[str]:
+    """The labels of axes that lie in parts on several devices."""
+    pairs = (pair for text, shape in zip(labels, sizes, strict=True) for pair in zip(text, shape))  # noqa: B905
+    return {label for label, size in pairs if scope.is_divided(size)}
+
+
+def _contracted(attrs: DotAttrs, left: Array, right: Array, wide: Any, divided: set[str]) -> Array:
     """The contraction, with axes that go together everywhere as one.
 
-    XLA would copy operands that it contracts over two axes.
+    XLA would copy operands that it contracts over two axes. But no device could hold its part of a
+    `divided` axis within another.
     """
     labels = [attrs.left, attrs.right, attrs.out]
     of = dict(zip(attrs.left + attrs.right, left.shape + right.shape, strict=True))
     shape = [of[k] for k in attrs.out]
     for pair in dict.fromkeys(a + b for text in labels for a, b in pairwise(text)):
         first, second = pair
+        if second in divided:
+            continue
         if all((first in text or second in text) <= (pair in text) for text in labels):
             labels = [text.replace(pair, second) for text in labels]
             of[second] *= of[first]
+            divided = divided | ({second} if first in divided else set())
     left, right = (x.reshape([of[k] for k in text]) for x, text in zip((left, right), labels))  # noqa: B905
     equation = f"{labels[0]},{labels[1]}->{labels[2]}"
     return jnp.einsum(equation, left, right, preferred_element_type=wide).reshape(shape)
@@ -138,14 +149,20 @@ def conv(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     """JAX's convolution: labels that play one part are merged into one axis."""
     a: ConvAttrs = op.attrs
     shape, swept = scope.shape(op.shape), [s.label for s in a.sweeps]
-    summed = [x for x in a.left if x not in a.out]
+    parts = _divided(scope, (a.left, a.right), sizes)
+
+    def first(labels: list[str]) -> list[str]:
+        """What is divided stays so where it is outermost."""
+        return sorted(labels, key=lambda label: label not in parts)
+
+    summed = first([x for x in a.left if x not in a.out])
     x = masked(scope, args[0], sizes[0], [a.left.index(k) for k in (*summed, *swept)], 0)
     w = masked(scope, args[1], sizes[1], [a.right.index(k) for k in (*summed, *swept)], 0)
     if not prod((*x.shape, *w.shape, *shape)):
         return jnp.zeros(shape, x.dtype)
-    groups = [k for k in a.out if k in a.left and k in a.right and k not in swept]
-    mine = [k for k in a.out if k not in a.right]
-    theirs = [k for k in a.out if k not in a.left]
+    groups = first([k for k in a.out if k in a.left and k in a.right and k not in swept])
+    mine = first([k for k in a.out if k not in a.right])
+    theirs = first([k for k in a.out if k not in a.left])
     of = dict(zip(a.left + a.right, x.shape + w.shape, strict=True)) | dict(
         zip(a.out, shape, strict=True)
     )

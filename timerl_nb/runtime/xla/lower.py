@@ -8,6 +8,7 @@ anew begins from its identity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +30,7 @@ from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.access import clear, cut, look_up, put, put_within
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.places import Home, Places
+from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Cmp, Entry, Lin, Slice, span, sym
@@ -46,9 +48,15 @@ class Lowering:
     """Runs AST nodes on traced buffers."""
 
     def __init__(
-        self, ast: Ast, plan: MemoryPlan, kernels: Mapping[int, Kernel], places: Places, flow: Flow
+        self,
+        ast: Ast,
+        plan: MemoryPlan,
+        kernels: Mapping[int, Kernel],
+        places: Places,
+        flow: Flow,
+        shards: Shards | None = None,
     ) -> None:
-        self.ast, self.plan, self.pdg = ast, plan, plan.pdg
+        self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.places, self.flow = kernels, places, flow
 
     def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
@@ -73,7 +81,10 @@ class Lowering:
             sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
             return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
         buffer = self.places.buffers[name]
-        return jnp.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
+        array = jnp.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
+        if self.shards is None:
+            return array
+        return lax.with_sharding_constraint(array, self.shards.placement(buffer))
 
     # --- control ---------------------------------------------------------------------------------
 
@@ -184,6 +195,8 @@ class Lowering:
                 return
             kernel = self.kernels[op.id]
             scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
+            if self.shards is not None:
+                scope = replace(scope, division=self.shards.division)
             for out, value in enumerate(kernel.compute(scope, operands)):
                 self._write((op.id, out), value, state, at)
 

@@ -23,7 +23,8 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.flow import Flow, Names
 from timerl_nb.runtime.xla.lower import Lowering, State
-from timerl_nb.runtime.xla.places import Places
+from timerl_nb.runtime.xla.places import Buffer, Places
+from timerl_nb.runtime.xla.shards import Shards
 
 # Boxes of point maps may make the buffers larger than the planned peak: up to this many times and bytes.
 _LARGER, _MORE = 2, 64 << 20
@@ -54,17 +55,30 @@ class Lowered:
     """The whole loop nest as XLA programs."""
 
     def __init__(
-        self, ast: Ast, plan: MemoryPlan, kernels: Mapping[int, Kernel], fuse: int = 1
+        self,
+        ast: Ast,
+        plan: MemoryPlan,
+        kernels: Mapping[int, Kernel],
+        fuse: int = 1,
+        devices: int = 1,
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self.places = Places(plan)
         self.flow = Flow(ast.root, plan, self.places)
-        self._lowering = Lowering(ast, plan, kernels, self.places, self.flow)
+        buffers = self.places.buffers.values()
+        self.shards = Shards(plan, buffers, devices) if devices > 1 else None
+        self._lowering = Lowering(ast, plan, kernels, self.places, self.flow, self.shards)
 
     @property
     def nbytes(self) -> int:
         """The bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self.places.buffers.values())
+
+    @property
+    def nbytes_each(self) -> int:
+        """The bytes of buffers that one device holds."""
+        shards, buffers = self.shards, self.places.buffers.values()
+        return self.nbytes if shards is None else sum(map(shards.nbytes, buffers))
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -107,10 +121,12 @@ class Lowered:
             return {n: state[n] if n in state else self._lowering.fresh(n) for n in call.made}
 
         loop = call.loop
+        placed = self._placements(call.made)
         if loop is None:
             return jax.jit(
                 lambda changed, constant, seed: run(call.node, {**constant, **changed}, {}, seed),
                 donate_argnums=0,
+                out_shardings=placed,
             )
 
         def turn(changed: State, constant: State, seed: Any, counter: Any) -> State:
@@ -123,7 +139,15 @@ class Lowered:
 
             return lax.fori_loop(0, count, one, changed)
 
-        return jax.jit(turn if self.fuse == 1 else turns, donate_argnums=0)
+        function = turn if self.fuse == 1 else turns
+        return jax.jit(function, donate_argnums=0, out_shardings=placed)
+
+    def _placements(self, names: Iterable[str]) -> Any:
+        """By name, where a buffer lies if there are several devices."""
+        if self.shards is None:
+            return None
+        buffers = self.places.buffers
+        return {name: self.shards.placement(buffers.get(name)) for name in sorted(names)}
 
     def fresh(self, name: str) -> Any:
         """A buffer before anything is written to it."""
@@ -162,13 +186,20 @@ class Lowered:
             yield f"call {k}, {times}:", ()
             for line, about in self.ast.found_in(node):
                 yield f"  {line}", about
-        yield (
-            f"buffers, {self.nbytes:,} bytes (the plan holds at most {self.plan.peak:,} at once):",
-            (),
-        )
+        held = f"{self.nbytes:,} bytes"
+        if self.shards is not None:
+            held += f", {self.nbytes_each:,} on each of {self.shards.count} devices"
+        yield f"buffers, {held} (the plan holds at most {self.plan.peak:,} at once):", ()
         for buffer in self.places.buffers.values():
             where = " in a turn" if buffer.name in self.flow.local else ""
-            yield f"  {buffer}{where}", ()
+            yield f"  {buffer}{where}{self._share(buffer)}", ()
+
+    def _share(self, buffer: Buffer) -> str:
+        if self.shards is None:
+            return ""
+        if self.shards.axis(buffer) is None:
+            return ", on every device"
+        return f", {self.shards.nbytes(buffer):,} on each device"
 
     def jaxpr(self, call: int = 1) -> str:
         """What JAX traced for a call, counted from 1."""
@@ -189,16 +220,23 @@ class Lowered:
         if not 1 <= call <= len(self.calls):
             raise IndexError(f"there are calls 1 to {len(self.calls)}")
         one = self.calls[call - 1]
-        takes = [
-            {name: jax.eval_shape(lambda n=name: self.fresh(n)) for name in sorted(names)}
-            for names in (one.changed, one.constant)
-        ]
+        takes = [self._types(names) for names in (one.changed, one.constant)]
         return (
             *takes,
             backend.seed_words(0),
             *([0] if one.loop else []),
             *([1] if one.loop and self.fuse > 1 else []),
         )
+
+    def _types(self, names: Names) -> dict[str, Any]:
+        """The types of buffers, and where they lie."""
+        types = jax.eval_shape(lambda: {name: self.fresh(name) for name in sorted(names)})
+        placed = self._placements(names)
+        if placed is None:
+            return types
+        return {
+            n: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=placed[n]) for n, x in types.items()
+        }
 
 
 def _is_repeated(node: Node) -> bool:

@@ -16,7 +16,7 @@ would copy the whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -26,7 +26,7 @@ import numpy as np
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_sliced
 from timerl_nb.ir.reference_rules import identity
-from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.ir.shapes import NUMPY, Shape
 from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
@@ -64,6 +64,7 @@ class Buffer:
         shape: of one value.
         fill: what is there before anything is written.
         tensors: their names, the recurrence's first.
+        sizes: that shape as the program has it.
         beyond: what its places hold more than the store of the memory plan, and why.
     """
 
@@ -73,6 +74,7 @@ class Buffer:
     dtype: str
     fill: float
     tensors: tuple[str, ...]
+    sizes: Shape
     beyond: str = ""
 
     @property
@@ -208,7 +210,7 @@ class Places:
             beyond = f"the plan holds {store.most}: no smaller box keeps live values apart"
         held = (store.name, *dict.fromkeys(starts))
         shape = self.plan.sizes.shape(op, kind.shape)
-        return Buffer(_name(tensor), axes, shape, kind.dtype, fill, held, beyond)
+        return Buffer(_name(tensor), axes, shape, kind.dtype, fill, held, kind.shape, beyond)
 
     def _direct(self, joined: set[int]) -> set[Tensor]:
         """The tensors that something reads without such a merge between."""
@@ -240,7 +242,7 @@ class Places:
         if not slots:
             return
         why = "beside it, what was written last"
-        last = Buffer(f"{buffer.name}_last", (), buffer.shape, buffer.dtype, 0, buffer.tensors, why)
+        last = replace(buffer, name=f"{buffer.name}_last", axes=(), fill=0, beyond=why)
         for found, homes in self.homes.items():
             if any(home.buffer == buffer for home in homes):
                 self.homes[found] = (*homes, Home(last, ()))

@@ -1,0 +1,110 @@
+"""What two devices make of programs, beside what one makes, as JSON: run by a process that has two."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import timerl_nb as trl
+from tests.actor_critic import actor_critic
+from tests.episodes import cartpole
+from tests.reinforce import reinforce
+from timerl_nb.errors import TimeRLError
+from timerl_nb.runtime.xla.run import LoweredRun
+
+SEED = 5
+
+
+def convolutions() -> trl.Context:
+    """Gradients of a convolution over batch and time."""
+    images = np.random.default_rng(0).normal(size=(4, 3, 2, 8, 8)).astype(np.float32)
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, _) = ctx.dims
+        x = trl.data(images, domain=(b, t))
+        layer = trl.nn.Conv2d(2, 4, 3, stride=2, padding=1, domain=(i,))
+        layer(x).relu().square().sum().mean(over=(b, t)).backward()
+        trl.optim.SGD(layer.params, lr=0.1).step()
+    return ctx
+
+
+def programs() -> dict[str, trl.Program]:
+    bounds = {"B": 8, "I": 3, "T": 30}
+    ended, done = cartpole(None)
+    given: dict[str, tuple[trl.Context, dict[str, Any]]] = {
+        "Monte Carlo": (reinforce(), bounds),
+        "5-step": (reinforce(5), bounds),
+        "actor and critic": (actor_critic(), bounds),
+        "episodes": (ended, {"B": 4, "I": 3, "T": trl.until(done, at_most=40)}),
+        "convolutions": (convolutions(), {"B": 4, "I": 3, "T": 3}),
+    }
+    options = trl.Options(executor="xla", devices=2)
+    return {name: ctx.compile(actual, options) for name, (ctx, actual) in given.items()}
+
+
+def distance(have: trl.Result, want: trl.Result) -> float:
+    """How far two results are apart, in tolerances; at most 1 where they agree."""
+    pairs = [(have[k], want[k]) for k in want]
+    pairs += [(have.parameters[k], x) for k, x in want.parameters.items()]
+    return max(float((np.abs(x - y) / (2e-5 + 2e-4 * np.abs(y))).max()) for x, y in pairs)
+
+
+def compared(two: trl.Program) -> dict[str, Any]:
+    one = two.with_options(devices=1)
+    lowered, single = two.executable.lowered, one.executable.lowered
+    assert lowered is not None and lowered.shards is not None and single is not None
+    want, have, again = one.execute(SEED), two.execute(SEED), two.execute(SEED)
+    fused = two.with_options(fuse_iterations=2).execute(SEED)
+    text = "\n".join(lowered.hlo(call) for call in range(1, len(lowered.calls) + 1))
+    run = LoweredRun(lowered, SEED)
+    run.complete()
+    return {
+        "how": two.executable.how,
+        "bytes": [single.nbytes, lowered.nbytes, lowered.nbytes_each],
+        "distances": [distance(have, want), distance(fused, want)],
+        "repeated": all(np.array_equal(again[k], have[k]) for k in have),
+        "carried": shapes("\n".join(re.findall(r"= \((.*)\) while\(", text))),
+        "buffers": {
+            b.name: (b.whole, lowered.shards.axis(b)) for b in lowered.places.buffers.values()
+        },
+        "held": {
+            name: [part.data.shape for part in array.addressable_shards]
+            for name, array in run._state.items()
+        },
+        "said": sorted(set(re.findall(r" (all-[a-z-]+|collective-[a-z-]+)\(", text))),
+        "text": str(two.executable),
+    }
+
+
+def shapes(text: str) -> list[tuple[int, ...]]:
+    found = re.findall(r"(?:f32|s32|pred)\[([\d,]+)\]", text)
+    return sorted({tuple(map(int, shape.split(","))) for shape in found})
+
+
+def refusal(make: Callable[[], object]) -> str:
+    try:
+        make()
+    except TimeRLError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def main() -> None:
+    two = programs()
+    plain = two["Monte Carlo"]
+    refusals = {
+        "too many": refusal(lambda: plain.with_options(devices=3)),
+        "uneven": refusal(lambda: plain.with_bounds({"B": 7})),
+        "fewer": refusal(lambda: plain.with_bounds({"B": 1})),
+        "looped": refusal(lambda: plain.with_options(vectorize=("t",))),
+        "interpreted": refusal(lambda: plain.with_options(executor="interpret")),
+    }
+    compare = {name: compared(program) for name, program in two.items()}
+    print(json.dumps({"programs": compare, "refusals": refusals}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Data parallelism: the numbers of one device, and half of every divided buffer on each of two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from timerl_nb.errors import OptionError
+
+ROOT = Path(__file__).parent.parent.parent
+TWO = "--xla_force_host_platform_device_count=2"
+PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.two_devices"],
+        cwd=ROOT,
+        env={**os.environ, "XLA_FLAGS": TWO, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_two_devices_find_what_one_does(found: dict[str, Any], name: str) -> None:
+    one = found["programs"][name]
+    assert max(one["distances"]) <= 1
+    assert one["repeated"]
+    assert one["how"].endswith("XLA programs on 2 devices, divided along b")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_device_holds_half_of_what_has_an_axis_for_instances(
+    found: dict[str, Any], name: str
+) -> None:
+    one = found["programs"][name]
+    before, whole, each = one["bytes"]
+    for k, held in one["held"].items():
+        if k in one["buffers"]:
+            assert held == [_part(*one["buffers"][k])] * 2, k
+    divided = [(shape, axis) for shape, axis in one["buffers"].values() if axis is not None]
+    everywhere = [shape for shape, axis in one["buffers"].values() if axis is None]
+    parts = [_part(shape, axis) for shape, axis in divided]
+    for shape, _ in divided:
+        assert len(shape) == 1 or shape in parts + everywhere or shape not in one["carried"]
+    assert any(len(part) > 2 and part in one["carried"] for part in parts)
+    assert before == whole and before / 2 <= each < before
+
+
+def _part(shape: list[int], axis: int | None) -> list[int]:
+    return [n // 2 if k == axis else n for k, n in enumerate(shape)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_devices_tell_each_other_sums_alone(found: dict[str, Any], name: str) -> None:
+    """Nothing that is divided is put together again, weights' gradients included."""
+    assert found["programs"][name]["said"] == ["all-reduce"]
+
+
+def test_the_text_says_what_lies_where(found: dict[str, Any]) -> None:
+    text = found["programs"]["Monte Carlo"]["text"]
+    assert "on each of 2 devices (the plan holds" in text
+    assert "30] places of f32[8, 2], 1,920 bytes, 960 on each device" in text
+    assert "f32[32, 2], 256 bytes, on every device" in text
+
+
+REFUSALS = {
+    "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
+    "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),
+    "fewer": ("BoundsError: B = 1 points of b", "divided equally among 2", "let B be 2, or"),
+    "looped": ("OptionError: devices=2", "runs point by point over b", "let vectorize"),
+    "interpreted": ("OptionError: devices=2", "the option executor is 'interpret'", "leave out"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_cannot_be_divided_says_why(found: dict[str, Any], name: str) -> None:
+    said = found["refusals"][name]
+    for part in REFUSALS[name]:
+        assert part in said
+    assert "two_devices.py" in said
+
+
+def test_more_devices_than_there_are() -> None:
+    many = len(jax.devices()) + 1
+    with pytest.raises(OptionError, match="JAX sees") as raised:
+        reinforce().compile({"B": many, "I": 2, "T": 4}, trl.Options(executor="xla", devices=many))
+    assert raised.value.origin.file == __file__
+    for wrong in (0, -1, 1.5, True, "2"):
+        with pytest.raises(OptionError, match="devices"):
+            trl.Options(devices=wrong)  # pyright: ignore[reportArgumentType]
