@@ -69,8 +69,8 @@ class Options:
             program keeps to it.
         swap: "auto" keeps values on the host between their uses where the program would need more
             device memory than there is; False never does.
-        executor: "xla" runs the loop nest as XLA programs, loops and all, where nothing in it needs
-            the host; "interpret" runs it instruction by instruction. None is "xla", or what the
+        executor: "xla" runs the loop nest as XLA programs, loops and all, between what the host
+            must run; "interpret" runs it instruction by instruction. None is "xla", or what the
             environment variable TIMERL_EXECUTOR says.
         fuse_iterations: how many turns of an outermost loop are one call to XLA.
         devices: among how many of JAX's devices the work is divided, along the outermost dimension

@@ -7,7 +7,7 @@ compared across executors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from timerl_nb.frontend.indexing import Condition
 from timerl_nb.symbolic.expr import FALSE, TRUE
+
+Step = Callable[["Drawn"], None]
 
 SHAPES = ((), (2,), (3,), (2, 3))
 NAMES = ("b", "i", "t")
@@ -33,6 +35,7 @@ class Drawn:
     partial: list[trl.RecurrentTensor] = field(default_factory=list)  # conditional tensors
     made: list[trl.RecurrentTensor] = field(default_factory=list)
     leaves: list[trl.RecurrentTensor] = field(default_factory=list)
+    calls: list[tuple[str, dict[str, int], float]] = field(default_factory=list)  # while it runs
     log: list[str] = field(default_factory=list)
 
     @property
@@ -391,6 +394,46 @@ STEPS = (
 )
 
 
+def hosted(d: Drawn) -> None:
+    """Something that a Python function does on the host."""
+    name = d.pick(d.symbols)
+    x = d.tensor(over=name)
+    if x is None:
+        return
+    x, (var, bound) = x.cast("f32"), d.symbols[name]
+    way = d.pick(("map", "slice", "again", "again", "in order", "in order", "effect", "effect"))
+    if way == "map":
+        d.add(trl.udf(lambda x: np.tanh(x) * np.float32(0.5), x, out=x), "on the host")
+    elif way == "slice":
+        part = d.pick((slice(var, bound), slice(0, var + 1), slice(0, bound)))
+        mean = lambda s: np.tanh(s.mean(axis=0))  # noqa: E731
+        d.add(trl.udf(mean, x[_key(x, name, part)], out=(x.shape, "f32")), "slice on the host")
+    elif way == "again":
+        y = trl.tensor(x.shape, domain=x.domain)
+        y[_key(x, name, 0)] = x[_key(x, name, 0)]
+        y[_key(x, name, var + 1)] = trl.udf(np.tanh, y * 0.5 + x, out=x)
+        d.add(y.sin(), f"recurrence on the host over {name}")
+    elif way == "in order":
+        dims = [d.symbols[n][0] for n in x.domain if d.draw(st.booleans())]
+        make = lambda sizes, seed: np.full((*sizes.values(),), 0.5, np.float32)  # noqa: E731
+        state = trl.Resource(make, instances=tuple(dims), name="state")
+        d.add(trl.udf(_advance, x, out=x, resource=state), f"in order for each of {dims}")
+    else:
+        number = len(d.log)
+
+        def see(point: dict[str, int], x: np.ndarray) -> None:
+            d.calls.append((f"see {number}", point, float(x.sum())))
+
+        trl.udf(see, x, out=[], where=_condition(d), name=f"see {number}")
+        d.log.append(f"see {number}: {x}")
+
+
+def _advance(state: np.ndarray, at: tuple[Any, ...], x: np.ndarray) -> np.ndarray:
+    """What depends on all that was done before."""
+    state[at] = np.tanh(state[at] * 0.5 + x.sum())
+    return np.tanh(x + state[at])
+
+
 def _iterated(d: Drawn, name: str) -> None:
     """Let something run from one point of a dimension to the next."""
     var, _ = d.symbols[name]
@@ -417,16 +460,20 @@ def ending(d: Drawn) -> trl.RecurrentTensor:
 
 
 @st.composite
-def ending_programs(draw: Any) -> tuple[Drawn, trl.RecurrentTensor]:
+def ending_programs(
+    draw: Any, steps: Sequence[Step] = STEPS, last: Step | None = None
+) -> tuple[Drawn, trl.RecurrentTensor]:
     """A program, and what ends its last dimension."""
-    d = draw(programs())
+    d = draw(programs(steps=steps, last=last))
     d.draw = draw
     with d.ctx:
         return d, ending(d)
 
 
 @st.composite
-def programs(draw: Any, max_steps: int = 7, last: Callable[[Drawn], None] | None = None) -> Drawn:
+def programs(
+    draw: Any, max_steps: int = 7, last: Step | None = None, steps: Sequence[Step] = STEPS
+) -> Drawn:
     """A program of a few equations, with its bounds; the last one is a `last` where given."""
     names = NAMES[-draw(st.integers(1, 3)) :]
     bounds = {n.upper(): draw(st.integers(1, 4)) for n in names}
@@ -435,7 +482,7 @@ def programs(draw: Any, max_steps: int = 7, last: Callable[[Drawn], None] | None
         source(d)
         source(d)
         for _ in range(draw(st.integers(1, max_steps))):
-            draw(st.sampled_from(STEPS))(d)
+            draw(st.sampled_from(steps))(d)
         if last is not None:
             last(d)
         count = draw(st.integers(1, min(2, len(d.made))))

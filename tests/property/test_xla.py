@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 import timerl_nb as trl
-from tests.property.programs import Drawn, chain, ending_programs, programs
+from tests.property.programs import STEPS, Drawn, chain, ending_programs, hosted, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, assert_same, chosen, sampled
 from timerl_nb.errors import BoundsError, ReadError, ScheduleError
 from timerl_nb.ir.reference import Reference
@@ -51,3 +51,57 @@ def test_lowered_programs_end_early(
     for name, lengths in want.lengths.items():
         np.testing.assert_array_equal(have.lengths[name], lengths)
     assert_same(dict(want), dict(have), "lowered")
+
+
+HOSTED = (*STEPS, *[hosted] * 6)
+
+
+@pytest.fixture
+def whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are lowered around host functions even where hardly anything lies between."""
+    monkeypatch.setattr("timerl_nb.runtime.executable.too_little", lambda _: None)
+
+
+@pytest.mark.usefixtures("whatever_it_gains")
+@sampled(RUNS // 2)
+@given(programs(6, hosted, HOSTED), st.sampled_from(VARIANTS + BLOCKS))
+def test_what_lies_between_host_functions_agrees(drawn: Drawn, options: dict[str, Any]) -> None:
+    reference = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3)
+    want, calls = reference.outputs(), reference.calls()
+    program = lowered(drawn.ctx.compile(drawn.bounds, chosen(drawn, {**options, **XLA})))
+    have = program.execute(seed=3)
+    assert_same(want, dict(have), "lowered")
+    assert_near(drawn, [(name, point, float(x.sum())) for name, point, (x,) in calls])
+
+
+def assert_near(drawn: Drawn, calls: list[tuple[str, dict[str, int], float]]) -> None:
+    """What was called for its effect, and with what."""
+    key = lambda call: (call[0], sorted(call[1].items()))  # noqa: E731
+    want, have = (sorted(x, key=key) for x in (calls, drawn.calls))
+    assert [key(x) for x in want] == [key(x) for x in have]
+    np.testing.assert_allclose([x[2] for x in have], [x[2] for x in want], rtol=1e-3, atol=1e-4)
+    drawn.calls.clear()
+
+
+@pytest.mark.usefixtures("whatever_it_gains")
+@sampled(RUNS // 4)
+@given(ending_programs(HOSTED, hosted), st.sampled_from(VARIANTS))
+def test_what_ends_early_between_host_functions_agrees(
+    drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]
+) -> None:
+    d, done = drawn
+    last = d.ctx.space.all[-1].bound
+    try:
+        bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
+        program = lowered(d.ctx.compile(bounds, chosen(d, {**options, **XLA})))
+    except (BoundsError, ReadError, ScheduleError) as error:
+        event(f"refused: {type(error).__name__}")
+        return
+    want = program.with_options(executor="interpret").execute(seed=3)
+    calls = d.calls[:]
+    d.calls.clear()
+    have = program.execute(seed=3)
+    for name, lengths in want.lengths.items():
+        np.testing.assert_array_equal(have.lengths[name], lengths)
+    assert_same(dict(want), dict(have), "lowered")
+    assert_near(d, calls)

@@ -131,7 +131,8 @@ def test_operations_of_three_depths_take_turns() -> None:
     assert log == ["open", *turn, *turn, "close"]
 
 
-def test_pure_functions_get_slices_at_their_length() -> None:
+@pytest.mark.parametrize("computed", [False, True])
+def test_pure_functions_get_slices_at_their_length(computed: bool) -> None:
     lengths: list[int] = []
 
     def median(x: np.ndarray) -> np.ndarray:
@@ -142,9 +143,12 @@ def test_pure_functions_get_slices_at_their_length() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.data(values, domain=(t,))
-        ctx.output("y", trl.udf(median, x[0 : t + 1], out=((2,), "f32")) * 2.0)
+        part = -x[0 : t + 1] if computed else x[0 : t + 1]
+        ctx.output("y", trl.udf(median, part, out=((2,), "f32")) * 2.0)
     result = ctx.compile({T: 5}).execute()
-    want = np.stack([np.median(values[: k + 1], axis=0) for k in range(5)]) * 2
+    want = np.stack([np.median(values[: k + 1], axis=0) for k in range(5)]) * (
+        -2 if computed else 2
+    )
     np.testing.assert_allclose(result["y"], want, rtol=1e-6)
     assert sorted(lengths) == [1, 2, 3, 4, 5]
 

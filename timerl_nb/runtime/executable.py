@@ -18,7 +18,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.source import Source
-from timerl_nb.runtime.xla.lowered import Lowered, too_large, why_not
+from timerl_nb.runtime.xla.lowered import Lowered, too_large, too_little, why_not
 
 
 class Executable(Inspectable):
@@ -70,17 +70,19 @@ class Executable(Inspectable):
         """Why the interpreter runs the program; nothing where XLA does."""
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
-        return why_not(self.ast, self.plan) or too_large(self._lowered) or ""
+        found = why_not(self.ast, self.plan, self._devices)
+        return found or too_little(self._lowered) or too_large(self._lowered) or ""
 
     @property
     def how(self) -> str:
         """How the program runs, and why, in a line."""
         if self.lowered is None:
             return f"interpreted: {self._interpreted}"
-        shards, programs = self.lowered.shards, f"{len(self.lowered.calls)} XLA programs"
-        if shards is None:
-            return programs
-        return f"{programs} on {shards.count} devices, divided along {shards.dim.name}"
+        shards, text = self.lowered.shards, f"{len(self.lowered.calls)} XLA programs"
+        hosted = [f"{name} ({why})" for name, why in self.lowered.hosted.items()]
+        if shards is not None:
+            text += f" on {shards.count} devices, divided along {shards.dim.name}"
+        return f"{text} around {', '.join(hosted)}, on the host" if hosted else text
 
     @cached_property
     def source(self) -> str:
@@ -121,6 +123,7 @@ class Executable(Inspectable):
             "stage": "executable",
             "executor": "interpret" if self.lowered is None else "xla",
             "why": self.how,
+            "regions": [] if self.lowered is None else self.lowered.to_json(),
             "kernels": [
                 {
                     "op_id": op_id,

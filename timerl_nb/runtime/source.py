@@ -294,7 +294,7 @@ class Source:
         point = "".join(f"{d!r}: {d}, " for d in op.domain)
         lines += [
             f"    rt_out = rt.udf({op.id}, {{{point}}}, (",
-            *(f"        {self._on_host(read)}," for read in reads),
+            *(f"        {self._on_host(read, op)}," for read in reads),
             "    ))",
         ]
         return "\n".join(lines + self._put_away(op, 0))
@@ -302,17 +302,20 @@ class Source:
     def _call_out(self, op: Op) -> str:
         """A host function that is called for its effect."""
         point = "".join(f"{d!r}: {d}, " for d in op.domain)
-        values = "".join(f"{self._on_host(read)}, " for read in op.inputs)
+        values = "".join(f"{self._on_host(read, op)}, " for read in op.inputs)
         lines = [*self._head(op), f"    rt.effect({op.id}, {{{point}}}, ({values}))"]
         return "\n".join([*lines, "    rt.trace(rt.ledger.live)"])
 
-    def _on_host(self, read: Read) -> str:
+    def _on_host(self, read: Read, op: Op) -> str:
+        """An operand of an operation on the host: at its true length, but for a run's outputs."""
         found = self._value(read) if not is_sliced(read) else ""
         if not found:
             shape, dtype = self.plan.sizes.point_shape(read), self.pdg.output(read).type.dtype
             found = f"rt.gather({self._points(read)}, {self._lengths(read)}, {shape}, {dtype!r})"
         sizes = self.pdg.read_type(read).shape
-        if not any(self.pdg.dims.mention(s.symbols) for s in sizes if isinstance(s, Lin)):
+        symbols = {name for s in sizes if isinstance(s, Lin) for name in s.symbols}
+        own = () if op.kind == "output" else op.domain
+        if not self.pdg.dims.mention(symbols) and not symbols.intersection(own):
             return found
         true = [str(s) if isinstance(s, int) else f"max(0, {python_source(s)})" for s in sizes]
         return f"rt.cut({found}, ({''.join(f'{n}, ' for n in true)}))"
@@ -398,7 +401,7 @@ class Source:
 
     def _sink(self, op: Op) -> str:
         attrs: CheckpointAttrs = op.attrs
-        values = [self._on_host(read) for read in op.inputs]
+        values = [self._on_host(read, op) for read in op.inputs]
         named = "".join(f"{n!a}: {v}, " for n, v in zip(attrs.names, values, strict=True))
         point = "".join(f"{d!r}: {d}, " for d in op.domain)
         lines = self._head(op)
@@ -458,7 +461,7 @@ class Source:
         attrs: OutputAttrs = op.attrs
         text = (
             f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name!a}\n"
-            f"    return {self._on_host(op.inputs[0])}"
+            f"    return {self._on_host(op.inputs[0], op)}"
         )
         return self._with_length(text, op.domain)
 

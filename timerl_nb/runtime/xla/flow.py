@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from timerl_nb.ir.attrs import BoundAttrs
+from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.loops.nodes import Deallocate, Execute, If, Loop, Node, Sequence
 from timerl_nb.memory.lifetimes import Tensor
@@ -36,17 +37,30 @@ class Flow:
 
     def __init__(self, root: Node, plan: MemoryPlan, places: Places) -> None:
         self.plan, self.pdg, self.places = plan, plan.pdg, places
-        self.local = _within_turns(plan, places)
-        total = sum(buffer.nbytes for buffer in places.buffers.values())
-        if total <= plan.peak + plan.peak // _SHARED:
-            self.local = frozenset(n for n in self.local if not places.buffers[n].axes)
         self._writes: dict[int, Names] = {}
         self._carried: dict[int, Names] = {}
         self._live: dict[int, Names] = {}
+        self._next: dict[int, Names] = {}
+        self._touched: dict[int, Names] = {}
         self._nodes: list[Node] = []  # keeps the ids above in use
-        self._outer = [n for n in _parts(root) if isinstance(n, Loop)]
+        outer = root.parts if isinstance(root, Sequence) else (root,)
+        self._outer = [n for n in outer if isinstance(n, Loop)]
+        self.local = _within_turns(plan, places) - self._shared(outer)
+        total = sum(buffer.nbytes for buffer in places.buffers.values())
+        if total <= plan.peak + plan.peak // _SHARED:
+            self.local = frozenset(n for n in self.local if not places.buffers[n].axes)
         self.after = self._returned()
         self.at_start = self._before(root, self.after)
+
+    def _shared(self, outer: tuple[Node, ...]) -> Names:
+        """What an outermost loop has in common with anything: isl puts parts of a turn outside of it."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        for part in outer:
+            touched = self.touched(part)
+            found |= touched & seen if isinstance(part, Loop) else touched
+            seen |= touched
+        return frozenset(found)
 
     def writes(self, node: Node) -> Names:
         """The buffers that a node may change."""
@@ -62,6 +76,27 @@ class Flow:
     def before(self, node: Node) -> Names:
         """The buffers whose contents matter when a part of the nest begins."""
         return self._live[id(node)]
+
+    def behind(self, node: Node) -> Names:
+        """The buffers whose contents matter when a part of the nest has ended."""
+        return self._next[id(node)]
+
+    def between(self, node: Execute) -> Names:
+        """The buffers whose contents matter once an operation has its operands, before it writes."""
+        after = self.behind(node)
+        return after if node.guard is not None else after - self._filled(self.pdg[node.op_id])
+
+    def touched(self, node: Node) -> Names:
+        """The buffers that a node may look into or change."""
+        if id(node) not in self._touched:
+            self._nodes.append(node)
+            found = self.writes(node).union(*map(self.touched, _parts(node)))
+            if isinstance(node, Execute):
+                found |= self.reads(self.pdg[node.op_id])
+            if self.pdg.dims.dynamic is not None:  # guards ask how long it is
+                found |= {LENGTHS}
+            self._touched[id(node)] = found
+        return self._touched[id(node)]
 
     def _written(self, node: Node) -> Names:
         if isinstance(node, Execute):
@@ -84,7 +119,7 @@ class Flow:
     def reads(self, op: Op) -> Names:
         """The buffers that an operation looks into, sums it adds to among them."""
         found: set[str] = set()
-        for slot, read in enumerate(op.inputs):
+        for slot, read in enumerate(operands(op)):
             latest = self.places.latest.get((op.id, slot), {})
             behind = self._behind(read)
             found |= {latest[n].buffer.name if n in latest else n for n in behind}
@@ -114,7 +149,7 @@ class Flow:
         """What is needed before a node, given what is needed behind it."""
         self._nodes.append(node)
         found = self._through(node, after)
-        self._live[id(node)] = found
+        self._live[id(node)], self._next[id(node)] = found, after
         return found
 
     def _through(self, node: Node, after: Names) -> Names:
@@ -159,6 +194,12 @@ class Flow:
             for home in self.places.homes[op.id, k]
         ]
         return frozenset(home.buffer.name for home in homes if not home.buffer.axes)
+
+
+def operands(op: Op) -> tuple[Read, ...]:
+    """What an operation reads, without the token that orders it: the nest does."""
+    attrs = op.attrs
+    return op.inputs[:-1] if isinstance(attrs, UdfAttrs) and attrs.resource else op.inputs
 
 
 def _parts(node: Node) -> tuple[Node, ...]:

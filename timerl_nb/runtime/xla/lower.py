@@ -28,7 +28,7 @@ from timerl_nb.memory.slices import Part
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.access import clear, cut, look_up, put, put_within
-from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
+from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names, operands
 from timerl_nb.runtime.xla.places import Home, Places
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.symbolic.arrays import values
@@ -182,23 +182,38 @@ class Lowering:
     # --- instructions ----------------------------------------------------------------------------
 
     def _execute(self, node: Execute, state: State, env: Env, seed: Any) -> None:
-        op = self.pdg[node.op_id]
-        at = {d: values(e, env, jnp) for d, e in zip(op.domain, node.point, strict=True)}
-        dim = self.pdg.dims.dynamic
-        if dim is not None and self.pdg.dims.know(op.domain):
-            at[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, at)
-        at = {**self.plan.bounds, **at}
+        op, at = self.pdg[node.op_id], self._point(node, state, env)
         with jax.named_scope(self.ast.names[op.id]):
-            operands = {k: self._operand(op, k, state, at) for k in range(len(op.inputs))}
+            found = {k: self._operand(op, k, state, at) for k in range(len(op.inputs))}
             if isinstance(op.attrs, BoundAttrs):
-                self._end(op, op.attrs, operands[0], state, at)
+                self._end(op, op.attrs, found[0], state, at)
                 return
             kernel = self.kernels[op.id]
             scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
             if self.shards is not None:
                 scope = replace(scope, division=self.shards.division)
-            for out, value in enumerate(kernel.compute(scope, operands)):
+            for out, value in enumerate(kernel.compute(scope, found)):
                 self._write((op.id, out), value, state, at)
+
+    def _point(self, node: Execute, state: State, env: Env) -> Env:
+        """The symbols at the point of an operation, a dynamic bound with its value there."""
+        op = self.pdg[node.op_id]
+        at = {d: values(e, env, jnp) for d, e in zip(op.domain, node.point, strict=True)}
+        dim = self.pdg.dims.dynamic
+        if dim is not None and self.pdg.dims.know(op.domain):
+            at[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, at)
+        return {**self.plan.bounds, **at}
+
+    def asked(self, node: Execute, state: State, env: Env) -> tuple[Array, ...]:
+        """The operands of an operation that runs on the host, zeros beyond their true lengths."""
+        op, at = self.pdg[node.op_id], self._point(node, state, env)
+        return tuple(self._operand(op, k, state, at) for k in range(len(operands(op))))
+
+    def give(self, node: Execute, found: Mapping[int, Array], state: State, env: Env) -> None:
+        """Put away what an operation made on the host, by output."""
+        at = self._point(node, state, env)
+        for out, value in found.items():
+            self._write((node.op_id, out), value, state, at)
 
     def _end(self, op: Op, attrs: BoundAttrs, ended: Array, state: State, at: Env) -> None:
         """A dynamic dimension ends here where the operand holds."""
@@ -302,14 +317,28 @@ class Lowering:
             coordinates = [values(e, env, jnp) for e in home.coordinates]
             return look_up(self._array(home, state), home.buffer, coordinates)
         found: Array = None
-        for branch in reversed(self.pdg[read.source].inputs):
+        for branch, holds in reversed(self._branches(self.pdg[read.source], env)):
             value = self._points(branch, self._indices(branch, env), state, latest)
             if found is not None:
-                cond = jnp.asarray(values(branch.cond, env, jnp))
+                cond = jnp.asarray(holds)
                 rank = len(self.pdg.output(branch).type.shape) + cond.ndim
                 cond = cond.reshape((*cond.shape, *[1] * (rank - cond.ndim)))
                 value = jnp.where(cond, value, found)
             found = value
+        return found
+
+    def _branches(self, merge: Op, env: Env) -> list[tuple[Read, Any]]:
+        """The branches of a merge that may be read, and where each is; the last one is elsewhere.
+
+        A point may be known while this is traced: others may then read what there is not.
+        """
+        found: list[tuple[Read, Any]] = []
+        for branch in merge.inputs:
+            holds = values(branch.cond, env, jnp)
+            if holds is not False:
+                found.append((branch, holds))
+            if holds is True:
+                break
         return found
 
     def _array(self, home: Home, state: State) -> Array:

@@ -1,54 +1,33 @@
 """A program lowered to XLA: its buffers, and the jitted functions that it runs as.
 
 A loop that contains loops (iterations, as a rule) is one call a turn, or one for every `fuse` turns; all
-that stands between such loops is one call. Buffers that a call changes are donated to it.
+that stands between such loops, or between two operations on the host, is one call. Buffers that a call
+changes are donated to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import jax
 from jax import lax
 
-from timerl_nb.ir.attrs import BoundAttrs
-from timerl_nb.ir.ops import DataflowAttrs
-from timerl_nb.loops.nodes import Ast, Execute, Fetch, Loop, Node, Offload, Sequence, children
+from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.loops.nodes import Ast, Execute, Fetch, Guard, Loop, Offload
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.flow import Flow, Names
 from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.places import Buffer, Places
+from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, OnHost, Part, Regions, inside
 from timerl_nb.runtime.xla.shards import Shards
 
 # Boxes of point maps may make the buffers larger than the planned peak: up to this many times and bytes.
 _LARGER, _MORE = 2, 64 << 20
-
-
-@dataclass(frozen=True)
-class Call:
-    """A part of the loop nest that runs as one jitted function.
-
-    Attributes:
-        node: what it runs; of a loop, one turn or several.
-        changed, constant: the buffers that it takes, donated and as they are.
-        made: the buffers that it returns.
-    """
-
-    node: Node
-    changed: Names
-    constant: Names
-    made: Names
-
-    @property
-    def loop(self) -> Loop | None:
-        """The loop of which each call is one turn, or several; None where all is one call."""
-        return self.node if isinstance(self.node, Loop) and _is_repeated(self.node) else None
 
 
 class Lowered:
@@ -69,7 +48,7 @@ class Lowered:
         self.shards = Shards(plan, buffers, devices) if devices > 1 else None
         self._lowering = Lowering(ast, plan, kernels, self.places, self.flow, self.shards)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """The bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self.places.buffers.values())
@@ -81,57 +60,58 @@ class Lowered:
         return self.nbytes if shards is None else sum(map(shards.nbytes, buffers))
 
     @cached_property
-    def calls(self) -> tuple[Call, ...]:
-        """The functions, in the order in which they run."""
-        root = self.ast.root
-        parts = root.parts if isinstance(root, Sequence) else (root,)
-        groups: list[list[Node]] = []
-        alone = False
-        for part in parts:
-            repeated = _is_repeated(part)
-            if repeated or alone or not groups:
-                groups.append([])
-            groups[-1].append(part)
-            alone = repeated
-        found: list[Call] = []
-        after = self.flow.after
-        for group in reversed(groups):
-            node = group[0] if len(group) == 1 else Sequence(tuple(group))
-            before = self.flow.before(group[0])
-            writes = frozenset(name for part in group for name in self.flow.writes(part))
-            kept = writes & (after | before)
-            if _is_repeated(node):
-                assert isinstance(node, Loop)
-                kept = self.flow.carried(node)
-                taken = kept
-            else:
-                taken = kept & before
-            found.append(Call(node, taken, before - taken, kept))
-            after = before
-        return tuple(reversed(found))
+    def regions(self) -> Regions:
+        """What runs as XLA programs, and what on the host."""
+        return Regions(self.ast.root, self.plan.pdg, self.flow)
+
+    @property
+    def calls(self) -> Seq[Call]:
+        """The calls, in the order in which they run first."""
+        return self.regions.calls
+
+    @cached_property
+    def hosted(self) -> Mapping[str, str]:
+        """The operations that run on the host, by name: why they do."""
+        pdg, names = self.plan.pdg, self.ast.names
+        ids = dict.fromkeys(node.op_id for node in self.ast if isinstance(node, Execute))
+        return {names[k]: HOSTED[pdg[k].kind] for k in ids if pdg[k].kind in HOSTED}
 
     @cached_property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """A jitted function per call: (changed, constant, seed[, counter, turns]) -> buffers made."""
+        """A jitted function per call, from buffers to buffers: (changed, constant, seed, …) -> made.
+
+        That of a loop takes the counter, and the number of turns if it runs several. Any other takes
+        the counters of the loops around it and what the host made, and returns what the host asks for.
+        """
         return tuple(self._function(call) for call in self.calls)
 
     def _function(self, call: Call) -> Callable[..., Any]:
-        def run(node: Node, state: State, env: Mapping[str, Any], seed: Any) -> State:
-            self._lowering.run(node, state, env, seed)
-            return {n: state[n] if n in state else self._lowering.fresh(n) for n in call.made}
+        lowering = self._lowering
+
+        def made(state: State) -> State:
+            return {n: state[n] if n in state else lowering.fresh(n) for n in call.made}
+
+        def region(
+            changed: State, constant: State, seed: Any, counters: Seq[Any], given: Mapping[int, Any]
+        ) -> tuple[State, tuple[Any, ...]]:
+            state = {**constant, **changed}
+            env = dict(zip(call.counters, counters, strict=True))
+            if call.given is not None:
+                lowering.give(call.given, given, state, env)
+            lowering.run(call.node, state, env, seed)
+            asked = () if call.asked is None else lowering.asked(call.asked, state, env)
+            return made(state), asked
 
         loop = call.loop
         placed = self._placements(call.made)
         if loop is None:
-            return jax.jit(
-                lambda changed, constant, seed: run(call.node, {**constant, **changed}, {}, seed),
-                donate_argnums=0,
-                out_shardings=placed,
-            )
+            placements = None if placed is None else (placed, ())
+            return jax.jit(region, donate_argnums=0, out_shardings=placements)
 
         def turn(changed: State, constant: State, seed: Any, counter: Any) -> State:
-            env = {loop.counter: counter}
-            return run(loop.body, {**constant, **changed}, env, seed)
+            state = {**constant, **changed}
+            lowering.run(loop.body, state, {loop.counter: counter}, seed)
+            return made(state)
 
         def turns(changed: State, constant: State, seed: Any, first: Any, count: Any) -> State:
             def one(k: Any, state: State) -> State:
@@ -154,9 +134,9 @@ class Lowered:
         return self._lowering.fresh(name)
 
     def start(self) -> State:
-        """The buffers that the first calls take, before anything is written."""
+        """The buffers that calls take before anything is written to them, but for those of turns."""
         wanted: set[str] = set()
-        known: set[str] = set()
+        known: set[str] = set(self.flow.local)
         for call in self.calls:
             wanted |= (call.changed | call.constant) - known
             known |= call.made
@@ -167,6 +147,21 @@ class Lowered:
         """What makes buffers, many in one XLA program."""
         return jax.jit(lambda names: {name: self.fresh(name) for name in names}, static_argnums=0)
 
+    @cached_property
+    def given(self) -> tuple[tuple[int, ...], ...]:
+        """By call, the outputs of the host's operation that it puts into its buffers."""
+        return tuple(self._given(call) for call in self.calls)
+
+    def _given(self, call: Call) -> tuple[int, ...]:
+        if call.given is None:
+            return ()
+        op, needed = self.plan.pdg[call.given.op_id], self.flow.behind(call.given)
+        return tuple(
+            k
+            for k in range(len(op.outputs))
+            if any(home.buffer.name in needed for home in self.places.homes[op.id, k])
+        )
+
     # --- how it shows itself ---------------------------------------------------------------------
 
     def __str__(self) -> str:
@@ -174,18 +169,7 @@ class Lowered:
 
     def found_by(self) -> Iterable[tuple[str, Seq[str]]]:
         """Each line of the text, with what it can be found by besides."""
-        for k, call in enumerate(self.calls, 1):
-            node, times = call.node, "once"
-            if call.loop is not None:
-                node = call.loop.body
-                turns = (call.loop.last.const - call.loop.first.const) // call.loop.step + 1
-                each = f"{self.fuse} turns" if self.fuse > 1 else "turn"
-                times = f"for each of {turns} turns of {call.loop.counter}"
-                if self.fuse > 1:
-                    times = f"for every {each} of {turns} of {call.loop.counter}"
-            yield f"call {k}, {times}:", ()
-            for line, about in self.ast.found_in(node):
-                yield f"  {line}", about
+        yield from self._lines(self.regions.parts, 0)
         held = f"{self.nbytes:,} bytes"
         if self.shards is not None:
             held += f", {self.nbytes_each:,} on each of {self.shards.count} devices"
@@ -200,6 +184,61 @@ class Lowered:
         if self.shards.axis(buffer) is None:
             return ", on every device"
         return f", {self.shards.nbytes(buffer):,} on each device"
+
+    def _lines(self, parts: Seq[Part], depth: int) -> Iterable[tuple[str, Seq[str]]]:
+        pad = "  " * depth
+        for part in parts:
+            if isinstance(part, Call):
+                for line, about in self._call_lines(part):
+                    yield f"{pad}{line}", about
+            elif isinstance(part, OnHost):
+                why = self.hosted[self.ast.names[part.node.op_id]]
+                for line, about in self.ast.found_in(part.node):
+                    yield f"{pad}on the host ({why}): {line}", about
+            else:
+                yield f"{pad}{self._head(part)}", ()
+                yield from self._lines(part.parts, depth + 1)
+                if part.other:
+                    yield f"{pad}else:", ()
+                    yield from self._lines(part.other, depth + 1)
+
+    def _head(self, part: Around) -> str:
+        """The line of a loop or a condition that the host runs."""
+        return f"if {part.node}:" if isinstance(part.node, Guard) else self.ast.line(part.node)
+
+    def _call_lines(self, call: Call) -> Iterable[tuple[str, Seq[str]]]:
+        node, times, names = call.node, "" if call.counters else ", once", self.ast.names
+        if call.loop is not None:
+            node = call.loop.body
+            turns = (call.loop.last.const - call.loop.first.const) // call.loop.step + 1
+            each = f"every {self.fuse} turns of" if self.fuse > 1 else "each of"
+            what = "" if self.fuse > 1 else " turns"
+            times = f", for {each} {turns}{what} of {call.loop.counter}"
+        yield f"call {call.number}{times}:", ()
+        if call.given is not None:
+            yield f"  put away what {names[call.given.op_id]} made", ()
+        for line, about in self.ast.found_in(node):
+            yield f"  {line}", about
+        if call.asked is not None:
+            yield f"  return what {names[call.asked.op_id]} reads", ()
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What runs where, in order."""
+        return self._json(self.regions.parts)
+
+    def _json(self, parts: Seq[Part]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for part in parts:
+            if isinstance(part, Call):
+                lines = [line for line, _ in self._call_lines(part)]
+                found.append({"runs": "xla", "call": part.number, "lines": lines})
+            elif isinstance(part, OnHost):
+                name = self.ast.names[part.node.op_id]
+                found.append({"runs": "host", "name": name, "why": self.hosted[name]})
+            else:
+                inner = {"parts": self._json(part.parts), "else": self._json(part.other)}
+                found.append({"runs": "host", "line": self._head(part), **inner})
+        return found
 
     def jaxpr(self, call: int = 1) -> str:
         """What JAX traced for a call, counted from 1."""
@@ -221,12 +260,17 @@ class Lowered:
             raise IndexError(f"there are calls 1 to {len(self.calls)}")
         one = self.calls[call - 1]
         takes = [self._types(names) for names in (one.changed, one.constant)]
-        return (
-            *takes,
-            backend.seed_words(0),
-            *([0] if one.loop else []),
-            *([1] if one.loop and self.fuse > 1 else []),
-        )
+        if one.loop:
+            return (*takes, backend.seed_words(0), 0, *([1] if self.fuse > 1 else []))
+        given: dict[int, Any] = {}
+        for k in self.given[call - 1]:
+            assert one.given is not None
+            op = self.plan.pdg[one.given.op_id]
+            kind = op.outputs[k].type
+            given[k] = jax.ShapeDtypeStruct(
+                self.plan.sizes.shape(op, kind.shape), NUMPY[kind.dtype]
+            )
+        return (*takes, backend.seed_words(0), (0,) * len(one.counters), given)
 
     def _types(self, names: Names) -> dict[str, Any]:
         """The types of buffers, and where they lie."""
@@ -239,28 +283,27 @@ class Lowered:
         }
 
 
-def _is_repeated(node: Node) -> bool:
-    """Whether a part of the nest is called turn by turn: a loop of loops whose turns are known."""
-    if not isinstance(node, Loop) or node.turns is not None:
-        return False
-    known = node.first.is_const and node.last.is_const and node.last.const > node.first.const
-    return known and any(isinstance(inner, Loop) for inner in _inside(node.body))
-
-
-def _inside(node: Node) -> list[Node]:
-    return [node, *(n for part in children(node) for n in _inside(part))]
-
-
-def why_not(ast: Ast, plan: MemoryPlan) -> str | None:
-    """Why a program cannot be lowered whole; None where it can."""
+def why_not(ast: Ast, plan: MemoryPlan, devices: int = 1) -> str | None:
+    """Why a program cannot be lowered; None where it can, but for what runs on the host."""
     for node in ast:
         if isinstance(node, Offload | Fetch):
             return "values are swapped to the host, which only the interpreter does"
-        if isinstance(node, Execute):
-            op = plan.pdg[node.op_id]
-            if not isinstance(op.attrs, DataflowAttrs | BoundAttrs):
-                return f"{ast.names[op.id]} runs on the host"
+        if devices > 1 and isinstance(node, Execute) and plan.pdg[node.op_id].kind in HOSTED:
+            return f"{ast.names[node.op_id]} runs on the host, which takes from one device"
     return None
+
+
+def too_little(lowered: Lowered) -> str | None:
+    """Why it is not worthwhile, where hardly anything runs between operations on the host."""
+    if not lowered.hosted:
+        return None
+    for call in lowered.calls:
+        nodes = inside(call.node)
+        launches = sum(isinstance(node, Execute) for node in nodes)
+        if launches > 1 or any(isinstance(node, Loop) for node in nodes):
+            return None
+    names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
+    return f"{names} runs on the host, and nothing between is a loop or two operations"
 
 
 def too_large(lowered: Lowered) -> str | None:

@@ -13,14 +13,17 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.ir.shapes import concrete
+from timerl_nb.loops.nodes import Guard, If, Loop
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.returned import Returned
 from timerl_nb.runtime.xla.flow import LENGTHS
-from timerl_nb.runtime.xla.lowered import Call, Lowered
+from timerl_nb.runtime.xla.hosted import HostSide
+from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.places import Buffer
+from timerl_nb.runtime.xla.regions import Around, Call, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Lin, Slice, const
+from timerl_nb.symbolic.expr import Cmp, Lin, Slice, const, sym
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,32 +49,110 @@ class LoweredRun:
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._read: dict[str, Array] = {}
+        self._host = HostSide(lowered.plan, seed)
+        self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
+        self._made: Sequence[Any] = ()  # by the one that has run last
 
     def complete(self) -> None:
-        """Run all calls."""
+        """Run all parts."""
         self._state = self.lowered.start()
-        for call, function in zip(self.lowered.calls, self.lowered.functions, strict=True):
-            loop = call.loop
-            if loop is None:
-                self._call(call, function)
-                continue
-            fuse = self.lowered.fuse
-            for first in range(loop.first.const, loop.last.const + 1, loop.step * fuse):
-                count = min(fuse, (loop.last.const - first) // loop.step + 1)
-                self._call(call, function, first, *([count] if fuse > 1 else []))
-                if self._progress is not None:
-                    jax.block_until_ready(self._state)
-                    self._progress(count)
+        self._all(self.lowered.regions.parts, ())
         jax.block_until_ready(self._state)
         self.finished = True
 
-    def _call(self, call: Call, function: Callable[..., Any], *args: int) -> None:
-        changed = {name: self._state.pop(name) for name in call.changed}
-        constant = {name: self._state[name] for name in call.constant}
-        self._state |= function(changed, constant, self._seed, *args)
+    def _all(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
+        """Run parts that follow each other; `at` are the counters of the loops around them."""
+        for part in parts:
+            if isinstance(part, OnHost):
+                self._made = self._host.run(part, at, self._asked, self._length)
+                self.instructions += 1
+            elif isinstance(part, Around):
+                self._around(part, at)
+            elif part.loop is not None:
+                self._repeat(part, part.loop)
+            else:
+                given = {k: self._made[k] for k in self.lowered.given[part.number - 1]}
+                self._asked = self._call(part, at, given)
+
+    def _repeat(self, call: Call, loop: Loop) -> None:
+        """Run a loop of which each call is one turn, or several."""
+        fuse = self.lowered.fuse
+        for first in range(loop.first.const, loop.last.const + 1, loop.step * fuse):
+            count = min(fuse, (loop.last.const - first) // loop.step + 1)
+            self._call(call, first, *([count] if fuse > 1 else []))
+            self._turned(count)
+
+    def _call(self, call: Call, *args: Any) -> Any:
+        """Make a call; returns what it returns besides buffers."""
+        changed = {name: self._take(name) for name in call.changed}
+        constant = {name: self._look(name) for name in call.constant}
+        found = self.lowered.functions[call.number - 1](changed, constant, self._seed, *args)
+        made, asked = (found, None) if call.loop is not None else found
+        self._state |= made
         self.instructions += 1
         self.ledger.live = self.lowered.nbytes
         self.ledger.trace.append(self.ledger.live)
+        return asked
+
+    def _look(self, name: str) -> Any:
+        """A buffer; nothing need have been written to it in this turn."""
+        if name not in self._state:
+            self._state[name] = self.lowered.fresh(name)
+        return self._state[name]
+
+    def _take(self, name: str) -> Any:
+        self._look(name)
+        return self._state.pop(name)
+
+    def _turned(self, count: int) -> None:
+        if self._progress is not None:
+            jax.block_until_ready(self._state)
+            self._progress(count)
+
+    # --- what the host runs ------------------------------------------------------------------
+
+    def _around(self, part: Around, at: tuple[int, ...]) -> None:
+        """Run a loop, or a part that is there under a condition."""
+        node = part.node
+        if isinstance(node, Guard):
+            if self._asks(node, dict(zip(part.counters, at, strict=True))):
+                self._all(part.parts, at)
+        elif isinstance(node, If):
+            self._all(part.parts if part.holds(*at) else part.other, at)
+        else:
+            self._loop(part, node, at)
+
+    def _loop(self, part: Around, loop: Loop, at: tuple[int, ...]) -> None:
+        env = dict(zip(part.counters, at, strict=True))
+        first, last = evaluate(loop.first, env), evaluate(loop.last, env)
+        turns = loop.turns
+        if turns is not None and loop.late:
+            assert isinstance(turns.cond, Cmp)  # T + counter >= c
+            least = sym(turns.name) + sym(loop.counter) - turns.cond.arg
+            begins = evaluate(least, {**env, turns.name: 0, loop.counter: 0})
+            first = max(first, begins - self._length(turns.at, env))
+        for k in range(first, last + 1, loop.step):
+            if (
+                turns is not None
+                and not loop.late
+                and not self._asks(turns, {**env, loop.counter: k})
+            ):
+                break
+            self._all(part.parts, (*at, k))
+            if not at:
+                for name in self.lowered.flow.local:
+                    self._state.pop(name, None)
+                self._turned(1)
+
+    def _asks(self, guard: Guard, env: Mapping[str, int]) -> bool:
+        return evaluate(guard.cond, {**env, guard.name: self._length(guard.at, env)})
+
+    def _length(self, at: Sequence[Lin] | None, env: Mapping[str, int]) -> int:
+        """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
+        lengths = backend.to_numpy(self._look(LENGTHS))
+        if at is None:
+            return int(lengths.max())
+        return int(lengths[tuple(evaluate(e, env) for e in at)])
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -134,12 +215,12 @@ class LoweredRun:
             home = places.home((read.source, read.out))
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
-            return self._host(home.buffer)[home.buffer.place(coordinates)]
+            return self._buffer(home.buffer)[home.buffer.place(coordinates)]
         holding = (b for b in source.inputs[:-1] if evaluate(b.cond, inner))
         branch = next(holding, source.inputs[-1])
         return self._value(branch, inner)
 
-    def _host(self, buffer: Buffer) -> Array:
+    def _buffer(self, buffer: Buffer) -> Array:
         if buffer.name not in self._read:
             array = self._state.get(buffer.name)
             if array is None:  # nothing wrote it
@@ -149,6 +230,7 @@ class LoweredRun:
 
     def release(self) -> int:
         """Let go of the buffers; returns their bytes."""
+        self._host.close()
         self._state.clear()
         self._read.clear()
         kept, self.ledger.live = self.ledger.live, 0

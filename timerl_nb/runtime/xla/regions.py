@@ -1,0 +1,261 @@
+"""Which parts of a loop nest are XLA programs, where some of its operations run on the host.
+
+What lies between two operations on the host is one call, with all loops that need nothing of the host; the
+loops around such operations are the host's own. A call first puts into buffers what the operation
+before it made, and gives last what the operation behind it reads: that operation itself touches none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from timerl_nb.ir.attrs import BoundAttrs
+from timerl_nb.ir.ops import DataflowAttrs
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.loops.nodes import Execute, Guard, If, Loop, Node, children
+from timerl_nb.loops.nodes import Sequence as Block
+from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names, operands
+from timerl_nb.symbolic.evaluate import compile_python, python_source
+
+# Why an operation runs on the host.
+HOSTED: Final[Mapping[str, str]] = {
+    "udf": "a Python function",
+    "call": "a Python function",
+    "checkpoint": "it writes a file",
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A part of the loop nest that runs as one jitted function.
+
+    Attributes:
+        number: of the call, from 1.
+        node: what it runs; of a repeated loop, one turn or several.
+        changed, constant: the buffers that it takes, donated and as they are.
+        made: the buffers that it returns.
+        counters: of the loops around it, which the host runs.
+        given: the operation whose outputs it is given, and puts away first.
+        asked: the operation whose operands it returns besides.
+    """
+
+    number: int
+    node: Node
+    changed: Names
+    constant: Names
+    made: Names
+    counters: tuple[str, ...] = ()
+    given: Execute | None = None
+    asked: Execute | None = None
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop of which each call is one turn, or several; None where all is one call."""
+        repeated = not self.counters and is_repeated(self.node)
+        return self.node if isinstance(self.node, Loop) and repeated else None
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """An operation that the host runs."""
+
+    node: Execute
+    counters: tuple[str, ...]
+
+    @cached_property
+    def point(self) -> Any:
+        """A function from the counters' values to the point."""
+        text = "".join(f"{python_source(e)}, " for e in self.node.point)
+        return compile_python(f"({text})", self.counters)
+
+
+@dataclass(frozen=True)
+class Around:
+    """A loop, or a condition, that the host runs, since operations on the host are in it."""
+
+    node: Loop | If | Guard
+    counters: tuple[str, ...]
+    parts: tuple[Part, ...]
+    other: tuple[Part, ...] = ()
+
+    @cached_property
+    def holds(self) -> Any:
+        """A function from the counters' values to whether an If's condition holds."""
+        assert isinstance(self.node, If)
+        return compile_python(python_source(self.node.cond), self.counters)
+
+
+Part = Call | OnHost | Around
+
+
+@dataclass
+class _Draft:
+    """A call to be."""
+
+    given: Execute | None = None
+    nodes: list[Node] = field(default_factory=list)
+    asked: Execute | None = None
+    closed: bool = False  # nothing can follow in it
+
+
+class Regions:
+    """Divides a loop nest.
+
+    Attributes:
+        parts: what runs, in order.
+        calls: the calls among them.
+    """
+
+    def __init__(self, root: Node, pdg: Pdg, flow: Flow) -> None:
+        self._pdg, self._flow = pdg, flow
+        self.calls: list[Call] = []
+        self.parts = self._parts([root], (), None)
+
+    def _parts(
+        self, nodes: Iterable[Node], counters: tuple[str, ...], seen: set[str] | None
+    ) -> tuple[Part, ...]:
+        """Divide nodes that follow each other.
+
+        Args:
+            seen: in a turn of an outermost loop, the buffers of that turn that have been touched.
+        """
+        found: list[Part] = []
+        for item in self._drafts(nodes, counters):
+            if isinstance(item, _Draft):
+                if item.given or item.asked or any(map(self._flow.writes, item.nodes)):
+                    found.append(self._call(item, counters, seen))
+                continue
+            if isinstance(item, Execute):
+                found.append(self._on_host(item, counters))
+            else:
+                found.append(self._around(item, counters))
+            if seen is not None and isinstance(found[-1], Around):
+                seen |= self._flow.touched(item)
+        return tuple(found)
+
+    def _drafts(
+        self, nodes: Iterable[Node], counters: tuple[str, ...]
+    ) -> list[_Draft | Execute | Loop | If]:
+        """The calls, and between them what the host runs."""
+        found: list[_Draft | Execute | Loop | If] = []
+
+        def draft() -> _Draft:
+            last = found[-1] if found else None
+            if not isinstance(last, _Draft) or last.closed:
+                last = _Draft()
+                found.append(last)
+            return last
+
+        for node in _flat(nodes):
+            if isinstance(node, Execute) and self._hosted(node):
+                if node.guard is None and operands(self._pdg[node.op_id]):
+                    last = draft()
+                    last.asked, last.closed = node, True
+                found.append(node)
+                if node.guard is None and self._kept(node):
+                    found.append(_Draft(given=node))
+            elif isinstance(node, Loop | If) and self._hosted(node):
+                found.append(node)
+            elif not counters and is_repeated(node):
+                found.append(_Draft(nodes=[node], closed=True))
+            else:
+                draft().nodes.append(node)
+        return found
+
+    def _on_host(self, node: Execute, counters: tuple[str, ...]) -> OnHost | Around:
+        if node.guard is None:
+            return OnHost(node, counters)
+        asked, given = _Draft(asked=node), _Draft(given=node)
+        parts: list[Part] = [OnHost(node, counters)]
+        if operands(self._pdg[node.op_id]):
+            parts.insert(0, self._call(asked, counters, None))
+        if self._kept(node):
+            parts.append(self._call(given, counters, None))
+        return Around(node.guard, counters, tuple(parts))
+
+    def _around(self, node: Loop | If, counters: tuple[str, ...]) -> Around:
+        if isinstance(node, Loop):
+            turn: set[str] | None = None if counters else set()
+            inner = (*counters, node.counter)
+            return Around(node, counters, self._parts([node.body], inner, turn))
+        other = () if node.other is None else self._parts([node.other], counters, None)
+        return Around(node, counters, self._parts([node.then], counters, None), other)
+
+    def _call(self, draft: _Draft, counters: tuple[str, ...], seen: set[str] | None) -> Call:
+        flow, nodes = self._flow, draft.nodes
+        node = nodes[0] if len(nodes) == 1 else Block(tuple(nodes))
+        number = len(self.calls) + 1
+        before, after = self._before(draft), self._after(draft)
+        if not counters and is_repeated(node):
+            assert isinstance(node, Loop)
+            kept = flow.carried(node)
+            call = Call(number, node, kept, before - kept, kept)
+        else:
+            writes, touched = self._touched(draft)
+            if seen is not None:
+                before -= flow.local - seen  # made in this call
+                seen |= touched
+            kept = writes & (after | before)
+            taken, constant = kept & before, (before & touched) - kept
+            call = Call(number, node, taken, constant, kept, counters, draft.given, draft.asked)
+        self.calls.append(call)
+        return call
+
+    def _before(self, draft: _Draft) -> Names:
+        if draft.given is not None:
+            return self._flow.between(draft.given)
+        first = draft.nodes[0] if draft.nodes else draft.asked
+        assert first is not None
+        return self._flow.before(first)
+
+    def _after(self, draft: _Draft) -> Names:
+        if draft.asked is not None:
+            return self._flow.between(draft.asked)
+        last = draft.nodes[-1] if draft.nodes else draft.given
+        assert last is not None
+        return self._flow.behind(last)
+
+    def _touched(self, draft: _Draft) -> tuple[Names, Names]:
+        """The buffers that a call may change, and those that it may look into besides."""
+        flow = self._flow
+        writes: Names = frozenset().union(*map(flow.writes, draft.nodes))
+        touched: Names = frozenset({LENGTHS}).union(*map(flow.touched, draft.nodes))
+        if draft.given is not None:
+            writes |= self._kept(draft.given)
+        if draft.asked is not None:
+            touched |= flow.reads(self._pdg[draft.asked.op_id])
+        return writes, touched | writes
+
+    def _kept(self, node: Execute) -> Names:
+        """The buffers in which what the host makes is looked for."""
+        return self._flow.writes(node) & self._flow.behind(node)
+
+    def _hosted(self, node: Node) -> bool:
+        """Whether a node is, or contains, an operation on the host."""
+        if isinstance(node, Execute):
+            return not isinstance(self._pdg[node.op_id].attrs, DataflowAttrs | BoundAttrs)
+        return any(map(self._hosted, children(node)))
+
+
+def is_repeated(node: Node) -> bool:
+    """Whether a part of the nest is called turn by turn: a loop of loops whose turns are known."""
+    if not isinstance(node, Loop) or node.turns is not None:
+        return False
+    known = node.first.is_const and node.last.is_const and node.last.const > node.first.const
+    return known and any(isinstance(inner, Loop) for inner in inside(node.body))
+
+
+def inside(node: Node) -> list[Node]:
+    """A node and all in it."""
+    return [node, *(n for part in children(node) for n in inside(part))]
+
+
+def _flat(nodes: Iterable[Node]) -> Sequence[Node]:
+    """Nodes that follow each other, without sequences among them."""
+    found: list[Node] = []
+    for node in nodes:
+        found += _flat(node.parts) if isinstance(node, Block) else [node]
+    return found
