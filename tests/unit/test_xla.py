@@ -100,6 +100,20 @@ def test_a_dimension_that_ends_early_ends_the_loop() -> None:
     assert_close(have, want)
 
 
+def test_branches_that_ask_where_a_dimension_ended() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((), domain=(t,))
+        y = trl.tensor((), domain=(t,))
+        y[T - 1] = x[T - 1]
+        y[t < T - 1] = (y[trl.min(t + 1, T - 1)] * 0.5 + x).tanh()
+        ctx.output("y", y)
+        done = trl.value(t) == 2
+    program = ctx.compile({T: trl.until(done, at_most=5)}, trl.Options(executor="xla"))
+    assert program.executable.lowered is not None, program.executable.how
+    assert_close(program.execute(), program.with_options(executor="interpret").execute())
+
+
 def test_what_needs_the_host_is_interpreted_and_says_why() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims

@@ -316,8 +316,11 @@ class Lowering:
             home = latest.get(home.buffer.name, home)
             coordinates = [values(e, env, jnp) for e in home.coordinates]
             return look_up(self._array(home, state), home.buffer, coordinates)
+        merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
+        if dim is not None and self.pdg.dims.know(merge.domain):  # its branches may ask for it
+            env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
         found: Array = None
-        for branch, holds in reversed(self._branches(self.pdg[read.source], env)):
+        for branch, holds in reversed(self._branches(merge, env)):
             value = self._points(branch, self._indices(branch, env), state, latest)
             if found is not None:
                 cond = jnp.asarray(holds)

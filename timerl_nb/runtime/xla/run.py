@@ -216,6 +216,9 @@ class LoweredRun:
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
             return self._buffer(home.buffer)[home.buffer.place(coordinates)]
+        dim = self.lowered.plan.pdg.dims.dynamic
+        if dim is not None and self.lowered.plan.pdg.dims.know(domain):  # branches may ask for it
+            inner[dim.bound] = self._returned.length(tuple(inner[d] for d in dim.over or ()))
         holding = (b for b in source.inputs[:-1] if evaluate(b.cond, inner))
         branch = next(holding, source.inputs[-1])
         return self._value(branch, inner)
