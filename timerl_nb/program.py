@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -20,16 +20,14 @@ from timerl_nb.compilation import (
     unlimited,
 )
 from timerl_nb.config import Blocks, Options, progress_by_default
-from timerl_nb.errors import (
-    BoundsError,
-    OptionError,
-    one_of,
-)
+from timerl_nb.errors import BoundsError, OptionError, Origin, one_of
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping
 from timerl_nb.frontend.indexing import Index
-from timerl_nb.frontend.until import Until
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.frontend.until import Until, until
 from timerl_nb.ir.attrs import ConstAttrs, OutputAttrs
+from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
@@ -86,6 +84,7 @@ class Program:
         ]
         self.stages = Stages((*stages, *self._back()))
         self._run: Run | None = None
+        self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
         _warn_of_long_windows(self.memory, self._front.constraints)
         if self._front.parts is not None and self._front.parts.text:
             warnings.warn(self._front.parts.lost(self.memory.peak), stacklevel=3)
@@ -228,6 +227,7 @@ class Program:
     def _check_kind(self, name: str, value: Any) -> None:
         """A dynamic bound stays what it is, but for its ceiling."""
         before = self.bounds[name]
+        value = until(value) if isinstance(value, RecurrentTensor) else value
         given = value.done.name if isinstance(value, Until) else None
         had = before.until if isinstance(before, Ceiling) else None
         if given == had and (given is None or value.done.ctx is self._owner):
@@ -257,6 +257,8 @@ class Program:
             outputs: the outputs to return; all by default.
 
         Raises:
+            BoundsError: a bound has no ceiling, and the program cannot be run again under a greater
+                one, or ends nowhere.
             BudgetError: it needs more memory than the machine has.
             OptionError: an output of that name does not exist, or an argument is of another kind.
         """
@@ -272,6 +274,53 @@ class Program:
             if name not in known:
                 raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
         self._check_machine()
+        ends = self._open
+        if ends is not None:
+            self._check_repeatable(ends, on_event)
+        result = self._run_whole(_seed(seed), progress, on_event, outputs)
+        if ends is None or result.lengths[ends].max() < self.bounds[ends]:
+            return result
+        return self._longer(ends).execute(seed, progress=progress, outputs=outputs)
+
+    @property
+    def _open(self) -> str | None:
+        """The dynamic bound whose ceiling is raised where a run reaches it."""
+        found = (n for n, b in self.bounds.items() if isinstance(b, Ceiling) and b.raised)
+        return next(found, None)
+
+    def _check_repeatable(self, name: str, on_event: Recorder | None) -> None:
+        """A run that may be made again shows no events, and does nothing on the host."""
+        bound = self.bounds[name]
+        if on_event is not None:
+            raise _asks_for_ceiling(name, bound, "events are of one run alone")
+        for op in self.pdg:
+            resource = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
+            if resource or op.kind in ("call", "checkpoint"):
+                again = f"{op.name} has effects on the host, which it would have again"
+                raise _asks_for_ceiling(name, bound, again, op.origin)
+
+    def _longer(self, name: str) -> Program:
+        """This program under twice the ceiling that was assumed."""
+        bound = self.bounds[name]
+        assert isinstance(bound, Ceiling)
+        if bound >= _LONGEST:
+            raise BoundsError(
+                f"{bound.until} holds at none of the first {int(bound):,} points: {name} does not end.",
+                hint=f"give a ceiling: {{{name}: trl.until({bound.until}, at_most=…)}}.",
+            )
+        if self._twice is None:
+            longer = {**self.bounds, name: Ceiling(2 * bound, bound.until, raised=True)}
+            front = self._front if device_limit(self.options) is None else None
+            self._twice = Program(self.pdg, longer, self.options, self._owner, front)
+        return self._twice
+
+    def _run_whole(
+        self,
+        seed: int,
+        progress: bool | None,
+        on_event: Recorder | None,
+        outputs: Sequence[str] | None,
+    ) -> Result:
         shown = progress_by_default() if progress is None else progress
         turns = _turns(self.ast)
         start = time.perf_counter()
@@ -280,9 +329,9 @@ class Program:
             lowered = self.executable.lowered if on_event is None else None
             run: Run | LoweredRun
             if lowered is None:
-                run = Run(self.executable, _seed(seed), on_event, update)
+                run = Run(self.executable, seed, on_event, update)
             else:
-                run = LoweredRun(lowered, _seed(seed), update)
+                run = LoweredRun(lowered, seed, update)
             try:
                 run.complete()
                 values = run.outputs(outputs)
@@ -319,6 +368,10 @@ class Program:
         Args:
             seed: of all random streams; counts at the first instruction.
         """
+        if self._open is not None:
+            raise _asks_for_ceiling(
+                self._open, self.bounds[self._open], "steps are of one run alone"
+            )
         if self._run is None:
             self._check_machine()
             self._run = Run(self.executable, _seed(seed), follow=True)
@@ -335,6 +388,19 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({bounds_text(self.bounds)})\n{self.stages!r}"
+
+
+# Where no ceiling is given, a dimension that has not ended at so many points is taken to have no end.
+_LONGEST: Final = 1 << 17
+
+
+def _asks_for_ceiling(name: str, bound: int, why: str, origin: Origin | None = None) -> BoundsError:
+    assert isinstance(bound, Ceiling)
+    return BoundsError(
+        f"the bound {name} has no ceiling, and a run that reaches the one assumed is made again: {why}.",
+        origin=origin,
+        hint=f"give one: {{{name}: trl.until({bound.until}, at_most=500)}}.",
+    )
 
 
 def _seed(seed: Any) -> int:

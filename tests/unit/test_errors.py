@@ -699,13 +699,23 @@ def test_bounds(bounds: Any, message: str) -> None:
         ctx.compile(bounds(t, T))
 
 
-def test_bound_that_is_a_tensor() -> None:
+def test_a_bound_without_a_ceiling_that_needs_one() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         done = trl.value(t) > 3
         ctx.output("y", done)
-    with pytest.raises(errors.BoundsError, match="without a ceiling(.|\\n)*at_most="):
-        ctx.compile({T: done})
+    program = ctx.compile({T: done})
+    with pytest.raises(errors.BoundsError, match="no ceiling(.|\\n)*steps(.|\\n)*at_most="):
+        program.step()
+    with pytest.raises(errors.BoundsError, match="no ceiling(.|\\n)*events(.|\\n)*at_most="):
+        program.execute(on_event=print)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        done = trl.value(t) > 3
+        ctx.output("y", done)
+        trl.udf(print, done, out=[])
+    with pytest.raises(errors.BoundsError, match="effects on the host"):
+        ctx.compile({T: done}).execute()
 
 
 @pytest.mark.parametrize(

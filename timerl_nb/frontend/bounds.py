@@ -11,7 +11,7 @@ from timerl_nb.errors import BoundsError
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.frontend.until import Until, ceiling
+from timerl_nb.frontend.until import Until, ceiling, until
 
 
 def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:
@@ -20,11 +20,13 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
     Raises:
         BoundsError: one is missing, unknown or of another kind.
     """
+    check_mapping(given)
+    given = {key: _read(value) for key, value in given.items()}
     known = ctx.space.bounds
     found: dict[str, int] = {}
     ends = {
         k if isinstance(k, str) else _bound_name(ctx, k): v
-        for k, v in (given.items() if isinstance(given, Mapping) else ())
+        for k, v in given.items()
         if isinstance(v, Until)
     }
     if len(ends) > 1:
@@ -32,7 +34,6 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
             f"{' and '.join(ends)} are both dynamic bounds: a program can have one.",
             hint="give all but one as integers.",
         )
-    check_mapping(given)
     for key, value in given.items():
         name = key if isinstance(key, str) else _bound_name(ctx, key)
         if name not in known:
@@ -73,16 +74,15 @@ def _bound_name(ctx: Context, key: Any) -> str:
     return name
 
 
+def _read(value: Any) -> Any:
+    """A bound as it was meant: a tensor is what a dimension ends with."""
+    return until(value) if isinstance(value, RecurrentTensor) else value
+
+
 def bound_value(name: str, value: Any) -> int:
+    value = _read(value)
     if isinstance(value, Until):
         return ceiling(value)
-    if isinstance(value, RecurrentTensor):
-        raise BoundsError(
-            f"the bound {name} is the tensor {value.name}, without a ceiling: memory is planned "
-            "ahead.",
-            hint=f"give the greatest number of points: {{{name}: trl.until({value.name}, "
-            "at_most=500)}.",
-        )
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise BoundsError(f"the bound {name} must be an integer, not {value!r}.")
     if value < 1:

@@ -1,4 +1,4 @@
-"""Dynamic bounds as a user gives them: `{T: trl.until(done, at_most=500)}` (semantics.md §2)."""
+"""Dynamic bounds as a user gives them: `{T: trl.until(done, at_most=500)}`, `{T: done}` (semantics.md §2)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,24 @@ from timerl_nb.symbolic.expr import Lin
 class Until:
     """A bound that the program finds out: a dimension ends at the first point where `done` holds.
 
-    It has at most `at_most` points, whether `done` holds or not.
+    It has at most `at_most` points, whether `done` holds or not; where that may be `raised`, a run that
+    reaches it is made again under a greater one.
     """
 
     done: RecurrentTensor
     at_most: int
+    raised: bool = False
 
     def __repr__(self) -> str:
-        return f"until({self.done.name}, at_most={self.at_most})"
+        most = "" if self.raised else f", at_most={self.at_most}"
+        return f"until({self.done.name}{most})"
 
 
-def until(done: Any, at_most: Any) -> Until:
+# What memory is planned for at first where no ceiling is given.
+_FIRST = 256
+
+
+def until(done: Any, at_most: Any = None) -> Until:
     """A bound for `compile`: the dimension ends where `done` holds, after `at_most` points at last.
 
     Episodes side by side end together, each standing still once it is done:
@@ -39,7 +46,9 @@ def until(done: Any, at_most: Any) -> Until:
     Args:
         done: a boolean scalar over the dimension, and over the iterations if it is to end elsewhere
             in each.
-        at_most: the ceiling, for which memory is planned.
+        at_most: the ceiling, for which memory is planned. Without one it is found by running: a
+            run that reaches the ceiling assumed is made again under twice that, with the same random
+            numbers. That needs a program without effects on the host.
 
     Raises:
         BoundsError: `done` is no boolean scalar, or `at_most` no positive integer.
@@ -49,6 +58,9 @@ def until(done: Any, at_most: Any) -> Until:
             f"{done!r} cannot end a dimension.",
             hint="pass a boolean tensor that varies over it, such as the done of env.step.",
         )
+    raised = at_most is None
+    if raised:
+        at_most = _FIRST
     if isinstance(at_most, bool) or not isinstance(at_most, int | np.integer) or at_most < 1:
         raise BoundsError(f"at_most must be a positive integer, not {at_most!r}.")
     if done.dtype != "bool" or done.shape:
@@ -56,12 +68,12 @@ def until(done: Any, at_most: Any) -> Until:
             f"{done.name} is {done.type}: it cannot end a dimension.",
             hint="a boolean scalar can: compare, or reduce with any() or all().",
         )
-    return Until(done, int(at_most))
+    return Until(done, int(at_most), raised)
 
 
 def ceiling(given: Until) -> Ceiling:
     """The number that stands for a dynamic bound where memory is planned."""
-    return Ceiling(given.at_most, given.done.name)
+    return Ceiling(given.at_most, given.done.name, raised=given.raised)
 
 
 def write_bound(ctx: Context, dim: Dim, given: Until) -> None:

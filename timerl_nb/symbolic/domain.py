@@ -137,21 +137,27 @@ class Dims:
 
 
 class Ceiling(int):
-    """The greatest value of a dynamic bound: a number that shows what ends it earlier."""
+    """The greatest value of a dynamic bound: a number that shows what ends it earlier.
+
+    It may be `raised`, where the user gave none, and a run reaches it.
+    """
 
     until: str
+    raised: bool
 
-    def __new__(cls, value: int, until: str) -> Ceiling:
+    def __new__(cls, value: int, until: str, *, raised: bool = False) -> Ceiling:
         made = super().__new__(cls, value)
-        made.until = until
+        made.until, made.raised = until, raised
         return made
 
 
 def bounds_text(bounds: Mapping[str, int]) -> str:
     """`B = 64, T <= 500 until done`."""
-    return ", ".join(
-        f"{name} <= {int(value)} until {value.until}"
-        if isinstance(value, Ceiling)
-        else f"{name} = {value}"
-        for name, value in bounds.items()
-    )
+
+    def text(name: str, value: int) -> str:
+        if not isinstance(value, Ceiling):
+            return f"{name} = {value}"
+        more = " (or more)" if value.raised else ""
+        return f"{name} <= {int(value)}{more} until {value.until}"
+
+    return ", ".join(text(name, value) for name, value in bounds.items())
