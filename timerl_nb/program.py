@@ -122,7 +122,7 @@ class Program:
         start = time.perf_counter()
         options = self.options
         executable = Executable(
-            plan.pdg, ast, plan, options.executor, options.fuse_iterations, options.devices
+            plan.pdg, ast, plan, options.executor, options.fuse_iterations, options.devices, budget
         )
         summary = f"{len(executable.kernels)} kernels, {executable.how}"
         yield Stage("executable", executable, time.perf_counter() - start, summary)

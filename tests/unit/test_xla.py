@@ -139,3 +139,13 @@ def test_options_say_what_is_possible() -> None:
         trl.Options(executor="gpu")
     with pytest.raises(OptionError, match="fuse_iterations"):
         trl.Options(fuse_iterations=0)
+
+
+def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
+    program = compiled("5-step")
+    peak, lowered = program.memory.peak, program.executable.lowered
+    assert lowered is not None and peak < lowered.nbytes  # what was written last stands beside rings
+    enough = program.with_options(device_memory=lowered.nbytes)
+    assert enough.executable.lowered is not None
+    tight = program.with_options(device_memory=peak)
+    assert tight.executable.lowered is None and "are allowed" in tight.executable.how

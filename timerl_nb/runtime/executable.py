@@ -28,6 +28,7 @@ class Executable(Inspectable):
         executor: "xla" where the nest is to run as XLA programs, if it can.
         fuse: how many turns of an outermost loop are one of their calls.
         devices: among how many of them buffers are divided.
+        budget: what buffers may take in all; None for what the plan says.
     """
 
     def __init__(
@@ -38,8 +39,9 @@ class Executable(Inspectable):
         executor: str | None = "interpret",
         fuse: int = 1,
         devices: int = 1,
+        budget: int | None = None,
     ) -> None:
-        self.pdg, self.ast, self.plan = pdg, ast, plan
+        self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
@@ -71,7 +73,7 @@ class Executable(Inspectable):
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
         found = why_not(self.ast, self.plan, self._devices)
-        return found or too_little(self._lowered) or too_large(self._lowered) or ""
+        return found or too_little(self._lowered) or too_large(self._lowered, self._budget) or ""
 
     @property
     def how(self) -> str:

@@ -306,9 +306,11 @@ def too_little(lowered: Lowered) -> str | None:
     return f"{names} runs on the host, and nothing between is a loop or two operations"
 
 
-def too_large(lowered: Lowered) -> str | None:
+def too_large(lowered: Lowered, budget: int | None = None) -> str | None:
     """Why buffers are too large, where boxes hold many more values than live at once."""
     peak, have = lowered.plan.peak, lowered.nbytes
+    if budget is not None and have > budget:
+        return f"its buffers would take {have:,} bytes, where {budget:,} are allowed"
     if have <= _LARGER * peak + _MORE:
         return None
     return f"its buffers would take {have:,} bytes where the plan holds at most {peak:,} at once"
