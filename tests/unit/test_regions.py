@@ -142,6 +142,19 @@ def test_what_may_not_be_made_is_there_in_later_calls_of_its_turn() -> None:
 
 
 @pytest.mark.usefixtures("whatever_it_gains")
+def test_turns_are_those_of_the_loop_that_there_is() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.data(np.array([[0.3], [0.2], [0.1]], np.float32), domain=(i, t))
+        y = trl.tensor((), domain=(i, t))
+        y[0, t] = x[0, t]
+        y[i + 1, t] = trl.udf(np.tanh, y * 0.5 + x, out=x)
+        ctx.output("y", y.sin())
+    program = compiled(ctx, {I: 3, T: 1}, vectorize=False)
+    assert_same(dict(interpreted(program)), program.execute(seed=5), "lowered")
+
+
+@pytest.mark.usefixtures("whatever_it_gains")
 def test_what_the_first_turn_makes_ahead_of_its_loop_reaches_it() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims

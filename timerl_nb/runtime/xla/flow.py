@@ -45,7 +45,9 @@ class Flow:
         self._nodes: list[Node] = []  # keeps the ids above in use
         outer = root.parts if isinstance(root, Sequence) else (root,)
         self._outer = [n for n in outer if isinstance(n, Loop)]
-        self.local = _within_turns(plan, places) - self._shared(outer)
+        within = {loop.counter: _within_turns(plan, places, loop) for loop in self._outer}
+        found = (within[loop.counter] & self.touched(loop) for loop in self._outer)
+        self.local = _NONE.union(*found) - self._shared(outer)
         total = sum(buffer.nbytes for buffer in places.buffers.values())
         if total <= plan.peak + plan.peak // _SHARED:
             self.local = frozenset(n for n in self.local if not places.buffers[n].axes)
@@ -212,14 +214,17 @@ def _parts(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def _within_turns(plan: MemoryPlan, places: Places) -> Names:
-    """The buffers all of whose values are made and last read in one turn of the outermost loop."""
-    clock = plan.clock
+def _within_turns(plan: MemoryPlan, places: Places, outer: Loop) -> Names:
+    """The buffers all of whose values are made and last read in one turn of an outermost loop.
+
+    It need not be the schedule's first: one that turns once is none. isl numbers the counters.
+    """
+    clock, depth = plan.clock, int(outer.counter.removeprefix("c"))
     end = len(clock.order)
     loop, turn = np.full(end + 1, -1), np.full(end + 1, -1)
     for name, around in clock.schedule.loops().items():
-        if around:
-            number, at = around[0]
+        if len(around) > depth:
+            number, at = around[depth]
             points = clock.points[name]
             env = clock.env(clock.schedule.statements[name].domain, points)
             loop[clock.ranks[name]] = number
