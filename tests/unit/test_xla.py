@@ -144,7 +144,8 @@ def test_options_say_what_is_possible() -> None:
 def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
     program = compiled("5-step")
     peak, lowered = program.memory.peak, program.executable.lowered
-    assert lowered is not None and peak < lowered.nbytes  # what was written last stands beside rings
+    assert lowered is not None
+    assert peak < lowered.nbytes  # what was written last stands beside rings
     enough = program.with_options(device_memory=lowered.nbytes)
     assert enough.executable.lowered is not None
     tight = program.with_options(device_memory=peak)
