@@ -10,6 +10,7 @@ import pytest
 
 os.environ["TIMERL_PROGRESS"] = "0"
 os.environ["TIMERL_CACHE"] = "0"
+os.environ["TIMERL_EXECUTOR"] = "interpret"  # for what modules compile as they are imported
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -20,6 +21,10 @@ def pytest_runtest_setup() -> None:
     Notebooks, which lie elsewhere, run as they do for a user.
     """
     os.environ["TIMERL_EXECUTOR"] = "interpret"
+
+
+def pytest_collection_finish() -> None:
+    os.environ.pop("TIMERL_EXECUTOR", None)
 
 
 def pytest_runtest_teardown() -> None:

@@ -450,7 +450,6 @@ def _of_its_end(ctx: Any, b: Any, i: Any, t: Any, bound: Any, x: Any, y: Any) ->
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "no tensor": (lambda *a: trl.until(True, at_most=5), "cannot end a dimension"),
-    "no ceiling": (lambda ctx, b, i, t, n, x, y: y > 1, "trl.until("),
     "zero": (lambda ctx, b, i, t, n, x, y: trl.until(y > 1, at_most=0), "positive integer"),
     "fraction": (lambda ctx, b, i, t, n, x, y: trl.until(y > 1, at_most=2.5), "positive integer"),
     "numbers": (lambda ctx, b, i, t, n, x, y: trl.until(y, at_most=5), "f32[]"),
