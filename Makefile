@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Made by widgets/bundle.py, which knows all sources; make only asks it when one of them is newer.
+BUILT := widgets/timerl_widgets/static/built.sha256
+SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*)
 # In containers one is often root, which Jupyter refuses unless told.
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
@@ -14,25 +17,31 @@ lab: setup  ## set up, and open JupyterLab on the first notebook
 test: setup check  ## set up, and run every check and test
 	@$(BIN)/pytest -n auto --maxprocesses=4 --dist worksteal
 
-setup: $(STAMP)  ## make the virtual environment, from the lock file
+setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "TimeRL-nb needs Python 3.11 or newer (make PYTHON=python3.11 …)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv==0.13.8
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/python widgets/bundle.py
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	@touch $@
+
+$(BUILT): $(STAMP) $(SOURCES)
+	@$(BIN)/python widgets/bundle.py
 
 check: setup  ## format, lint, types, layers
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/basedpyright --level error >$(VENV)/types.log 2>&1 || { cat $(VENV)/types.log; exit 1; }
+	@$(BIN)/python widgets/bundle.py check
 	@$(BIN)/pytest -o addopts=-q tests/test_layers.py
 
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python widgets/bundle.py format
 
 notebooks: setup  ## run the notebooks alone
 	$(BIN)/pytest notebooks
@@ -53,4 +62,4 @@ lock: setup  ## resolve the dependencies anew
 	$(BIN)/uv export --quiet --all-extras --no-emit-project --format requirements-txt -o requirements.lock
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) widgets/node_modules widgets/timerl_widgets/static timerl_nb/show/static

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import anywidget
@@ -11,22 +10,20 @@ import traitlets
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
 from timerl_nb.show import GraphView, graph_view, layout_svg
+from timerl_widgets.bundles import module
 
 
 class PdgView(anywidget.AnyWidget):
     """A dependence graph: click a node, or move with the keyboard, and `selected` follows.
 
     Attributes:
-        selected: the keys of the selected nodes; set it to select from Python.
-        selected_ops: the operation ids behind them.
+        selected: the ids of the selected operations; set it to select from Python.
     """
 
-    _esm = Path(__file__).parent / "pdg_view.js"
-    _css = Path(__file__).parent / "pdg_view.css"
+    _esm = module("pdg_view")
 
-    svg = traitlets.Unicode("").tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
-    selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    selected = traitlets.List(traitlets.Int()).tag(sync=True)
     height = traitlets.Int(480).tag(sync=True)
 
     def __init__(self, graph: Pdg | Program | GraphView, **options: Any) -> None:
@@ -34,18 +31,14 @@ class PdgView(anywidget.AnyWidget):
         if isinstance(graph, Program):
             graph = graph.pdg
         self.graph = graph_view(graph) if isinstance(graph, Pdg) else graph
-        super().__init__(svg=layout_svg(self.graph.to_dot()), view=self.graph.to_json(), **options)
+        self.svg = layout_svg(self.graph.to_dot())
+        super().__init__(view={**self.graph.to_json(), "svg": self.svg}, **options)
 
     @traitlets.validate("selected")
-    def _known(self, proposal: dict[str, Any]) -> list[str]:
-        """Only keys of nodes, each once: what a page sends is data, not to be trusted."""
-        known = {node.key for node in self.graph.nodes}
-        return [key for key in dict.fromkeys(proposal["value"]) if key in known]
-
-    @property
-    def selected_ops(self) -> list[int]:
-        chosen = set(self.selected)
-        return [op for node in self.graph.nodes if node.key in chosen for op in node.op_ids]
+    def _known(self, proposal: dict[str, Any]) -> list[int]:
+        """Only operations of the graph, each once: what a page sends is data, not to be trusted."""
+        known = {op_id for node in self.graph.nodes for op_id in node.op_ids}
+        return [op_id for op_id in dict.fromkeys(proposal["value"]) if op_id in known]
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The live widget, and the same picture as SVG for pages where nothing runs."""

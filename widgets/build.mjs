@@ -1,0 +1,30 @@
+// Bundles: a module for the page per file of src/entries, and the layout program for Python's V8.
+// With --watch, they follow the sources (set ANYWIDGET_HMR=1, and open notebooks follow too).
+import { readdirSync } from "node:fs";
+import * as esbuild from "esbuild";
+
+const watch = process.argv.includes("--watch");
+const common = {
+  bundle: true,
+  charset: "utf8",
+  legalComments: "eof",
+  loader: { ".css": "text" },
+  logLevel: "warning",
+  minify: !watch,
+  sourcemap: watch ? "inline" : false,
+  target: "es2022",
+};
+const entries = readdirSync("src/entries").map((name) => `src/entries/${name}`);
+const bundles = [
+  { ...common, entryPoints: entries, format: "esm", outdir: "timerl_widgets/static" },
+  {
+    ...common,
+    entryPoints: ["src/layout.ts"],
+    format: "iife",
+    outfile: "../timerl_nb/show/static/layout.js",
+  },
+];
+for (const bundle of bundles) {
+  if (watch) await (await esbuild.context(bundle)).watch();
+  else await esbuild.build(bundle);
+}

@@ -1,0 +1,26 @@
+// `PdgView`: the graph pane alone.
+import type { RenderProps } from "@anywidget/types";
+import { GraphPane, type GraphModel } from "../graph";
+import { follow, selectionOf, sendTo } from "../widget";
+
+interface PdgView {
+  view: GraphModel;
+  selected: number[];
+  height: number;
+}
+
+function render({ model, el }: RenderProps<PdgView>): () => void {
+  const { selection, release } = selectionOf(model);
+  const pane = new GraphPane(el, selection, sendTo(model));
+  const leave = [
+    release,
+    follow(model, "height", (height) => (pane.root.style.height = `${height}px`)),
+    follow(model, "view", (view) => pane.draw(view)),
+  ];
+  return () => {
+    leave.forEach((act) => act());
+    pane.dispose();
+  };
+}
+
+export default { render };

@@ -1,0 +1,96 @@
+// The part of a picture that is shown: drag to move, control and wheel to zoom.
+
+export type Box = readonly [x: number, y: number, width: number, height: number];
+
+const CLICK = 4; // pixels that a click may move
+
+export class Viewport {
+  readonly home: Box;
+  #box: Box;
+  #from: { x: number; y: number; box: Box } | null = null;
+  #dragged = false;
+
+  /** Of an `<svg>` element with a view box; `changed` is called when another part is shown. */
+  constructor(
+    readonly svg: SVGSVGElement,
+    private readonly changed: (box: Box) => void = () => {},
+  ) {
+    const { x, y, width, height } = svg.viewBox.baseVal;
+    this.home = this.#box = [x, y, width, height];
+    svg.setAttribute("viewBox", this.home.join(" "));
+    svg.addEventListener("pointerdown", (event) => this.#grab(event));
+    svg.addEventListener("pointermove", (event) => this.#drag(event));
+    svg.addEventListener("pointerup", () => (this.#from = null));
+    svg.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+  }
+
+  get box(): Box {
+    return this.#box;
+  }
+
+  /** Whether the pointer moved since it went down: what follows is no click. */
+  get dragged(): boolean {
+    return this.#dragged;
+  }
+
+  show(box: Box): void {
+    this.#box = box;
+    this.svg.setAttribute("viewBox", box.join(" "));
+    this.changed(box);
+  }
+
+  /** Show everything. */
+  fit(): void {
+    this.show(this.home);
+  }
+
+  /** Scale what is seen by `factor` (below one: nearer) around a point, or the middle. */
+  zoom(factor: number, at?: readonly [number, number]): void {
+    const [x, y, w, h] = this.#box;
+    const [cx, cy] = at ?? [x + w / 2, y + h / 2];
+    this.show([cx - (cx - x) * factor, cy - (cy - y) * factor, w * factor, h * factor]);
+  }
+
+  /** Move so that the point is in the middle. */
+  centre(cx: number, cy: number): void {
+    const [, , w, h] = this.#box;
+    this.show([cx - w / 2, cy - h / 2, w, h]);
+  }
+
+  /** Move as little as brings the whole of a box into sight. */
+  reveal([bx, by, bw, bh]: Box): void {
+    const [x, y, w, h] = this.#box;
+    const near = (low: number, size: number, start: number, room: number) =>
+      low < start ? low : low + size > start + room ? low + size - room : start;
+    const next: Box = [near(bx, bw, x, w), near(by, bh, y, h), w, h];
+    if (next[0] !== x || next[1] !== y) this.show(next);
+  }
+
+  /** The picture's units per pixel; the picture keeps its proportions. */
+  get scale(): number {
+    const { width, height } = this.svg.getBoundingClientRect();
+    return Math.max(this.#box[2] / (width || 1), this.#box[3] / (height || 1));
+  }
+
+  #grab(event: PointerEvent): void {
+    this.#from = { x: event.clientX, y: event.clientY, box: this.#box };
+    this.#dragged = false;
+  }
+
+  #drag(event: PointerEvent): void {
+    if (!this.#from || !event.buttons) return;
+    const [dx, dy] = [event.clientX - this.#from.x, event.clientY - this.#from.y];
+    this.#dragged ||= Math.hypot(dx, dy) > CLICK;
+    if (!this.#dragged) return;
+    const [x, y, w, h] = this.#from.box;
+    this.show([x - dx * this.scale, y - dy * this.scale, w, h]);
+  }
+
+  #wheel(event: WheelEvent): void {
+    if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls the page
+    event.preventDefault();
+    const point = new DOMPoint(event.clientX, event.clientY);
+    const { x, y } = point.matrixTransform(this.svg.getScreenCTM()!.inverse());
+    this.zoom(Math.exp(event.deltaY / 500), [x, y]);
+  }
+}

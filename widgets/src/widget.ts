@@ -1,0 +1,52 @@
+// Between an anywidget model and the panes of a widget.
+import type { AnyModel } from "@anywidget/types";
+import type { Send } from "./pane";
+import { Selection } from "./selection";
+
+/** The traits of a model, by name. */
+type ObjectHash = Record<string, any>;
+
+/** What every widget of ours has: the selected operations, in both directions. */
+export interface Selectable {
+  selected: number[];
+}
+
+/** A `Selection` that is the model's `selected`; `release` ends that. */
+export function selectionOf<T extends Selectable>(
+  model: AnyModel<T>,
+): { selection: Selection; release: () => void } {
+  const selection = new Selection();
+  const pull = () => selection.choose(model.get("selected"));
+  pull();
+  const leave = selection.subscribe((change) => {
+    const ids = [...selection.ids];
+    if (change !== "ids" || String(ids) === String(model.get("selected"))) return;
+    model.set("selected", ids as T["selected"]);
+    model.save_changes();
+  });
+  model.on("change:selected", pull);
+  return {
+    selection,
+    release: () => {
+      leave();
+      model.off("change:selected", pull);
+    },
+  };
+}
+
+/** How panes of this model reach Python. */
+export function sendTo<T extends ObjectHash>(model: AnyModel<T>): Send {
+  return (message) => model.send(message);
+}
+
+/** Call `act` now and after every change of a trait, until the function that is returned is called. */
+export function follow<T extends ObjectHash, K extends keyof T & string>(
+  model: AnyModel<T>,
+  trait: K,
+  act: (value: T[K]) => void,
+): () => void {
+  const run = () => act(model.get(trait));
+  run();
+  model.on(`change:${trait}`, run);
+  return () => model.off(`change:${trait}`, run);
+}

@@ -1,0 +1,60 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Selection } from "../src/selection";
+
+// 1 and 2 were written; 3 came from 1; kernel 9 was fused from 3 and 2; 4 is a copy of 1
+const PARENTS = { 3: [1], 4: [1], 9: [3, 2] };
+
+function selected(...ids: number[]): Selection {
+  const selection = new Selection();
+  selection.descend(PARENTS);
+  selection.choose(ids);
+  return selection;
+}
+
+test("ancestors and descendants are related, siblings are not", () => {
+  assert.deepEqual([...selected(3).related].sort(), [1, 3, 9]);
+  assert.deepEqual([...selected(1).related].sort(), [1, 3, 4, 9]);
+  assert.deepEqual([...selected(9).related].sort(), [1, 2, 3, 9]);
+  assert.ok(selected(3).marks([8, 9]));
+  assert.ok(!selected(3).marks([2, 4]));
+});
+
+test("lineage may go in circles", () => {
+  const selection = new Selection();
+  selection.descend({ 1: [2], 2: [1] });
+  selection.choose([1]);
+  assert.deepEqual([...selection.related], [1, 2]);
+});
+
+test("lineage that comes later relates what is selected", () => {
+  const selection = new Selection();
+  selection.choose([3]);
+  assert.ok(!selection.marks([1]));
+  selection.descend(PARENTS);
+  assert.ok(selection.marks([1]));
+});
+
+test("a click selects, shift adds, and the same again lets go", () => {
+  const selection = selected();
+  selection.click([1, 2]);
+  selection.click([3], true);
+  assert.deepEqual([...selection.ids], [1, 2, 3]);
+  selection.click([2, 1], true);
+  assert.deepEqual([...selection.ids], [3]);
+  selection.click([3]);
+  assert.deepEqual([...selection.ids], []);
+});
+
+test("listeners hear of changes alone, until they leave", () => {
+  const selection = selected();
+  const heard: string[] = [];
+  const leave = selection.subscribe((change) => heard.push(change));
+  selection.choose([1]);
+  selection.choose([1]);
+  selection.at(4);
+  selection.at(4);
+  leave();
+  selection.choose([]);
+  assert.deepEqual(heard, ["ids", "instant"]);
+});
