@@ -62,4 +62,4 @@ lock: setup  ## resolve the dependencies anew
 	$(BIN)/uv export --quiet --all-extras --no-emit-project --format requirements-txt -o requirements.lock
 
 clean:
-	rm -rf $(VENV) widgets/node_modules widgets/timerl_widgets/static timerl_nb/show/static
+	rm -rf $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static
