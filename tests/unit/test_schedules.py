@@ -16,6 +16,7 @@ from timerl_nb.loops.nodes import Execute, If, Loop, children
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.schedule.solve import validate
+from timerl_nb.symbolic import scheduling
 from timerl_nb.symbolic.scheduling import Edge
 
 BOUNDS = {"B": 8, "I": 3, "T": 40}
@@ -79,7 +80,7 @@ def test_a_constant_factor_is_lifted_and_does_not_make_learning_wait() -> None:
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
-            env = trl.env.make("CartPole-v1")
+            env = trl.env.make("synthetic", obs_shape=(3,))
             dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
             o = trl.like(env.obs_space, domain=(b, i, t))
             o[b, i, 0] = env.reset(domain=(b, i))
@@ -181,3 +182,18 @@ def test_the_pipeline_is_one_line_and_parses_back() -> None:
     )
     with pytest.raises(trl.errors.OptionError, match="no pass 'fusion'"):
         whole.without("fusion")
+
+
+def test_isl_is_asked_again_only_where_a_loop_may_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PPO's advantages run backwards: what runs forwards cannot join them, whatever order isl meets."""
+    asked: list[int] = []
+    once = scheduling._attempt
+
+    def counted(*args: Any) -> Any:
+        asked.append(args[-1])
+        return once(*args)
+
+    monkeypatch.setattr(scheduling, "_attempt", counted)
+    env = trl.env.make("synthetic", obs_shape=(3,))
+    trl.algorithms.ppo(env, hidden=[8]).compile({"B": 4, "I": 2, "T": 12})
+    assert asked and not any(asked)

@@ -46,7 +46,9 @@ class _Search:
         self.plan, self.pdg = plan, plan.pdg
         self.lifetimes = {t: life for life in plan.lifetimes.values() for t in life.tensors}
         self.pairs: dict[Slot, list[tuple[Tensor, Relation]]] = {}
-        self._leaves: dict[Read, list[Read]] = {}  # every operand is compared with every other
+        # every operand is compared with every other
+        self._leaves: dict[Read, list[Read]] = {}
+        self._known: dict[tuple[int, Read], Relation] = {}
 
     def run(self) -> Iterator[Donation]:
         for op in self.plan.constraints.ops.values():
@@ -131,10 +133,12 @@ class _Search:
 
     def _reads(self, op: Op, leaf: Read) -> Relation:
         """The operation's points -> the values that they read, under the actual bounds."""
-        sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, leaf.cond)
-        source = self.pdg.defined(leaf)
-        pairs = Relation.reads(sink, leaf.index, source).within(source)
-        return pairs.at(self.plan.bounds)
+        if (op.id, leaf) not in self._known:
+            sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, leaf.cond)
+            source = self.pdg.defined(leaf)
+            pairs = Relation.reads(sink, leaf.index, source).within(source)
+            self._known[op.id, leaf] = pairs.at(self.plan.bounds)
+        return self._known[op.id, leaf]
 
     def _dying(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
         """Those of the pairs whose value is read for the last time."""

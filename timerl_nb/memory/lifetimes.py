@@ -52,22 +52,23 @@ def find_lifetimes(
     """
     pdg = constraints.pdg
     whole = {tensor: _projection(pdg, tensor, k) for tensor, k in (blocks or {}).items()}
-    readers: dict[Tensor, list[Edge]] = {}
+    readers: dict[Tensor, dict[tuple[str, str], Edge]] = {}  # many read the same points
     for use in constraints.uses:
         name, tensor = statement_name(pdg[use.reader]), (use.source, use.out)
         values = use.values.then(whole[tensor]) if tensor in whole else use.values
-        readers.setdefault(tensor, []).append(Edge("", name, values.inverse()))
+        edge = Edge("", name, values.inverse())
+        readers.setdefault(tensor, {}).setdefault((name, str(edge.pairs)), edge)
     alike: dict[tuple[object, ...], list[Tensor]] = {}
     for op in constraints.ops.values():
         for out, output in enumerate(op.outputs):
-            uses = readers.get((op.id, out), [])
+            uses = readers.get((op.id, out), {})
             kept = constraints.kept.get((op.id, out))
             key = (
                 op.id,
                 output.domain,
                 (blocks or {}).get((op.id, out)),
                 str(kept) if kept else "",
-                frozenset((e.sink, str(e.pairs)) for e in uses),
+                frozenset(uses),
             )
             alike.setdefault(key, []).append((op.id, out))
     uses_of: list[Edge] = []
@@ -82,7 +83,7 @@ def find_lifetimes(
         name, producer = f"V{k}", statement_name(op)
         # its own producer is a reader too: what nobody reads goes at once
         pairs = [Edge(name, producer, made.inverse())]
-        pairs += [Edge(name, e.sink, e.pairs) for e in readers.get(tensors[0], [])]
+        pairs += [Edge(name, e.sink, e.pairs) for e in readers.get(tensors[0], {}).values()]
         life = Lifetime(name, tuple(tensors), made.right, producer, made, (), kept, tuple(pairs))
         drafts.append(life)
         uses_of += [

@@ -126,12 +126,13 @@ def solve(
 
 
 def _splits_in_vain(tree: ScheduleTree, validity: Sequence[Edge]) -> bool:
-    """Whether two statements run in loops of their own that could be one, as far as one can see.
+    """Whether a loop would not be needed: each of its statements could run in another, it seems.
 
-    They could if each point of the one waits for points of the other at most a constant ahead, and for
+    It could if each point of the one waits for points of the other at most a constant ahead, and for
     nothing else that waits for the other.
     """
     loops = {name: [loop for loop, _ in around] for name, around in tree.loops().items()}
+    bound = {(loop, name) for name, around in loops.items() for loop in around}
     for x, y in combinations(loops, 2):
         domain = tree.statements[x].domain
         depth = next((k for k, (a, b) in enumerate(zip(loops[x], loops[y])) if a != b), None)  # noqa: B905
@@ -139,8 +140,8 @@ def _splits_in_vain(tree: ScheduleTree, validity: Sequence[Edge]) -> bool:
             continue
         near = [edge for edge in validity if not _within_turn(edge, domain[:depth]).is_empty()]
         if not _waits(near, x, y, domain, depth) and not _waits(near, y, x, domain, depth):
-            return True
-    return False
+            bound -= {(loops[x][depth], x), (loops[y][depth], y)}
+    return {loop for around in loops.values() for loop in around} > {loop for loop, _ in bound}
 
 
 def _within_turn(edge: Edge, outer: Domain) -> isl.Map:

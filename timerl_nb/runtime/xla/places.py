@@ -31,7 +31,7 @@ from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import leaves
-from timerl_nb.memory.timeline import Span
+from timerl_nb.memory.timeline import Span, series
 from timerl_nb.schedule.constraints import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
@@ -251,30 +251,33 @@ class Places:
 
     def _is_latest(self, op: Op, read: Read, buffer: Buffer, guests: Sequence[_Guests]) -> bool:
         """Whether what an operand reads of a buffer is what was written there last, at every point."""
-        made = np.concatenate([g.coordinates for g in guests])
-        born = np.concatenate([g.born for g in guests])
-        order = np.argsort(born)
-        if len(np.unique(born)) < len(born):
-            return False
-        clock, name = self.plan.clock, statement_name(op)
-        env = clock.env(op.domain, clock.points[name])
-        found = False
         behind = [read] if read.source in self.merges else leaves(self.pdg, read)
-        for leaf in behind:
-            home = self.merges.get(leaf.source) or self.homes[leaf.source, leaf.out][0]
-            if home.buffer != buffer:
-                continue
+        found = [(leaf, home) for leaf in behind if (home := self._found(leaf)).buffer == buffer]
+        if not found:
+            return False
+        born = np.concatenate([g.born for g in guests])
+        clock, name = self.plan.clock, statement_name(op)
+        at = np.bincount(born, minlength=len(clock.order))
+        if (at > 1).any():
+            return False
+        made = np.concatenate([g.coordinates for g in guests])[np.argsort(born)]
+        count = np.cumsum(at)  # of the values that are there behind each point of time
+        env = clock.env(op.domain, clock.points[name])
+        for leaf, home in found:
             there = np.broadcast_to(values(leaf.cond, env), len(clock.points[name]))
             domain = self.pdg[leaf.source].outputs[leaf.out].domain
             index = [values(e, env) for e in leaf.index if isinstance(e, Lin)]
             inner = {**self.plan.bounds, **dict(zip(domain, index, strict=True))}
             wanted = [np.broadcast_to(values(e, inner), len(there)) for e in home.coordinates]
-            before = np.searchsorted(born[order], clock.ranks[name][there]) - 1
-            last = made[order][np.maximum(before, 0)]
-            if not (before >= 0).all() or (last != np.stack(wanted, axis=1)[there]).any():
+            ranks = clock.ranks[name][there]
+            before = count[ranks] - at[ranks] - 1
+            if (before < 0).any() or (made[before] != np.stack(wanted, axis=1)[there]).any():
                 return False
-            found = True
-        return found
+        return True
+
+    def _found(self, leaf: Read) -> Home:
+        """Where what a read yields is found: a merge's value, or a tensor's."""
+        return self.merges.get(leaf.source) or self.homes[leaf.source, leaf.out][0]
 
     # --- which merges are read from one buffer ---------------------------------------------------
 
@@ -436,13 +439,20 @@ def _box(guests: _Guests, along: Sequence[int]) -> tuple[Axis, ...]:
     low = guests.coordinates.min(axis=0)
     high = guests.coordinates.max(axis=0)
     axes = [Axis(k, int(high[k] - low[k]) + 1, int(low[k]), False) for k in along]
+    most = _most_at_once(guests)
     for k in reversed(range(len(axes))):
         for size in range(1, min(axes[k].size, _TRIES + 1)):
             smaller = [*axes[:k], Axis(along[k], size, 0, True), *axes[k + 1 :]]
-            if _apart(smaller, [guests]):
+            if prod(axis.size for axis in smaller) >= most and _apart(smaller, [guests]):
                 axes = smaller
                 break
     return tuple(axes)
+
+
+def _most_at_once(guests: _Guests) -> int:
+    """How many values are there at once, one that is born as another is read last not counted."""
+    end = int(max(guests.last.max(), guests.born.max())) + 2
+    return max(1, int(series(guests.born, guests.last - 1, 1, end).max()))
 
 
 def _apart(axes: Sequence[Axis], all_guests: Sequence[_Guests]) -> bool:
