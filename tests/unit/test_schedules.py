@@ -80,7 +80,7 @@ def test_a_constant_factor_is_lifted_and_does_not_make_learning_wait() -> None:
     with trl.Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         with ctx.region("acting"):
-            env = trl.env.make("synthetic", obs_shape=(3,))
+            env = trl.env.make("CartPole-v1")
             dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
             o = trl.like(env.obs_space, domain=(b, i, t))
             o[b, i, 0] = env.reset(domain=(b, i))
