@@ -164,6 +164,10 @@ class EnvError(TimeRLError):
     """An environment that does not exist, or is used in a way it does not allow."""
 
 
+class DrawingError(TimeRLError):
+    """A picture that cannot be drawn."""
+
+
 class VerificationError(TimeRLError):
     """A graph that breaks an invariant: a fault of the compiler, not of the program."""
 

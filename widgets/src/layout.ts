@@ -1,4 +1,5 @@
 // The layout program that Python runs in V8: Graphviz as WebAssembly, from DOT to SVG.
+import "./bare";
 import { instance, type Viz } from "@viz-js/viz";
 
 let viz: Viz | undefined;
