@@ -22,6 +22,15 @@ def register_picture(artifact: type, picture: Picture) -> None:
     _PICTURES[artifact] = picture
 
 
+def finder(what: str | int) -> Callable[[str], bool]:
+    """Whether a text in lower case has something to do with `what`: an id, or any text."""
+    text = f"%{what}" if isinstance(what, int) else str(what).lower()
+    if re.fullmatch(r"%\d+", text):  # %1 is not found in %12
+        pattern = re.compile(rf"{text}(?!\d)")
+        return lambda part: pattern.search(part) is not None
+    return lambda part: text in part
+
+
 class Inspectable(ABC):
     """A value that prints, draws, serialises and can be searched."""
 
@@ -47,15 +56,11 @@ class Inspectable(ABC):
             what: any text; or of an operation its id (`12` or `"%12"`), kind, name, region, place
                 (`"train.py:12"`) or line of the program.
         """
-        text = f"%{what}" if isinstance(what, int) else str(what).lower()
-        if re.fullmatch(r"%\d+", text):  # %1 is not found in %12
-            pattern = re.compile(rf"{text}(?!\d)")
-        else:
-            pattern = re.compile(re.escape(text))
+        has = finder(what)
         return [
             line
             for line, about in self.found_by()
-            if any(pattern.search(part.lower()) for part in (line, *about))
+            if any(has(part.lower()) for part in (line, *about))
         ]
 
     def to_svg(self) -> str:

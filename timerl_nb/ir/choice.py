@@ -65,6 +65,11 @@ class Candidate:
         """What it would cost; a text where it cannot be scheduled."""
         return self._forecaster(self.pdg)
 
+    @property
+    def is_forecast(self) -> bool:
+        """Whether the forecast has been made."""
+        return "forecast" in self.__dict__
+
     def __str__(self) -> str:
         return f"{self.name} ({self.doc}): {self.forecast}"
 

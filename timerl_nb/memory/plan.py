@@ -87,6 +87,11 @@ class MemoryPlan(Inspectable):
         )
 
     @property
+    def without_donations(self) -> MemoryPlan:
+        """The same plan where kernels take nothing over."""
+        return self if self._apart is None else self._apart
+
+    @property
     def pdg(self) -> Pdg:
         """The graph that runs: after all passes, with outputs of their own for blocks."""
         return self.constraints.pdg
@@ -230,23 +235,23 @@ class MemoryPlan(Inspectable):
         for text in [*lines, "stores:"]:
             yield text, ()
         for (op_id, out), store in self.stores.items():
-            yield f"  {store}", (f"%{op_id}", *about(self._behind(op_id, out)))
+            yield f"  {store}", (f"%{op_id}", *about(self.behind(op_id, out)))
         for text in self._donated():
             yield text, ()
         if self.swaps.all:
             yield f"swapped, at most {line.host_peak:,} bytes on the host:", ()
         for swap in self.swaps.all:
-            known = [part for tensor in swap.tensors for part in about(self._behind(*tensor))]
+            known = [part for tensor in swap.tensors for part in about(self.behind(*tensor))]
             yield f"  {self._swap_text(swap)}", known
 
-    def _behind(self, op_id: int, out: int) -> Op:
+    def behind(self, op_id: int, out: int) -> Op:
         """The operation that computes a statement's output."""
         op = self.pdg[op_id]
         if not isinstance(op.attrs, DataflowAttrs):
             return op
         source, inner = op.attrs.results[out]
         if source == OPERAND:
-            return self._behind(op.inputs[inner].source, op.inputs[inner].out)
+            return self.behind(op.inputs[inner].source, op.inputs[inner].out)
         return next(o for o in op.attrs.body if o.id == source)
 
     def _donated(self) -> list[str]:

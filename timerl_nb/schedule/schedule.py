@@ -25,12 +25,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class StatementPoints:
-    """When one statement's points run: `time` is the position in the order of all chosen points."""
+    """When one statement's points run.
+
+    `time` is the position in the order of all chosen points, `rank` that in the order of all points.
+    """
 
     op_id: int
     name: str
     region: tuple[str, ...]
     time: Array
+    rank: Array
     coordinates: Mapping[str, Array]
 
     def __len__(self) -> int:
@@ -92,6 +96,7 @@ class Schedule(Inspectable):
                 self.names[op.id],
                 op.region,
                 np.searchsorted(order, ranks),
+                ranks,
                 {d: rows[:, k] for k, d in enumerate(op.domain)},
             )
             for op, rows, ranks in chosen

@@ -1,15 +1,37 @@
-"""Pictures of artifacts: static SVG that needs no script, and plotly figures (`trl.show`)."""
+"""Pictures and view-models of artifacts: static SVG that needs no script, values that a page draws,
+and plotly figures (`trl.show`)."""
 
 from timerl_nb.show.compare import side_by_side
 from timerl_nb.show.figures import iteration_space, learning_curves, memory_timeline
 from timerl_nb.show.graph import GraphView, graph_view
+from timerl_nb.show.inspector import InspectorView
 from timerl_nb.show.layout import layout_svg
+from timerl_nb.show.lineage import Lineage
+from timerl_nb.show.loop import LoopView
+from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.pictures import register
+from timerl_nb.show.pipeline import PipelineView
+from timerl_nb.show.search import Index, SearchView
+from timerl_nb.show.space import IterationSpaceView
+from timerl_nb.show.steps import StepsView
+from timerl_nb.show.turn import Turn
+from timerl_nb.show.view import View
 
 register()
 
 __all__ = [
     "GraphView",
+    "Index",
+    "InspectorView",
+    "IterationSpaceView",
+    "Lineage",
+    "LoopView",
+    "MemoryView",
+    "PipelineView",
+    "SearchView",
+    "StepsView",
+    "Turn",
+    "View",
     "graph_view",
     "iteration_space",
     "layout_svg",

@@ -11,8 +11,9 @@ from plotly.subplots import make_subplots
 
 from timerl_nb.errors import OptionError
 from timerl_nb.program import Program
-from timerl_nb.show.pictures import main_dimension, top_series
+from timerl_nb.show.pictures import top_series
 from timerl_nb.show.svg import SERIES, human_bytes
+from timerl_nb.show.turn import main_dimension
 
 _SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot")

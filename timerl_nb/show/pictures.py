@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from timerl_nb.inspectable import register_picture
 from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.loops.nodes import Ast, Execute, If, Loop, Transfer
+from timerl_nb.loops.nodes import Ast, Execute, If, Loop
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Timeline
 from timerl_nb.runtime.executable import Executable
@@ -17,17 +19,20 @@ from timerl_nb.show.layout import layout_svg
 from timerl_nb.show.svg import (
     BLUE,
     FAINT,
+    GLYPH,
     GREY,
+    INK,
+    LINE,
     SERIES,
     VERMILION,
     Axes,
     Svg,
     human_bytes,
+    text_picture,
 )
+from timerl_nb.show.turn import LIMIT, Turn, main_dimension
 from timerl_nb.stages import Listing
 
-LINE = 17  # pixels per line of text
-GLYPH = 7.25  # pixels per character of monospaced text
 GATHERED = "gathered operands"
 
 
@@ -36,50 +41,36 @@ def pdg_picture(pdg: Pdg) -> str:
     return layout_svg(graph_view(pdg).to_dot())
 
 
-def text_picture(text: str) -> str:
-    """Lines of plain text."""
-    lines = text.splitlines() or [""]
-    svg = Svg(24 + GLYPH * max(map(len, lines)), 16 + LINE * len(lines))
-    for k, line in enumerate(lines):
-        svg.text(12, 12 + LINE * (k + 0.6), line, mono=True)
-    return str(svg)
-
-
 def ast_picture(ast: Ast) -> str:
-    """The loop nest like code: loops and conditions in blue, launches dark, frees and moves in orange."""
-    lines = ast.lines()
+    """The loop nest like code."""
+    sorts = {Loop: "loop", If: "if", Execute: "execute"}
+    return nest_picture([(d, text, sorts.get(type(node), "free")) for d, text, node in ast.lines()])
+
+
+def nest_picture(lines: Sequence[tuple[int, str, str]]) -> str:
+    """Lines as (depth, text, sort): loops and conditions in blue, launches dark, frees and moves in
+    orange."""
     width = max((2 * depth + len(text) for depth, text, _ in lines), default=10)
     svg = Svg(24 + GLYPH * width, 16 + LINE * len(lines), "loop nest")
-    for k, (depth, text, node) in enumerate(lines):
+    looks = {"loop": BLUE, "if": BLUE, "else": BLUE, "execute": INK}
+    for k, (depth, text, sort) in enumerate(lines):
         x, y = 12 + 2 * GLYPH * depth, 12 + LINE * (k + 0.6)
         for level in range(depth):
             at = 14 + 2 * GLYPH * level
             svg.line(at, y - 12, at, y + 5, "#e4e4e4")
-        if isinstance(node, Loop | If):
-            svg.text(x, y, text, mono=True, fill=BLUE)
-        elif isinstance(node, Execute):
-            svg.text(x, y, text, mono=True, bold=True)
-        elif isinstance(node, Transfer):
-            svg.text(x, y, text, mono=True, fill="#9a5b00")
+        fill = looks.get(sort, "#9a5b00")
+        svg.text(x, y, text, mono=True, fill=fill, bold=sort == "execute")
     return str(svg)
 
 
 # --- iteration space -----------------------------------------------------------------------------
 
 
-def main_dimension(schedule: Schedule) -> str | None:
-    """The innermost dimension that some statement varies over."""
-    used = {d for op in schedule.statements.values() for d in op.domain}
-    order = [d for d in schedule.constraints.pdg.dims.names if d in used]
-    return order[-1] if order else None
-
-
-def iteration_space(schedule: Schedule, dim: str | None = None, limit: int = 40) -> str:
+def iteration_space(schedule: Schedule, dim: str | None = None, limit: int = LIMIT) -> str:
     """Time across, one dimension up, one mark per executed point of one iteration.
 
-    Statements that do not vary over the dimension but over the others are upright bars: they are
-    vectorised over it, or belong to the iteration as a whole. Bounds above `limit` are drawn as
-    `limit`: the schedule is the same for all bounds, and single points stay visible.
+    Bounds above `limit` are drawn as `limit`: the schedule is the same for all bounds, and single
+    points stay visible.
 
     Args:
         dim: the dimension that goes up; the innermost by default.
@@ -91,22 +82,48 @@ def iteration_space(schedule: Schedule, dim: str | None = None, limit: int = 40)
     drawn = Schedule(schedule.constraints, schedule.tree, small)
     outer = {d for op in schedule.statements.values() for d in op.domain} - {dim}
     dims = schedule.constraints.pdg.dims
-    fixed = {d: min(1, dims[d].count(small) - 1) for d in outer}
+    fixed = {d: min(1, dims[d].count(small) - 1) for d in dims.ordered(outer)}
+    note = _drawn_for(dims[dim].bound, small, schedule.bounds)
+    return space_picture(drawn.points(**fixed), dim, dims[dim].count(small), fixed, note)
+
+
+def _drawn_for(bound: str, drawn: Mapping[str, int], own: Mapping[str, int]) -> str:
+    if drawn[bound] >= own[bound]:
+        return ""
+    return f"drawn for {bound} = {drawn[bound]}; the program has {own[bound]}"
+
+
+def turn_picture(turn: Turn) -> str:
+    """The iteration space of a turn."""
+    if turn.dim is None:
+        return text_picture(str(turn.program.schedule))
+    note = _drawn_for(turn.dims[turn.dim].bound, turn.bounds, turn.program.bounds)
+    return space_picture(turn.points, turn.dim, turn.size, turn.fixed, note)
+
+
+def space_picture(
+    points: Sequence[StatementPoints],
+    dim: str,
+    size: int,
+    fixed: Mapping[str, int],
+    note: str = "",
+) -> str:
+    """Time across, one dimension up, one mark per executed point.
+
+    Statements that do not vary over the dimension but over the others are upright bars: they are
+    vectorised over it, or belong to the iteration as a whole.
+    """
     # by name, so that programs that are much alike look alike side by side
-    points = sorted((p for p in drawn.points(**fixed) if len(p)), key=lambda p: p.name)
-    size = dims[dim].count(small)
-    end = max((int(p.time.max()) for p in points), default=0) + 1
-    svg = Svg(560, 70 + 250 + 18 * len(points), "iteration space")
+    shown = sorted((p for p in points if len(p)), key=lambda p: p.name)
+    end = max((int(p.time.max()) for p in shown), default=0) + 1
+    svg = Svg(560, 70 + 250 + 18 * len(shown), "iteration space")
     axes = Axes(svg, (52, 34, 490, 230), (0, end), (0, size))
     at = f" at {', '.join(f'{k} = {v}' for k, v in fixed.items())}" if fixed else ""
-    for k, statement in enumerate(points):
+    for k, statement in enumerate(shown):
         _marks(svg, axes, statement, dim, k)
     axes.frame(f"time: order of execution{at}", dim)
-    bound = dims[dim].bound
-    if small[bound] < schedule.bounds[bound]:
-        note = f"drawn for {bound} = {small[bound]}; the program has {schedule.bounds[bound]}"
-        svg.text(542, 26, note, size=10, anchor="end", fill=FAINT)
-    for k, statement in enumerate(points):
+    svg.text(542, 26, note, size=10, anchor="end", fill=FAINT)
+    for k, statement in enumerate(shown):
         y = 322 + 18 * k
         _mark(svg, 62, y - 4, k, 5.0)
         over = f"each {dim}" if dim in statement.coordinates else "once"
@@ -155,27 +172,52 @@ def memory_picture(plan: MemoryPlan, limit: int = 7) -> str:
     """
     line = plan.timeline()
     start, end = _one_turn(line)
-    shown = line.bytes[start:end]
-    series = top_series(line, limit, start, end)
-    svg = Svg(620, 330 + 18 * len(series), "predicted memory")
-    axes = Axes(svg, (70, 34, 530, 230), (start, end), (0, max(line.peak, 1) * 1.12))
-    # one column per few pixels, each at its own greatest moment
-    edges = np.linspace(0, len(shown), min(len(shown), 530) + 1).astype(int)
-    moments = [a + int(shown[a:b].argmax()) for a, b in zip(edges, edges[1:], strict=False)]
-    base = np.zeros(len(moments))
-    for k, (name, values) in enumerate(series):
-        top = base + values[moments]
-        svg.path(_area(axes, edges + start, base, top), _colour(name, k), tip=name, opacity=0.85)
-        base = top
-    y = axes.py(line.peak)
-    svg.line(70, y, 600, y, VERMILION, "4 3")
-    svg.text(598, y - 6, f"peak {human_bytes(line.peak)}", size=11, anchor="end", fill=VERMILION)
-    axes.frame("time: executed points, in order", "live bytes, predicted", as_bytes=True)
+    note = ""
     if (start, end) != (0, len(line.time)):
         turn = int(line.turn[start])
         total = int(line.turn.max()) + 1
         note = f"one turn of the outermost loop: {line.outer} = {turn} of {total}"
-        svg.text(598, 26, note, size=10, anchor="end", fill=FAINT)
+    series = top_series(line, limit, start, end)
+    return bytes_picture(series, line.bytes[start:end], line.peak, start, note)
+
+
+def bytes_picture(
+    series: Sequence[tuple[str, np.ndarray]],
+    total: np.ndarray,
+    peak: int,
+    start: int = 0,
+    note: str = "",
+    budget: int | None = None,
+) -> str:
+    """Live bytes over time: areas on each other, the peak, and the budget where it is near.
+
+    Args:
+        series: by name, the bytes at every instant.
+        total: those of all series together.
+        start: the number of the first instant.
+    """
+    end = start + len(total)
+    near = budget is not None and budget <= 2 * peak
+    top = max(peak, budget if near and budget else 0, 1) * 1.12
+    svg = Svg(620, 330 + 18 * len(series), "predicted memory")
+    axes = Axes(svg, (70, 34, 530, 230), (start, end), (0, top))
+    # one column per few pixels, each at its own greatest moment
+    edges = np.linspace(0, len(total), min(len(total), 530) + 1).astype(int)
+    moments = [a + int(total[a:b].argmax()) for a, b in zip(edges, edges[1:], strict=False)]
+    base = np.zeros(len(moments))
+    for k, (name, values) in enumerate(series):
+        top_of = base + values[moments]
+        svg.path(_area(axes, edges + start, base, top_of), _colour(name, k), tip=name, opacity=0.85)
+        base = top_of
+    y = axes.py(peak)
+    svg.line(70, y, 600, y, VERMILION, "4 3")
+    svg.text(598, y - 6, f"peak {human_bytes(peak)}", size=11, anchor="end", fill=VERMILION)
+    if near and budget:
+        y = axes.py(budget)
+        svg.line(70, y, 600, y, INK, "8 3")
+        svg.text(76, y - 6, f"budget {human_bytes(budget)}", size=11)
+    axes.frame("time: executed points, in order", "live bytes, predicted", as_bytes=True)
+    svg.text(598, 26, note, size=10, anchor="end", fill=FAINT)
     for k, (name, values) in enumerate(series):
         at = 326 + 18 * k
         svg.rect(70, at - 10, 12, 12, _colour(name, k))
@@ -203,12 +245,18 @@ def top_series(
 ) -> list[tuple[str, np.ndarray]]:
     """The tensors with the largest use of memory in a span of time, and the rest as one."""
     spans = {name: values[start:end] for name, values in line.by_tensor.items()}
-    ranked = sorted(spans.items(), key=lambda item: (-float(item[1].max()), item[0]))
+    return largest(spans, line.transient[start:end], limit)
+
+
+def largest(
+    tensors: Mapping[str, np.ndarray], gathered: np.ndarray, limit: int
+) -> list[tuple[str, np.ndarray]]:
+    """The tensors with the largest use of memory, the rest as one, and what is gathered."""
+    ranked = sorted(tensors.items(), key=lambda item: (-float(item[1].max(initial=0)), item[0]))
     shown = list(ranked[:limit])
     if len(ranked) > limit:
-        rest = sum((v for _, v in ranked[limit:]), np.zeros_like(line.bytes[start:end]))
+        rest = sum((v for _, v in ranked[limit:]), np.zeros_like(gathered))
         shown.append((f"{len(ranked) - limit} others", rest))
-    gathered = line.transient[start:end]
     if gathered.any():
         shown.append((GATHERED, gathered))
     return shown

@@ -12,6 +12,9 @@ VERMILION, SKY, YELLOW, GREY = "#D55E00", "#56B4E9", "#B8A800", "#777777"
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY)
 INK, FAINT, PAPER = "#222222", "#888888", "#ffffff"
 
+LINE = 17  # pixels per line of text
+GLYPH = 7.25  # pixels per character of monospaced text
+
 
 class Svg:
     """An SVG element under construction; coordinates in pixels from the top left."""
@@ -73,6 +76,17 @@ class Svg:
             + "".join(self._parts)
             + "</svg>"
         )
+
+
+def text_picture(text: str, most: int = 1000) -> str:
+    """Lines of plain text, of which `most` are shown."""
+    lines = text.splitlines() or [""]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], f"… and {len(lines) - most + 1:,} lines more"]
+    svg = Svg(24 + GLYPH * max(map(len, lines)), 16 + LINE * len(lines))
+    for k, line in enumerate(lines):
+        svg.text(12, 12 + LINE * (k + 0.6), line, mono=True)
+    return str(svg)
 
 
 def ticks(low: float, high: float, count: int = 5, base: int = 10) -> list[float]:

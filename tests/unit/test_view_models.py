@@ -1,0 +1,419 @@
+"""The view-models of the explorer: what they say agrees with the program that they show."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.episodes import cartpole
+from tests.pixels import pixels
+from tests.reinforce import reinforce
+from timerl_nb.config import Options
+from timerl_nb.errors import DomainError, OptionError
+from timerl_nb.ir.ops import DataflowAttrs
+from timerl_nb.loops.nodes import Execute
+from timerl_nb.show import (
+    Index,
+    InspectorView,
+    IterationSpaceView,
+    Lineage,
+    LoopView,
+    MemoryView,
+    PipelineView,
+    StepsView,
+    Turn,
+    View,
+)
+
+BOUNDS = {"B": 3, "I": 4, "T": 12}
+LONG = {"B": 3, "I": 4, "T": 60}
+
+
+@pytest.fixture(scope="module", params=[None, 5], ids=["mc", "nstep"])
+def program(request: pytest.FixtureRequest) -> trl.Program:
+    return reinforce(request.param, hidden=(4,)).compile(BOUNDS)
+
+
+@pytest.fixture(scope="module")
+def nstep() -> trl.Program:
+    return reinforce(5, hidden=(4,)).compile(LONG)
+
+
+@pytest.fixture(scope="module")
+def swapped() -> trl.Program:
+    options = trl.Options(vectorize=("b",), lift=False, incrementalize=False)
+    whole = pixels().compile({"B": 8, "I": 2, "T": 12}, options)
+    return whole.with_options(device_memory=int(0.7 * whole.memory.peak))
+
+
+def views(program: trl.Program) -> dict[str, View]:
+    chosen = next(op.id for op in program.pdg if op.label == "a")
+    return {
+        "pipeline": PipelineView.of(program),
+        "steps": StepsView.of(program.stages["vectorize"]),
+        "loop": LoopView.of(program),
+        "space": IterationSpaceView.of(program),
+        "memory": MemoryView.of(program),
+        "lineage": Lineage.of(program),
+        "inspector": InspectorView.of(program, [chosen]),
+        "search": Index(program).search("tanh"),
+    }
+
+
+def restored(value: Any, buffers: list[memoryview]) -> Any:
+    """A message as its reader sees it."""
+    if isinstance(value, dict):
+        if "buffer" in value:
+            array = np.frombuffer(buffers[value["buffer"]], value["dtype"])
+            return array.reshape(value["shape"]).tolist()
+        return {key: restored(one, buffers) for key, one in value.items()}
+    return [restored(one, buffers) for one in value] if isinstance(value, list) else value
+
+
+def test_a_view_is_json_and_the_same_as_a_message_with_buffers(program: trl.Program) -> None:
+    for name, view in views(program).items():
+        plain = view.to_json()
+        assert json.loads(json.dumps(plain)) == plain, name
+        assert plain["view"] == name
+        assert restored(*view.to_message()) == plain, name
+        svg = view.to_svg()
+        assert svg.startswith("<svg") and 'width="100%"' in svg, name  # with a background
+        assert str(view), name
+
+
+def test_views_of_two_compilations_are_the_same(program: trl.Program) -> None:
+    again = views(program.with_options())
+    for name, view in views(program).items():
+        if name != "pipeline":  # which has times
+            assert again[name].to_json() == view.to_json(), name
+
+
+# --- pipeline ------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_has_every_stage_in_order_and_those_that_are_off(program: trl.Program) -> None:
+    view = PipelineView.of(program.with_options(vectorize=False, fuse=False))
+    ran = [row.name for row in view.stages if row.ran]
+    assert ran == list(program.with_options(vectorize=False, fuse=False).stages)
+    off = {row.name: row.option for row in view.stages if not row.ran}
+    assert off == {"vectorize": "vectorize", "incrementalize": "incrementalize"}
+    assert [row.name for row in view.stages].index("vectorize") == 4
+
+
+def test_the_switch_of_every_stage_switches_it(program: trl.Program) -> None:
+    for row in PipelineView.of(program).to_json()["stages"]:
+        if row["option"] is None or row["name"] in ("fuse", "incrementalize"):
+            continue
+        other = program.with_options(**{row["option"]: row["off"]})
+        assert row["name"] not in other.stages
+        back = next(
+            r for r in PipelineView.of(other).to_json()["stages"] if r["name"] == row["name"]
+        )
+        assert not back["ran"] and back["on"] == row["on"]
+
+
+def test_a_stage_that_changes_nothing_says_so(program: trl.Program) -> None:
+    changed = {row.name: row.changed for row in PipelineView.of(program).stages}
+    assert changed["simplify"] is True
+    assert changed["lift"] is (len(program.stages["lift"].diff().changes) > 0)
+    assert changed["schedule"] is None
+
+
+def test_every_option_has_its_kind_and_its_documentation(program: trl.Program) -> None:
+    given = program.options.with_(vectorize=("b",), incrementalize={"t": 4}, device_memory="64MiB")
+    shown = PipelineView.of(program.with_options(vectorize=("b",), device_memory="64MiB"))
+    found = {option.name: option for option in shown.options}
+    assert found.keys() == Options.__dataclass_fields__.keys()
+    assert all(option.doc.endswith(".") for option in found.values())
+    assert found["vectorize"].kind == "dims" and found["vectorize"].value == ["b"]
+    assert found["vectorize"].choices == ("b", "i", "t")
+    assert found["swap"].kind == "choice" and found["swap"].choices == ("auto", False)
+    assert found["device_memory"].kind == "bytes" and found["device_memory"].value == 64 << 20
+    assert given.incrementalize == (("t", 4),)
+
+
+def test_a_dynamic_bound_says_what_ends_it() -> None:
+    ctx, done = cartpole(None)
+    program = ctx.compile({"B": 2, "I": 2, "T": trl.until(done, at_most=9)})
+    row = next(row for row in PipelineView.of(program).to_json()["bounds"] if row["name"] == "T")
+    assert row == {"name": "T", "value": 9, "dims": ["t"], "dynamic": True, "until": "done"}
+    assert len(IterationSpaceView.of(program).turn) > 9
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def test_steps_are_those_of_the_pass(program: trl.Program) -> None:
+    stage = program.stages["vectorize"]
+    found = StepsView.of(stage).to_json()
+    assert [(s["rule"], tuple(s["before"])) for s in found["steps"]] == [
+        (s.rule, s.before) for s in stage.steps
+    ]
+    assert sum(rule["count"] for rule in found["rules"]) == len(stage.steps)
+    left = {op_id: row["reason"] for row in found["refused"] for op_id in row["op_ids"]}
+    assert left and all(stage.why(op_id) == reason for op_id, reason in left.items())
+
+
+def test_forecasts_are_made_only_when_asked_for() -> None:
+    program = reinforce(hidden=(4,)).compile(BOUNDS)  # of which nobody has asked for any
+    stage = program.stages["vectorize"]
+
+    def forecasts(view: StepsView) -> list[Any]:
+        choices = view.to_json()["choices"]
+        return [one["forecast"] for choice in choices for one in choice["candidates"]]
+
+    before = forecasts(StepsView.of(stage))
+    assert before and not any(before)
+    after = forecasts(StepsView.of(stage, forecast=True))
+    assert all(after) and forecasts(StepsView.of(stage)) == after
+
+
+# --- loop nest -----------------------------------------------------------------------------------
+
+
+def test_lines_are_those_of_the_nest(program: trl.Program) -> None:
+    view = LoopView.of(program)
+    assert str(view) == str(program.ast)
+    for line in view.lines:
+        if line.parent >= 0:
+            assert view.lines[line.parent].depth == line.depth - 1
+        if line.sort == "execute":
+            inside = program.fused[line.op_ids[0]].attrs
+            assert isinstance(inside, DataflowAttrs)
+            assert line.op_ids[1:] == tuple(op.id for op in inside.body)
+    freed = {name for line in view.lines if line.sort == "free" for name in line.tensors}
+    made = {name for line in view.lines if line.sort == "execute" for name in line.tensors}
+    assert freed and freed <= made
+
+
+def test_tokens_are_spans_of_their_sort(program: trl.Program) -> None:
+    words: dict[str, set[str]] = {}
+    for line in LoopView.of(program).lines:
+        end = 0
+        for start, stop, sort in line.tokens:
+            assert end <= start < stop <= len(line.text)
+            assert not line.text[end:start].strip()
+            words.setdefault(sort, set()).add(line.text[start:stop])
+            end = stop
+    assert {"for", "in", "range", "free"} <= words["keyword"]
+    assert {"acting", "reset"} <= words["name"] and "c0" in words["counter"]
+    assert words["number"] == {word for word in words["number"] if word.isdigit()}
+
+
+# --- a turn --------------------------------------------------------------------------------------
+
+
+def test_instants_follow_the_schedule(program: trl.Program) -> None:
+    view = IterationSpaceView.of(program, fixed={"i": 2})
+    points = {p.op_id: p for p in program.schedule.points(i=2)}
+    assert view.turn.bounds == program.bounds
+    for one in view.statements:
+        assert one.times.tolist() == points[one.op_id].time.tolist()
+        for time, t in zip(one.times, one.coordinates.get("t", ()), strict=False):
+            assert view.at(int(time)) == (one, {"i": 2, "t": t})
+    assert sorted(t for one in view.statements for t in one.times) == [*range(len(view.turn))]
+
+
+def test_the_line_of_an_instant_is_the_one_that_runs_it(program: trl.Program) -> None:
+    """The nest is run by hand, and says for every point the line that it is at."""
+    lines = program.ast.lines()
+    ran: dict[tuple[int, tuple[int, ...]], int] = {}
+    number = {id(node): k for k, (_, text, node) in reversed([*enumerate(lines)])}
+    code = [
+        "  " * depth
+        + (
+            f"ran[{node.op_id}, ({at}{',' * bool(at)})] = {number[id(node)]}"
+            if isinstance(node, Execute)
+            else text
+            if text.endswith(":")
+            else "pass"
+        )
+        for depth, text, node in lines
+        for at in [", ".join(map(str, getattr(node, "point", ())))]
+    ]
+    exec("\n".join(code), {"ran": ran})
+    view = IterationSpaceView.of(program, fixed={"i": 3})
+    for instant in range(len(view.turn)):
+        one, point = view.at(instant)
+        assert view.line[instant] == ran[one.op_id, tuple(point.values())]
+
+
+def test_large_bounds_are_drawn_smaller_along_loops_alone(nstep: trl.Program) -> None:
+    turn = Turn.of(nstep)
+    assert turn.reduced == ("T",) and turn.bounds == {**LONG, "T": 40}
+    assert Turn.of(nstep, limit=None).bounds == LONG
+    assert Turn.of(nstep, limit=10).size == 10
+    view = IterationSpaceView.of_turn(turn)
+    lines = LoopView.of(nstep).lines
+    for instant in range(len(turn)):
+        one, _ = view.at(instant)
+        assert lines[view.line[instant]].statement == one.op_id
+
+
+def test_a_turn_asks_for_dimensions_that_there_are(program: trl.Program) -> None:
+    with pytest.raises(DomainError, match="x is not a dimension"):
+        Turn.of(program, "x")
+    with pytest.raises(DomainError, match="i = 9 is no point of i"):
+        Turn.of(program, fixed={"i": 9})
+    with pytest.raises(OptionError, match="limit=0"):
+        Turn.of(program, limit=0)
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def test_memory_is_the_timeline_of_the_turn(program: trl.Program) -> None:
+    view, line = MemoryView.of(program), program.memory.timeline()
+    at = view.turn.ranks
+    assert view.bytes.tolist() == line.bytes[at].tolist()
+    for one in view.tensors:
+        assert one.bytes.tolist() == line.by_tensor[one.name][at].tolist()
+    total = sum((one.bytes for one in view.tensors), view.gathered)
+    assert total.tolist() == view.bytes.tolist()
+    for instant in (0, view.peak_instant, len(view.turn) - 1):
+        holders = {h.tensor: h.nbytes for h in line.holders_at(int(at[instant]))}
+        holders.pop("gathered operands", None)
+        assert view.live_at(instant) == holders
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_smaller_bounds_need_what_a_program_of_these_bounds_needs(window: int | None) -> None:
+    program = reinforce(window, hidden=(4,)).compile(LONG)
+    view, small = MemoryView.of(program), program.with_bounds({"T": 40})
+    turn = Turn.of(small)
+    assert view.bytes.tolist() == small.memory.timeline().bytes[turn.ranks].tolist()
+    found = view.to_json()
+    assert found["peak"]["bytes"] <= small.memory.peak
+    assert found["program_peak"]["bytes"] == program.memory.peak
+    assert (small.memory.peak < program.memory.peak) is (window is None)
+
+
+def test_values_live_from_their_birth_to_their_last_reader(program: trl.Program) -> None:
+    view = MemoryView.of(program)
+    for instant in range(len(view.turn)):
+        live = view.values_at(instant)
+        held = {one.name: int(one.held[instant]) for one in view.tensors}
+        assert {name: len(points) for name, points in live.items()} == {
+            name: count for name, count in held.items() if count
+        }
+    acting = {one.name: [op.label for op in view.last_read_by(one)] for one in view.tensors}
+    assert "learning" in acting["a"] or "update" in acting["a"]
+
+
+def test_swapped_values_leave_and_return(swapped: trl.Program) -> None:
+    program = swapped
+    view = MemoryView.of(program)
+    assert program.memory.swaps.all and not view.turn.reduced  # under less nothing is swapped
+    line = program.memory.timeline()
+    assert view.host.tolist() == line.host[view.turn.ranks].tolist()
+    lives = view.to_json()["lives"]
+    assert any(one["offloads"] and one["fetches"] and one["moved"] > 0 for one in lives)
+    assert view.budget == program.options.budget
+    assert view.to_json()["host_peak"] == line.host_peak > 0
+
+
+# --- lineage, inspector, search ------------------------------------------------------------------
+
+
+def test_every_operation_descends_from_those_that_it_was_made_of(program: trl.Program) -> None:
+    lineage = Lineage.of(program)
+    for k, one in enumerate(lineage.generations):
+        stage = program.stages[one.stage]
+        for old, became in stage.rewritten.ids.items() if stage.rewritten else ():
+            for new in became:
+                assert old in lineage.before(k, new)
+    kernel = next(op for op in program.fused if op.kind == "dataflow")
+    (chosen, other, *_) = (op.id for op in kernel.attrs.body)
+    relatives = lineage.relatives([chosen])
+    assert {chosen, kernel.id} <= relatives["ast"] and other not in relatives["ast"]
+    assert chosen in lineage.relatives([kernel.id])["contract"]
+    assert relatives["pdg"]
+
+
+def test_lineage_as_json_says_what_lineage_says(program: trl.Program) -> None:
+    lineage = Lineage.of(program)
+    ids: list[int] = []
+    for k, (one, said) in enumerate(
+        zip(lineage.generations, lineage.to_json()["stages"], strict=True)
+    ):
+        before, ids = ids, ids if said["ids"] is None else said["ids"]
+        assert ids == sorted(one.ops)
+        for op_id in ids:
+            own = [op_id] if op_id in before else []
+            assert said["from"].get(str(op_id), own) == list(lineage.before(k, op_id))
+
+
+def test_an_operation_is_inspected_from_its_line_to_its_store(program: trl.Program) -> None:
+    chosen = next(op for op in program.pdg if op.label == "a")
+    (found,) = InspectorView.of(program, [chosen.id]).to_json()["ops"]
+    (marked,) = (line for line in found["source"]["lines"] if line["marked"])
+    assert marked["text"].strip() == chosen.origin.text == 'a = dnn.sample(o).named("a")'
+    assert found["kind"] == chosen.kind and found["stage"] == "memory"
+    assert found["kernel"] in program.fused.ops and found["region"] == ["acting"]
+    assert [one["stage"] for one in found["history"]] == [*program.stages][1:]
+    assert found["schedule"]["op_id"] == found["kernel"]
+    assert {program.ast.lines()[k][2].op_id for k in found["schedule"]["lines"]} == {
+        found["kernel"]
+    }
+    (store,) = found["stores"]
+    assert store["name"] == "a" and store["bytes"] == store["slots"] * store["value_bytes"]
+    (output,) = found["outputs"]
+    assert output["point_bytes"] == 3 * 4 and output["points"] == 4 * 12
+    assert found["reads"] and {one["name"] for one in found["readers"]}
+
+
+def test_an_operation_is_seen_at_the_stage_that_is_asked_for(program: trl.Program) -> None:
+    written = next(op for op in program.pdg if op.label == "o" and op.kind == "merge")
+    (found,) = InspectorView.of(program, [written.id], "pdg").to_json()["ops"]
+    assert found["stage"] == "pdg" and found["kernel"] is None
+    labels = [f"{one['index']} if {one['cond']}".strip() for one in found["reads"]]
+    assert labels == [program.pdg.edge_label(read) for read in written.inputs]
+    assert {"if t == 0"} < set(labels)
+    reading = [one["op_id"] for one in found["readers"]]
+    assert reading == [op_id for op_id, _ in program.pdg.readers[written.id]]
+    with pytest.raises(OptionError, match="no operation %99999"):
+        InspectorView.of(program, [99999])
+    with pytest.raises(OptionError, match="no stage 'fused'"):
+        InspectorView.of(program, [written.id], "fused")
+
+
+def test_search_finds_what_find_finds(program: trl.Program) -> None:
+    index = Index(program)
+    found = {one.stage: one.op_ids for one in index.search("tanh").found}
+    for name in ("pdg", "simplify"):
+        lines = [line for line in program.stages[name].artifact.find("tanh") if "%" in line]
+        assert [line.split()[0] for line in lines] == [f"%{k}" for k in found[name]]
+    assert found["ast"]  # inside a kernel
+    chosen = found["pdg"][0]
+    (by_id,) = {one.op_ids for one in index.search(f"%{chosen}").found if one.stage == "lift"}
+    assert chosen in by_id
+
+
+def test_search_is_filtered_by_kind_region_and_change(program: trl.Program) -> None:
+    index = Index(program)
+    ops = {one.stage: one.ops for one in index.lineage.generations}
+    for one in index.search("", kind="tanh").found:
+        assert {ops[one.stage][k].kind for k in one.op_ids} == {"tanh"}
+    for one in index.search("", region="acting").found:
+        assert all(ops[one.stage][k].region[0] == "acting" for k in one.op_ids)
+    changed = {one.stage: set(one.op_ids) for one in index.search("", changed=True).found}
+    diff = program.stages["contract"].diff()
+    assert changed.get("contract", set()) == {c.op_id for c in (*diff.added, *diff.changed)}
+    assert "pdg" not in changed and "schedule" not in changed
+    with pytest.raises(OptionError, match="no kind 'tan'"):
+        index.search("", kind="tan")
+
+
+def test_what_is_called_like_markup_stays_text() -> None:
+    with trl.Context("t") as ctx:
+        (t, _), *_ = ctx.dims
+        x = trl.data(np.arange(4.0), domain=(t,)).named("<script>alert(1)</script>")
+        ctx.output("y", x * 2)
+    program = ctx.compile({"T": 4})
+    for name, view in {"loop": LoopView.of(program), "memory": MemoryView.of(program)}.items():
+        assert "<script" not in view.to_svg(), name
+    assert "<script" not in InspectorView.of(program, list(program.pdg.ops)).to_svg()

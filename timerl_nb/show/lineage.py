@@ -1,0 +1,171 @@
+"""Where operations came from: the ids of every stage, and which of the stage before each one was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from timerl_nb.ir.ops import DataflowAttrs, Op
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.program import Program
+from timerl_nb.show.svg import text_picture
+from timerl_nb.show.view import View
+from timerl_nb.stages import Stage
+
+_OF_THE_PLAN = ("memory", "ast", "executable")  # their graph has outputs of its own for blocks
+
+
+def operations(pdg: Pdg) -> dict[int, Op]:
+    """All operations by id, those inside kernels among them."""
+    found = dict(pdg.ops)
+    for op in pdg:
+        for inner in op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ():
+            found.setdefault(inner.id, inner)
+    return found
+
+
+def inside(op: Op) -> tuple[int, ...]:
+    """The ids that an operation stands for: its own, and those of its body."""
+    body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
+    return (op.id, *(inner.id for inner in body))
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One stage of a lineage: the operations that it has, and what each was in the stage before.
+
+    `parents` names those that were something else before: an id that is not in it, but in the stage
+    before, was itself; one that is in neither is new.
+    """
+
+    stage: str
+    ops: Mapping[int, Op]
+    parents: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Lineage(View):
+    """The operations of all stages and their descent.
+
+    JSON: `{"view": "lineage", "stages": [{"name", "ids", "from"}]}`. `ids` are the stage's operations,
+    those inside kernels among them, and null where they are those of the stage before. `from` maps
+    an id (a text, as JSON's keys are) to the ids of the stage before that it came from.
+    """
+
+    generations: tuple[Generation, ...]
+
+    @classmethod
+    def of(cls, program: Program) -> Lineage:
+        """The lineage of a program's operations through its stages, `source` left out."""
+        found: list[Generation] = []
+        known: Mapping[int, Op] = {}
+        for stage in program.stages.values():
+            if stage.name == "source":
+                continue
+            if isinstance(stage.artifact, Pdg):
+                ops = operations(stage.artifact)
+            else:
+                ops = operations(program.memory.pdg) if stage.name in _OF_THE_PLAN else known
+            found.append(Generation(stage.name, ops, _parents(stage, known, ops)))
+            known = ops
+        return cls(tuple(found))
+
+    @cached_property
+    def _children(self) -> tuple[Mapping[int, frozenset[int]], ...]:
+        """For every generation but the last, the ids of the next that came from each of its ids."""
+        made: list[Mapping[int, frozenset[int]]] = []
+        for k in range(1, len(self.generations)):
+            found: dict[int, set[int]] = {}
+            for op_id in self.generations[k].ops:
+                for parent in self.before(k, op_id):
+                    found.setdefault(parent, set()).add(op_id)
+            made.append({op_id: frozenset(ids) for op_id, ids in found.items()})
+        return tuple(made)
+
+    def before(self, k: int, op_id: int) -> tuple[int, ...]:
+        """What an operation of generation `k` was in the one before."""
+        one = self.generations[k]
+        if k == 0 or op_id in one.parents:
+            return one.parents.get(op_id, ())
+        return (op_id,) if op_id in self.generations[k - 1].ops else ()
+
+    def relatives(self, ids: Iterable[int]) -> dict[str, frozenset[int]]:
+        """Ancestors and descendants of operations, by stage; themselves among them.
+
+        Args:
+            ids: operations of any stages. An id means the same operation wherever it is met.
+        """
+        chosen = set(ids)
+        count = len(self.generations)
+        own = [chosen & set(one.ops) for one in self.generations]
+        down = [set(found) for found in own]
+        for k in range(1, count):
+            for parent in down[k - 1]:
+                down[k] |= self._children[k - 1].get(parent, frozenset())
+        up = [set(found) for found in own]
+        for k in reversed(range(1, count)):
+            for op_id in up[k]:
+                up[k - 1].update(self.before(k, op_id))
+        return {one.stage: frozenset(down[k] | up[k]) for k, one in enumerate(self.generations)}
+
+    def values(self) -> dict[str, Any]:
+        stages: list[dict[str, Any]] = []
+        known: list[int] | None = None
+        for one in self.generations:
+            ids = sorted(one.ops)
+            stages.append(
+                {
+                    "name": one.stage,
+                    "ids": None if ids == known else ids,
+                    "from": {str(k): list(v) for k, v in sorted(one.parents.items())},
+                }
+            )
+            known = ids
+        return {"view": "lineage", "stages": stages}
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for one in self.generations:
+            lines.append(f"{one.stage}: {len(one.ops)} operations")
+            for op_id, parents in sorted(one.parents.items()):
+                came = ", ".join(f"%{k}" for k in parents)
+                lines.append(f"  %{op_id} from {came or 'nothing'}")
+        return "\n".join(lines)
+
+    def to_svg(self) -> str:
+        return text_picture(str(self), most=120)
+
+
+def _parents(
+    stage: Stage, before: Mapping[int, Op], after: Mapping[int, Op]
+) -> dict[int, tuple[int, ...]]:
+    """What is not itself, or not itself alone, of the stage before."""
+    found: dict[int, set[int]] = {}
+    for old, became in stage.rewritten.ids.items() if stage.rewritten is not None else ():
+        for new in became:
+            found.setdefault(new, set()).add(old)
+    for op_id, op in after.items():
+        if op_id in before:
+            if op_id in found and op.kind != "dataflow":
+                found[op_id].add(op_id)
+        elif op_id not in found and stage.rewritten is None:
+            alike = [k for k, old in before.items() if _copied(old, op)]
+            found[op_id] = set(alike)
+    return {
+        op_id: tuple(sorted(parents))
+        for op_id, parents in found.items()
+        if op_id in after and parents != {op_id}
+    }
+
+
+def _copied(old: Op, new: Op) -> bool:
+    """Whether a merge is another's copy, made to read blocks."""
+    same = (old.kind, old.domain, old.outputs, old.label) == (
+        new.kind,
+        new.domain,
+        new.outputs,
+        new.label,
+    )
+    return same and old.kind == "merge" and old.origin == new.origin

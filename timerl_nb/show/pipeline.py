@@ -1,0 +1,295 @@
+"""The pipeline of a compilation: its stages with what they cost, the options, and the bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from inspect import cleandoc
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+from timerl_nb.config import Options
+from timerl_nb.errors import OptionError
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.program import Program
+from timerl_nb.show.svg import text_picture
+from timerl_nb.show.view import View
+from timerl_nb.stages import Stage
+from timerl_nb.symbolic.domain import Ceiling
+
+# Passes in the order in which they run, by name; `separate` runs in place of `fuse`.
+PASSES: Final = (
+    "dynamic_bounds",
+    "simplify",
+    "lift",
+    "vectorize",
+    "windows",
+    "accumulate",
+    "contract",
+    "incrementalize",
+    "fuse",
+)
+# The stage at which an option counts; those of a stage's own name switch it.
+STAGE_OF: Final[Mapping[str, str]] = {
+    "simplify": "simplify",
+    "vectorize": "vectorize",
+    "trial": "vectorize",
+    "lift": "lift",
+    "accumulate": "accumulate",
+    "contract": "contract",
+    "incrementalize": "incrementalize",
+    "fuse": "fuse",
+    "donate": "memory",
+    "stores": "memory",
+    "device_memory": "memory",
+    "swap": "memory",
+    "executor": "executable",
+    "fuse_iterations": "executable",
+    "devices": "executable",
+    "backend": "executable",
+    "isl_operations": "schedule",
+}
+SWITCH_OF: Final[Mapping[str, str]] = {"windows": "lift", "separate": "fuse"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes:
+        kind: `bool`; `choice` of `choices`; `dims`, which is True, False or names of dimensions among
+            `choices`; `blocks`, which is "auto", False, a number, or numbers by dimension; `bytes`, a
+            number, a text with a unit, or None; `int`, a positive number.
+        value, default: as JSON has them.
+        stage: the first stage that it concerns.
+    """
+
+    name: str
+    kind: Literal["bool", "choice", "dims", "blocks", "bytes", "int"]
+    value: Any
+    default: Any
+    choices: tuple[Any, ...]
+    doc: str
+    stage: str
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage as a tab.
+
+    Attributes:
+        ran: False for a pass that an option leaves out; it costs nothing and says nothing.
+        seconds: what it cost.
+        changed: whether a pass changed anything; None where nothing is compared.
+        operations: how many its graph has; None where it is no graph.
+        option: the option that switches the pass.
+    """
+
+    name: str
+    ran: bool
+    seconds: float
+    summary: str
+    changed: bool | None
+    operations: int | None
+    option: str | None
+
+
+@dataclass(frozen=True)
+class BoundRow:
+    """A bound: its dimensions, and what ends it earlier where it is dynamic."""
+
+    name: str
+    value: int
+    dims: tuple[str, ...]
+    until: str | None
+
+
+@dataclass(frozen=True)
+class PipelineView(View):
+    """A program's stages, options and bounds.
+
+    JSON: `{"view": "pipeline", "seconds", "stages": [{"name", "ran", "seconds", "summary", "changed",
+    "operations", "option", "off", "on"}], "options": [{"name", "kind", "value", "default", "choices",
+    "doc", "stage"}], "bounds": [{"name", "value", "dims", "dynamic", "until"}]}`. `off` and `on` are
+    the values of the stage's option that switch it; passes that are off stand at their places with
+    `ran` false.
+    """
+
+    stages: tuple[StageRow, ...]
+    options: tuple[Option, ...]
+    bounds: tuple[BoundRow, ...]
+
+    @classmethod
+    def of(cls, program: Program) -> PipelineView:
+        found = {name: _row(stage) for name, stage in program.stages.items()}
+        rows = [found.pop(name) for name in ("source", "pdg")]
+        for name in PASSES:
+            if name == "fuse" and "separate" in found:
+                rows.append(found.pop("separate"))
+            elif name in found:
+                rows.append(found.pop(name))
+            elif name != "dynamic_bounds":
+                rows.append(StageRow(name, False, 0.0, "", None, None, _switch(name)))
+        dims = program.pdg.dims
+        bounds = tuple(
+            BoundRow(
+                name,
+                int(value),
+                tuple(dim.name for dim in dims if dim.bound == name),
+                value.until if isinstance(value, Ceiling) else None,
+            )
+            for name, value in program.bounds.items()
+        )
+        return cls((*rows, *found.values()), options(program.options, dims.names), bounds)
+
+    @property
+    def seconds(self) -> float:
+        """What all stages cost together."""
+        return sum(row.seconds for row in self.stages)
+
+    def values(self) -> dict[str, Any]:
+        values = {option.name: option for option in self.options}
+        return {
+            "view": "pipeline",
+            "seconds": self.seconds,
+            "stages": [
+                {
+                    "name": row.name,
+                    "ran": row.ran,
+                    "seconds": row.seconds,
+                    "summary": row.summary,
+                    "changed": row.changed,
+                    "operations": row.operations,
+                    "option": row.option,
+                    **_switching(row, values),
+                }
+                for row in self.stages
+            ],
+            "options": [
+                {
+                    "name": option.name,
+                    "kind": option.kind,
+                    "value": option.value,
+                    "default": option.default,
+                    "choices": list(option.choices),
+                    "doc": option.doc,
+                    "stage": option.stage,
+                }
+                for option in self.options
+            ],
+            "bounds": [
+                {
+                    "name": row.name,
+                    "value": row.value,
+                    "dims": list(row.dims),
+                    "dynamic": row.until is not None,
+                    "until": row.until,
+                }
+                for row in self.bounds
+            ],
+        }
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.stages)
+        lines = [
+            f"{row.name:<{width}}  {row.seconds * 1e3:7.1f} ms  {row.summary}"
+            if row.ran
+            else f"{row.name:<{width}}        off"
+            for row in self.stages
+        ]
+        given = [f"{o.name}={o.value!r}" for o in self.options if o.value != o.default]
+        bounds = ", ".join(f"{row.name} = {row.value}" for row in self.bounds)
+        return "\n".join(
+            [*lines, f"bounds: {bounds}", f"options: {', '.join(given) or 'defaults'}"]
+        )
+
+    def to_svg(self) -> str:
+        return text_picture(str(self))
+
+
+def _row(stage: Stage) -> StageRow:
+    count, changed = None, None
+    if isinstance(stage.artifact, Pdg):
+        count = len(stage.artifact)
+        if stage.previous is not None:
+            changed = dict(stage.artifact.ops) != dict(stage.previous.ops)
+    return StageRow(
+        stage.name, True, stage.seconds, stage.summary, changed, count, _switch(stage.name)
+    )
+
+
+def _switch(name: str) -> str | None:
+    """The option that leaves a pass out."""
+    found = SWITCH_OF.get(name, name)
+    return found if STAGE_OF.get(found) == found else None
+
+
+def _switching(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
+    if row.option is None:
+        return {"off": None, "on": None}
+    option = options[row.option]
+    is_off = option.value is False
+    return {"off": False, "on": option.default if is_off else option.value}
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
+    """Every option with its value, and what it may be."""
+    docs, hints = option_docs(), get_type_hints(Options)
+    found: list[Option] = []
+    for field in fields(Options):
+        kind, choices = _kind(field.name, hints[field.name], dims)
+        default = None if field.default is MISSING else field.default
+        value = getattr(given, field.name)
+        if field.name == "executor":
+            default = Options().executor
+        found.append(
+            Option(
+                field.name,
+                kind,
+                _json(value),
+                default,
+                choices,
+                docs[field.name],
+                STAGE_OF[field.name],
+            )
+        )
+    return tuple(found)
+
+
+def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, ...]]:
+    special = {
+        "vectorize": ("dims", dims),
+        "incrementalize": ("blocks", dims),
+        "device_memory": ("bytes", ()),
+    }
+    if name in special:
+        return special[name]
+    if hint is bool:
+        return "bool", (True, False)
+    if hint is int:
+        return "int", ()
+    literals = [hint] if get_origin(hint) is Literal else get_args(hint)
+    chosen = [one for part in literals if get_origin(part) is Literal for one in get_args(part)]
+    if not chosen:
+        raise OptionError(f"the option {name} is of no kind that is shown.")
+    return "choice", tuple(chosen)
+
+
+def _json(value: Any) -> Any:
+    """An option's value as JSON has it: block sizes by dimension as an object."""
+    if isinstance(value, tuple) and all(isinstance(pair, tuple) for pair in value):
+        return dict(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+@cache
+def option_docs() -> Mapping[str, str]:
+    """What each option decides, from the documentation of `Options`."""
+    _, _, listed = cleandoc(Options.__doc__ or "").partition("Attributes:\n")
+    parts = re.split(r"^ {4}(\w+): ", listed, flags=re.M)[1:]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return {name: re.sub(r"\s+", " ", text).strip() for name, text in pairs}
