@@ -160,6 +160,10 @@ class ExecutionError(TimeRLError):
     """A failure while a program runs."""
 
 
+class MissingPartError(TimeRLError):
+    """A part of the project that is not installed, or cannot be imported."""
+
+
 class EnvError(TimeRLError):
     """An environment that does not exist, or is used in a way it does not allow."""
 

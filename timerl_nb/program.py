@@ -20,6 +20,7 @@ from timerl_nb.compilation import (
     unlimited,
 )
 from timerl_nb.config import Blocks, Options, progress_by_default
+from timerl_nb.doors import door
 from timerl_nb.errors import BoundsError, OptionError, Origin, one_of
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping
@@ -385,6 +386,19 @@ class Program:
     def stores(self) -> dict[str, dict[Any, Any]]:
         """What a stepped run holds now: by tensor, values by point."""
         return {} if self._run is None else self._run.stores
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def explore(self, **options: Any) -> Any:
+        """The explorer of this program: a widget for a notebook.
+
+        Args:
+            options: those of the explorer, such as its height.
+
+        Raises:
+            MissingPartError: the widgets are not installed.
+        """
+        return door("explore")(self, **options)
 
     def __repr__(self) -> str:
         return f"Program({bounds_text(self.bounds)})\n{self.stages!r}"
