@@ -2,6 +2,7 @@
 and plotly figures (`trl.show`)."""
 
 from timerl_nb.show.compare import side_by_side
+from timerl_nb.show.comparison import ComparisonView
 from timerl_nb.show.figures import iteration_space, learning_curves, memory_timeline
 from timerl_nb.show.graph import GraphView, graph_view
 from timerl_nb.show.inspector import InspectorView
@@ -20,6 +21,7 @@ from timerl_nb.show.view import View
 register()
 
 __all__ = [
+    "ComparisonView",
     "GraphView",
     "Index",
     "InspectorView",

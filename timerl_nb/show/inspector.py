@@ -109,7 +109,7 @@ class InspectorView(View):
             ids = relatives[one.stage]
             stage = self.program.stages[one.stage]
             steps = [
-                (k, step_text(step))
+                (k, step_text(step, before | ids))
                 for k, step in enumerate(stage.steps)
                 if before.intersection(step.before) or op_id in step.after
             ]

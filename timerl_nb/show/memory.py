@@ -234,13 +234,37 @@ class MemoryView(View):
         return "\n".join(lines)
 
     def to_svg(self) -> str:
+        return self.picture()
+
+    @property
+    def series(self) -> list[tuple[str, Array]]:
+        """What is drawn: the largest tensors' bytes by name, the rest as one, and what is gathered."""
+        return largest({t.name: t.bytes for t in self.tensors}, self.gathered, 7)
+
+    def picture(
+        self, time: int = 0, highest: int = 0, colours: Mapping[str, int] | None = None
+    ) -> str:
+        """The view as SVG.
+
+        Args:
+            time, highest: where the axes end at least, in instants and bytes.
+            colours: numbers of tensors' colours, by name.
+        """
         turn = self.turn
-        series = largest({t.name: t.bytes for t in self.tensors}, self.gathered, 7)
         at = ", ".join(f"{d} = {value}" for d, value in turn.fixed.items())
         drawn = ", ".join(f"{name} = {turn.bounds[name]}" for name in turn.reduced)
         note = "; ".join([f"at {at}"] * bool(at) + [f"drawn for {drawn}"] * bool(drawn))
         peak = int(self.bytes.max(initial=0))
-        return bytes_picture(series, self.bytes, peak, 0, note, self.budget)
+        return bytes_picture(
+            self.series,
+            self.bytes,
+            peak,
+            note=note,
+            budget=self.budget,
+            until=time,
+            highest=highest,
+            colours=colours,
+        )
 
 
 def _holder(holder: Holder) -> dict[str, Any]:

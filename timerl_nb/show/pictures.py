@@ -93,12 +93,12 @@ def _drawn_for(bound: str, drawn: Mapping[str, int], own: Mapping[str, int]) -> 
     return f"drawn for {bound} = {drawn[bound]}; the program has {own[bound]}"
 
 
-def turn_picture(turn: Turn) -> str:
-    """The iteration space of a turn."""
+def turn_picture(turn: Turn, time: int = 0, up: int = 0) -> str:
+    """The iteration space of a turn; its axes end at `time` and `up` where these are greater."""
     if turn.dim is None:
         return text_picture(str(turn.program.schedule))
     note = _drawn_for(turn.dims[turn.dim].bound, turn.bounds, turn.program.bounds)
-    return space_picture(turn.points, turn.dim, turn.size, turn.fixed, note)
+    return space_picture(turn.points, turn.dim, max(up, turn.size), turn.fixed, note, time)
 
 
 def space_picture(
@@ -107,15 +107,16 @@ def space_picture(
     size: int,
     fixed: Mapping[str, int],
     note: str = "",
+    until: int = 0,
 ) -> str:
-    """Time across, one dimension up, one mark per executed point.
+    """Time across (to `until` at least), one dimension up, one mark per executed point.
 
     Statements that do not vary over the dimension but over the others are upright bars: they are
     vectorised over it, or belong to the iteration as a whole.
     """
     # by name, so that programs that are much alike look alike side by side
     shown = sorted((p for p in points if len(p)), key=lambda p: p.name)
-    end = max((int(p.time.max()) for p in shown), default=0) + 1
+    end = max(until, *(int(p.time.max()) + 1 for p in shown), 1)
     svg = Svg(560, 70 + 250 + 18 * len(shown), "iteration space")
     axes = Axes(svg, (52, 34, 490, 230), (0, end), (0, size))
     at = f" at {', '.join(f'{k} = {v}' for k, v in fixed.items())}" if fixed else ""
@@ -188,6 +189,9 @@ def bytes_picture(
     start: int = 0,
     note: str = "",
     budget: int | None = None,
+    until: int = 0,
+    highest: int = 0,
+    colours: Mapping[str, int] | None = None,
 ) -> str:
     """Live bytes over time: areas on each other, the peak, and the budget where it is near.
 
@@ -195,19 +199,22 @@ def bytes_picture(
         series: by name, the bytes at every instant.
         total: those of all series together.
         start: the number of the first instant.
+        until, highest: where the axes end at least.
+        colours: numbers of colours by name; in the order of the series by default.
     """
-    end = start + len(total)
+    number = {name: k for k, (name, _) in enumerate(series)} | dict(colours or {})
+    end = max(start + len(total), until)
     near = budget is not None and budget <= 2 * peak
-    top = max(peak, budget if near and budget else 0, 1) * 1.12
+    top = max(peak, highest, budget if near and budget else 0, 1) * 1.12
     svg = Svg(620, 330 + 18 * len(series), "predicted memory")
     axes = Axes(svg, (70, 34, 530, 230), (start, end), (0, top))
     # one column per few pixels, each at its own greatest moment
     edges = np.linspace(0, len(total), min(len(total), 530) + 1).astype(int)
     moments = [a + int(total[a:b].argmax()) for a, b in zip(edges, edges[1:], strict=False)]
     base = np.zeros(len(moments))
-    for k, (name, values) in enumerate(series):
-        top_of = base + values[moments]
-        svg.path(_area(axes, edges + start, base, top_of), _colour(name, k), tip=name, opacity=0.85)
+    for name, values in series:
+        top_of, fill = base + values[moments], _colour(name, number[name])
+        svg.path(_area(axes, edges + start, base, top_of), fill, tip=name, opacity=0.85)
         base = top_of
     y = axes.py(peak)
     svg.line(70, y, 600, y, VERMILION, "4 3")
@@ -220,7 +227,7 @@ def bytes_picture(
     svg.text(598, 26, note, size=10, anchor="end", fill=FAINT)
     for k, (name, values) in enumerate(series):
         at = 326 + 18 * k
-        svg.rect(70, at - 10, 12, 12, _colour(name, k))
+        svg.rect(70, at - 10, 12, 12, _colour(name, number[name]))
         svg.text(88, at, f"{name}: at most {human_bytes(float(values.max()))}")
     return str(svg)
 
@@ -263,17 +270,22 @@ def largest(
 
 
 def _area(axes: Axes, edges: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
-    up = [
-        f"{axes.px(float(e)):.1f} {axes.py(float(h)):.1f}"
-        for e, h in zip(edges, high, strict=False)
-    ]
-    down = [
-        f"{axes.px(float(e)):.1f} {axes.py(float(v)):.1f}" for e, v in zip(edges, low, strict=False)
-    ]
-    last = axes.px(float(edges[-1]))
-    up.append(f"{last:.1f} {axes.py(float(high[-1])):.1f}")
-    down.append(f"{last:.1f} {axes.py(float(low[-1])):.1f}")
-    return f"M{' L'.join(up)} L{' L'.join(reversed(down))} Z"
+    """What lies between two curves that keep their values from each edge to the next."""
+    start = f"M{axes.px(float(edges[0])):.1f} {axes.py(float(low[0])):.1f}"
+    ends = list(edges[1:])
+    up = _stairs(axes, high, ends)
+    down = _stairs(axes, low[::-1], list(edges[:-1])[::-1])
+    return f"{start} {up} {down} Z"
+
+
+def _stairs(axes: Axes, heights: np.ndarray, ends: list[float]) -> str:
+    """From wherever one is, at each height to its end; runs of one height are one line."""
+    parts: list[str] = []
+    for k, (height, end) in enumerate(zip(heights, ends, strict=False)):
+        if k + 1 < len(heights) and heights[k + 1] == height:
+            continue
+        parts.append(f"V{axes.py(float(height)):.1f} H{axes.px(float(end)):.1f}")
+    return " ".join(parts)
 
 
 def executable_picture(executable: Executable) -> str:

@@ -250,7 +250,7 @@ def options(given: Options, dims: tuple[str, ...]) -> tuple[Option, ...]:
             Option(
                 field.name,
                 kind,
-                _json(value),
+                json_value(value),
                 default,
                 choices,
                 docs[field.name],
@@ -279,7 +279,7 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
     return "choice", tuple(chosen)
 
 
-def _json(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """An option's value as JSON has it: block sizes by dimension as an object."""
     if isinstance(value, tuple) and all(isinstance(pair, tuple) for pair in value):
         return dict(value)

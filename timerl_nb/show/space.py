@@ -119,4 +119,8 @@ class IterationSpaceView(View):
         return "\n".join(lines)
 
     def to_svg(self) -> str:
-        return turn_picture(self.turn)
+        return self.picture()
+
+    def picture(self, time: int = 0, up: int = 0) -> str:
+        """The view as SVG; its axes end at `time` and `up` where these are greater."""
+        return turn_picture(self.turn, time, up)

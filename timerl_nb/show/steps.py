@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,14 +116,20 @@ class StepsView(View):
         return text_picture(str(self), most=60)
 
 
-def step_text(step: Step) -> str:
-    """A step in a line: the rule, what it took and what it made, the first few of many."""
+def step_text(step: Step, about: Collection[int] = ()) -> str:
+    """A step in a line: the rule, what it took and what it made, the first few of many.
+
+    Args:
+        about: the ids to name first.
+    """
     note = f" ({step.note})" if step.note else ""
-    return f"{step.rule}: {ids_text(step.before)} -> {ids_text(step.after) or 'nothing'}{note}"
+    before, after = (ids_text(ids, about) for ids in (step.before, step.after))
+    return f"{step.rule}: {before} -> {after or 'nothing'}{note}"
 
 
-def ids_text(ids: tuple[int, ...], most: int = 8) -> str:
-    """`%1, %2 and 5 more`."""
-    shown = ids if len(ids) <= most else ids[: most - 1]
+def ids_text(ids: tuple[int, ...], about: Collection[int] = (), most: int = 8) -> str:
+    """`%1, %2 and 5 more`; where it is about some, those and how many others there are."""
+    mine = tuple(k for k in ids if k in about)
+    shown = ids if len(ids) <= most else mine[:most] or ids[: most - 1]
     more = f" and {len(ids) - len(shown)} more" if len(shown) < len(ids) else ""
     return ", ".join(f"%{k}" for k in shown) + more

@@ -170,6 +170,19 @@ def beside(pictures: Sequence[str], titles: Sequence[str] = (), gap: float = 16)
     return str(whole)
 
 
+def stacked(pictures: Sequence[str], gap: float = 12) -> str:
+    """Several SVG pictures below each other, as one."""
+    sizes = [_size(picture) for picture in pictures]
+    height = sum(h for _, h in sizes) + gap * (len(sizes) - 1)
+    whole = Svg(max((w for w, _ in sizes), default=0), height)
+    y = 0.0
+    for (_, h), picture in zip(sizes, pictures, strict=True):
+        inner = picture[picture.index("<svg") + len("<svg") :]
+        whole.add(f'<svg x="0" y="{y:.0f}"{inner}')
+        y += h + gap
+    return str(whole)
+
+
 def _size(picture: str) -> tuple[float, float]:
     """Width and height of an SVG element in pixels."""
     head = picture[picture.index("<svg") : picture.index(">", picture.index("<svg"))]
