@@ -8,6 +8,7 @@ from graphviz import Digraph, escape
 FONT = "DejaVu Sans"  # Graphviz knows its widths; it is wide, so that other fonts fit
 # Okabe-Ito colours, lightened; what they tell apart is told apart by shape as well.
 SOURCE, CONTROL, SINK, FUSED, PLAIN = "#dfeef8", "#fbe9c6", "#f6d3c1", "#d3ecdf", "#f2f2f2"
+STROKE = "#777777"
 _QUICK = {"nslimit": "2", "nslimit1": "2", "mclimit": "0.5", "splines": "polyline"}
 
 
@@ -25,10 +26,16 @@ class Dot:
         look |= _QUICK if many else {}
         self._root = Digraph(name, graph_attr=look)
         self._root.attr(
-            "node", style="filled,rounded", fontname=FONT, fontsize="10", margin="0.16,0.06"
+            "node",
+            style="filled,rounded",
+            color=STROKE,
+            fontname=FONT,
+            fontsize="10",
+            margin="0.16,0.06",
         )
-        self._root.attr("edge", fontname=FONT, fontsize="9")
+        self._root.attr("edge", color=STROKE, fontname=FONT, fontsize="9", arrowsize="0.7")
         self._open: list[Digraph] = [self._root]
+        self._clusters = 0
 
     def node(
         self, key: str, label: str, *, fill: str = PLAIN, shape: str = "box", element: str = ""
@@ -37,14 +44,20 @@ class Dot:
         named = {"id": element} if element else {}
         self._open[-1].node(key, escape(label), fillcolor=fill, shape=shape, **named)
 
-    def edge(self, tail: str, head: str, label: str = "") -> None:
-        self._root.edge(tail, head, label=escape(label))
+    def edge(self, tail: str, head: str, label: str = "", *, element: str = "") -> None:
+        named = {"id": element} if element else {}
+        beside = "\n".join(f" {line} " for line in label.split("\n")) if label else ""
+        self._root.edge(tail, head, label=escape(beside), **named)
 
-    def open_cluster(self, label: str) -> None:
-        """Let the nodes that follow stand in a box of that name, until `close_cluster`."""
-        name = f"cluster_{len(self._root.body)}_{len(self._open)}"
-        cluster = Digraph(name, graph_attr={"label": escape(label), "color": "#999999"})
-        cluster.attr(fontname=FONT, fontsize="11", style="rounded")
+    def open_cluster(self, label: str, *, style: str = "", element: str = "") -> None:
+        """Let the nodes that follow stand in a box of that name, until `close_cluster`.
+
+        `style` is that of its outline: `bold`, `dashed` or, if none is given, a thin line.
+        """
+        self._clusters += 1
+        look = {"label": escape(label), "color": STROKE} | ({"id": element} if element else {})
+        cluster = Digraph(f"cluster_{self._clusters}", graph_attr=look)
+        cluster.attr(fontname=FONT, fontsize="11", style=f"rounded,{style}".rstrip(","))
         self._open.append(cluster)
 
     def close_cluster(self) -> None:

@@ -151,7 +151,7 @@ def test_an_order_shows_itself() -> None:
         f"  %{order.before}[i, 0:T] before %{order.after} @ (i)"
     )
     assert program.pdg.to_json()["orders"][0]["at"] == {"i": "i"}
-    assert "[label=before]" in program.pdg.to_dot()
+    assert 'label=" before "' in program.pdg.to_dot()
     assert "test_orders" in order.origin.file
     assert program.stages["simplify"].why(order.before) == "an order names it"
 

@@ -7,7 +7,6 @@ import traitlets
 from timerl_widgets import PdgView
 
 from tests.patterns import PATTERNS
-from timerl_nb.show import graph_view
 
 
 def view() -> PdgView:
@@ -50,13 +49,3 @@ def test_saved_pages_keep_the_picture() -> None:
     bundle, _ = view()._repr_mimebundle_()
     assert bundle["image/svg+xml"].startswith("<svg")
     assert "application/vnd.jupyter.widget-view+json" in bundle
-
-
-def test_large_graphs_are_folded_by_line() -> None:
-    from tests.reinforce import reinforce
-
-    graph = reinforce().pdg()
-    folded = graph_view(graph)
-    assert len(graph) > 300 and len(folded.nodes) < 30
-    assert sorted(k for node in folded.nodes for k in node.op_ids) == sorted(graph.ops)
-    assert any("env.reset" in node.label for node in folded.nodes)

@@ -4,7 +4,7 @@ and plotly figures (`trl.show`)."""
 from timerl_nb.show.compare import side_by_side
 from timerl_nb.show.comparison import ComparisonView
 from timerl_nb.show.figures import iteration_space, learning_curves, memory_timeline
-from timerl_nb.show.graph import GraphView, graph_view
+from timerl_nb.show.graph import GraphView, graph_view, laid_out
 from timerl_nb.show.inspector import InspectorView
 from timerl_nb.show.layout import layout_svg
 from timerl_nb.show.lineage import Lineage
@@ -36,6 +36,7 @@ __all__ = [
     "View",
     "graph_view",
     "iteration_space",
+    "laid_out",
     "layout_svg",
     "learning_curves",
     "memory_timeline",

@@ -1,201 +1,415 @@
 """Graphs of programs as view-models: folded to what fits a page, ready for layout and for widgets.
 
-A graph as written has hundreds of operations. It is shown folded by the user's source lines: one
-node per line, with what the line made. A fused graph is shown by its statements, with merges looked
-through. A graph of a few dozen operations is shown as it is.
+A graph as written is shown folded by the user's source lines: one node per line, with what the line
+made. A fused graph is shown by its kernels, with merges looked through. A graph of a few dozen
+operations is shown as it is. Whatever is folded can be opened, and the other way round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from timerl_nb.dot import CONTROL, PLAIN, SINK, SOURCE, Dot
-from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.errors import DrawingError
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import DataflowAttrs, Op, Read
+from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg, node_label, node_look
-from timerl_nb.ir.rewrite import compose
+from timerl_nb.memory.sizes import Sizes
 from timerl_nb.schedule.names import statement_names
+from timerl_nb.show.clusters import KERNEL, LINE, REGION, RETURNED, Cluster, Clusters
+from timerl_nb.show.layout import LayoutTimeout, layout_svg
+from timerl_nb.show.reads import Flow, flows
+from timerl_nb.show.view import View
 
-FEW = 48  # operations that are shown without folding
+QUICK = 120  # nodes above which the layout gives up some beauty
+VALUES = 12  # values that a node lists
+READS = 24  # reads that an edge lists
+_OUTLINES = {KERNEL: "bold", LINE: "dashed"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """What an operation makes at each point of `domain`; `bytes` of one point under the bounds."""
+
+    name: str
+    domain: tuple[str, ...]
+    shape: tuple[str, ...]
+    dtype: str
+    bytes: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(self.shape)}] @ ({', '.join(self.domain)})"
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node of a view: one operation or several."""
+    """A node of a view: an operation, or a folded cluster of that `kind`.
+
+    `cluster` is the key of the open cluster around it, empty where there is none.
+    """
 
     key: str
     label: str
+    kind: str
     op_ids: tuple[int, ...]
     region: tuple[str, ...]
+    cluster: str
+    place: str
+    text: str
+    values: tuple[Value, ...] = ()
     fill: str = PLAIN
-    shape: str = "box"
-    detail: str = ""
+    outline: str = "box"
+    is_folded: bool = False
+
+    @property
+    def detail(self) -> str:
+        return f"{self.place}: {self.text}" if self.text else self.place
 
 
 @dataclass(frozen=True)
-class GraphView:
-    """Nodes and labelled edges, as plain values."""
+class Box:
+    """An open cluster; `parent` is the key of the one around it."""
+
+    key: str
+    label: str
+    sort: str
+    parent: str
+    op_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The reads of one node by another."""
+
+    tail: str
+    head: str
+    label: str
+    reads: tuple[Flow, ...] = ()
+
+
+@dataclass(frozen=True, repr=False)
+class GraphView(View):
+    """A graph as nodes, clusters and labelled edges, as plain values.
+
+    The JSON is that of `docs/view-models.md`; ids are those of the elements in the picture.
+    """
 
     name: str
     nodes: tuple[Node, ...]
-    edges: tuple[tuple[str, str, str], ...]
+    boxes: tuple[Box, ...]
+    edges: tuple[Edge, ...]
+    folded: frozenset[str] = frozenset()
+    _source: _Source | None = field(default=None, compare=False, repr=False)
+
+    def fold(self, *keys: str) -> GraphView:
+        """The view with these clusters as one node each; without keys, with all regions folded."""
+        source = self._whole()
+        every = {k for k, c in source.clusters.clusters.items() if c.sort == REGION}
+        return source.view(self.folded | (source.known(keys) or every))
+
+    def unfold(self, *keys: str) -> GraphView:
+        """The view with these clusters open; without keys, with all of them."""
+        source = self._whole()
+        return source.view(self.folded - (source.known(keys) or self.folded))
+
+    def toggle(self, key: str) -> GraphView:
+        """The view with a node opened, or an open cluster folded."""
+        return self.unfold(key) if key in self.folded else self.fold(key)
+
+    def _whole(self) -> _Source:
+        if self._source is None:
+            raise DrawingError(
+                "this view was not made from a graph.", hint="make it by `graph_view(pdg)`."
+            )
+        return self._source
 
     def to_dot(self) -> str:
-        graph = Dot(self.name, level=len(self.nodes) <= 12)
-        regions: dict[tuple[str, ...], list[Node]] = {}
-        for node in self.nodes:
-            regions.setdefault(node.region, []).append(node)
-        for region, nodes in regions.items():
-            if region:
-                graph.open_cluster(" / ".join(region))
-            for node in nodes:
-                graph.node(node.key, node.label, fill=node.fill, shape=node.shape, element=node.key)
-            if region:
-                graph.close_cluster()
-        for tail, head, label in self.edges:
-            graph.edge(tail, head, label)
+        count = len(self.nodes)
+        graph = Dot(self.name, level=count <= 12, many=count > QUICK)
+        self._write(graph, "")
+        for k, edge in enumerate(self.edges):
+            graph.edge(edge.tail, edge.head, edge.label, element=f"edge{k}")
         return str(graph)
 
-    def to_json(self) -> dict[str, Any]:
+    def _write(self, graph: Dot, inside: str) -> None:
+        for node in self.nodes:
+            if node.cluster == inside:
+                graph.node(
+                    node.key, node.label, fill=node.fill, shape=node.outline, element=node.key
+                )
+        for box in self.boxes:
+            if box.parent == inside:
+                graph.open_cluster(
+                    box.label[:60], style=_OUTLINES.get(box.sort, ""), element=box.key
+                )
+                self._write(graph, box.key)
+                graph.close_cluster()
+
+    def to_svg(self) -> str:
+        _, svg = laid_out(self)
+        return svg
+
+    def __str__(self) -> str:
+        names = {node.key: node.label.split("\n")[0] for node in self.nodes}
+        lines = [f"graph of {len(self.nodes)} nodes"]
+        for edge in self.edges:
+            label = edge.label.replace("\n", "; ")
+            lines.append(f"  {names[edge.tail]} -> {names[edge.head]}" + f"  {label}" * bool(label))
+        return "\n".join(lines)
+
+    def values(self) -> dict[str, Any]:
         return {
+            "view": "graph",
             "name": self.name,
-            "nodes": [
+            "nodes": [_node_json(node) for node in self.nodes],
+            "clusters": [
                 {
-                    "id": n.key,
-                    "label": n.label,
-                    "op_ids": list(n.op_ids),
-                    "region": list(n.region),
-                    "detail": n.detail,
+                    "id": box.key,
+                    "label": box.label,
+                    "sort": box.sort,
+                    "parent": box.parent,
+                    "op_ids": list(box.op_ids),
                 }
-                for n in self.nodes
+                for box in self.boxes
             ],
-            "edges": [{"tail": a, "head": b, "label": c} for a, b, c in self.edges],
+            "edges": [
+                {
+                    "id": f"edge{k}",
+                    "tail": edge.tail,
+                    "head": edge.head,
+                    "label": edge.label,
+                    "count": len(edge.reads),
+                    "reads": [{"index": r.index, "cond": r.cond} for r in edge.reads[:READS]],
+                }
+                for k, edge in enumerate(self.edges)
+            ],
+            "folded": sorted(self.folded),
         }
 
 
-def graph_view(pdg: Pdg) -> GraphView:
-    """The view of a graph that fits a page."""
-    if any(op.kind == "dataflow" for op in pdg):
-        return _by_statement(pdg)
-    return _by_operation(pdg) if len(pdg) <= FEW else _by_line(pdg)
+def graph_view(
+    pdg: Pdg, *, folded: Iterable[str] | None = None, bounds: Mapping[str, int] | None = None
+) -> GraphView:
+    """The view of a graph that fits a page.
+
+    Args:
+        folded: keys of the clusters to show as one node; what fits by default.
+        bounds: values of the bounds, to know bytes by.
+    """
+    source = _Source(pdg, Clusters.of(pdg), bounds)
+    return source.view(source.clusters.folds() if folded is None else source.known(folded))
 
 
-def _by_operation(pdg: Pdg) -> GraphView:
-    nodes = [
-        Node(f"op{op.id}", node_label(op), (op.id,), op.region, *node_look(op), str(op.origin))
-        for op in pdg
-    ]
-    edges = [
-        (f"op{read.source}", f"op{op.id}", pdg.edge_label(read)) for op in pdg for read in op.inputs
-    ]
-    return GraphView("pdg", tuple(nodes), tuple(dict.fromkeys(edges)))
+def laid_out(view: GraphView) -> tuple[GraphView, str]:
+    """A view and its picture: of the view itself, or folded further where that takes too long."""
+    try:
+        return view, layout_svg(view.to_dot())
+    except LayoutTimeout:
+        less = view.fold()
+        if less.folded == view.folded:
+            raise
+        return laid_out(less)
 
 
-def _by_line(pdg: Pdg) -> GraphView:
-    lines: dict[tuple[Any, ...], list[Op]] = {}
-    for op in pdg:
-        lines.setdefault((op.origin.file, op.origin.line, op.region), []).append(op)
-    home = {op.id: f"line{k}" for k, ops in enumerate(lines.values()) for op in ops}
-    nodes = [_line_node(f"line{k}", ops) for k, ops in enumerate(lines.values())]
-    labels: dict[tuple[str, str], dict[str, None]] = {}
-    for op in pdg:
-        for read in op.inputs:
-            tail, head = home[read.source], home[op.id]
-            label = pdg.edge_label(read)
-            if tail != head or (label and op.kind == "merge"):
-                labels.setdefault((tail, head), {})[label] = None
-    edges = [(a, b, _joined([x for x in found if x])) for (a, b), found in labels.items()]
-    return GraphView("pdg", tuple(nodes), tuple(edges))
+class _Source:
+    """A graph with its hierarchy, from which views of different folds are made."""
+
+    def __init__(self, pdg: Pdg, clusters: Clusters, bounds: Mapping[str, int] | None) -> None:
+        self.pdg, self.clusters = pdg, clusters
+        self._sizes = Sizes(pdg, dict(bounds)) if bounds else None
+        self._names = statement_names(pdg)
+
+    def known(self, keys: Iterable[str]) -> frozenset[str]:
+        """Keys of clusters.
+
+        Raises:
+            DrawingError: one of them is not.
+        """
+        for key in (wanted := frozenset(keys)):
+            if key not in self.clusters.clusters:
+                raise DrawingError(
+                    f"there is no cluster {key!r} in this graph.",
+                    hint="`view.boxes` and the folded ones of `view.nodes` have their keys.",
+                )
+        return wanted
+
+    @cached_property
+    def _flows(self) -> tuple[Flow, ...]:
+        return tuple(flows(self.pdg, self.clusters))
+
+    @cached_property
+    def _ops(self) -> Mapping[str, tuple[Op, ...]]:
+        """The operations in each cluster, a kernel's own first."""
+        found: dict[str, list[Op]] = {
+            key: [cluster.op] if cluster.op else []
+            for key, cluster in self.clusters.clusters.items()
+        }
+        for key, cluster in self.clusters.clusters.items():
+            for outer in self.clusters.around(key):
+                found[outer] += [cluster.op] if cluster.op else []
+        for key, leaf in self.clusters.leaves.items():
+            for outer in self.clusters.around(key):
+                found[outer].append(leaf.op)
+        return {key: tuple(ops) for key, ops in found.items()}
+
+    def view(self, folded: frozenset[str]) -> GraphView:
+        shown = self.clusters.shown(folded)
+        nodes = [self._node(key) for key in dict.fromkeys(shown.values())]
+        boxes = [
+            Box(key, self._title(cluster), cluster.sort, cluster.parent, _ids(self._ops[key]))
+            for key, cluster in self.clusters.clusters.items()
+            if key not in folded and folded.isdisjoint(self.clusters.around(key))
+        ]
+        kernels = any(c.sort == KERNEL for c in self.clusters.clusters.values())
+        name = "statements" if kernels else "pdg"
+        return GraphView(name, tuple(nodes), tuple(boxes), self._edges(shown), folded, self)
+
+    def _title(self, cluster: Cluster) -> str:
+        return self._names[cluster.op.id] if cluster.op is not None else cluster.label
+
+    def _edges(self, shown: Mapping[str, str]) -> tuple[Edge, ...]:
+        pairs: dict[tuple[str, str], list[Flow]] = {}
+        for flow in self._flows:
+            tail, head = shown[flow.tail], shown[flow.head]
+            if tail != head or (flow.label and (flow.chosen or tail == flow.tail)):
+                pairs.setdefault((tail, head), []).append(flow)
+        made: list[Edge] = []
+        for (tail, head), found in pairs.items():
+            reads = tuple({(r.index, r.cond): r for r in found}.values())
+            made.append(Edge(tail, head, _joined([r.label for r in reads if r.label]), reads))
+        return tuple(made)
+
+    def _node(self, key: str) -> Node:
+        cluster = self.clusters.clusters.get(key)
+        if cluster is not None:
+            return self._folded(cluster)
+        leaf = self.clusters.leaves[key]
+        op = leaf.op
+        fill, outline = node_look(op)
+        return Node(
+            key,
+            node_label(op),
+            op.kind,
+            (op.id,),
+            op.region,
+            leaf.cluster,
+            op.origin.place,
+            op.origin.text,
+            self._values(op, op.label or f"%{op.id}"),
+            fill,
+            outline,
+        )
+
+    def _folded(self, cluster: Cluster) -> Node:
+        ops = self._ops[cluster.key]
+        fill, outline = _look(cluster, ops)
+        origin = ops[0].origin
+        values = self._made(cluster, ops)
+        return Node(
+            cluster.key,
+            self._label(cluster, ops, values),
+            cluster.sort,
+            _ids(ops),
+            cluster.region,
+            cluster.parent,
+            origin.place if cluster.sort in (LINE, KERNEL) else "",
+            origin.text if cluster.sort in (LINE, KERNEL) else "",
+            values[:VALUES],
+            fill,
+            outline,
+            True,
+        )
+
+    def _made(self, cluster: Cluster, ops: Sequence[Op]) -> tuple[Value, ...]:
+        """What a cluster makes: what has a name, or else what comes last."""
+        if cluster.op is not None:
+            return self._values(cluster.op, "")
+        named = [op for op in ops if op.label and op.outputs and op.kind != "dataflow"]
+        shown = named or [op for op in ops if op.outputs][-1:]
+        return tuple(
+            value for op in shown for value in self._values(op, op.label or f"%{op.id}")[:1]
+        )
+
+    def _values(self, op: Op, name: str) -> tuple[Value, ...]:
+        return tuple(
+            Value(
+                name or self._output_name(op, k),
+                output.domain,
+                tuple(map(str, output.type.shape)),
+                output.type.dtype,
+                self._sizes.type_bytes(op, output.type) if self._sizes else None,
+            )
+            for k, output in enumerate(op.outputs)
+        )
+
+    def _output_name(self, op: Op, out: int) -> str:
+        attrs = op.attrs
+        source = attrs.results[out][0] if isinstance(attrs, DataflowAttrs) else op.id
+        leaf = self.clusters.places.get((op.id, source))
+        label = self.clusters.leaves[leaf].op.label if leaf else ""
+        return label or f"%{source if leaf else op.id}"
+
+    def _label(self, cluster: Cluster, ops: Sequence[Op], values: Sequence[Value]) -> str:
+        count = f"{len(ops)} operation{'s' * (len(ops) > 1)}"
+        if cluster.sort == RETURNED:
+            return f"{len(ops)} parameter{'s' * (len(ops) > 1)}\nreturned"
+        if cluster.op is not None:
+            inside, outputs = len(ops) - 1, len(cluster.op.outputs)
+            head = f"{self._names[cluster.op.id]}({', '.join(cluster.op.domain)})"
+            return (
+                f"{head}\n{inside} operation{'s' * (inside != 1)}, "
+                f"{outputs} output{'s' * (outputs != 1)}"
+            )
+        text = cluster.label if len(cluster.label) <= 46 else f"{cluster.label[:45]}…"
+        made = [f"{value.name}: {value}" for value in values[:3]]
+        return "\n".join([text, count, *made, *(["…"] if len(values) > 3 else [])])
 
 
-def _line_node(key: str, ops: Sequence[Op]) -> Node:
-    origin = ops[0].origin
-    text = origin.text if len(origin.text) <= 46 else origin.text[:45] + "…"
-    named = [op for op in ops if op.label] or [op for op in ops if op.outputs][-1:]
-    made = [f"{op.label or '%' + str(op.id)}: {op.outputs[0]}" for op in named if op.outputs]
-    shown = [*made[:3], *(["…"] if len(made) > 3 else [])]
-    count = f"{len(ops)} operation{'s' * (len(ops) > 1)}"
-    fill = SINK if any(op.kind in SINKS for op in ops) else PLAIN
-    if any(op.kind == "merge" for op in ops):
-        fill = CONTROL
-    elif all(not op.inputs for op in ops):
-        fill = SOURCE
-    return Node(
-        key,
-        "\n".join([text, count, *shown]),
-        tuple(op.id for op in ops),
-        ops[0].region,
-        fill,
-        "box",
-        str(origin),
-    )
+def _look(cluster: Cluster, ops: Sequence[Op]) -> tuple[str, str]:
+    """Fill colour and outline of a folded cluster."""
+    if cluster.op is not None:
+        return node_look(cluster.op)
+    if cluster.sort == RETURNED:
+        return SINK, "house"
+    outline = "folder" if cluster.sort == REGION else "box"
+    if cluster.sort == LINE and any(op.kind == "merge" for op in ops):
+        return CONTROL, outline
+    if cluster.sort == LINE and all(not op.inputs for op in ops):
+        return SOURCE, outline
+    return (SINK if any(op.kind in SINKS for op in ops) else PLAIN), outline
+
+
+def _ids(ops: Iterable[Op]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(op.id for op in ops))
 
 
 def _joined(labels: Sequence[str]) -> str:
     return "\n".join([*labels[:3], *(["…"] if len(labels) > 3 else [])])
 
 
-def _by_statement(pdg: Pdg) -> GraphView:
-    names = statement_names(pdg)
-    returned = [op for op in pdg if _is_parameter(op)]
-    shown = [op for op in pdg if op.kind != "merge" and not _is_parameter(op)]
-    nodes = [
-        Node(
-            f"op{op.id}",
-            _statement_label(op, names[op.id]),
-            _inside(op),
-            op.region,
-            *node_look(op),
-            str(op.origin),
-        )
-        for op in shown
-    ]
-    if returned:
-        what = f"{len(returned)} parameter{'s' * (len(returned) > 1)}\nreturned"
-        ids = tuple(op.id for op in returned)
-        nodes.append(Node("parameters", what, ids, (), SINK, "house"))
-    labels: dict[tuple[str, str], dict[str, None]] = {}
-    for op in [*shown, *returned]:
-        for read in op.inputs:
-            for real in _behind(pdg, read):
-                head = "parameters" if _is_parameter(op) else f"op{op.id}"
-                pair = (f"op{real.source}", head)
-                labels.setdefault(pair, {})[pdg.edge_label(real)] = None
-    edges = [(a, b, _joined([x for x in found if x])) for (a, b), found in labels.items()]
-    return GraphView("statements", tuple(nodes), tuple(edges))
-
-
-def _is_parameter(op: Op) -> bool:
-    return isinstance(op.attrs, OutputAttrs) and op.attrs.role == "parameter"
-
-
-def _statement_label(op: Op, name: str) -> str:
-    if not isinstance(op.attrs, DataflowAttrs):
-        return node_label(op)
-    count = len(op.attrs.body)
-    outputs = len(op.outputs)
-    return (
-        f"{name}({', '.join(op.domain)})\n{count} operation{'s' * (count != 1)}, "
-        f"{outputs} output{'s' * (outputs != 1)}"
-    )
-
-
-def _inside(op: Op) -> tuple[int, ...]:
-    if isinstance(op.attrs, DataflowAttrs):
-        return (op.id, *(inner.id for inner in op.attrs.body))
-    return (op.id,)
-
-
-def _behind(pdg: Pdg, read: Read) -> list[Read]:
-    """The reads of statements' outputs that a read is, merges looked through."""
-    source = pdg[read.source]
-    if source.kind != "merge":
-        return [read]
-    found: list[Read] = []
-    for branch in source.inputs:
-        composed = compose(read, source.outputs[0].domain, branch)
-        found += _behind(pdg, composed or branch)
-    return found
+def _node_json(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.key,
+        "label": node.label,
+        "kind": node.kind,
+        "op_ids": list(node.op_ids),
+        "region": list(node.region),
+        "cluster": node.cluster,
+        "folded": node.is_folded,
+        "place": node.place,
+        "text": node.text,
+        "detail": node.detail,
+        "values": [
+            {
+                "name": value.name,
+                "domain": list(value.domain),
+                "shape": list(value.shape),
+                "dtype": value.dtype,
+                "bytes": value.bytes,
+            }
+            for value in node.values
+        ],
+    }

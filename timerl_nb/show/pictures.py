@@ -14,7 +14,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Timeline
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.schedule.schedule import Schedule, StatementPoints
-from timerl_nb.show.graph import graph_view
+from timerl_nb.show.graph import graph_view, laid_out
 from timerl_nb.show.layout import layout_svg
 from timerl_nb.show.svg import (
     BLUE,
@@ -38,7 +38,8 @@ GATHERED = "gathered operands"
 
 def pdg_picture(pdg: Pdg) -> str:
     """The graph, folded to fit."""
-    return layout_svg(graph_view(pdg).to_dot())
+    _, svg = laid_out(graph_view(pdg))
+    return svg
 
 
 def ast_picture(ast: Ast) -> str:

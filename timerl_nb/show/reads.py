@@ -1,0 +1,84 @@
+"""The reads of a graph between the places of its operations, through kernels' doors and merges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Read, is_own
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import compose
+from timerl_nb.show.clusters import Clusters, Leaf
+from timerl_nb.symbolic.expr import TRUE, index_text
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One operation's read of another: keys of leaves, the index expression φ and the condition ψ.
+
+    φ is empty where the source is read at the reader's own point, ψ where it always is.
+    `chosen` says that a merge stood between them, or reads.
+    """
+
+    tail: str
+    head: str
+    index: str
+    cond: str
+    chosen: bool
+
+    @property
+    def label(self) -> str:
+        return " ".join(part for part in (self.index, f"if {self.cond}" * bool(self.cond)) if part)
+
+
+def flows(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
+    """Every read, reader by reader; merges that have no place are looked through."""
+    for leaf in clusters.leaves.values():
+        for read in leaf.op.inputs:
+            if leaf.kernel is None:
+                yield from _into(pdg, clusters, leaf, read)
+            elif read.source == OPERAND:
+                yield from _into(pdg, clusters, leaf, pdg[leaf.kernel].inputs[read.out])
+            else:
+                yield Flow(clusters.places[leaf.kernel, read.source], leaf.key, "", "", False)
+
+
+def _into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow]:
+    for real in _behind(pdg, clusters, read):
+        index = "" if is_own(real.index, pdg.output(real).domain) else index_text(real.index)
+        cond = "" if real.cond is TRUE else str(real.cond)
+        chosen = leaf.op.kind == "merge" or real is not read
+        for tail in _makers(pdg, clusters, real):
+            yield Flow(tail, leaf.key, index, cond, chosen)
+
+
+def _behind(
+    pdg: Pdg, clusters: Clusters, read: Read, seen: frozenset[int] = frozenset()
+) -> list[Read]:
+    """The reads of statements' outputs that a read is."""
+    source = pdg[read.source]
+    if source.kind != "merge" or (None, source.id) in clusters.places:
+        return [read]
+    if source.id in seen:  # a value that is kept from point to point
+        return []
+    found: list[Read] = []
+    for branch in source.inputs:
+        composed = compose(read, source.outputs[0].domain, branch)
+        found += _behind(pdg, clusters, composed or branch, seen | {source.id})
+    return found
+
+
+def _makers(
+    pdg: Pdg, clusters: Clusters, read: Read, seen: frozenset[int] = frozenset()
+) -> Iterator[str]:
+    """The leaves that compute what is read: inside of kernels, or before those that hand it on."""
+    op = pdg[read.source]
+    if not isinstance(op.attrs, DataflowAttrs):
+        yield clusters.places[None, op.id]
+        return
+    source, out = op.attrs.results[read.out]
+    if source != OPERAND:
+        yield clusters.places[op.id, source]
+    elif op.id not in seen:
+        for handed in _behind(pdg, clusters, op.inputs[out]):
+            yield from _makers(pdg, clusters, handed, seen | {op.id})
