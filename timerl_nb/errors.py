@@ -12,11 +12,13 @@ import functools
 import linecache
 import os
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+_BETWEEN = tuple(m.__file__ for m in (contextlib, dataclasses, functools, threading))
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -66,7 +68,7 @@ def _is_ours(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     # and what stands between: dataclasses, context managers, cached properties, frozen mix-ins
     made = file == "<string>" and frame.f_code.co_name == "__init__"
-    between = file in (contextlib.__file__, dataclasses.__file__, functools.__file__)
+    between = file in _BETWEEN
     return made or between or file.startswith((_PACKAGE, "<frozen "))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,23 +27,25 @@ from timerl_nb.frontend.bounds import bound_value, check_mapping
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, until
+from timerl_nb.gate import Gate
 from timerl_nb.ir.attrs import ConstAttrs, OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
-from timerl_nb.loops.nodes import Ast, Execute, Loop, children
-from timerl_nb.loops.nodes import Sequence as Block
+from timerl_nb.loops.nodes import Ast, Execute, Loop
 from timerl_nb.memory.budget import refusal
 from timerl_nb.memory.least import inevitable, least
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
-from timerl_nb.results import Result, RunMemory
+from timerl_nb.results import Result
+from timerl_nb.running import Running
 from timerl_nb.runtime.backends.jax import main_memory
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.sampler import Watched
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
@@ -263,6 +265,17 @@ class Program:
             BudgetError: it needs more memory than the machine has.
             OptionError: an output of that name does not exist, or an argument is of another kind.
         """
+        self._check_run(on_event, outputs)
+        ends = self._open
+        if ends is not None:
+            self._check_repeatable(ends, on_event)
+        result = self._run_whole(_seed(seed), progress, on_event, outputs)
+        if ends is None or result.lengths[ends].max() < self.bounds[ends]:
+            return result
+        return self._longer(ends).execute(seed, progress=progress, outputs=outputs)
+
+    def _check_run(self, on_event: Recorder | None, outputs: Sequence[str] | None) -> None:
+        """Refuse what no run can be made with."""
         if on_event is not None and not callable(on_event):
             raise OptionError(
                 f"on_event={on_event!r} cannot be called.", hint="pass a function of an event."
@@ -275,13 +288,6 @@ class Program:
             if name not in known:
                 raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
         self._check_machine()
-        ends = self._open
-        if ends is not None:
-            self._check_repeatable(ends, on_event)
-        result = self._run_whole(_seed(seed), progress, on_event, outputs)
-        if ends is None or result.lengths[ends].max() < self.bounds[ends]:
-            return result
-        return self._longer(ends).execute(seed, progress=progress, outputs=outputs)
 
     @property
     def _open(self) -> str | None:
@@ -323,38 +329,61 @@ class Program:
         outputs: Sequence[str] | None,
     ) -> Result:
         shown = progress_by_default() if progress is None else progress
-        turns = _turns(self.ast)
+        turns = self.executable.reached(recorded=on_event is not None).turns
         start = time.perf_counter()
         with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
-            update = bar.update if shown else None
-            lowered = self.executable.lowered if on_event is None else None
-            run: Run | LoweredRun
-            if lowered is None:
-                run = Run(self.executable, seed, on_event, update)
-            else:
-                run = LoweredRun(lowered, seed, update)
+            run = self._begin(seed, on_event, bar.update if shown else None)
             try:
                 run.complete()
                 values = run.outputs(outputs)
             except BaseException:
                 run.release()
                 raise
-        seconds = time.perf_counter() - start
-        kept = run.release()
-        return Result(
-            {name: x for (role, name), x in values.items() if role == "output"},
-            {name: x for (role, name), x in values.items() if role == "parameter"},
-            RunMemory(
-                run.ledger.peak,
-                tuple(run.ledger.timeline()),
-                kept,
-                tuple(run.ledger.host_trace),
-            ),
-            seconds,
-            run.instructions,
-            run.coordinates,
-            run.lengths(),
-        )
+        return Result.of(run, values, time.perf_counter() - start)
+
+    def _begin(
+        self, seed: int, on_event: Recorder | None, progress: Callable[..., object] | None
+    ) -> Run | LoweredRun:
+        """A run that has not begun; whoever listens to events is shown the interpreter's."""
+        lowered = self.executable.lowered if on_event is None else None
+        if lowered is None:
+            return Run(self.executable, seed, on_event, progress)
+        return LoweredRun(lowered, seed, progress)
+
+    def start(
+        self,
+        seed: int = 0,
+        *,
+        on_event: Recorder | None = None,
+        outputs: Sequence[str] | None = None,
+        paused: bool = False,
+        speed: float | None = None,
+    ) -> Running:
+        """Run the program on a thread of its own; returns at once.
+
+        Args:
+            seed: of all random streams; the same seed gives the same result as `execute`.
+            on_event: is called with every read, write, free and launch, on that thread (slower).
+            outputs: the outputs to return; all by default.
+            paused: wait before the first turn.
+            speed: turns of the outermost loop a second at most.
+
+        Raises:
+            BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
+                again, and what is watched is one run alone.
+            BudgetError: it needs more memory than the machine has.
+            OptionError: an output of that name does not exist, or an argument is of another kind.
+        """
+        self._check_run(on_event, outputs)
+        if self._open is not None:
+            why = "what is started and watched is one run alone"
+            raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
+        reached = self.executable.reached(recorded=on_event is not None)
+        watched = Watched(self.meaning, self.memory, reached)
+        gate = Gate(held=bool(paused))
+        gate.speed = speed
+        run = self._begin(_seed(seed), on_event, gate.turned)
+        return Running(gate, run, watched, outputs)
 
     def _check_machine(self) -> None:
         """Refuse to begin what ends with the machine's memory; it may be planned all the same."""
@@ -421,16 +450,6 @@ def _seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"the seed must be an integer, not {seed!r}.")
     return int(seed)
-
-
-def _turns(ast: Ast) -> int | None:
-    """How often the outermost loops turn."""
-    outer = children(ast.root) if isinstance(ast.root, Block) else [ast.root]
-    loops = [node for node in outer if isinstance(node, Loop)]
-    ends = [(node.first, node.last, node.step) for node in loops]
-    if not loops or not all(first.is_const and last.is_const for first, last, _ in ends):
-        return None
-    return sum((last.const - first.const) // step + 1 for first, last, step in ends)
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:

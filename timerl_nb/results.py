@@ -10,6 +10,8 @@ import numpy as np
 
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.ir.selected import Coordinates
+from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.xla.run import LoweredRun
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -63,6 +65,27 @@ class Result(Mapping[str, Array]):
         default_factory=dict[str, Coordinates], repr=False
     )
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+
+    @classmethod
+    def of(
+        cls, run: Run | LoweredRun, values: Mapping[tuple[str, str], Array], seconds: float
+    ) -> Result:
+        """The results of a run that has ended, which lets go of its memory.
+
+        Args:
+            values: by (role, name).
+        """
+        kept = run.release()
+        trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
+        return cls(
+            {name: x for (role, name), x in values.items() if role == "output"},
+            {name: x for (role, name), x in values.items() if role == "parameter"},
+            RunMemory(run.ledger.peak, trace, kept, host),
+            seconds,
+            run.instructions,
+            run.coordinates,
+            run.lengths(),
+        )
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._outputs:

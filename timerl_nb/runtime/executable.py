@@ -17,6 +17,7 @@ from timerl_nb.loops.nodes import Ast, Execute
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.reached import Reached
 from timerl_nb.runtime.source import Source
 from timerl_nb.runtime.xla.lowered import Lowered, too_large, too_little, why_not
 
@@ -85,6 +86,11 @@ class Executable(Inspectable):
         if shards is not None:
             text += f" on {shards.count} devices, divided along {shards.dim.name}"
         return f"{text} around {', '.join(hosted)}, on the host" if hosted else text
+
+    def reached(self, *, recorded: bool = False) -> Reached:
+        """How far a run is after so many turns; one that is `recorded` is the interpreter's."""
+        lowered = None if recorded else self.lowered
+        return Reached(self.pdg, self.ast, None if lowered is None else lowered.loops)
 
     @cached_property
     def source(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.host import Host
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.ir.shapes import NUMPY
@@ -22,7 +23,9 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import start
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.reached import SoFar
 from timerl_nb.runtime.returned import Returned
+from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.stores import store_name
 from timerl_nb.runtime.transfer import SwapStore, Transfers
 
@@ -124,10 +127,12 @@ class Run:
     def complete(self) -> None:
         """Run all that is left."""
         count = 0
-        with self._ending():
-            for _ in self._program:
-                count += 1
-        self.instructions += count
+        try:
+            with self._ending():
+                for _ in self._program:
+                    count += 1
+        finally:
+            self.instructions += count
         self._finish()
 
     def _finish(self) -> None:
@@ -173,7 +178,43 @@ class Run:
         """The values of the program's outputs by (role, name), stacked over their domains."""
         if not self.finished:
             raise ExecutionError("the run has not ended yet.", hint="call step() until it is None.")
-        return self.returned.outputs(lambda op: self._space[f"output_{op.id}"], names)
+        return self.returned.outputs(self._output, names)
+
+    def so_far(
+        self, reached: SoFar, names: Sequence[str] | None = None
+    ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
+        """The values of the outputs that are there between two turns; see `outputs`."""
+        return self.returned.outputs(lambda op: self._output(op, reached), names, reached.bounds)
+
+    def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
+        """Take hold of outputs at points of their one dimension, between two turns.
+
+        What is returned brings them to the host, on any thread.
+        """
+        held = [[self._output(op)(k) for k in points] for op, points in wanted]
+        return lambda: [[backend.to_numpy(x) for x in row] for row in held]
+
+    def _output(self, op: Op, reached: SoFar | None = None) -> Callable[..., Any]:
+        """What gives an output's value at a point."""
+        found = self._space[f"output_{op.id}"]
+        if reached is None:
+            return found
+
+        def at(*point: int) -> Any:
+            self._space.update({**self.executable.plan.bounds, **reached.last(op)})
+            try:
+                return found(*point)
+            finally:
+                self._space.update(self.executable.plan.bounds)
+
+        return at
+
+    def measure(self, watch: Stopwatch | None) -> None:
+        """From here on wait for every kernel and measure it; or, with None, do so no more."""
+        for op_id, kernel in self.executable.kernels.items():
+            self._space[f"kernel_{op_id}"] = (
+                kernel.run if watch is None else watch.around(kernel.run)
+            )
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:

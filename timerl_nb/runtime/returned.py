@@ -22,6 +22,7 @@ from timerl_nb.symbolic.expr import TRUE
 
 Array = np.ndarray[Any, np.dtype[Any]]
 At = Callable[..., Any]  # an output's value, by its point
+Within = Callable[[Op, Mapping[str, int]], Mapping[str, int] | None]
 
 
 class Returned:
@@ -39,33 +40,41 @@ class Returned:
         self.coordinates: dict[str, Coordinates] = {}
 
     def outputs(
-        self, at: Callable[[Op], At], names: Sequence[str] | None = None
+        self,
+        at: Callable[[Op], At],
+        names: Sequence[str] | None = None,
+        within: Within | None = None,
     ) -> dict[tuple[str, str], Array]:
         """The values of the program's outputs by (role, name), stacked over their domains.
 
         Args:
             at: by output, what gives its value at a point.
             names: the outputs to return; all by default, and parameters in any case.
+            within: by output, the bounds up to which it is there, or None where it is not; those of
+                the plan by default.
         """
-        pdg, bounds = self._pdg, self._plan.bounds
         found: dict[tuple[str, str], Array] = {}
-        for op in pdg.sinks:
+        for op in self._pdg.sinks:
             if not isinstance(op.attrs, OutputAttrs):
                 continue
             if names is not None and op.attrs.role == "output" and op.attrs.name not in names:
                 continue
-            lengths = [pdg.dims[d].count(bounds) for d in op.domain]
-            points = list(product(*map(range, lengths)))
-            if op.where is not TRUE:
-                found[op.attrs.role, op.attrs.name] = self._selected(op, at(op), points)
-                continue
-            if pdg.dims.know(op.domain):
-                stacked = self._padded(op, at(op), lengths)
-            else:
-                values = [backend.to_numpy(at(op)(*p)) for p in points]
-                stacked = np.stack(values).reshape((*lengths, *values[0].shape))
-            found[op.attrs.role, op.attrs.name] = in_order(stacked, op)
+            bounds = self._plan.bounds if within is None else within(op, self._plan.bounds)
+            if bounds is not None:
+                found[op.attrs.role, op.attrs.name] = self._stacked(op, at(op), bounds)
         return found
+
+    def _stacked(self, op: Op, at: At, bounds: Mapping[str, int]) -> Array:
+        """An output's values over its domain."""
+        pdg = self._pdg
+        lengths = [pdg.dims[d].count(bounds) for d in op.domain]
+        points = list(product(*map(range, lengths)))
+        if op.where is not TRUE:
+            return self._selected(op, at, points)
+        if not points or pdg.dims.know(op.domain):
+            return in_order(self._padded(op, at, lengths), op)
+        values = [backend.to_numpy(at(*p)) for p in points]
+        return in_order(np.stack(values).reshape((*lengths, *values[0].shape)), op)
 
     def _selected(self, op: Op, at: At, points: Sequence[tuple[int, ...]]) -> Array:
         """An output's values where it is defined; `coordinates` says where that is."""

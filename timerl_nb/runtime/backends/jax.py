@@ -88,6 +88,11 @@ def bind(array: Array | np.ndarray[Any, Any]) -> Array:
     return jax.device_put(array, _home())
 
 
+def wait(made: Any) -> Any:
+    """The arrays in it, once they are there."""
+    return jax.block_until_ready(made)
+
+
 def to_host(array: Array) -> Array:
     """A copy in the host's page-locked memory; returns when it is complete."""
     there = array.sharding.with_memory_kind("pinned_host")

@@ -69,6 +69,16 @@ class Lowered:
         """The calls, in the order in which they run first."""
         return self.regions.calls
 
+    @property
+    def loops(self) -> Seq[Loop]:
+        """The outermost loops that are run turn by turn."""
+        called = [part.loop if isinstance(part, Call) else part.node for part in self._walked]
+        return [node for node in called if isinstance(node, Loop)]
+
+    @property
+    def _walked(self) -> Seq[Call | Around]:
+        return [part for part in self.regions.parts if isinstance(part, Call | Around)]
+
     @cached_property
     def hosted(self) -> Mapping[str, str]:
         """The operations that run on the host, by name: why they do."""

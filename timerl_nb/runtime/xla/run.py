@@ -10,20 +10,21 @@ import jax
 import numpy as np
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.selected import Coordinates
-from timerl_nb.ir.shapes import concrete
 from timerl_nb.loops.nodes import Guard, If, Loop
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.reached import SoFar
 from timerl_nb.runtime.returned import Returned
+from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.xla.flow import LENGTHS
 from timerl_nb.runtime.xla.hosted import HostSide
 from timerl_nb.runtime.xla.lowered import Lowered
-from timerl_nb.runtime.xla.places import Buffer
+from timerl_nb.runtime.xla.reading import Reading
 from timerl_nb.runtime.xla.regions import Around, Call, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Cmp, Lin, Slice, const, sym
+from timerl_nb.symbolic.expr import Cmp, Lin, sym
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -48,7 +49,7 @@ class LoweredRun:
         self._state: dict[str, Any] = {}
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
-        self._read: dict[str, Array] = {}
+        self._functions = lowered.functions
         self._host = HostSide(lowered.plan, seed)
         self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
         self._made: Sequence[Any] = ()  # by the one that has run last
@@ -86,7 +87,7 @@ class LoweredRun:
         """Make a call; returns what it returns besides buffers."""
         changed = {name: self._take(name) for name in call.changed}
         constant = {name: self._look(name) for name in call.constant}
-        found = self.lowered.functions[call.number - 1](changed, constant, self._seed, *args)
+        found = self._functions[call.number - 1](changed, constant, self._seed, *args)
         made, asked = (found, None) if call.loop is not None else found
         self._state |= made
         self.instructions += 1
@@ -161,7 +162,41 @@ class LoweredRun:
         if not self.finished:
             raise ExecutionError("the run has not ended yet.")
         self._find_lengths()
-        return self._returned.outputs(self._output, names)
+        return self._returned.outputs(self._reading(self._state).output, names)
+
+    def so_far(
+        self, reached: SoFar, names: Sequence[str] | None = None
+    ) -> dict[tuple[str, str], Array]:
+        """The values of the outputs that are there between two turns; see `outputs`."""
+        self._find_lengths()
+        whole = self._reading(self._state)
+
+        def output(op: Op) -> Callable[..., Array]:
+            bounds = reached.last(op)
+            return (self._reading(self._state, bounds) if bounds else whole).output(op)
+
+        return self._returned.outputs(output, names, reached.bounds)
+
+    def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
+        """Take hold of outputs at points of their one dimension, between two turns.
+
+        Their buffers are copied, since the next call takes them over. What is returned brings them to
+        the host, on any thread.
+        """
+        names = {name for op, _ in wanted for name in self.lowered.flow.reads(op)}
+        held = {n: backend.copied(self._state[n]) for n in sorted(names) if n in self._state}
+        reading = self._reading(held)
+        return lambda: [[reading.output(op)(k) for k in points] for op, points in wanted]
+
+    def _reading(
+        self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None
+    ) -> Reading:
+        return Reading(self.lowered, state, self._returned.length, bounds)
+
+    def measure(self, watch: Stopwatch | None) -> None:
+        """From here on wait for every call and measure it; or, with None, do so no more."""
+        functions = self.lowered.functions
+        self._functions = functions if watch is None else tuple(map(watch.around, functions))
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:
@@ -178,68 +213,9 @@ class LoweredRun:
             for point in product(*map(range, lengths.shape)):
                 self._known[point] = int(lengths[point])
 
-    def _output(self, op: Op) -> Callable[..., Array]:
-        pdg, plan = self.lowered.plan.pdg, self.lowered.plan
-        dim = pdg.dims.dynamic
-
-        def at(*point: int) -> Array:
-            env = {**plan.bounds, **dict(zip(op.domain, point, strict=True))}
-            if dim is not None and pdg.dims.know(op.domain):
-                env[dim.bound] = self._returned.length(tuple(env[d] for d in dim.over or ()))
-            (read,) = op.inputs
-            value = self._value(read, env)
-            if pdg.dims.dynamic is None:
-                return value
-            true = concrete(pdg.read_type(read).shape, env)
-            return value[tuple(map(slice, true))]
-
-        return at
-
-    def _value(self, read: Read, env: Mapping[str, int]) -> Array:
-        """What a read yields at a point."""
-        sliced = [k for k, e in enumerate(read.index) if isinstance(e, Slice)]
-        if sliced:
-            k = sliced[0]
-            entry = read.index[k]
-            assert isinstance(entry, Slice)
-            points = range(evaluate(entry.lo, env), evaluate(entry.hi, env))
-            picked = [self._value(_picked(read, k, at), env) for at in points]
-            return np.stack(picked)
-        source = self.lowered.plan.pdg[read.source]
-        index = [evaluate(e, env) for e in read.index if isinstance(e, Lin)]
-        domain = source.outputs[read.out].domain
-        inner = {**self.lowered.plan.bounds, **dict(zip(domain, index, strict=True))}
-        places = self.lowered.places
-        home = places.merges.get(source.id)
-        if source.kind != "merge":
-            home = places.home((read.source, read.out))
-        if home is not None:
-            coordinates = [evaluate(e, inner) for e in home.coordinates]
-            return self._buffer(home.buffer)[home.buffer.place(coordinates)]
-        dim = self.lowered.plan.pdg.dims.dynamic
-        if dim is not None and self.lowered.plan.pdg.dims.know(domain):  # branches may ask for it
-            inner[dim.bound] = self._returned.length(tuple(inner[d] for d in dim.over or ()))
-        holding = (b for b in source.inputs[:-1] if evaluate(b.cond, inner))
-        branch = next(holding, source.inputs[-1])
-        return self._value(branch, inner)
-
-    def _buffer(self, buffer: Buffer) -> Array:
-        if buffer.name not in self._read:
-            array = self._state.get(buffer.name)
-            if array is None:  # nothing wrote it
-                array = self.lowered.fresh(buffer.name)
-            self._read[buffer.name] = backend.to_numpy(array)
-        return self._read[buffer.name]
-
     def release(self) -> int:
         """Let go of the buffers; returns their bytes."""
         self._host.close()
         self._state.clear()
-        self._read.clear()
         kept, self.ledger.live = self.ledger.live, 0
         return kept
-
-
-def _picked(read: Read, k: int, at: int) -> Read:
-    """One point of a slice."""
-    return Read(read.source, read.out, (*read.index[:k], const(at), *read.index[k + 1 :]))

@@ -1,0 +1,499 @@
+"""Programs that run on a thread of their own: commands, frames, results, ends."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.episodes import cartpole
+from tests.reinforce import reinforce
+from timerl_nb.errors import BoundsError, ExecutionError, OptionError
+from timerl_nb.frames import Frame
+from timerl_nb.gate import ENDS, Gate, Stopped
+from timerl_nb.program import Program
+from timerl_nb.sampler import Sampler, Watched
+
+EXECUTORS = ("interpret", "xla")
+BOUNDS = {"B": 4, "I": 12, "T": 8}
+
+
+@pytest.fixture(params=EXECUTORS)
+def program(request: pytest.FixtureRequest) -> Program:
+    return learning(request.param)
+
+
+_LEARNING: dict[tuple[str, int], Program] = {}
+
+
+def learning(executor: str, fuse: int = 1) -> Program:
+    key = executor, fuse
+    if key not in _LEARNING:
+        options = trl.Options(executor=executor, fuse_iterations=fuse)
+        _LEARNING[key] = reinforce(hidden=(8,)).compile(BOUNDS, options)
+    return _LEARNING[key]
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    yield
+    deadline = time.monotonic() + 5
+    while any(t.name.startswith("timerl") for t in threading.enumerate()):
+        assert time.monotonic() < deadline, "a thread of a run is still there"
+        time.sleep(0.01)
+
+
+def same(a: trl.Result, b: trl.Result) -> None:
+    assert set(a) == set(b) and set(a.parameters) == set(b.parameters)
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name])
+    for name in a.parameters:
+        np.testing.assert_array_equal(a.parameters[name], b.parameters[name])
+
+
+# --- results ---------------------------------------------------------------------------------------
+
+
+def test_it_returns_what_execute_returns(program: Program) -> None:
+    run = program.start(seed=3)
+    have, want = run.result(), program.execute(seed=3)
+    same(have, want)
+    assert have.memory.peak == want.memory.peak and have.instructions == want.instructions
+    assert run.state == "finished" and run.turn == run.turns == 12 and run.error is None
+    assert "turn 12 of 12, finished" in repr(run)
+    assert run.result() is have
+
+
+def test_two_runs_at_once_do_not_meet(program: Program) -> None:
+    runs = [program.start(seed=seed) for seed in (1, 2)]
+    for seed, run in enumerate(runs, start=1):
+        same(run.result(), program.execute(seed=seed))
+
+
+def test_outputs_can_be_chosen(program: Program) -> None:
+    assert list(program.start(outputs=[]).result()) == []
+    assert list(program.start(outputs=["return"]).result()) == ["return"]
+
+
+# --- commands --------------------------------------------------------------------------------------
+
+
+def test_steps_pause_and_resume(program: Program) -> None:
+    with program.start(seed=3, paused=True) as run:
+        assert run.wait(30) and run.state == "paused" and run.turn == 0
+        run.step()
+        assert run.wait(30) and run.turn == 1
+        run.step(3)
+        run.step(2)
+        assert run.wait(30) and (run.turn, run.state) == (6, "paused")
+        run.resume()
+        same(run.result(), program.execute(seed=3))
+
+
+def test_pausing_takes_effect_at_the_end_of_a_turn(program: Program) -> None:
+    with program.start(speed=200.0) as run:
+        run.pause()
+        assert run.wait(30) and run.state in ("paused", "finished")
+        turn = run.turn
+        time.sleep(0.05)
+        assert run.turn == turn
+
+
+def test_a_stopped_run_returns_what_is_there(program: Program) -> None:
+    """As the program returns it under so many turns: parameters too."""
+    run = program.start(seed=3, paused=True)
+    run.step(5)
+    assert run.wait(30)
+    run.stop()
+    have = run.result()
+    assert run.state == "stopped" and run.turn == 5
+    same(have, program.with_bounds({"I": 5}).execute(seed=3))
+
+
+def test_stopped_before_it_begins(program: Program) -> None:
+    run = program.start(paused=True)
+    run.stop()
+    have = run.result()
+    assert have["return"].shape == (0,) and not have.parameters and run.turn == 0
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_what_comes_after_all_turns_is_missing_from_a_stopped_run(executor: str) -> None:
+    """Here `each` has a loop of its own behind the first; nobody keeps `late` before the end."""
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        noise = trl.random.normal((), domain=(i, t))
+        x = trl.tensor((), "f32", domain=(i, t))
+        x[i, 0] = noise[i, 0]
+        x[i, t + 1] = (x + noise).tanh()
+        ctx.output("each", x.mean(over=t))
+        ctx.output("total", x.sum(over=(i, t)))
+        ctx.output("late", x[I - 1, T - 1])
+    program = ctx.compile({I: 6, T: 5}, trl.Options(executor=executor, vectorize=False))
+    assert program.executable.reached().outer == "i"
+    whole = program.execute()
+    for turns, there in ((4, 0), (6, 0), *([(10, 4)] if executor == "interpret" else [])):
+        run = program.start(paused=True)
+        run.step(turns)
+        run.wait(30)
+        run.stop()
+        have = run.result()
+        assert list(have) == ["each"] and run.turns == (6 if executor == "xla" else 12)
+        np.testing.assert_array_equal(have["each"], whole["each"][:there])
+
+
+def test_speed_limits_turns_a_second(program: Program) -> None:
+    program.execute()  # compiled
+    with program.start(speed=50.0) as run:
+        begun = time.perf_counter()
+        run.result()
+        assert time.perf_counter() - begun >= 11 / 50 - 0.06
+        assert run.speed == 50.0
+    with program.start(speed=0.01) as run:  # a limit does not delay commands
+        run.speed = None
+        assert run.result(30) is not None
+
+
+def test_turns_that_are_one_call_are_one_step() -> None:
+    with learning("xla", 5).start(seed=1, paused=True) as run:
+        run.step()
+        assert run.wait(30) and run.turn == 5
+        run.step(2)
+        run.resume()
+        same(run.result(), learning("xla").execute(seed=1))
+        assert run.turn == 12
+
+
+def test_commands_to_a_run_that_has_ended_do_nothing(program: Program) -> None:
+    run = program.start()
+    run.result()
+    for command in (run.pause, run.resume, run.stop, run.step):
+        command()
+    assert run.state == "finished" and run.wait(0)
+
+
+def test_wrong_commands_say_so() -> None:
+    program = learning("xla")
+    with program.start(paused=True) as run:
+        with pytest.raises(ExecutionError, match="paused after 0 turns"):
+            run.wait(30)
+            run.result()
+        with pytest.raises(TimeoutError, match="turn 0 of 12, paused"):
+            run.result(timeout=0.01)
+        with pytest.raises(OptionError, match=r"step\(0\)"):
+            run.step(0)
+        with pytest.raises(OptionError, match="speed=0"):
+            run.speed = 0
+        run.speed = 0.1
+        run.resume()
+        with pytest.raises(ExecutionError, match="makes no steps"):
+            run.step()
+    for wrong in ({"outputs": ["x"]}, {"outputs": "return"}, {"on_event": 3}, {"seed": "x"}):
+        with pytest.raises(OptionError):
+            program.start(**wrong)
+
+
+def test_leaving_the_block_stops_it(program: Program) -> None:
+    with program.start(speed=1.0) as run:
+        pass
+    assert run.state == "stopped" and run.turn <= 1
+
+
+def test_a_paused_run_that_nobody_holds_ends(program: Program) -> None:
+    run = program.start(paused=True)
+    run.wait(30)
+    gate = run._gate
+    del run
+    gc.collect()
+    assert gate.ended.wait(30) and gate.state == "stopped"
+
+
+# --- programs of other kinds -----------------------------------------------------------------------
+
+
+def test_a_program_without_turns() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("x", trl.data(np.arange(4, dtype=np.float32), domain=(t,)) * 2)
+    for executor in EXECUTORS:
+        program = ctx.compile({T: 4}, trl.Options(executor=executor))
+        run = program.start()
+        *_, frame = run.frames()
+        assert frame.state == "finished" and frame.turns_per_second == 0 and not frame.curves
+        same(run.result(), program.execute())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_dynamic_bound_needs_a_ceiling(executor: str) -> None:
+    ctx, done = cartpole(None)
+    options, bounds = trl.Options(executor=executor), {"B": 2, "I": 4}
+    with pytest.raises(BoundsError, match="what is started and watched is one run alone"):
+        ctx.compile({**bounds, "T": done}, options).start()
+    program = ctx.compile({**bounds, "T": trl.until(done, at_most=40)}, options)
+    run = program.start(seed=2)
+    *_, last = run.frames()
+    want = program.execute(seed=2)
+    same(run.result(), want)
+    np.testing.assert_array_equal(run.result().lengths["T"], want.lengths["T"])
+    np.testing.assert_allclose(last.curves["return"].values, want["return"])
+    assert last.steps_per_second is None and last.held.peak <= program.memory.peak
+
+
+def counted(executor: str, fail_at: int = -1) -> tuple[Program, list[int]]:
+    """A program with a host function in every turn."""
+    calls: list[int] = []
+
+    def look(x: Any) -> Any:
+        calls.append(threading.get_ident())
+        if len(calls) == fail_at:
+            raise ValueError("not this one")
+        return x
+
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.tensor((), "f32", domain=(i, t))
+        x[i, 0] = trl.random.normal((), domain=(i,))
+        x[i, t + 1] = x.tanh()
+        y = trl.udf(look, x[i, T - 1], out="f32")  # here
+        ctx.output("y", y * 2)
+    return ctx.compile({I: 5, T: 4}, trl.Options(executor=executor)), calls
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_host_functions_run_on_the_threads_of_runs(executor: str) -> None:
+    program, calls = counted(executor)
+    have = program.start().result()
+    assert calls and threading.get_ident() not in calls
+    same(have, program.execute())
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_errors_come_with_the_users_line(executor: str) -> None:
+    program, _ = counted(executor, fail_at=3)
+    run = program.start()
+    *_, frame = run.frames()
+    assert frame.state == run.state == "failed" and "not this one" in (frame.error or "")
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match="look raised ValueError") as caught:
+            run.result()
+        assert "# here" in str(caught.value)
+    assert run.error is caught.value
+
+
+def test_errors_that_nobody_asks_for_are_warned_of() -> None:
+    program, _ = counted("interpret", fail_at=1)
+    run = program.start()
+    assert run.wait(30)
+    with pytest.warns(RuntimeWarning, match="nobody asked for its result"):
+        del run
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            gc.collect()
+            time.sleep(0.02)
+            if not any(t.name.startswith("timerl") for t in threading.enumerate()):
+                break
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_environment_of_gymnasiums(executor: str) -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, _) = ctx.dims
+        env = trl.env.make("gym.CartPole-v1")
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        o[b, i, t + 1], r, d = env.step((o.take(2) > 0).cast("i32"))
+        ctx.output("return", r.sum(over=t).mean(over=b))
+    program = ctx.compile({"B": 2, "I": 3, "T": 20}, trl.Options(executor=executor))
+    run = program.start(seed=2, paused=True)
+    run.step(2)
+    assert run.wait(60) and run.turn == 2
+    run.resume()
+    same(run.result(), program.execute(seed=2))
+    assert Watched(program.meaning, program.memory, program.executable.reached()).steps == 2 * 20
+
+
+# --- frames ----------------------------------------------------------------------------------------
+
+
+def test_frames_show_the_run(program: Program) -> None:
+    seen: list[Frame] = []
+    run = program.start(seed=3, paused=True)
+    leave = run.on_frame(seen.append)
+    frames = run.frames()
+    run.step(4)
+    run.wait(30)
+    for frame in frames:
+        if len(frame.curves["return"]) == 4:
+            break
+    assert frame.turn == 4 and frame.turns == 12 and frame.state == "paused"
+    assert frame.turns_per_second == 0 and frame.steps_per_second == 0
+    want = program.execute(seed=3)["return"]
+    curve = frame.curves["return"]
+    np.testing.assert_array_equal(curve.at, range(4))
+    np.testing.assert_allclose(curve.values, want[:4])
+    with pytest.raises(ValueError, match="read-only"):
+        curve.values[0] = 1
+    run.resume()
+    *_, last = frames
+    assert last.state == "finished" and last.turn == 12
+    np.testing.assert_allclose(last.curves["return"].values, want)
+    np.testing.assert_allclose(curve.values, want[:4])  # frames are values
+    run.result()
+    leave()
+    assert [f.number for f in seen] == sorted({f.number for f in seen}) and seen[-1].state in ENDS
+    assert run.latest is not None and run.latest.state == "finished"
+    assert "return = " in repr(run)
+
+
+def test_live_bytes_are_the_ledgers_or_the_plans(program: Program) -> None:
+    run = program.start(seed=1)
+    held = [frame.held for frame in run.frames()]
+    interpreted = program.options.executor == "interpret"
+    assert {h.source for h in held} == {"measured" if interpreted else "predicted"}
+    assert max(h.bytes.max(initial=0) for h in held) == held[-1].peak == program.memory.peak
+    assert held[0].first == 0 and held[-1].last == len(program.memory.timeline().time)
+    for one, after in zip(held, held[1:], strict=False):
+        assert one.last == after.first and one.first <= one.last
+    if not interpreted:
+        lowered = program.executable.lowered
+        assert lowered is not None and held[-1].buffers == lowered.nbytes
+
+
+def test_frames_are_json(program: Program) -> None:
+    *_, last = program.start().frames()
+    data = json.loads(json.dumps(last.to_json(), allow_nan=False))
+    assert data["curves"]["return"]["at"] == list(range(12)) and data["held"]["bytes"]
+    assert last.to_json(since=10)["curves"]["return"]["at"] == [10, 11]
+    assert data["process"]["cores"] >= 1 and data["process"]["resident"] != 0
+
+
+def test_steps_are_those_of_the_environments() -> None:
+    program = learning("xla")
+    watched = Watched(program.meaning, program.memory, program.executable.reached())
+    assert watched.reached.outer == "i" and watched.steps == 4 * 8
+
+
+def test_a_listener_that_fails_is_left_out() -> None:
+    seen: list[Frame] = []
+
+    def fails(frame: Frame) -> None:
+        raise RuntimeError("no picture")
+
+    with pytest.warns(UserWarning, match="gets no more frames"):
+        run = learning("xla").start(paused=True)
+        run.on_frame(fails)
+        run.on_frame(seen.append)
+        run.wait(30)
+        run.resume()
+        deadline = time.monotonic() + 30
+        while (not seen or seen[-1].state not in ENDS) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert seen[-1].state == "finished"
+
+
+def test_a_run_that_has_ended_has_a_last_frame() -> None:
+    run = learning("xla").start()
+    run.result()
+    (frame,) = run.frames()
+    assert frame.state == "finished" and len(frame.curves["return"]) == 12
+    (again,) = run.frames()
+    seen: list[Frame] = []
+    run.on_frame(seen.append)
+    assert seen == [again] and again is frame
+
+
+def test_the_busy_fraction_is_measured_in_turns(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timerl_nb.sampler._MEASURE", 0.0)
+    want = program.execute(seed=5)
+    run = program.start(seed=5, speed=40.0)
+    *_, last = run.frames()
+    assert last.busy is not None and 0 < last.busy <= 1
+    same(run.result(), want)  # measuring changes nothing
+
+
+def test_watching_costs_a_turn_one_look_at_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many turns there are, the run's thread does no more for frames than frames ask."""
+    taken: list[int] = []
+    plain = Sampler._take
+
+    def take(self: Sampler) -> None:
+        taken.append(threading.get_ident())
+        plain(self)
+
+    monkeypatch.setattr(Sampler, "_take", take)
+    attended: list[int] = []
+    attend = Gate._attend
+
+    def counting(self: Gate, count: int) -> None:
+        attended.append(count)
+        attend(self, count)
+
+    monkeypatch.setattr(Gate, "_attend", counting)
+    program = learning("xla").with_bounds({"I": 2000})
+    run = program.start()
+    asked = sum(1 for _ in run.frames())
+    run.result()
+    assert run.turn == 2000
+    assert len(taken) <= asked + 1  # one look for new values a frame
+    assert len(attended) <= 3 * (asked + 2)  # and the turns that were measured begin and end
+
+
+def test_nobody_watching_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gate, "_attend", lambda self, count: pytest.fail("attended"))
+    monkeypatch.setattr(Sampler, "_watch", lambda self: pytest.fail("watched"))
+    assert learning("xla").start().result() is not None
+
+
+# --- the gate alone --------------------------------------------------------------------------------
+
+
+def turning(gate: Gate, turns: int) -> threading.Thread:
+    def go() -> None:
+        try:
+            gate.enter()
+            for _ in range(turns):
+                gate.turned()
+            gate.end("finished")
+        except Stopped:
+            gate.end("stopped")
+
+    thread = threading.Thread(target=go, name="timerl test")
+    thread.start()
+    return thread
+
+
+def test_commands_are_pending_until_they_take_effect() -> None:
+    gate = Gate()
+    gate.pause()
+    assert gate.state == "pending pause"
+    gate.resume()
+    assert gate.state == "pending resume"
+    gate.turned()
+    assert gate.state == "running"
+    gate.stop()
+    assert gate.state == "pending stop"
+    with pytest.raises(Stopped):
+        gate.turned()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_order_of_commands_ends(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gate = Gate(held=True)
+    thread = turning(gate, 10_000)
+    stepping: Callable[[], None] = lambda: gate.step(3) if gate.held else None  # noqa: E731
+    commands = [gate.pause, gate.resume, stepping, lambda: gate.ask(lambda: None)]
+    for k in rng.integers(0, len(commands), 300):
+        commands[k]()
+    gate.resume()
+    assert gate.ended.wait(30) and gate.state == "finished" and gate.turn == 10_000
+    thread.join()

@@ -1,0 +1,359 @@
+"""Frames of a run, made on a thread of its own as long as somebody looks.
+
+The run's thread takes part only where it must: at the end of a turn, when asked, it takes hold of
+new values of outputs, and about once a second it measures a turn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.frames import Array, Curve, Frame, Held
+from timerl_nb.gate import ENDS, Gate
+from timerl_nb.gauges import Gauges
+from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.reached import Reached, SoFar
+from timerl_nb.runtime.stopwatch import Stopwatch
+from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.symbolic.expr import TRUE, Lin, sym
+
+RATE: Final = 15.0  # frames a second, at most
+_IDLE: Final = 1.0  # seconds between frames of a run that rests
+_MEASURE: Final = 1.0  # seconds between two measured turns
+_MOST: Final = (
+    64  # new points of a curve in a frame, and parts that its executed points are divided into
+)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is watched of a program: its graph before all passes, its plan, and its turns."""
+
+    pdg: Pdg
+    plan: MemoryPlan
+    reached: Reached
+
+    def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
+        """The outputs that are one number per turn."""
+        pdg, outer, found = self.plan.pdg, self.reached.outer, dict[str, Op]()
+        for op in pdg.sinks:
+            attrs = op.attrs
+            if not isinstance(attrs, OutputAttrs) or attrs.role != "output" or op.where is not TRUE:
+                continue
+            number = not pdg.read_type(op.inputs[0]).shape and op.domain == (outer,)
+            if number and (names is None or attrs.name in names):
+                found[attrs.name] = op
+        return found
+
+    @cached_property
+    def steps(self) -> int | None:
+        """Steps of environments in a turn, all instances together; None where nothing acts.
+
+        Of all that is carried forwards along a dimension within a turn, or uses a resource on the
+        host, the points of what has most. A dynamic bound leaves their number open.
+        """
+        outer, dims = self.reached.outer, self.pdg.dims
+        if outer is None or dims.dynamic is not None:
+            return None
+        counts: list[int] = []
+        for op in self.pdg:
+            inner = [d for d in op.domain if d != outer]
+            uses = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
+            if inner and (uses or any(self._carried(op, d) for d in inner)):
+                counts.append(prod(dims[d].count(self.plan.bounds) for d in inner))
+        return max(counts, default=None)
+
+    def _carried(self, op: Op, dim: str) -> bool:
+        """Whether a tensor is defined at a point from an earlier one."""
+        if op.kind != "merge":
+            return False
+        entries = [
+            read.index[self.pdg.output(read).domain.index(dim)]
+            for read in op.inputs
+            if dim in self.pdg.output(read).domain
+        ]
+        steps = [e - sym(dim) for e in entries if isinstance(e, Lin)]
+        return any(step.is_const and step.const < 0 for step in steps)
+
+    @cached_property
+    def ends(self) -> Array:
+        """The number of executed points that are done after each number of turns, as planned."""
+        time, turns = self.plan.timeline(), self.reached.turns
+        if time.outer is None or turns is None:
+            return np.zeros(1, np.int64)
+        done = np.maximum.accumulate(time.turn)
+        return np.searchsorted(done, np.arange(-1, turns), side="right")
+
+
+class Sampler:
+    """Makes frames, and hands them to whoever looks.
+
+    Args:
+        names: the outputs that the run returns; all by default.
+    """
+
+    def __init__(
+        self, gate: Gate, run: Run | LoweredRun, watched: Watched, names: Sequence[str] | None
+    ) -> None:
+        self._gate, self._run, self._watched = gate, run, watched
+        self._began = time.perf_counter()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._listeners: list[Callable[[Frame], object]] = []
+        self._waiting = 0  # iterators
+        self.latest: Frame | None = None
+        self.error: str | None = None
+        self._curves = {name: _Growing(op) for name, op in watched.curves(names).items()}
+        self._asked, self._looked = False, 0
+        self._taken: _Taken | None = None
+        self._final: Mapping[tuple[str, str], Array] = {}
+        self._busy: float | None = None
+        self._measured = 0.0
+        self._turns: deque[tuple[float, int]] = deque([(0.0, 0)])
+        self._place = self._turn = self._peak = 0
+        self._gauges: Gauges | None = None
+
+    # --- who looks -------------------------------------------------------------------------------
+
+    def listen(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
+        """Call a function with every frame; returns what ends that."""
+        with self._changed:
+            self._listeners.append(listener)
+            self._look()
+            last = self.latest
+        if last is not None:
+            listener(last)
+
+        def leave() -> None:
+            with self._changed:
+                if listener in self._listeners:
+                    self._listeners.remove(listener)
+
+        return leave
+
+    def frames(self) -> Iterator[Frame]:
+        """The frames from now on, the last when the run has ended; who is slow misses some."""
+        seen = -1
+        with self._changed:
+            self._waiting += 1
+            self._look()
+        try:
+            while True:
+                frame = self._after(seen)
+                yield frame
+                seen = frame.number
+                if frame.state in ENDS:
+                    return
+        finally:
+            with self._changed:
+                self._waiting -= 1
+
+    def _after(self, seen: int) -> Frame:
+        """The latest frame, once there is one after that number."""
+        with self._changed:
+            while self.latest is None or self.latest.number <= seen:
+                self._changed.wait()
+            return self.latest
+
+    def _look(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="timerl frames", daemon=True)
+            self._thread.start()
+
+    # --- on the sampler's thread -----------------------------------------------------------------
+
+    def _watch(self) -> None:
+        gauges = self._gauges = self._gauges or Gauges()
+        while True:
+            self._ask()
+            ended = self._gate.ended.wait(1 / RATE)
+            with self._changed:
+                if not self._listeners and not self._waiting:
+                    self._thread = None
+                    return
+            if ended or self._is_new():
+                self._hand_out(self._frame(gauges))
+            if ended:
+                return
+
+    def _ask(self) -> None:
+        if not self._asked and self._gate.turn != self._looked:
+            self._asked, self._looked = True, self._gate.turn
+            self._gate.ask(self._take)
+        now = time.perf_counter()
+        if self._gate.state == "running" and now - self._measured > _MEASURE:
+            self._measured = now
+            self._gate.ask(self._measure)
+
+    def _is_new(self) -> bool:
+        last = self.latest
+        if last is None or (last.turn, last.state) != (self._gate.turn, self._gate.state):
+            return True
+        return time.perf_counter() - self._began - last.elapsed > _IDLE or self._taken is not None
+
+    def _hand_out(self, frame: Frame) -> None:
+        with self._changed:
+            self.latest = frame
+            listeners = tuple(self._listeners)
+            self._changed.notify_all()
+        for listener in listeners:
+            try:
+                listener(frame)
+            except Exception as error:  # a picture that fails must not stop the others
+                warnings.warn(
+                    f"{listener!r} failed, and gets no more frames: {error!r}", stacklevel=1
+                )
+                with self._changed:
+                    self._listeners.remove(listener)
+
+    def _frame(self, gauges: Gauges) -> Frame:
+        state, turn = self._gate.state, self._gate.turn
+        elapsed = time.perf_counter() - self._began
+        taken, self._taken = self._taken, None
+        if state in ENDS:
+            for name, growing in self._curves.items():
+                if ("output", name) in self._final:
+                    growing.replace(self._final["output", name])
+        elif taken is not None:
+            for (name, points), values in zip(taken.points, taken.bring(), strict=True):
+                self._curves[name].extend(points, values)
+        rate, steps = self._rate(elapsed, turn, state), self._watched.steps
+        return Frame(
+            number=0 if self.latest is None else self.latest.number + 1,
+            state=state,
+            turn=turn,
+            turns=self._watched.reached.turns,
+            elapsed=elapsed,
+            turns_per_second=rate,
+            steps_per_second=None if steps is None else rate * steps,
+            busy=self._busy,
+            curves={name: growing.curve() for name, growing in self._curves.items()},
+            held=self._held(turn),
+            process=gauges.process(),
+            devices=gauges.devices(),
+            error=self.error,
+        )
+
+    def _rate(self, now: float, turn: int, state: str) -> float:
+        """Turns a second: between the changes seen in the last second, or the last two."""
+        changes = self._turns
+        if state == "paused":
+            changes.clear()
+        if not changes or turn != changes[-1][1]:
+            changes.append((now, turn))
+        while len(changes) > 2 and changes[0][0] < now - 1.0:
+            changes.popleft()
+        (first, begun), (last, reached) = changes[0], changes[-1]
+        span = max(last - first, now - last)
+        return (reached - begun) / span if span > 0 and state != "paused" else 0.0
+
+    def _held(self, turn: int) -> Held:
+        """Live bytes of the executed points since the frame before."""
+        ledger, first = self._run.ledger, self._place
+        if isinstance(self._run, LoweredRun):
+            planned, ends = self._watched.plan.timeline().bytes, self._watched.ends
+            done = self._gate.state == "finished"
+            last = len(planned) if done else int(ends[min(turn, len(ends) - 1)])
+            new, buffers = planned[first:last], self._run.lowered.nbytes
+        else:
+            # a copy: the run adds to the array meanwhile, which it could not to one that is looked into
+            new = np.asarray(ledger.trace[first:])
+            last, buffers = first + len(new), None
+        self._place = last
+        self._peak = max(self._peak, int(new.max(initial=0)))
+        parts = np.linspace(0, len(new), min(_MOST, len(new)), endpoint=False).astype(np.int64)
+        most = np.maximum.reduceat(new, parts) if len(new) else new
+        before = self.latest.held.live if self.latest is not None else 0
+        live = ledger.live if buffers is None else int(new[-1]) if len(new) else before
+        source = "measured" if buffers is None else "predicted"
+        return Held(source, live, self._peak, buffers, first, last, most)
+
+    # --- on the run's thread ---------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """Take hold of the outputs' new values."""
+        self._asked = False
+        if not self._curves or self._taken is not None:
+            return
+        so_far = SoFar(self._watched.reached, self._gate.turn)
+        new = {n: grown.new(so_far.points(grown.op)) for n, grown in self._curves.items()}
+        new = {name: points for name, points in new.items() if len(points)}
+        if new:
+            bring = self._run.peek([(self._curves[name].op, at) for name, at in new.items()])
+            self._taken = _Taken(tuple(new.items()), bring)
+
+    def _measure(self) -> None:
+        """Measure the turn that begins."""
+        watch, turn = Stopwatch(), self._gate.turn
+        self._run.measure(watch)
+
+        def turned() -> None:
+            if self._gate.turn == turn:
+                self._gate.ask(turned)  # the run rests
+                return
+            spent = time.perf_counter() - self._gate.passed
+            self._busy = min(1.0, watch.seconds / spent)
+            self._run.measure(None)
+
+        self._gate.ask(turned)
+
+    def finish(self, values: Mapping[tuple[str, str], Array]) -> None:
+        """The run has ended with these outputs."""
+        self._final = values
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """New values of outputs, on the device still."""
+
+    points: tuple[tuple[str, Sequence[int]], ...]
+    bring: Callable[[], list[list[Any]]]
+
+
+class _Growing:
+    """An output's values so far, in arrays that have room for more."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self._at, self._values, self._count = np.zeros(256, np.int64), np.zeros(256), 0
+
+    def new(self, there: int) -> Sequence[int]:
+        """Points that are there and have not been read; evenly spread where they are many."""
+        first = int(self._at[self._count - 1]) + 1 if self._count else 0
+        count = there - first
+        if count <= _MOST:
+            return range(first, there)
+        return np.unique(np.linspace(first, there - 1, _MOST).astype(int)).tolist()
+
+    def extend(self, points: Sequence[int], values: Sequence[Any]) -> None:
+        end = self._count + len(points)
+        while end > len(self._at):  # those of frames stay as they are
+            self._at = np.concatenate([self._at, np.zeros_like(self._at)])
+            self._values = np.concatenate([self._values, np.zeros_like(self._values)])
+        self._at[self._count : end] = points
+        self._values[self._count : end] = [float(x) for x in values]
+        self._count = end
+
+    def replace(self, values: Array) -> None:
+        self._at, self._count = np.arange(len(values)), len(values)
+        self._values = np.asarray(values, np.float64)
+
+    def curve(self) -> Curve:
+        at, values = self._at[: self._count], self._values[: self._count]
+        at.flags.writeable = values.flags.writeable = False
+        return Curve(at, values)
