@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -428,6 +430,18 @@ class Program:
             MissingPartError: the widgets are not installed.
         """
         return door("explore")(self, **options)
+
+    def export_html(self, path: str | os.PathLike[str], title: str | None = None) -> Path:
+        """Write the whole compilation as one HTML file, which needs nothing but a browser.
+
+        Args:
+            path: the file; it is written whole or not at all.
+            title: the page's title; the bounds by default.
+
+        Raises:
+            OptionError: the path is a folder, or names no HTML file.
+        """
+        return door("export_html")(self, path, title)
 
     def __repr__(self) -> str:
         return f"Program({bounds_text(self.bounds)})\n{self.stages!r}"

@@ -1,6 +1,7 @@
 """Pictures and view-models of artifacts: static SVG that needs no script, values that a page draws,
 and plotly figures (`trl.show`)."""
 
+from timerl_nb.doors import open_door
 from timerl_nb.show.compare import side_by_side
 from timerl_nb.show.comparison import ComparisonView
 from timerl_nb.show.figures import iteration_space, learning_curves, memory_timeline
@@ -10,6 +11,7 @@ from timerl_nb.show.layout import layout_svg
 from timerl_nb.show.lineage import Lineage
 from timerl_nb.show.loop import LoopView
 from timerl_nb.show.memory import MemoryView
+from timerl_nb.show.page import export_html
 from timerl_nb.show.pictures import register
 from timerl_nb.show.pipeline import PipelineView
 from timerl_nb.show.search import Index, SearchView
@@ -19,6 +21,7 @@ from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View
 
 register()
+open_door("export_html", export_html)
 
 __all__ = [
     "ComparisonView",
@@ -34,6 +37,7 @@ __all__ = [
     "StepsView",
     "Turn",
     "View",
+    "export_html",
     "graph_view",
     "iteration_space",
     "laid_out",

@@ -234,7 +234,6 @@ class InspectorView(View):
             if op_id not in (plan.behind(*tensor).id, tensor[0]):
                 continue
             life = plan.lifetimes[store.lifetime]
-            last = dict.fromkeys(names[edge.sink] for edge in (*life.frees, *life.taken))
             yield {
                 "tensor": list(tensor),
                 "name": store.name,
@@ -244,7 +243,7 @@ class InspectorView(View):
                 "bytes": store.most * store.unit,
                 "lifetime": store.lifetime,
                 "born": names[life.producer],
-                "last_readers": list(last),
+                "last_readers": list(last_readers(self.program, store.lifetime)),
                 "why": store.why,
             }
 
@@ -271,6 +270,15 @@ def source_lines(origin: Origin, around: int = AROUND) -> dict[str, Any]:
         if lines and origin.line
         else [],
     }
+
+
+def last_readers(program: Program, lifetime: str) -> tuple[str, ...]:
+    """The statements that read values of a lifetime for the last time."""
+    names = {
+        key: program.schedule.names[op.id] for key, op in program.memory.constraints.ops.items()
+    }
+    life = program.memory.lifetimes[lifetime]
+    return tuple(dict.fromkeys(names[edge.sink] for edge in (*life.frees, *life.taken)))
 
 
 def _kernel(pdg: Pdg, op_id: int) -> Op | None:

@@ -1,0 +1,61 @@
+"""A little HTML: elements whose text and attributes are always escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Part = str | Markup | Iterable["Part"] | None
+
+
+def element(name: str, *parts: Part, **attributes: str | bool | None) -> Markup:
+    """An element: `element("a", "text", href="#x")`.
+
+    Text is escaped, markup is not; attributes that Python could not name end in `_`, and stand for
+    themselves where they are True.
+    """
+    shown = ""
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        word = key.rstrip("_").replace("_", "-")
+        shown += f" {word}" if value is True else f' {word}="{escape(str(value))}"'
+    if name in ("br", "meta", "input"):
+        return Markup(f"<{name}{shown}>")
+    return Markup(f"<{name}{shown}>{joined(parts)}</{name}>")
+
+
+def joined(parts: Part) -> Markup:
+    """Parts one after the other, None left out."""
+    if parts is None:
+        return Markup()
+    if isinstance(parts, Markup):
+        return parts
+    if isinstance(parts, str):
+        return Markup(escape(parts))
+    return Markup("".join(joined(part) for part in parts))
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence[Part]], numbers: Sequence[int] = ()
+) -> Markup:
+    """A table; the columns `numbers` stand to the right."""
+    sides = ["number" if k in numbers else None for k in range(len(heads))]
+    head = [element("th", text, class_=side) for text, side in zip(heads, sides, strict=True)]
+    body = [
+        element("tr", [element("td", part, class_=s) for part, s in zip(row, sides, strict=True)])
+        for row in rows
+    ]
+    return element("table", element("thead", element("tr", head)), element("tbody", body))
+
+
+def fold(title: Part, *parts: Part, is_open: bool = False) -> Markup:
+    """What can be opened and closed without a script."""
+    return element("details", element("summary", title), *parts, open=is_open)
