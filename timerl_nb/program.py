@@ -420,16 +420,17 @@ class Program:
 
     # --- looking -----------------------------------------------------------------------------
 
-    def explore(self, **options: Any) -> Any:
+    def explore(self, other: Program | None = None, **options: Any) -> Any:
         """The explorer of this program: a widget for a notebook.
 
         Args:
-            options: those of the explorer, such as its height.
+            other: a program to compare it with.
+            options: those of the explorer, such as the `stage` to begin with.
 
         Raises:
             MissingPartError: the widgets are not installed.
         """
-        return door("explore")(self, **options)
+        return door("explore")(self, other, **options)
 
     def export_html(self, path: str | os.PathLike[str], title: str | None = None) -> Path:
         """Write the whole compilation as one HTML file, which needs nothing but a browser.

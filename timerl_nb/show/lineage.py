@@ -49,7 +49,7 @@ class Generation:
 class Lineage(View):
     """The operations of all stages and their descent.
 
-    JSON: `{"view": "lineage", "stages": [{"name", "ids", "from"}]}`. `ids` are the stage's operations,
+    JSON: `{"view": "lineage", "stages": [{"name", "ids", "from", "kernels"}]}`. `ids` are the stage's operations,
     those inside kernels among them, and null where they are those of the stage before. `from` maps
     an id (a text, as JSON's keys are) to the ids of the stage before that it came from.
     """
@@ -120,6 +120,7 @@ class Lineage(View):
                     "name": one.stage,
                     "ids": None if ids == known else ids,
                     "from": {str(k): list(v) for k, v in sorted(one.parents.items())},
+                    "kernels": {} if ids == known else _kernels(one.ops),
                 }
             )
             known = ids
@@ -136,6 +137,11 @@ class Lineage(View):
 
     def to_svg(self) -> str:
         return text_picture(str(self), most=120)
+
+
+def _kernels(ops: Mapping[int, Op]) -> dict[str, list[int]]:
+    found = {op.id: inside(op)[1:] for op in ops.values() if op.kind == "dataflow"}
+    return {str(k): list(ids) for k, ids in sorted(found.items())}
 
 
 def _parents(

@@ -46,8 +46,7 @@ class View(ABC):
         In place of an array stands `{"buffer": k, "dtype": "int32", "shape": [n]}`: it is the k-th
         buffer, little-endian, row by row.
         """
-        buffers: list[memoryview] = []
-        return _split(self.values(), buffers), buffers
+        return message(self.values())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to a file, which must be called `.svg`.
@@ -75,6 +74,12 @@ class View(ABC):
         except Exception as error:  # a failure to draw must leave the text
             warnings.warn(f"{type(self).__name__} could not be drawn: {error!r}", stacklevel=2)
         return bundle
+
+
+def message(values: Any) -> tuple[Any, list[memoryview]]:
+    """Values with arrays as JSON and binary buffers; see `View.to_message`."""
+    buffers: list[memoryview] = []
+    return _split(values, buffers), buffers
 
 
 def ints(values: Any) -> Array:

@@ -6,7 +6,7 @@ class Utf8Decoder {
     const { buffer, byteOffset, byteLength } = bytes;
     const raw = new Uint8Array(buffer, byteOffset, byteLength);
     const points: string[] = [];
-    for (let at = 0; at < raw.length; ) {
+    for (let at = 0; at < raw.length;) {
       const first = raw[at++]!;
       const more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
       let code = more ? first & (0x3f >> more) : first;

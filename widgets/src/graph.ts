@@ -60,6 +60,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.#viewport = new Viewport(svg);
     this.#listen(svg);
     this.select();
+    this.instant();
   }
 
   override select(): void {
@@ -74,6 +75,12 @@ export class GraphPane extends Pane<GraphModel> {
     }
     const said = shown.map((node) => `${node.label.split("\n")[0]} — ${node.detail}`);
     this.#status.textContent = said.join("; ") || HELP;
+  }
+
+  override instant(): void {
+    for (const [id, element] of this.#nodes) {
+      element.classList.toggle("trl-running", this.selection.runs(this.#details.get(id)!.op_ids));
+    }
   }
 
   #find(svg: SVGSVGElement): void {

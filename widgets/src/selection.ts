@@ -18,7 +18,11 @@ export class Selection {
   #instant: number | null = null;
   #parents = new Map<number, readonly number[]>();
   #children = new Map<number, number[]>();
+  #kernels: Parents = {};
+  #known = new WeakMap<readonly number[], readonly number[]>();
   #listeners = new Set<Listener>();
+  #running: ReadonlySet<number> = new Set();
+  #runs: (instant: number) => readonly number[] = () => [];
 
   /** The ids that were selected, in the order in which they were. */
   get ids(): ReadonlySet<number> {
@@ -53,37 +57,46 @@ export class Selection {
 
   /** What a click on an item means: select it alone, with shift or control as well. */
   click(ids: readonly number[], more = false): void {
-    if (more) this.toggle(ids);
-    else this.choose(this.isExactly(ids) ? [] : ids);
+    const heads = this.#heads(ids);
+    if (more) this.toggle(heads);
+    else this.choose(this.isExactly(heads) ? [] : heads);
   }
 
   /** Show an instant, or none. */
   at(instant: number | null): void {
     if (instant === this.#instant) return;
     this.#instant = instant;
-    this.#tell("instant");
+    this.#run();
   }
 
-  /** Take over who came from whom; `parents` names every id that is not its own only parent. */
-  descend(parents: Parents): void {
+  /** Take over what runs at each instant. */
+  follow(runs: (instant: number) => readonly number[]): void {
+    this.#runs = runs;
+    this.#run();
+  }
+
+  /** Whether an item that stands for these operations runs at the instant. */
+  runs(ids: readonly number[]): boolean {
+    return this.#heads(ids).some((id) => this.#running.has(id));
+  }
+
+  /**
+   * Take over who came from whom: `parents` names every id that is not its own only parent, and
+   * `kernels` what is inside each kernel.
+   */
+  descend(parents: Parents, kernels: Parents = {}): void {
     this.#parents.clear();
     this.#children.clear();
-    for (const [key, ids] of Object.entries(parents)) {
-      const child = Number(key);
-      this.#parents.set(child, ids);
-      for (const id of ids) {
-        const known = this.#children.get(id);
-        if (known) known.push(child);
-        else this.#children.set(id, [child]);
-      }
-    }
+    this.#kernels = kernels;
+    this.#known = new WeakMap();
+    for (const [key, ids] of Object.entries(parents)) this.#adopt(Number(key), ids);
+    for (const [key, ids] of Object.entries(kernels)) this.#adopt(Number(key), ids);
     this.#relate();
   }
 
   /** Whether an item that stands for these operations is to be marked. */
-  marks(ids: Iterable<number>): boolean {
-    for (const id of ids) if (this.#related.has(id)) return true;
-    return false;
+  marks(ids: readonly number[]): boolean {
+    return this.#heads(ids).some((id) => this.#related.has(id));
   }
 
   isExactly(ids: readonly number[]): boolean {
@@ -96,10 +109,42 @@ export class Selection {
     return () => this.#listeners.delete(listener);
   }
 
+  /**
+   * An item's operations without those inside its kernels: these may have been copied into several
+   * kernels, which are not relatives for that.
+   */
+  #heads(ids: readonly number[]): readonly number[] {
+    const known = this.#known.get(ids);
+    if (known) return known;
+    const inside = new Set(ids.flatMap((id) => this.#kernels[id] ?? []));
+    const heads = inside.size ? ids.filter((id) => !inside.has(id)) : ids;
+    this.#known.set(ids, heads);
+    return heads;
+  }
+
+  #adopt(child: number, parents: readonly number[]): void {
+    const all = new Set([...(this.#parents.get(child) ?? []), ...parents]);
+    this.#parents.set(child, [...all]);
+    for (const id of parents) {
+      const known = this.#children.get(id);
+      if (!known) this.#children.set(id, [child]);
+      else if (!known.includes(child)) known.push(child);
+    }
+  }
+
   #relate(): void {
-    const up = closure(this.#ids, this.#parents);
-    this.#related = new Set([...up, ...closure(this.#ids, this.#children)]);
+    this.#related = this.#relatives(this.#ids);
     this.#tell("ids");
+  }
+
+  #run(): void {
+    this.#running = this.#relatives(this.#instant === null ? [] : this.#runs(this.#instant));
+    this.#tell("instant");
+  }
+
+  #relatives(ids: Iterable<number>): ReadonlySet<number> {
+    const given = [...ids];
+    return new Set([...closure(given, this.#parents), ...closure(given, this.#children)]);
   }
 
   #tell(change: Change): void {

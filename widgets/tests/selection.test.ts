@@ -20,6 +20,25 @@ test("ancestors and descendants are related, siblings are not", () => {
   assert.ok(!selected(3).marks([2, 4]));
 });
 
+test("a kernel is marked without those that share its operations", () => {
+  const selection = new Selection();
+  selection.descend({}, { 8: [1, 2], 9: [1, 3] });
+  selection.click([8, 1, 2]);
+  assert.deepEqual([...selection.ids], [8]);
+  assert.ok(selection.marks([8, 1, 2]) && !selection.marks([9, 1, 3]));
+  assert.ok(selection.marks([1]) && !selection.marks([3]));
+  selection.click([1]);
+  assert.ok(selection.marks([8, 1, 2]) && selection.marks([9, 1, 3]));
+});
+
+test("what runs at an instant is known by its relatives too", () => {
+  const selection = selected();
+  selection.follow((instant) => (instant === 4 ? [9] : []));
+  assert.ok(!selection.runs([9]));
+  selection.at(4);
+  assert.ok(selection.runs([9]) && selection.runs([3]) && !selection.runs([4]));
+});
+
 test("lineage may go in circles", () => {
   const selection = new Selection();
   selection.descend({ 1: [2], 2: [1] });

@@ -1,5 +1,11 @@
 """Notebook widgets of TimeRL-nb, drawn from the view-models of `timerl_nb.show`."""
 
+from timerl_nb.doors import open_door
+from timerl_widgets.explorer import Explorer
+from timerl_widgets.panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.pdg_view import PdgView
+from timerl_widgets.run_monitor import RunMonitor
 
-__all__ = ["PdgView"]
+open_door("explore", Explorer)
+
+__all__ = ["Explorer", "IterationSpaceView", "LoopView", "MemoryTimeline", "PdgView", "RunMonitor"]

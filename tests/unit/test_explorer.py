@@ -1,0 +1,318 @@
+"""The explorer's traits without a browser: what goes out, what may come in, and what that does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import timerl_widgets
+from timerl_widgets import Explorer, IterationSpaceView, LoopView, MemoryTimeline, RunMonitor
+from timerl_widgets.live import MOST, thinned
+from timerl_widgets.worker import Worker
+
+import timerl_nb as trl
+from tests.patterns import PATTERNS
+from tests.reinforce import reinforce
+
+VIEWS = ("pipeline", "lineage", "graph", "steps", "loops", "space", "memory", "search")
+
+
+@pytest.fixture(scope="module")
+def program() -> trl.Program:
+    return reinforce(hidden=(4,)).compile({"B": 3, "I": 4, "T": 6})
+
+
+@pytest.fixture
+def explorer(program: trl.Program) -> Explorer:
+    return program.explore()
+
+
+def say(explorer: Explorer, **message: Any) -> None:
+    """What a page sends, as the comm brings it; done when what it asks for is."""
+    explorer._handle_custom_msg(message, [])
+    assert explorer.wait(60)
+
+
+def arrays(packed: dict[str, Any]) -> Any:
+    """What the page makes of a packed view."""
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, dict) and set(value) == {"buffer", "dtype", "shape"}:
+            flat = np.frombuffer(packed["buffers"][value["buffer"]], value["dtype"])
+            return flat.reshape(value["shape"]).tolist()
+        if isinstance(value, dict):
+            return {key: fill(one) for key, one in value.items()}
+        return [fill(one) for one in value] if isinstance(value, list) else value
+
+    return fill(packed["json"])
+
+
+def test_all_views_go_out(explorer: Explorer, program: trl.Program) -> None:
+    assert isinstance(explorer, timerl_widgets.Explorer)
+    state = explorer.get_state()
+    for name in VIEWS:
+        assert state[name]["json"], name
+    assert arrays(state["loops"]) == trl.show.LoopView.of(program).to_json()
+    assert arrays(state["space"]) == trl.show.IterationSpaceView.of(program).to_json()
+    assert arrays(state["memory"]) == trl.show.MemoryView.of(program).to_json()
+    assert arrays(state["graph"])["svg"].startswith("<svg")
+    assert state["stage"] == "fuse" and state["status"] == {"state": "ready"}
+
+
+def test_a_selection_is_data(explorer: Explorer) -> None:
+    known = explorer.program.fused.sinks[0].id
+    explorer.set_state({"selected": [known, known, -5, 10**9]})
+    assert explorer.selected == [known]
+    explorer.selected = []
+    assert explorer.get_state()["selected"] == []
+
+
+def test_an_instant_is_in_the_turn(explorer: Explorer) -> None:
+    count = arrays(explorer.space)["turn"]["count"]
+    explorer.set_state({"instant": 10**6})
+    assert explorer.instant == count - 1
+    explorer.set_state({"instant": None})
+    assert explorer.instant is None
+
+
+def test_another_stage_is_drawn(explorer: Explorer, program: trl.Program) -> None:
+    explorer.set_state({"stage": "pdg"})
+    assert explorer.wait(60)
+    shown = {k for node in arrays(explorer.graph)["nodes"] for k in node["op_ids"]}
+    assert shown == set(program.pdg.ops)
+    explorer.set_state({"stage": "simplify"})
+    assert explorer.wait(60)
+    steps = arrays(explorer.steps)
+    assert steps["stage"] == "simplify"
+    assert len(steps["steps"]) == len(program.stages["simplify"].steps) > 0
+
+
+def test_a_stage_that_there_is_not_leaves_what_is_shown(explorer: Explorer) -> None:
+    explorer.set_state({"stage": "<script>"})
+    assert explorer.stage == "fuse"
+
+
+def test_an_option_compiles_again(explorer: Explorer, program: trl.Program) -> None:
+    before = explorer.graph
+    say(explorer, kind="options", changes={"fuse": False})
+    assert explorer.status["state"] == "ready" and explorer.status["seconds"] > 0
+    assert explorer.program.options.fuse is False and program.options.fuse is True
+    assert explorer.stage in explorer.program.stages
+    assert arrays(explorer.graph) != arrays(before)
+    rows = {row["name"]: row for row in arrays(explorer.pipeline)["stages"]}
+    assert not rows.get("fuse", {"ran": False})["ran"]
+    expected = trl.show.LoopView.of(explorer.program).to_json()
+    assert arrays(explorer.loops) == expected
+    say(explorer, kind="options", changes={"fuse": True})
+    assert str(explorer.program.ast) == str(program.ast)
+
+
+def test_bounds_compile_again(explorer: Explorer) -> None:
+    say(explorer, kind="bounds", changes={"T": 9})
+    assert explorer.program.bounds["T"] == 9
+    assert arrays(explorer.space)["turn"]["program_bounds"]["T"] == 9
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"kind": "options", "changes": {"vectorize": 3}}, "vectorize=3"),
+        ({"kind": "options", "changes": {"no_such": True}}, "no_such"),
+        ({"kind": "options", "changes": [1]}, "by name"),
+        ({"kind": "bounds", "changes": {"T": "9"}}, "no bound"),
+        ({"kind": "bounds", "changes": {"T": True}}, "no bound"),
+        ({"kind": "bounds", "changes": {"T": -1}}, "T"),
+        ({"kind": "inspect", "ids": ["1"]}, "list of ids"),
+        ({"kind": "search", "query": 3}, "query"),
+        ({"kind": "search", "query": "", "of_kind": "no such"}, "no such"),
+        ({"kind": "eval", "text": "1"}, "eval"),
+        ({}, "None"),
+        ("text", "kind"),
+    ],
+)
+def test_what_cannot_be_is_answered_and_changes_nothing(
+    explorer: Explorer, message: Any, text: str
+) -> None:
+    before = explorer.program
+    explorer._handle_custom_msg(message, [])
+    assert explorer.wait(60)
+    assert explorer.status["state"] == "failed"
+    assert text in explorer.status["text"]
+    assert explorer.program is before
+
+
+def test_an_error_of_the_compiler_comes_with_its_hint(explorer: Explorer) -> None:
+    say(explorer, kind="options", changes={"device_memory": "64B"})
+    assert explorer.status["state"] == "failed" and explorer.status["hint"]
+    say(explorer, kind="options", changes={"lift": False})
+    assert explorer.status["state"] == "ready"
+
+
+def test_operations_are_told_of(explorer: Explorer, program: trl.Program) -> None:
+    kernel = next(op for op in program.fused if op.kind == "dataflow")
+    ids = list(trl.show.lineage.inside(kernel))
+    say(explorer, kind="inspect", ids=ids, stage="fuse")
+    told = arrays(explorer.inspector)
+    assert told["asked"] == ids
+    assert [op["op_id"] for op in told["ops"]] == [kernel.id]  # for all that is inside
+    say(explorer, kind="inspect", ids=[10**9], stage="no such")
+    assert arrays(explorer.inspector) == told  # there is nothing to tell
+
+
+def test_a_search_goes_through_all_stages(explorer: Explorer) -> None:
+    say(explorer, kind="search", query="acting", of_kind=None, region=None, changed=False)
+    found = arrays(explorer.search)
+    assert found["query"] == "acting" and {"pdg", "fuse"} <= {s["stage"] for s in found["stages"]}
+
+
+def test_a_selection_outlives_a_change_where_it_can(explorer: Explorer) -> None:
+    written = explorer.program.pdg.sinks[0].id
+    explorer.selected = [written]
+    say(explorer, kind="options", changes={"lift": False})
+    assert explorer.selected == [written]
+
+
+def test_saved_pages_keep_the_pictures(explorer: Explorer) -> None:
+    bundle, _ = explorer._repr_mimebundle_()
+    assert bundle["image/svg+xml"].count("<svg") > 4
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+@pytest.mark.parametrize("widget", [LoopView, IterationSpaceView, MemoryTimeline])
+def test_panes_alone(widget: Any, program: trl.Program) -> None:
+    view = getattr(trl.show, {"MemoryTimeline": "MemoryView"}.get(widget.__name__, widget.__name__))
+    alone = widget(program)
+    assert arrays(alone.view) == view.of(program).to_json() == arrays(widget(view.of(program)).view)
+    kernel = next(op.id for op in program.fused if op.kind == "dataflow")
+    alone.set_state({"selected": [kernel, kernel, -1]})
+    assert alone.selected == [kernel]
+    bundle, _ = alone._repr_mimebundle_()
+    assert bundle["image/svg+xml"] == view.of(program).to_svg()
+
+
+def test_programs_of_all_patterns_can_be_explored() -> None:
+    for pattern in PATTERNS.values():
+        explorer = pattern.context().compile(pattern.bounds).explore()
+        assert all(explorer.get_state()[name]["json"] for name in VIEWS)
+
+
+def test_two_programs_are_compared(explorer: Explorer, program: trl.Program) -> None:
+    assert explorer.comparison == {}
+    say(explorer, kind="compare")
+    say(explorer, kind="options", changes={"fuse": False})
+    shown = arrays(explorer.comparison)
+    assert shown["options"] == [{"name": "fuse", "values": [True, False]}]
+    assert len(shown["spaces"]) == len(shown["memories"]) == 2
+    say(explorer, kind="compare", close=True)
+    assert explorer.comparison == {}
+    beside = program.explore(explorer.program)
+    assert arrays(beside.comparison)["options"] == [{"name": "fuse", "values": [False, True]}]
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["explorer", "monitor"])
+def monitor(request: pytest.FixtureRequest, program: trl.Program) -> Iterator[Any]:
+    interpreted = program.with_options(executor="interpret")
+    shown = interpreted.explore() if request.param == "explorer" else RunMonitor(interpreted)
+    yield shown
+    if shown.running is not None:
+        shown.running.stop()
+        assert shown.running.wait(30)
+
+
+def test_a_run_is_started_paused_stepped_and_stopped(monitor: Any) -> None:
+    def command(name: str, number: int, **more: Any) -> None:
+        message = {"kind": "run", "command": name, "number": number, **more}
+        monitor._handle_custom_msg(message, [])
+        assert monitor.acknowledged == number
+
+    command("speed", 1, value=5.0)
+    command("step", 2)
+    assert monitor.running.wait(30) and monitor.running.state == "paused"
+    assert monitor.running.turn == 1 and monitor.running.speed == 5.0
+    command("speed", 3, value=None)
+    command("step", 4)
+    assert monitor.running.wait(30) and monitor.running.turn == 2
+    command("resume", 5)
+    result = monitor.running.result(60)
+    assert _until(lambda: monitor.run.get("json", {}).get("state") == "finished")
+    drawn = arrays(monitor.run)
+    assert drawn["turn"] == drawn["turns"] == 4
+    assert drawn["curves"][0]["name"] == "return"
+    assert np.allclose(drawn["curves"][0]["values"], result["return"])
+    assert drawn["held"]["bytes"] == drawn["held"]["predicted"]  # the ledger agrees with the plan
+
+
+def test_commands_that_cannot_be_obeyed_are_answered(monitor: Any) -> None:
+    for message, text in (
+        ({"kind": "run", "command": "pause"}, "nothing runs"),
+        ({"kind": "run", "command": "launch"}, "launch"),
+        ({"kind": "run", "command": "speed", "value": -1}, "speed"),
+        ({"kind": "run", "command": "speed", "value": "fast"}, "speed"),
+    ):
+        monitor._handle_custom_msg(message, [])
+        told = monitor.problem if isinstance(monitor, RunMonitor) else monitor.status["text"]
+        assert text in told
+    assert monitor.running is None
+
+
+def test_a_run_that_goes_on_is_not_started_again(monitor: Any) -> None:
+    monitor.start(paused=True)
+    first = monitor.running
+    monitor._handle_custom_msg({"kind": "run", "command": "start", "number": 7}, [])
+    assert monitor.running is first
+    first.stop()
+    assert first.wait(30)
+    assert monitor.start() is monitor.running is not first
+
+
+def test_charts_are_as_wide_as_screens() -> None:
+    long = np.arange(10_000.0)
+    assert len(thinned(long)) == MOST and thinned(long)[-1] == 9999
+    assert len(thinned(long[:7])) == 7
+
+
+def _until(holds: Callable[[], bool], seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+# --- the thread behind ---------------------------------------------------------------------------
+
+
+def test_a_worker_does_the_last_of_a_kind() -> None:
+    worker, begun, go, done = Worker("test"), threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        begun.set()
+        go.wait(10)
+
+    worker.ask("slow", first)
+    assert begun.wait(10)
+    for text in ("a", "b", "c"):
+        worker.ask("quick", lambda text=text: done.append(text))
+    worker.ask("other", lambda: done.append("d"))
+    assert not worker.wait(0.01)
+    go.set()
+    assert worker.wait(10)
+    assert done == ["c", "d"]
+
+
+def test_a_worker_that_rests_begins_anew() -> None:
+    worker, done = Worker("test", idle=0.01), list[int]()
+    for k in range(3):
+        worker.ask("job", lambda k=k: done.append(k))
+        assert worker.wait(10)
+        while worker._thread is not None:
+            pass
+    assert done == [0, 1, 2]

@@ -1,0 +1,40 @@
+// View-models as they arrive: JSON, with long arrays in binary buffers beside it.
+
+/** A model as Python packs it: where an array belongs, `json` has a `Placeholder`. */
+export interface Packed {
+  readonly json?: unknown;
+  readonly buffers?: readonly DataView[];
+}
+
+interface Placeholder {
+  readonly buffer: number;
+  readonly dtype: "int32" | "float32" | "float64";
+  readonly shape: readonly number[];
+}
+
+/** The numbers of an array, row by row. */
+export type Numbers = Int32Array | Float32Array | Float64Array;
+
+/** A packed model with its arrays in place; null where nothing has been sent yet. */
+export function unpack<Model>(packed: Packed): Model | null {
+  if (packed.json === undefined) return null;
+  return fill(packed.json, packed.buffers ?? []) as Model;
+}
+
+function fill(value: unknown, buffers: readonly DataView[]): unknown {
+  if (Array.isArray(value)) return value.map((one) => fill(one, buffers));
+  if (typeof value !== "object" || value === null) return value;
+  if (isPlaceholder(value)) return numbers(value, buffers[value.buffer]!);
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, fill(one, buffers)]));
+}
+
+function isPlaceholder(value: object): value is Placeholder {
+  return "buffer" in value && "dtype" in value && "shape" in value;
+}
+
+function numbers({ dtype }: Placeholder, view: DataView): Numbers {
+  // copied, since a buffer may begin where no number can
+  const bytes = view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
+  if (dtype === "int32") return new Int32Array(bytes);
+  return dtype === "float32" ? new Float32Array(bytes) : new Float64Array(bytes);
+}

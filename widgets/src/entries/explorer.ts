@@ -1,0 +1,11 @@
+// `Explorer`: all panes in one widget.
+import type { RenderProps } from "@anywidget/types";
+import { ExplorerView, type ExplorerTraits } from "../explorer";
+
+function render({ model, el }: RenderProps<ExplorerTraits>): () => void {
+  el.style.containerType = "inline-size";
+  const view = new ExplorerView(model, el);
+  return () => view.dispose();
+}
+
+export default { render };

@@ -1,0 +1,17 @@
+// `IterationSpaceView`: the iteration space, with its scrubber.
+import { Instants, type SpaceModel } from "../instants";
+import { lone } from "../lone";
+import { Scrubber } from "../scrubber";
+import { SpacePane } from "../space";
+
+export default lone<SpaceModel>((host, selection, send) => {
+  const scrubber = new Scrubber(host, selection, send);
+  const space = new SpacePane(host, selection, send);
+  const draw = (model: SpaceModel) => {
+    const instants = new Instants(model);
+    space.follow(instants);
+    scrubber.draw(instants);
+    space.draw(model);
+  };
+  return { panes: [scrubber, space], draw };
+});

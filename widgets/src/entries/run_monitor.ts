@@ -1,0 +1,25 @@
+// `RunMonitor`: the run alone.
+import type { RenderProps } from "@anywidget/types";
+import { unpack, type Packed } from "../buffers";
+import { RunPane, type RunModel } from "../run";
+import { Selection } from "../selection";
+import { follow, sendTo } from "../widget";
+
+interface RunMonitor {
+  run: Packed;
+  acknowledged: number;
+}
+
+function render({ model, el }: RenderProps<RunMonitor>): () => void {
+  const pane = new RunPane(el, new Selection(), sendTo(model));
+  const leave = [
+    follow(model, "run", (packed) => pane.draw(unpack<RunModel>(packed))),
+    follow(model, "acknowledged", (number) => pane.acknowledge(number)),
+  ];
+  return () => {
+    leave.forEach((act) => act());
+    pane.dispose();
+  };
+}
+
+export default { render };

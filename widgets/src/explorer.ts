@@ -1,0 +1,217 @@
+// The explorer: all views of a program in one widget, around one selection and one axis of time.
+import type { AnyModel } from "@anywidget/types";
+import { unpack, type Packed } from "./buffers";
+import { ComparePane, type ComparisonModel } from "./compare";
+import css from "./explorer.css";
+import { GraphPane, type GraphModel } from "./graph";
+import { InspectorPane, type InspectorModel } from "./inspector";
+import { Instants, type SpaceModel } from "./instants";
+import { descend, type LineageModel } from "./lineage";
+import { LoopPane, type LoopModel } from "./loops";
+import { html } from "./markup";
+import { MemoryPane, type MemoryModel } from "./memory";
+import { RunPane, type RunModel } from "./run";
+import { Scrubber } from "./scrubber";
+import { Settings, type SearchModel, type Status } from "./settings";
+import { SpacePane } from "./space";
+import { StepsPane, type StepsModel } from "./steps";
+import { Strip, type PipelineModel } from "./strip";
+import { selectionOf, sendTo } from "./widget";
+
+/** The widget's traits; views are packed (`unpack`). */
+export interface ExplorerTraits {
+  pipeline: Packed;
+  lineage: Packed;
+  graph: Packed;
+  steps: Packed;
+  loops: Packed;
+  space: Packed;
+  memory: Packed;
+  inspector: Packed;
+  search: Packed;
+  comparison: Packed;
+  run: Packed;
+  acknowledged: number;
+  stage: string;
+  selected: number[];
+  instant: number | null;
+  status: Status;
+}
+
+// In this order they are drawn: what others need comes first.
+const TRAITS = [
+  "lineage",
+  "pipeline",
+  "stage",
+  "space",
+  "memory",
+  "loops",
+  "graph",
+  "steps",
+  "inspector",
+  "search",
+  "comparison",
+  "run",
+  "acknowledged",
+  "instant",
+  "status",
+] as const;
+type Trait = (typeof TRAITS)[number];
+
+const SAID = 100; // milliseconds between two instants that Python hears of
+
+export class ExplorerView {
+  readonly #style = html("style", {}, css);
+  readonly #root = html("div", { class: "trl-explorer" });
+  readonly #release: (() => void)[] = [];
+  readonly #dirty = new Set<Trait>(TRAITS);
+  #asked: number | null = null;
+  #saying: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    readonly model: AnyModel<ExplorerTraits>,
+    host: HTMLElement,
+  ) {
+    const { selection, release } = selectionOf(model);
+    const toPython = sendTo(model);
+    const send: typeof toPython = (message) => {
+      if (message.kind === "options" || message.kind === "bounds") this.#asked = performance.now();
+      toPython(message);
+    };
+    const cell = (name: string) => {
+      const made = html("div", { class: `trl-cell trl-at-${name}` });
+      this.#root.append(made);
+      return made;
+    };
+    const show = (stage: string) => this.#show(stage);
+    const settings = new Settings(cell("settings"), selection, send);
+    const strip = new Strip(cell("strip"), selection, send, show);
+    const graphCell = cell("graph");
+    const steps = new StepsPane(graphCell, selection, send);
+    const graph = new GraphPane(graphCell, selection, send);
+    const inspector = new InspectorPane(cell("inspector"), selection, send, show);
+    const loops = new LoopPane(cell("loops"), selection, send);
+    const time = cell("time");
+    const scrubber = new Scrubber(time, selection, send);
+    const space = new SpacePane(time, selection, send);
+    const memory = new MemoryPane(time, selection, send);
+    const run = new RunPane(cell("run"), selection, send);
+    const compare = new ComparePane(cell("compare"), selection, send);
+    const panes = [
+      settings,
+      strip,
+      steps,
+      graph,
+      inspector,
+      loops,
+      scrubber,
+      space,
+      memory,
+      run,
+      compare,
+    ];
+
+    const get = <Model>(trait: Trait) => unpack<Model>(model.get(trait) as Packed);
+    const some = <Model>(trait: Trait, draw: (view: Model) => void) => {
+      const view = get<Model>(trait);
+      if (view) draw(view);
+    };
+    const draws: Record<Trait, () => void> = {
+      lineage: () => some<LineageModel>("lineage", (view) => descend(selection, view)),
+      pipeline: () =>
+        some<PipelineModel>("pipeline", (view) => {
+          strip.draw(view);
+          settings.draw(view);
+        }),
+      stage: () => {
+        strip.stage(model.get("stage"));
+        inspector.stage(model.get("stage"));
+      },
+      space: () =>
+        some<SpaceModel>("space", (view) => {
+          const instants = new Instants(view);
+          for (const pane of [space, memory, loops]) pane.follow(instants);
+          selection.follow((at) => instants.statement(at)?.op_ids.slice(0, 1) ?? []);
+          scrubber.draw(instants);
+          space.draw(view);
+        }),
+      memory: () => some<MemoryModel>("memory", (view) => memory.draw(view)),
+      loops: () => some<LoopModel>("loops", (view) => loops.draw(view)),
+      graph: () => some<GraphModel>("graph", (view) => graph.draw(view)),
+      steps: () => steps.draw(get<StepsModel>("steps")),
+      inspector: () => inspector.draw(get<InspectorModel>("inspector")),
+      search: () =>
+        some<SearchModel>("search", (view) => {
+          settings.filters(view);
+          const hits = view.query ? view.stages : [];
+          strip.found(new Map(hits.map(({ stage, op_ids }) => [stage, op_ids.length])));
+          const here = hits.find(({ stage }) => stage === model.get("stage"));
+          if (here) selection.choose(here.op_ids);
+        }),
+      comparison: () => compare.draw(get<ComparisonModel>("comparison")),
+      run: () => run.draw(get<RunModel>("run")),
+      acknowledged: () => run.acknowledge(model.get("acknowledged")),
+      instant: () => selection.at(model.get("instant")),
+      status: () => {
+        const status = model.get("status");
+        settings.status(status);
+        if (status.state === "ready" && this.#asked !== null) this.#drawn(settings, status);
+        if (status.state === "failed") this.#asked = null;
+      },
+    };
+    const draw = () => {
+      const dirty = TRAITS.filter((trait) => this.#dirty.has(trait));
+      this.#dirty.clear();
+      dirty.forEach((trait) => draws[trait]());
+    };
+    for (const trait of TRAITS) {
+      const changed = () => {
+        if (!this.#dirty.size) queueMicrotask(draw);
+        this.#dirty.add(trait);
+      };
+      model.on(`change:${trait}`, changed);
+      this.#release.push(() => model.off(`change:${trait}`, changed));
+    }
+    this.#release.push(
+      release,
+      selection.subscribe((change) => {
+        if (change === "instant") this.#say(selection.instant);
+      }),
+      ...panes.map((pane) => () => pane.dispose()),
+    );
+    host.append(this.#style, this.#root);
+    draw();
+  }
+
+  dispose(): void {
+    clearTimeout(this.#saying);
+    this.#release.splice(0).forEach((act) => act());
+    this.#style.remove();
+    this.#root.remove();
+  }
+
+  #show(stage: string): void {
+    if (stage === this.model.get("stage")) return;
+    this.model.set("stage", stage);
+    this.model.save_changes();
+  }
+
+  /** Python hears of instants now and then, the page's views of all. */
+  #say(instant: number | null): void {
+    clearTimeout(this.#saying);
+    this.#saying = setTimeout(() => {
+      if (this.model.get("instant") === instant) return;
+      this.model.set("instant", instant);
+      this.model.save_changes();
+    }, SAID);
+  }
+
+  /** Say how long a change took, until the browser had drawn it. */
+  #drawn(settings: Settings, status: Status): void {
+    const since = this.#asked!;
+    this.#asked = null;
+    requestAnimationFrame(() =>
+      setTimeout(() => settings.status(status, performance.now() - since)),
+    );
+  }
+}

@@ -1,0 +1,266 @@
+// The inspector: what there is to know of what is selected, from the user's own line to its store.
+import css from "./inspector.css";
+import { html } from "./markup";
+import type { Send } from "./pane";
+import { Panel } from "./panel";
+import { textPicture } from "./picture";
+import { bytes } from "./plot";
+import type { Selection } from "./selection";
+
+interface Neighbour {
+  op_id: number;
+  name: string;
+  index: string;
+  cond: string;
+}
+
+interface Chapter {
+  stage: string;
+  op_ids: number[];
+  kernels: number[];
+  steps: { number: number; text: string }[];
+  more: number;
+  reason: string | null;
+}
+
+interface Store {
+  name: string;
+  kind: string;
+  slots: number;
+  value_bytes: number;
+  bytes: number;
+  born: string;
+  last_readers: string[];
+  why: string;
+}
+
+interface Inspected {
+  op_id: number;
+  op_ids: number[];
+  name: string;
+  kind: string;
+  doc: string;
+  attrs: string;
+  region: string[];
+  where: string;
+  stage: string;
+  kernel: number | null;
+  outputs: {
+    shape: (number | string)[];
+    dtype: string;
+    domain: string[];
+    point_bytes: number;
+    points: number;
+    bytes: number;
+  }[];
+  source: { place: string; lines: { number: number; text: string; marked: boolean }[] };
+  reads: Neighbour[];
+  readers: Neighbour[];
+  history: Chapter[];
+  schedule: { statement: string; op_id: number; time: string[]; lines: number[] } | null;
+  stores: Store[];
+}
+
+/** What `InspectorView.to_json` gives, with the ids that it was asked for. */
+export interface InspectorModel {
+  asked: number[];
+  more: number;
+  ops: Inspected[];
+}
+
+const PATIENCE = 40; // milliseconds for which a selection must last before Python is asked
+const MANY = 6; // neighbours that are listed before the rest is folded away
+
+export class InspectorPane extends Panel<InspectorModel | null> {
+  #model: InspectorModel | null = null;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #stage = "";
+
+  /** `jump` shows another stage. */
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    private readonly jump: (stage: string) => void,
+  ) {
+    super(host, selection, send, "inspector", "Inspector", css);
+    this.offerPictures();
+    this.onDispose(() => clearTimeout(this.#timer));
+    this.select();
+  }
+
+  override draw(model: InspectorModel | null): void {
+    this.#model = model;
+    this.#show();
+  }
+
+  /** The stage that is shown elsewhere; operations are taken from it where they are in it. */
+  stage(name: string): void {
+    if (name === this.#stage) return;
+    this.#stage = name;
+    this.#ask();
+  }
+
+  override select(): void {
+    this.#show();
+    this.#ask();
+  }
+
+  override picture(): SVGSVGElement | null {
+    const text = this.body.innerText.split("\n");
+    const fill = getComputedStyle(this.root).color;
+    return textPicture(
+      this.root,
+      text.map((line) => [{ text: line, fill }]),
+    );
+  }
+
+  #ask(): void {
+    clearTimeout(this.#timer);
+    const ids = [...this.selection.ids];
+    if (!ids.length) return;
+    this.#timer = setTimeout(
+      () => this.send({ kind: "inspect", ids, stage: this.#stage }),
+      PATIENCE,
+    );
+  }
+
+  #show(): void {
+    const ids = this.selection.ids;
+    if (!ids.size) {
+      this.note.textContent = "";
+      const help =
+        "Select a node, a line, a mark or a tensor: it is marked in every view, and told of here.";
+      this.body.replaceChildren(html("p", { class: "trl-empty" }, help));
+      return;
+    }
+    const model = this.#model;
+    if (!model || String(model.asked) !== String([...ids])) {
+      this.note.textContent = "asking the kernel …";
+      return;
+    }
+    this.note.textContent = model.more ? `and ${model.more} more` : "";
+    this.body.replaceChildren(...model.ops.map((op) => this.#operation(op)));
+    this.body.scrollTop = 0;
+  }
+
+  #operation(op: Inspected): HTMLElement {
+    const where = [op.kind, op.region.join(" / "), `in ${op.stage}`].filter(Boolean).join(" · ");
+    const parts = [
+      html("h4", {}, op.name, html("span", { class: "trl-where" }, where)),
+      html("p", { class: "trl-doc" }, [op.doc, op.attrs].filter(Boolean).join(": ")),
+      ...this.#types(op),
+      this.#source(op),
+    ];
+    if (op.schedule) parts.push(this.#time(op.schedule));
+    parts.push(...op.stores.map((store) => storeOf(store)));
+    parts.push(this.#edges("reads", op.reads), this.#edges("readers", op.readers));
+    parts.push(this.#history(op.history));
+    return html("article", {}, ...parts);
+  }
+
+  #types(op: Inspected): HTMLElement[] {
+    return op.outputs.map((out) => {
+      const type = `${out.dtype}[${out.shape.join(", ")}] @ (${out.domain.join(", ")})`;
+      const size =
+        out.points > 1
+          ? `${bytes(out.point_bytes)} at each of ${out.points.toLocaleString("en")} points, ${bytes(out.bytes)} in all`
+          : bytes(out.bytes);
+      return html("p", {}, html("code", {}, type), html("span", { class: "trl-soft" }, ` ${size}`));
+    });
+  }
+
+  #source({ source }: Inspected): HTMLElement {
+    const lines = source.lines.map(({ number, text, marked }) =>
+      html(
+        "div",
+        { class: marked ? "trl-marked" : undefined, "aria-current": marked ? "true" : undefined },
+        html("span", { class: "trl-number" }, String(number)),
+        text || " ",
+      ),
+    );
+    return html(
+      "figure",
+      { class: "trl-source", "aria-label": `source, ${source.place}` },
+      html("figcaption", {}, source.place),
+      ...lines,
+    );
+  }
+
+  #time(schedule: NonNullable<Inspected["schedule"]>): HTMLElement {
+    const at = schedule.time.length ? ` at time (${schedule.time.join(", ")})` : "";
+    return html(
+      "p",
+      {},
+      html("span", { class: "trl-soft" }, "runs as "),
+      this.#link(schedule.statement, [schedule.op_id]),
+      at,
+    );
+  }
+
+  #edges(title: string, edges: readonly Neighbour[]): HTMLElement {
+    const item = ({ op_id, name, index, cond }: Neighbour) =>
+      html(
+        "li",
+        {},
+        this.#link(name, [op_id]),
+        html("code", {}, index),
+        cond ? html("span", { class: "trl-soft" }, ` if ${cond}`) : "",
+      );
+    const few = edges.slice(0, MANY).map(item);
+    const rest = edges.slice(MANY).map(item);
+    const list = html("ul", {}, ...few);
+    const box = html("section", {}, html("h5", {}, `${title} (${edges.length})`), list);
+    if (rest.length) {
+      const more = html("summary", {}, `${rest.length} more`);
+      box.append(html("details", {}, more, html("ul", {}, ...rest)));
+    }
+    return box;
+  }
+
+  #history(chapters: readonly Chapter[]): HTMLElement {
+    const rows = chapters.map((chapter) => {
+      const { stage, op_ids: ids, kernels, reason } = chapter;
+      const shown = kernels.length ? kernels : ids;
+      const few = shown.slice(0, 5).map((id) => `%${id}`);
+      const text =
+        few.join(" ") + (shown.length > few.length ? ` +${shown.length - few.length}` : "");
+      const jump = html("button", { class: "trl-link", title: `show ${stage}` }, stage);
+      jump.addEventListener("click", () => {
+        this.jump(stage);
+        if (ids.length) this.selection.choose(kernels.length ? kernels : ids);
+      });
+      const steps = chapter.steps.map(({ text: step }) => html("li", {}, step));
+      if (chapter.more) steps.push(html("li", {}, `and ${chapter.more} more`));
+      const told = steps.length ? html("ul", {}, ...steps) : "";
+      const why = reason ? html("p", { class: "trl-why" }, `left alone: ${reason}`) : "";
+      const dim = steps.length || reason ? undefined : "trl-quietly";
+      return html(
+        "tr",
+        { class: dim },
+        html("th", { scope: "row" }, jump),
+        html("td", {}, html("code", {}, text || "gone"), told, why),
+      );
+    });
+    const table = html("table", {}, html("tbody", {}, ...rows));
+    return html("section", {}, html("h5", {}, "through the stages"), table);
+  }
+
+  #link(text: string, ids: readonly number[]): HTMLElement {
+    const link = html("button", { class: "trl-link", title: "select" }, text);
+    link.addEventListener("click", () => this.selection.choose(ids));
+    return link;
+  }
+}
+
+function storeOf(store: Store): HTMLElement {
+  const life = `born at ${store.born}, last read by ${store.last_readers.join(", ") || "nobody: it stays"}`;
+  return html(
+    "p",
+    {},
+    html("span", { class: "trl-soft" }, "kept as "),
+    html("code", {}, store.name),
+    ` in ${store.kind}, ${bytes(store.bytes)}; ${life}`,
+    store.why ? html("span", { class: "trl-soft" }, ` (${store.why})`) : "",
+  );
+}

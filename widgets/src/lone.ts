@@ -1,0 +1,45 @@
+// A pane as a widget of its own.
+import type { RenderProps } from "@anywidget/types";
+import { unpack, type Packed } from "./buffers";
+import { descend, type LineageModel } from "./lineage";
+import type { Send } from "./pane";
+import type { Selection } from "./selection";
+import { follow, selectionOf, sendTo } from "./widget";
+
+export interface Lone {
+  view: Packed;
+  lineage: Packed;
+  selected: number[];
+}
+
+/** What a widget shows: its panes, and how a model is drawn in them. */
+export interface Shown<Model> {
+  readonly panes: readonly { dispose(): void }[];
+  readonly draw: (model: Model) => void;
+}
+
+/** What anywidget calls for a widget that shows one view-model. */
+export function lone<Model>(
+  make: (host: HTMLElement, selection: Selection, send: Send) => Shown<Model>,
+): { render: (props: RenderProps<Lone>) => () => void } {
+  function render({ model, el }: RenderProps<Lone>): () => void {
+    const { selection, release } = selectionOf(model);
+    const { panes, draw } = make(el, selection, sendTo(model));
+    const leave = [
+      release,
+      follow(model, "lineage", (packed) => {
+        const lineage = unpack<LineageModel>(packed);
+        if (lineage) descend(selection, lineage);
+      }),
+      follow(model, "view", (packed) => {
+        const view = unpack<Model>(packed);
+        if (view) draw(view);
+      }),
+    ];
+    return () => {
+      leave.forEach((act) => act());
+      panes.forEach((pane) => pane.dispose());
+    };
+  }
+  return { render };
+}

@@ -1,0 +1,69 @@
+// What the explorer's panes have in common: a title, buttons beside it, and pictures to take away.
+import { html } from "./markup";
+import { Pane, type Send } from "./pane";
+import css from "./panel.css";
+import { savePng, saveSvg } from "./picture";
+import type { Selection } from "./selection";
+
+/** A pane with a title bar; what it draws goes into `body`. */
+export abstract class Panel<Model> extends Pane<Model> {
+  protected readonly body = html("div", { class: "trl-body" });
+  /** Controls of the pane itself, between its title and the export buttons. */
+  protected readonly tools = html("div", { class: "trl-tools" });
+  protected readonly note = html("span", { class: "trl-note" });
+
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    readonly name: string,
+    title: string,
+    style = "",
+  ) {
+    super(host, selection, send, name, css + style);
+    this.root.setAttribute("role", "region");
+    this.root.setAttribute("aria-label", title);
+    const bar = html("div", { class: "trl-bar" }, html("h3", {}, title), this.note, this.tools);
+    this.root.append(bar, this.body);
+  }
+
+  /** The pane as a picture of its own, or null while there is nothing to show. */
+  abstract picture(): SVGSVGElement | null;
+
+  /** Add buttons that save the pane's picture. */
+  protected offerPictures(): void {
+    const save = (format: string, write: (svg: SVGSVGElement, name: string) => unknown) => {
+      const button = html(
+        "button",
+        {
+          class: "trl-quiet",
+          title: `save as ${format}`,
+          "aria-label": `save ${this.name} as ${format}`,
+        },
+        format,
+      );
+      button.addEventListener("click", () => {
+        const shown = this.picture();
+        if (shown) void write(shown, this.name);
+      });
+      return button;
+    };
+    this.tools.append(save("SVG", saveSvg), save("PNG", savePng));
+  }
+}
+
+/** The keys that a pane answers: they are not the notebook's then. */
+export function keys(
+  element: Element,
+  acts: (event: KeyboardEvent) => Record<string, (() => void) | undefined>,
+): void {
+  element.addEventListener("keydown", (event) => {
+    const pressed = event as KeyboardEvent;
+    if (pressed.ctrlKey || pressed.metaKey || pressed.altKey) return;
+    const act = acts(pressed)[pressed.key];
+    if (!act) return;
+    pressed.preventDefault();
+    pressed.stopPropagation();
+    act();
+  });
+}

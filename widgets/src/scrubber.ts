@@ -1,0 +1,86 @@
+// The scrubber: sets the instant that all views show, by slider, by step, or playing.
+import type { Instants } from "./instants";
+import { html } from "./markup";
+import { Pane, type Send } from "./pane";
+import css from "./scrubber.css";
+import type { Selection } from "./selection";
+
+const FRAME = 80; // milliseconds between frames
+const WHOLE = 150; // frames that a turn takes at least
+
+export class Scrubber extends Pane<Instants | null> {
+  #instants: Instants | null = null;
+  #playing: ReturnType<typeof setInterval> | null = null;
+  #slider = html("input", { type: "range", min: 0, value: 0, "aria-label": "instant" });
+  #text = html("output", { class: "trl-at", "aria-live": "off" });
+  #play = html("button", { title: "play", "aria-label": "play" }, "▶");
+
+  constructor(host: HTMLElement, selection: Selection, send: Send) {
+    super(host, selection, send, "scrubber", css);
+    const button = (text: string, label: string, act: () => void) => {
+      const made = html("button", { title: label, "aria-label": label }, text);
+      made.addEventListener("click", act);
+      return made;
+    };
+    this.#play.addEventListener("click", () => (this.#playing ? this.#pause() : this.#start()));
+    this.#slider.addEventListener("input", () => this.#go(this.#slider.valueAsNumber));
+    this.root.append(
+      this.#play,
+      button("‹", "previous instant", () => this.#go((this.selection.instant ?? 0) - 1)),
+      button("›", "next instant", () => this.#go((this.selection.instant ?? -1) + 1)),
+      this.#slider,
+      this.#text,
+      button("×", "show no instant", () => (this.#pause(), this.selection.at(null))),
+    );
+    // arrow keys move the slider: the notebook has its own meaning for them
+    this.root.addEventListener("keydown", (event) => event.stopPropagation());
+    this.onDispose(() => this.#pause());
+  }
+
+  override draw(instants: Instants | null): void {
+    this.#instants = instants;
+    this.#slider.max = String(Math.max((instants?.count ?? 1) - 1, 0));
+    const at = this.selection.instant;
+    if (instants && at !== null) this.selection.at(instants.count ? instants.clamp(at) : null);
+    this.instant();
+  }
+
+  override instant(): void {
+    const at = this.selection.instant;
+    const count = this.#instants?.count ?? 0;
+    this.#slider.valueAsNumber = at ?? 0;
+    const what = at === null ? "no instant" : (this.#instants?.text(at) ?? "");
+    this.#text.textContent = at === null ? `${count} instants` : `${at} / ${count - 1}  ${what}`;
+    this.#slider.setAttribute("aria-valuetext", what);
+  }
+
+  #go(at: number): void {
+    this.#pause();
+    if (this.#instants?.count) this.selection.at(this.#instants.clamp(at));
+  }
+
+  #start(): void {
+    const count = this.#instants?.count ?? 0;
+    if (!count) return;
+    if ((this.selection.instant ?? count) >= count - 1) this.selection.at(0);
+    const by = Math.max(1, Math.round(count / WHOLE));
+    this.#playing = setInterval(() => {
+      const next = (this.selection.instant ?? 0) + by;
+      this.selection.at(Math.min(next, count - 1));
+      if (next >= count - 1) this.#pause();
+    }, FRAME);
+    this.#label("❚❚", "pause playing");
+  }
+
+  #pause(): void {
+    if (this.#playing !== null) clearInterval(this.#playing);
+    this.#playing = null;
+    this.#label("▶", "play");
+  }
+
+  #label(text: string, label: string): void {
+    this.#play.textContent = text;
+    this.#play.title = label;
+    this.#play.setAttribute("aria-label", label);
+  }
+}

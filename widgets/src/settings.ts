@@ -1,0 +1,213 @@
+// The bar above the stages: executor, bounds, options, search, and what became of the last change.
+import { html } from "./markup";
+import { Pane, type Send } from "./pane";
+import type { Selection } from "./selection";
+import css from "./settings.css";
+import type { Bound, Option, PipelineModel } from "./strip";
+import { entered, shown } from "./values";
+
+/** What Python says of its work. */
+export interface Status {
+  state: "ready" | "compiling" | "failed";
+  text?: string;
+  hint?: string;
+  seconds?: number;
+}
+
+export interface SearchModel {
+  query: string;
+  stages: { stage: string; op_ids: number[] }[];
+  kinds: string[];
+  regions: string[];
+}
+
+const TYPING = 180; // milliseconds without a key before a search is made
+
+export class Settings extends Pane<PipelineModel> {
+  #executor = html("span");
+  #bounds = html("span", { class: "trl-fields", role: "group", "aria-label": "bounds" });
+  #options = html("div", { class: "trl-options" });
+  #details = html("details", {}, html("summary", {}, "options"), this.#options);
+  #status = html("output", { class: "trl-status", role: "status" });
+  #query = html("input", {
+    type: "search",
+    placeholder: "search all stages",
+    "aria-label": "search",
+  });
+  #kind = html("select", { "aria-label": "kind" });
+  #region = html("select", { "aria-label": "region" });
+  #changed = html("input", { type: "checkbox" });
+  #compare = html("button", { title: "keep this program beside what it becomes" }, "compare");
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(host: HTMLElement, selection: Selection, send: Send) {
+    super(host, selection, send, "settings", css);
+    const changed = html(
+      "label",
+      { title: "only what a stage added or changed" },
+      this.#changed,
+      "changed",
+    );
+    const search = html(
+      "span",
+      { class: "trl-search", role: "search" },
+      this.#query,
+      this.#kind,
+      this.#region,
+      changed,
+    );
+    this.root.append(
+      this.#executor,
+      this.#bounds,
+      this.#details,
+      this.#compare,
+      search,
+      this.#status,
+    );
+    this.#compare.addEventListener("click", () => send({ kind: "compare" }));
+    this.#query.addEventListener("input", () => this.#search());
+    for (const filter of [this.#kind, this.#region, this.#changed]) {
+      filter.addEventListener("change", () => this.#search());
+    }
+    this.#filters([], []);
+    // fields are typed into: the notebook's own keys rest meanwhile
+    this.root.addEventListener("keydown", (event) => {
+      event.stopPropagation();
+      if (event.key === "Escape") this.#details.open = false;
+    });
+  }
+
+  override draw(model: PipelineModel): void {
+    const focused = (document.activeElement as HTMLElement | null)?.dataset?.key;
+    const executor = model.options.find((option) => option.name === "executor");
+    if (executor) {
+      this.#executor.replaceChildren(html("label", {}, "executor", this.#choice(executor)));
+    }
+    this.#bounds.replaceChildren(...model.bounds.map((bound) => this.#bound(bound)));
+    const others = model.options.filter((option) => option.name !== "executor");
+    this.#options.replaceChildren(...others.map((option) => this.#option(option)));
+    const given = others.filter((option) => !same(option.value, option.default)).length;
+    this.#details.querySelector("summary")!.textContent = given ? `options (${given})` : "options";
+    if (focused) this.root.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+  }
+
+  /** Say what became of a change; `drawn` is how long the page took, in milliseconds. */
+  status(status: Status, drawn?: number): void {
+    const box = this.#status;
+    box.className = `trl-status trl-${status.state}`;
+    if (status.state === "compiling") box.textContent = status.text ?? "compiling …";
+    else if (status.state === "failed") {
+      box.replaceChildren(html("b", {}, status.text ?? ""), status.hint ? ` ${status.hint}` : "");
+    } else if (status.seconds !== undefined) {
+      const compiled = `compiled in ${(status.seconds * 1e3).toFixed(0)} ms`;
+      box.textContent =
+        drawn === undefined ? compiled : `${compiled}, drawn after ${drawn.toFixed(0)} ms`;
+      if (drawn !== undefined) box.dataset.drawn = drawn.toFixed(0);
+    } else box.textContent = status.text ?? "";
+  }
+
+  /** Take over what there is to filter a search by. */
+  filters({ kinds, regions }: SearchModel): void {
+    if (this.#kind.options.length !== kinds.length + 1) this.#filters(kinds, regions);
+  }
+
+  #filters(kinds: readonly string[], regions: readonly string[]): void {
+    const fill = (select: HTMLSelectElement, all: string, names: readonly string[]) => {
+      const kept = select.value;
+      const options = names.map((name) => html("option", { value: name }, name));
+      select.replaceChildren(html("option", { value: "" }, all), ...options);
+      select.value = names.includes(kept) ? kept : "";
+    };
+    fill(this.#kind, "any kind", kinds);
+    fill(this.#region, "any region", regions);
+  }
+
+  #search(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.send({
+        kind: "search",
+        query: this.#query.value,
+        of_kind: this.#kind.value || null,
+        region: this.#region.value || null,
+        changed: this.#changed.checked,
+      });
+    }, TYPING);
+  }
+
+  #set(name: string, value: unknown): void {
+    this.send({ kind: "options", changes: { [name]: value } });
+  }
+
+  #bound(bound: Bound): HTMLElement {
+    const field = html("input", {
+      type: "number",
+      min: 1,
+      value: bound.value,
+      "data-key": `bound-${bound.name}`,
+      disabled: bound.dynamic,
+      title: bound.dynamic
+        ? `ends where ${bound.until} holds; at most ${bound.value}`
+        : `the size of ${bound.dims.join(", ")}`,
+    });
+    field.addEventListener("change", () => {
+      this.send({ kind: "bounds", changes: { [bound.name]: field.valueAsNumber } });
+    });
+    return html("label", {}, `${bound.name} ${bound.dynamic ? "≤" : "="}`, field);
+  }
+
+  #option(option: Option): HTMLElement {
+    const given = same(option.value, option.default) ? "" : " trl-given";
+    const id = `${option.name}-${Math.random().toString(36).slice(2)}`;
+    const control = this.#control(option);
+    control.id = id;
+    return html(
+      "div",
+      { class: `trl-option${given}` },
+      html("label", { for: id }, option.name),
+      control,
+      html("span", { class: "trl-doc" }, option.doc),
+    );
+  }
+
+  #control(option: Option): HTMLInputElement | HTMLSelectElement {
+    const key = `option-${option.name}`;
+    if (option.kind === "bool") {
+      const box = html("input", { type: "checkbox", "data-key": key });
+      box.checked = option.value === true;
+      box.addEventListener("change", () => this.#set(option.name, box.checked));
+      return box;
+    }
+    if (option.kind === "choice") return this.#choice(option);
+    const placeholder = { bytes: "the device's", dims: "all", blocks: "auto", int: "" }[
+      option.kind
+    ];
+    const field = html("input", {
+      type: option.kind === "int" ? "number" : "text",
+      min: option.kind === "int" ? 1 : undefined,
+      value: shown(option.value),
+      placeholder,
+      "data-key": key,
+    });
+    field.addEventListener("change", () =>
+      this.#set(option.name, entered(option.kind, field.value)),
+    );
+    return field;
+  }
+
+  #choice(option: Option): HTMLSelectElement {
+    const select = html("select", { "data-key": `option-${option.name}`, title: option.doc });
+    option.choices.forEach((choice, k) =>
+      select.append(html("option", { value: k }, shown(choice))),
+    );
+    select.value = String(option.choices.findIndex((choice) => same(choice, option.value)));
+    select.addEventListener("change", () => {
+      this.#set(option.name, option.choices[Number(select.value)]);
+    });
+    return select;
+  }
+}
+
+function same(a: unknown, b: unknown): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}

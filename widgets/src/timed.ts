@@ -1,0 +1,139 @@
+// A pane with the common axis of time across: columns line up between panes of the same width.
+import type { Instants } from "./instants";
+import { html, svg } from "./markup";
+import type { Send } from "./pane";
+import { keys, Panel } from "./panel";
+import { standalone } from "./picture";
+import { Scale } from "./plot";
+import type { Selection } from "./selection";
+
+/** Margins that all timed panes share, in pixels; above and below are theirs. */
+export const MARGIN = { left: 62, right: 14 } as const;
+
+export abstract class TimedPane<Model> extends Panel<Model> {
+  protected readonly plot = svg("svg", { class: "trl-plot", tabindex: 0, role: "img" });
+  protected readonly tip = html("div", { class: "trl-tip", hidden: true });
+  protected instants: Instants | null = null;
+  protected scale = new Scale({ left: 0, top: 0, width: 1, height: 1 }, [0, 1], [0, 1]);
+  readonly #head = svg("rect", { class: "trl-playhead" });
+  #width = 0;
+  #pressed = false;
+
+  constructor(
+    host: HTMLElement,
+    selection: Selection,
+    send: Send,
+    name: string,
+    title: string,
+    css: string,
+    protected readonly height: number,
+  ) {
+    super(host, selection, send, name, title, css);
+    this.body.append(this.plot, this.tip);
+    const watch = new ResizeObserver(() => this.#resize());
+    watch.observe(this.body);
+    this.onDispose(() => watch.disconnect());
+    this.#listen();
+    this.offerPictures();
+  }
+
+  /** Say what runs at each instant. */
+  follow(instants: Instants | null): void {
+    this.instants = instants;
+  }
+
+  /** How many instants there are. */
+  protected abstract get count(): number;
+
+  override instant(): void {
+    const at = this.selection.instant;
+    this.#head.style.display = at === null ? "none" : "";
+    if (at === null) return;
+    const { top, height } = this.scale.box;
+    const [left, right] = [this.scale.px(at), this.scale.px(at + 1)];
+    this.#head.setAttribute("x", String(left));
+    this.#head.setAttribute("y", String(top));
+    this.#head.setAttribute("width", String(Math.max(right - left, 1)));
+    this.#head.setAttribute("height", String(height));
+  }
+
+  override picture(): SVGSVGElement | null {
+    return this.plot.childElementCount ? standalone(this.plot) : null;
+  }
+
+  /** Draw everything anew, `width` pixels wide, with `this.scale` set. */
+  protected abstract paint(width: number): SVGElement[];
+
+  /** What there is to say of a place; also how a click is understood. */
+  protected abstract describe(x: number, y: number): { text: string; ids: number[] } | null;
+
+  protected repaint(): void {
+    if (!this.#width || !this.count) return;
+    this.plot.setAttribute("width", String(this.#width));
+    this.plot.setAttribute("height", String(this.height));
+    this.plot.setAttribute("viewBox", `0 0 ${this.#width} ${this.height}`);
+    this.plot.replaceChildren(...this.paint(this.#width), this.#head);
+    this.select();
+    this.instant();
+  }
+
+  #resize(): void {
+    const width = Math.floor(this.body.clientWidth);
+    if (width === this.#width || !width) return;
+    this.#width = width;
+    this.repaint();
+  }
+
+  #listen(): void {
+    const place = (event: PointerEvent): [number, number] => {
+      const area = this.plot.getBoundingClientRect();
+      return [event.clientX - area.left, event.clientY - area.top];
+    };
+    const scrub = (px: number) => this.#go(this.scale.at(px) - 0.5);
+    this.plot.addEventListener("pointerdown", (event) => {
+      const [px, py] = place(event);
+      const found = this.describe(px, py);
+      if (found?.ids.length) {
+        this.selection.click(found.ids, event.shiftKey || event.ctrlKey || event.metaKey);
+      }
+      this.#pressed = true;
+      this.plot.setPointerCapture(event.pointerId);
+      scrub(px);
+    });
+    this.plot.addEventListener("pointermove", (event) => {
+      const [px, py] = place(event);
+      if (this.#pressed && event.buttons) scrub(px);
+      this.#hint(px, py);
+    });
+    this.plot.addEventListener("pointerup", () => (this.#pressed = false));
+    this.plot.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    keys(this.plot, (event) => {
+      const now = this.selection.instant ?? 0;
+      const by = event.shiftKey ? 10 : 1;
+      return {
+        ArrowRight: () => this.#go(now + by),
+        ArrowLeft: () => this.#go(now - by),
+        Home: () => this.#go(0),
+        End: () => this.#go(this.count - 1),
+        Enter: () => this.selection.click(this.instants?.statement(now)?.op_ids ?? []),
+        Escape: () => this.selection.choose([]),
+      };
+    });
+  }
+
+  #go(at: number): void {
+    if (this.count) this.selection.at(Math.min(Math.max(Math.round(at), 0), this.count - 1));
+  }
+
+  #hint(px: number, py: number): void {
+    const found = this.describe(px, py);
+    this.tip.hidden = !found;
+    this.plot.style.cursor = found ? "pointer" : "ew-resize";
+    if (!found) return;
+    this.tip.textContent = found.text;
+    const right = px > this.#width * 0.6;
+    this.tip.style.left = right ? "" : `${px + 14}px`;
+    this.tip.style.right = right ? `${this.#width - px + 14}px` : "";
+    this.tip.style.top = `${Math.min(py + 10, this.height - 40)}px`;
+  }
+}

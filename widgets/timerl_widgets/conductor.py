@@ -1,0 +1,74 @@
+"""Starts a run, hands commands to it, and shows its frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from timerl_nb.errors import ExecutionError
+from timerl_nb.program import Program
+from timerl_nb.running import Running
+from timerl_widgets.live import Live
+from timerl_widgets.packed import Packed
+from timerl_widgets.requests import Command
+
+ENDED: Final = ("stopped", "finished", "failed")
+
+
+class Conductor:
+    """The run of a widget: at most one at a time.
+
+    Attributes:
+        running: the run that was started last, or None.
+    """
+
+    def __init__(self, show: Callable[[Packed], None]) -> None:
+        """Call `show` with what there is to draw after every frame, on a thread of the run's."""
+        self._show = show
+        self._speed: float | None = None
+        self._leave: Callable[[], None] | None = None
+        self.running: Running | None = None
+
+    def act(self, command: Command, program: Program) -> None:
+        """Do what a page asks for; a run is started of `program`.
+
+        Raises:
+            ExecutionError: there is no run to command, or one already.
+        """
+        rests = self.running is None or self.running.state in ENDED
+        match command.name:
+            case "start":
+                self.start(program)
+            case "speed":
+                self._speed = command.speed
+                if self.running is not None and not rests:
+                    self.running.speed = command.speed
+            case "step" if rests:
+                self.start(program, paused=True).step()
+            case name:
+                getattr(self._known(), name)()
+
+    def start(self, program: Program, **options: Any) -> Running:
+        """Run a program; the options are those of `Program.start`.
+
+        Raises:
+            ExecutionError: a run is going on.
+        """
+        if self.running is not None and self.running.state not in ENDED:
+            raise ExecutionError("a run is going on.", hint="stop it first.")
+        self.watch(program, program.start(**{"speed": self._speed, **options}))
+        assert self.running is not None
+        return self.running
+
+    def watch(self, program: Program, running: Running) -> None:
+        """Show a run of a program, whoever started it."""
+        if self._leave is not None:
+            self._leave()
+        live = Live(program)
+        self.running = running
+        self._leave = running.on_frame(lambda frame: self._show(live.draw(frame)))
+
+    def _known(self) -> Running:
+        if self.running is None:
+            raise ExecutionError("nothing runs.", hint="start a run first.")
+        return self.running

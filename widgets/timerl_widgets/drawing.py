@@ -1,0 +1,139 @@
+"""The views of one program, each made when it is first shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from timerl_nb.errors import OptionError
+from timerl_nb.ir.ops import DataflowAttrs
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.program import Program
+from timerl_nb.show import (
+    Index,
+    InspectorView,
+    IterationSpaceView,
+    Lineage,
+    LoopView,
+    MemoryView,
+    PipelineView,
+    StepsView,
+    Turn,
+    graph_view,
+)
+from timerl_nb.show.graph import laid_out
+from timerl_nb.show.svg import beside, stacked
+from timerl_widgets.packed import NOTHING, Packed, packed
+
+FEW = 3  # operations that are told of at once
+FIRST_SHOWN = "fuse"  # the graph that runs
+
+
+class Drawing:
+    """A program as the explorer's traits have it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        return Lineage.of(self.program)
+
+    @cached_property
+    def turn(self) -> Turn:
+        return Turn.of(self.program)
+
+    @cached_property
+    def space(self) -> IterationSpaceView:
+        return IterationSpaceView.of_turn(self.turn)
+
+    @cached_property
+    def memory(self) -> MemoryView:
+        return MemoryView.of_turn(self.turn)
+
+    @cached_property
+    def loops(self) -> LoopView:
+        return LoopView.of(self.program)
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self.program, self.lineage)
+
+    @cached_property
+    def known(self) -> frozenset[int]:
+        """The operations of all stages."""
+        return frozenset(op_id for one in self.lineage.generations for op_id in one.ops)
+
+    def nearest(self, stage: str) -> str:
+        """A stage of this name, or the one to show instead of a pass that did not run."""
+        if stage in self.program.stages:
+            return stage
+        return FIRST_SHOWN if FIRST_SHOWN in self.program.stages else "schedule"
+
+    def check_stage(self, stage: str) -> str:
+        """The stage itself; an `OptionError` where there is none of that name."""
+        return self.program.stages[stage].name
+
+    def graph_of(self, stage: str) -> Pdg:
+        """The graph that a stage shows: its own, or the one that it orders and runs."""
+        artifact = self.program.stages[stage].artifact
+        if isinstance(artifact, Pdg):
+            return artifact
+        return self.program.pdg if stage == "source" else self.program.fused
+
+    def graph(self, stage: str) -> Packed:
+        view, svg = laid_out(graph_view(self.graph_of(stage), bounds=self.program.bounds))
+        return packed({**view.values(), "svg": svg})
+
+    def steps(self, stage: str) -> Packed:
+        return packed(StepsView.of(self.program.stages[stage]))
+
+    def inspector(self, ids: Sequence[int], stage: str) -> Packed:
+        """What is known of the first few of some operations; of a kernel rather than of what is in it."""
+        inside = self._inside(ids)
+        alone = [op_id for op_id in ids if op_id not in inside] or list(ids)
+        shown = stage if stage in self.program.stages else None
+        view = InspectorView.of(self.program, alone[:FEW], shown, self.lineage)
+        more = len(alone) - len(alone[:FEW])
+        return packed({**view.values(), "asked": list(ids), "more": more})
+
+    def picture(self, stage: str) -> str:
+        """The views of a saved page: the graph and the loop nest, over the space and the memory."""
+        graph = graph_view(self.graph_of(stage)).to_svg()
+        above = beside([graph, self.loops.to_svg()], [stage, "loop nest"])
+        under = beside([self.space.to_svg(), self.memory.to_svg()], ["iteration space", "memory"])
+        return stacked([above, under])
+
+    def search(self, **query: Any) -> Packed:
+        return packed(self.index.search(**query))
+
+    def traits(self, stage: str) -> dict[str, Any]:
+        """Everything that changes with the program."""
+        return {
+            "lineage": packed(self.lineage),
+            "pipeline": packed(PipelineView.of(self.program)),
+            "stage": stage,
+            "space": packed(self.space),
+            "memory": packed(self.memory),
+            "loops": packed(self.loops),
+            "graph": self.graph(stage),
+            "steps": self.steps(stage),
+            "search": packed(self.index.search("")),
+            "inspector": NOTHING,
+        }
+
+    def _inside(self, ids: Sequence[int]) -> set[int]:
+        chosen, found = set(ids), set[int]()
+        for op in self.program.fused:
+            if op.id in chosen and isinstance(op.attrs, DataflowAttrs):
+                found.update(inner.id for inner in op.attrs.body)
+        return found
+
+
+def known_ids(drawing: Drawing, ids: object) -> list[int]:
+    """Ids that a page sent: integers of operations that there are, each once."""
+    if not isinstance(ids, list | tuple):
+        raise OptionError("a selection is a list of operation ids.")
+    whole = [k for k in ids if isinstance(k, int) and not isinstance(k, bool)]
+    return [k for k in dict.fromkeys(whole) if k in drawing.known]

@@ -1,0 +1,241 @@
+"""`Explorer`: a program's stages, graph, loops, time, memory and run in one widget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anywidget
+import traitlets
+
+from timerl_nb.errors import TimeRLError
+from timerl_nb.program import Program
+from timerl_nb.running import Running
+from timerl_nb.show import ComparisonView
+from timerl_widgets.bundles import module
+from timerl_widgets.conductor import Conductor
+from timerl_widgets.drawing import FIRST_SHOWN, Drawing, known_ids
+from timerl_widgets.packed import NOTHING, Packed, packed
+from timerl_widgets.panes import with_picture
+from timerl_widgets.requests import (
+    Command,
+    Compare,
+    Inspect,
+    Request,
+    Search,
+    SetBounds,
+    SetOptions,
+    parse,
+)
+from timerl_widgets.worker import Worker
+
+
+class Explorer(anywidget.AnyWidget):
+    """A program to look into: what is selected in one view is marked in all.
+
+    A change of an option or bound, here or in the page, compiles on a thread of its own; an error is
+    shown, and the program stays as it was.
+
+    Attributes:
+        selected: the ids of the selected operations, of any stages; set it to select from Python.
+        stage: the stage whose graph is shown.
+        instant: the position in the turn that is shown; None for no one.
+        status: what the last change came to: `state`, and `seconds`, or `text` and `hint`.
+        program: the program that is shown, with what was changed in the page.
+        running: the run that was started last, here or in the page; None where there is none.
+    """
+
+    _esm = module("explorer")
+
+    pipeline = traitlets.Dict().tag(sync=True)
+    lineage = traitlets.Dict().tag(sync=True)
+    graph = traitlets.Dict().tag(sync=True)
+    steps = traitlets.Dict().tag(sync=True)
+    loops = traitlets.Dict().tag(sync=True)
+    space = traitlets.Dict().tag(sync=True)
+    memory = traitlets.Dict().tag(sync=True)
+    inspector = traitlets.Dict().tag(sync=True)
+    search = traitlets.Dict().tag(sync=True)
+    comparison = traitlets.Dict().tag(sync=True)
+    run = traitlets.Dict().tag(sync=True)
+    acknowledged = traitlets.Int(0).tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+    stage = traitlets.Unicode("pdg").tag(sync=True)
+    selected = traitlets.List(traitlets.Int()).tag(sync=True)
+    instant = traitlets.Int(None, allow_none=True).tag(sync=True)
+
+    def __init__(
+        self, program: Program, other: Program | None = None, *, stage: str = FIRST_SHOWN
+    ) -> None:
+        """Show a program, and the graph of one of its stages; beside another program, if it is given.
+
+        Raises:
+            OptionError: there is no such stage.
+        """
+        self._drawing = Drawing(program)
+        self._beside = other
+        self._worker = Worker("timerl explorer")
+        self._conductor = Conductor(self._show_run)
+        shown = self._drawing.nearest(stage) if stage == FIRST_SHOWN else stage
+        drawn = self._drawing.traits(self._drawing.check_stage(shown))
+        drawn["comparison"] = self._compared(self._drawing)
+        super().__init__(**drawn, status={"state": "ready"})
+        self.on_msg(self._receive)
+        self.observe(self._show_stage, "stage")
+
+    # --- from Python -----------------------------------------------------------------------------
+
+    @property
+    def program(self) -> Program:
+        return self._drawing.program
+
+    @property
+    def running(self) -> Running | None:
+        return self._conductor.running
+
+    def start(self, **options: Any) -> Running:
+        """Run the program that is shown; the options are those of `Program.start`."""
+        return self._conductor.start(self.program, **options)
+
+    def compare(self, other: Program | None) -> None:
+        """Show the program beside another one, or alone."""
+        self._beside = other
+        self._later("compare", self._compare)
+
+    def change(self, bounds: Mapping[str, int] | None = None, **options: Any) -> None:
+        """Compile again with other options and bounds, in the background; see `wait`."""
+        base = self.program
+
+        def compiled() -> Program:
+            program = base.with_options(**options) if options else base
+            return program.with_bounds(bounds) if bounds else program
+
+        self._recompile(compiled)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until everything that was asked for is shown; False if it is not in time."""
+        return self._worker.wait(timeout)
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        text = f"Explorer of {self.program!r}"
+        picture = self._drawing.picture(self.stage)
+        return with_picture(super()._repr_mimebundle_(**options), text, picture)
+
+    # --- what comes from the page ----------------------------------------------------------------
+
+    @traitlets.validate("selected")
+    def _known(self, proposal: dict[str, Any]) -> list[int]:
+        return known_ids(self._drawing, proposal["value"])
+
+    @traitlets.validate("stage")
+    def _is_stage(self, proposal: dict[str, Any]) -> str:
+        """A stage that there is; what a page sends otherwise leaves what is shown."""
+        name = proposal["value"]
+        return name if name in self.program.stages else self._drawing.nearest(self.stage)
+
+    @traitlets.validate("instant")
+    def _in_turn(self, proposal: dict[str, Any]) -> int | None:
+        value, count = proposal["value"], len(self._drawing.turn)
+        return None if value is None or not count else min(max(value, 0), count - 1)
+
+    def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        try:
+            self._act(parse(content))
+        except TimeRLError as error:
+            self._fail(error)
+
+    def _act(self, request: Request) -> None:
+        match request:
+            case SetOptions(changes):
+                self.change(**changes)
+            case SetBounds(changes):
+                self.change(changes)
+            case Command():
+                # at once: of two commands none may be left out
+                self.acknowledged = max(self.acknowledged, request.number)
+                self._conductor.act(request, self.program)
+            case Compare(close):
+                self.compare(None if close else self.program)
+            case Inspect(ids, stage):
+                self._later("inspect", lambda: self._inspect(list(ids), stage))
+            case Search(query, kind, region, changed):
+                self._later("search", lambda: self._search(query, kind, region, changed))
+
+    # --- in the background -----------------------------------------------------------------------
+
+    def _later(self, kind: str, act: Callable[[], None]) -> None:
+        """Do something on the worker; its errors are shown."""
+
+        def job() -> None:
+            try:
+                act()
+            except Exception as error:  # nobody else would hear of it
+                self._fail(error)
+
+        self._worker.ask(kind, job)
+
+    def _recompile(self, compiled: Callable[[], Program]) -> None:
+        self.status = {"state": "compiling"}
+
+        def act() -> None:
+            start = time.perf_counter()
+            program = compiled()
+            seconds = time.perf_counter() - start
+            drawing = Drawing(program)
+            drawn = drawing.traits(drawing.nearest(self.stage))
+            drawn["comparison"] = self._compared(drawing)
+            self._drawing = drawing
+            with self.hold_sync():
+                for name, value in drawn.items():
+                    setattr(self, name, value)
+                self.selected = known_ids(drawing, self.selected)
+                self.instant = self.instant  # as far as the new turn goes
+                self.status = {"state": "ready", "seconds": seconds}
+
+        self._later("compile", act)
+
+    def _show_stage(self, change: Any) -> None:
+        drawing, stage = self._drawing, change["new"]
+        if stage not in drawing.program.stages:
+            return
+
+        def act() -> None:
+            graph, steps = drawing.graph(stage), drawing.steps(stage)
+            with self.hold_sync():
+                self.graph, self.steps = graph, steps
+
+        self._later("stage", act)
+
+    def _inspect(self, ids: list[int], stage: str) -> None:
+        drawing = self._drawing
+        known = known_ids(drawing, ids)
+        if known:
+            view = drawing.inspector(known, stage)
+            view["json"]["asked"] = ids
+            self.inspector = view
+
+    def _search(self, query: str, kind: str | None, region: str | None, changed: bool) -> None:
+        self.search = self._drawing.search(query=query, kind=kind, region=region, changed=changed)
+
+    def _compare(self) -> None:
+        self.comparison = self._compared(self._drawing)
+
+    def _compared(self, drawing: Drawing) -> Packed:
+        if self._beside is None:
+            return NOTHING
+        return packed(ComparisonView.of(self._beside, drawing.program, ("before", "now")))
+
+    def _show_run(self, view: Packed) -> None:
+        self.run = view
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, TimeRLError):
+            text = "\n".join((error.what, *error.evidence))
+            self.status = {"state": "failed", "text": text, "hint": error.hint}
+        else:
+            self.status = {
+                "state": "failed",
+                "text": f"{type(error).__name__}: {error}",
+                "hint": "",
+            }

@@ -1,0 +1,133 @@
+"""What a page may ask for: messages, checked before anything acts on them.
+
+A page is not trusted: whoever can write to the comm could ask for anything. Every request becomes a
+frozen value of plain types here, or an `OptionError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from timerl_nb.errors import OptionError, one_of
+
+COMMANDS: Final = ("start", "pause", "resume", "step", "stop", "speed")
+
+
+@dataclass(frozen=True)
+class SetOptions:
+    """Compile again with some options changed."""
+
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SetBounds:
+    """Compile again under other bounds."""
+
+    changes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Tell of operations, as they are in a stage."""
+
+    ids: tuple[int, ...]
+    stage: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """Find operations in all stages."""
+
+    query: str
+    kind: str | None
+    region: str | None
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command for the run; `speed` is in turns a second, None for no limit.
+
+    The page counts its commands, and shows them as pending until it hears of their `number`.
+    """
+
+    name: str
+    number: int = 0
+    speed: float | None = None
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Keep the program that is shown beside what it becomes, or no longer."""
+
+    close: bool
+
+
+Request = SetOptions | SetBounds | Inspect | Search | Command | Compare
+
+
+def parse(message: object) -> Request:
+    """The request that a message is.
+
+    Raises:
+        OptionError: it is none, or its values are of other types.
+    """
+    if not isinstance(message, Mapping):
+        raise OptionError("a message is an object with a kind.")
+    match message.get("kind"):
+        case "options":
+            return SetOptions(_names(message.get("changes")))
+        case "bounds":
+            changes = _names(message.get("changes"))
+            for name, value in changes.items():
+                if isinstance(value, bool) or not isinstance(value, int):
+                    raise OptionError(f"{name} = {value!r} is no bound.", hint="give an integer.")
+            return SetBounds(changes)
+        case "inspect":
+            ids = message.get("ids")
+            if not isinstance(ids, list) or not all(_is_id(k) for k in ids):
+                raise OptionError("operations are named by a list of ids.")
+            return Inspect(tuple(dict.fromkeys(ids)), _text(message, "stage") or "")
+        case "search":
+            kind, region = _text(message, "of_kind"), _text(message, "region")
+            return Search(
+                _text(message, "query") or "", kind, region, message.get("changed") is True
+            )
+        case "run":
+            return _command(message)
+        case "compare":
+            return Compare(message.get("close") is True)
+        case other:
+            raise OptionError(f"there is no request {other!r}.")
+
+
+def _command(message: Mapping[Any, Any]) -> Command:
+    name, value, number = (message.get(field) for field in ("command", "value", "number"))
+    if name not in COMMANDS:
+        raise OptionError(f"there is no command {name!r}.", hint=one_of(str(name), COMMANDS))
+    count = number if isinstance(number, int) else 0
+    if name != "speed" or value is None:
+        return Command(name, count)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise OptionError(f"{value!r} is no speed.", hint="give turns a second, or None.")
+    return Command(name, count, float(value))
+
+
+def _names(changes: object) -> dict[str, Any]:
+    if not isinstance(changes, Mapping) or not all(isinstance(k, str) for k in changes):
+        raise OptionError("changes are values by name.")
+    return dict(changes)
+
+
+def _text(message: Mapping[Any, Any], field: str) -> str | None:
+    value = message.get(field)
+    if value is None or isinstance(value, str):
+        return value
+    raise OptionError(f"{field} must be a text, not {value!r}.")
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

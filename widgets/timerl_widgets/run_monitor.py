@@ -1,0 +1,67 @@
+"""`RunMonitor`: a run with its controls, figures and learning curves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+from timerl_nb.errors import OptionError, TimeRLError
+from timerl_nb.program import Program
+from timerl_nb.running import Running
+from timerl_widgets.bundles import module
+from timerl_widgets.conductor import Conductor
+from timerl_widgets.packed import Packed
+from timerl_widgets.requests import Command, parse
+
+
+class RunMonitor(anywidget.AnyWidget):
+    """A program to run, pause, step and stop, and what it comes to meanwhile.
+
+    Attributes:
+        running: the run, once there is one.
+        problem: why the last command could not be obeyed; empty where it was.
+    """
+
+    _esm = module("run_monitor")
+
+    run = traitlets.Dict().tag(sync=True)
+    acknowledged = traitlets.Int(0).tag(sync=True)
+    problem = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, program: Program, running: Running | None = None) -> None:
+        """Show a run of a program, or let one be started from the page."""
+        self._program = program
+        self._conductor = Conductor(self._show)
+        super().__init__()
+        self.on_msg(self._receive)
+        if running is not None:
+            self._conductor.watch(program, running)
+
+    @property
+    def running(self) -> Running | None:
+        return self._conductor.running
+
+    def start(self, **options: Any) -> Running:
+        """Run the program; the options are those of `Program.start`."""
+        return self._conductor.start(self._program, **options)
+
+    def _show(self, view: Packed) -> None:
+        self.run = view
+
+    def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        try:
+            request = parse(content)
+            if not isinstance(request, Command):
+                raise OptionError("a run takes commands alone.")
+            self.acknowledged = max(self.acknowledged, request.number)
+            self._conductor.act(request, self._program)
+            self.problem = ""
+        except TimeRLError as error:
+            self.problem = str(error)
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        made = super()._repr_mimebundle_(**options)
+        bundle, metadata = made if isinstance(made, tuple) else (made or {}, {})
+        return {**bundle, "text/plain": f"RunMonitor({self.running!r})"}, metadata
