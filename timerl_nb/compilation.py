@@ -1,19 +1,16 @@
-"""The passes and the schedule of a compilation, which hold for any bounds, and its memory plan."""
+"""The passes and the schedule of a compilation, which hold for any bounds."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from timerl_nb.config import Options
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import verify
-from timerl_nb.memory.budget import planned
+from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.forecast import Forecasts
-from timerl_nb.memory.least import inevitable
-from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
@@ -33,7 +30,7 @@ from timerl_nb.stages import Stage
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Front:
     """All stages that hold for any bounds."""
 
@@ -54,8 +51,7 @@ def pipeline(
     """The passes that the options ask for, in order; `dynamic` if a bound is."""
     trials = trials or Trials(options.isl_operations)
     keep = trials.keep if options.trial else keep_nothing
-    limit = device_limit(options)
-    plan = partial(plan_within, options)
+    limit, plan = device_limit(options), planner(options)
     # from the end, since trials take a graph through the passes that follow
     passes: tuple[Pass, ...] = (Fuse() if options.fuse else Separate(),)
     if options.blocks:
@@ -82,15 +78,11 @@ def pipeline(
     return Pipeline(passes)
 
 
-def compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> Front:
+def compile_front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int) -> Front:
     """Run the passes and find the schedule."""
     source = pdg
     stages: list[Stage] = []
-    trials = Trials(options.isl_operations)
-    limit = device_limit(options)
-    if limit is not None and inevitable(pdg, bounds) > limit:
-        options = unlimited(options)  # nothing to choose from: it is refused in any case
-    for one in pipeline(options, bounds, trials, dynamic=pdg.bound is not None):
+    for one in passes:
         start = time.perf_counter()
         with bounded(f"the pass {one.name}"):
             made = trials.run(one, pdg)
@@ -109,7 +101,7 @@ def compile_front(pdg: Pdg, options: Options, bounds: Mapping[str, int]) -> Fron
     if known is None:
         constraints = Constraints(pdg)
         with bounded("checking the schedule"):
-            tree, parts = schedule_by_parts_if_needed(constraints, options.isl_operations, source)
+            tree, parts = schedule_by_parts_if_needed(constraints, ceiling, source)
         known = constraints, tree
     return Front(tuple(stages), *known, parts, time.perf_counter() - start)
 
@@ -124,13 +116,9 @@ def device_limit(options: Options) -> int | None:
     return options.budget or device_memory()
 
 
-def plan_within(
-    options: Options, constraints: Constraints, tree: ScheduleTree, bounds: Mapping[str, int]
-) -> MemoryPlan:
-    return planned(
-        constraints,
-        tree,
-        bounds,
+def planner(options: Options) -> Planner:
+    """How memory is planned under the options."""
+    return Planner(
         smallest=options.stores == "auto",
         donation=options.donate,
         budget=device_limit(options),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from timerl_nb.compiler import Compiler
 from timerl_nb.config import Options
 from timerl_nb.errors import (
     DomainError,
@@ -112,6 +113,6 @@ class Context(Frontend):
                     "the program has no output: nothing of it would be computed.",
                     hint='name what the run returns: ctx.output("y", x).',
                 )
-            return Program(pdg, actual, options or Options(), self)
+            return Program(Compiler(pdg), actual, options or Options(), self)
         except TimeRLError as error:
             raise error.with_traceback(None) from None

@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from timerl_nb.advice import advice
-from timerl_nb.compilation import (
-    Front,
-    compile_front,
-    device_limit,
-    pipeline,
-    plan_within,
-    unlimited,
-)
+from timerl_nb.compilation import Front, device_limit, pipeline
+from timerl_nb.compiler import Compiler
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.doors import door
 from timerl_nb.errors import BoundsError, OptionError, Origin, one_of
@@ -30,14 +23,11 @@ from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, until
 from timerl_nb.gate import Gate
-from timerl_nb.ir.attrs import ConstAttrs, OutputAttrs
+from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.verify import prove_reads, verify
-from timerl_nb.loops.build import build_ast
-from timerl_nb.loops.nodes import Ast, Execute, Loop
+from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import refusal
-from timerl_nb.memory.least import inevitable, least
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
@@ -49,10 +39,8 @@ from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.sampler import Watched
 from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.schedule.solve import bounded
-from timerl_nb.stages import Listing, Stage, Stages
+from timerl_nb.stages import Stages
 from timerl_nb.symbolic.domain import Ceiling, bounds_text
 from timerl_nb.symbolic.expr import Slice
 
@@ -62,91 +50,25 @@ class Program:
 
     def __init__(
         self,
-        pdg: Pdg,
+        compiler: Compiler,
         bounds: Mapping[str, int],
         options: Options,
         owner: object,
         front: Front | None = None,
     ) -> None:
+        self._compiler = compiler
         self._owner = owner  # the context whose symbols are ours
-        self.options, self.bounds, self._pdg = options, dict(bounds), pdg
-        start = time.perf_counter()
-        _check_dims(pdg, options)
-        verify(pdg)
-        refuse_circles(pdg)
-        _check_data(pdg, self.bounds)
-        with bounded("proving the program's reads"):
-            prove_reads(DynamicBounds().run(pdg).pdg, self.bounds)
-        checked = time.perf_counter() - start
-        listing = Listing(pdg)
-        self._front = front or compile_front(pdg, options, self.bounds)
-        lines = f"{len(listing.lines)} lines"
-        summary = f"{len(pdg)} operations, {bounds_text(self.bounds)}"
-        stages = [
-            Stage("source", listing, 0.0, lines),
-            Stage("pdg", pdg, checked, summary),
-            *self._front.stages,
-        ]
-        self.stages = Stages((*stages, *self._back()))
+        self.options, self.bounds = options, dict(bounds)
+        _check_dims(compiler.pdg, options)
+        source = compiler.source(self.bounds)
+        self._front = front or compiler.front(options, self.bounds)
+        back = compiler.back(self._front, options, self.bounds)
+        self.stages = Stages((*source, *self._front.stages, *back))
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
         _warn_of_long_windows(self.memory, self._front.constraints)
         if self._front.parts is not None and self._front.parts.text:
             warnings.warn(self._front.parts.lost(self.memory.peak), stacklevel=3)
-
-    def _back(self) -> Iterator[Stage]:
-        """The stages that depend on the bounds."""
-        constraints, tree = self._front.constraints, self._front.tree
-        schedule = Schedule(constraints, tree, self.bounds)
-        summary = (
-            f"{len(constraints.statements)} statements, {len(constraints.validity)} dependences"
-        )
-        if self._front.parts is not None:
-            summary += ", by parts"
-        yield Stage("schedule", schedule, self._front.seconds, summary)
-        start = time.perf_counter()
-        budget = device_limit(self.options)
-        with bounded("finding who reads each value last"):
-            plan = plan_within(self.options, constraints, tree, self.bounds)
-            summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
-            over = budget is not None and plan.peak > budget
-        if budget is not None and over:
-            if self._front.parts is not None:
-                raise self._front.parts.beyond(plan.peak, budget)
-            raise refusal(plan, budget, self._advice(plan.peak, budget))
-        if plan.swaps.all:
-            summary += f", {plan.timeline().host_peak:,} on the host"
-        yield Stage("memory", plan, time.perf_counter() - start, summary)
-        start = time.perf_counter()
-        with bounded("generating the loops"):
-            lives = plan.lifetimes.values()
-            ast = build_ast(plan.constraints, tree, lives, self.bounds, plan.names, plan.swaps)
-        count = sum(isinstance(node, Execute) for node in ast)
-        loops = sum(isinstance(node, Loop) for node in ast)
-        yield Stage("ast", ast, time.perf_counter() - start, f"{loops} loops, {count} launches")
-        start = time.perf_counter()
-        options = self.options
-        executable = Executable(
-            plan.pdg, ast, plan, options.executor, options.fuse_iterations, options.devices, budget
-        )
-        summary = f"{len(executable.kernels)} kernels, {executable.how}"
-        yield Stage("executable", executable, time.perf_counter() - start, summary)
-
-    def _advice(self, needed: int, budget: int) -> str:
-        def need(changes: Mapping[str, Any], bounds: Mapping[str, int]) -> int:
-            options, actual = self.options.with_(**changes), {**self.bounds, **bounds}
-            if (floor := inevitable(self._pdg, actual)) > budget:
-                return floor
-            prove_reads(self._pdg, actual)
-            front = self._front
-            if changes:  # what fits without blocks is among what is then chosen from
-                front = compile_front(self._pdg, unlimited(options), actual)
-            if (floor := least(front.constraints.pdg, actual)) > budget:
-                return floor
-            return plan_within(options, front.constraints, front.tree, actual).peak
-
-        bounds = {d.name: (d.bound, self.bounds[d.bound]) for d in self._pdg.dims}
-        return advice(needed, budget, self.options, bounds, need)
 
     # --- the stages by name ----------------------------------------------------------------------
 
@@ -198,7 +120,7 @@ class Program:
         Raises:
             OptionError: there is no such option, or it does not take that value.
         """
-        return Program(self.pdg, self.bounds, self.options.with_(**changes), self._owner)
+        return Program(self._compiler, self.bounds, self.options.with_(**changes), self._owner)
 
     def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
         """The same program under other bounds.
@@ -227,7 +149,7 @@ class Program:
             changed[name] = bound_value(name, value)
         # what is chosen within a budget depends on the bounds
         front = self._front if device_limit(self.options) is None else None
-        return Program(self.pdg, changed, self.options, self._owner, front)
+        return Program(self._compiler, changed, self.options, self._owner, front)
 
     def _check_kind(self, name: str, value: Any) -> None:
         """A dynamic bound stays what it is, but for its ceiling."""
@@ -320,7 +242,7 @@ class Program:
         if self._twice is None:
             longer = {**self.bounds, name: Ceiling(2 * bound, bound.until, raised=True)}
             front = self._front if device_limit(self.options) is None else None
-            self._twice = Program(self.pdg, longer, self.options, self._owner, front)
+            self._twice = Program(self._compiler, longer, self.options, self._owner, front)
         return self._twice
 
     def _run_whole(
@@ -482,21 +404,6 @@ def _check_dims(pdg: Pdg, options: Options) -> None:
 def _named(blocks: int | Blocks | None) -> tuple[str, ...]:
     """The dimensions that block sizes are given for."""
     return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()
-
-
-def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
-    """Given arrays must have a value for every point."""
-    for op in pdg:
-        if not isinstance(op.attrs, ConstAttrs):
-            continue
-        for axis, name in enumerate(op.attrs.dims):
-            have, want = op.attrs.value.array.shape[axis], bounds[pdg.dims[name].bound]
-            if have < want:
-                raise BoundsError(
-                    f"the data has {have} values along {name}, but {pdg.dims[name].bound} = {want}.",
-                    origin=op.origin,
-                    hint="give more data, or a smaller bound.",
-                )
 
 
 def _warn_of_long_windows(plan: MemoryPlan, constraints: Constraints) -> None:

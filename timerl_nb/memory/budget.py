@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from timerl_nb.errors import BudgetError
 from timerl_nb.memory.place import plan_memory
@@ -12,22 +13,32 @@ from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
-def planned(
-    constraints: Constraints,
-    tree: ScheduleTree,
-    bounds: Point,
-    *,
-    smallest: bool,
-    donation: bool,
-    budget: int | None,
-    swap: bool,
-) -> MemoryPlan:
-    """The memory plan; without blocks where these need too much, since they stay as they are."""
-    plans = (
-        plan_memory(constraints, tree, bounds, smallest=smallest, blocks=blocks, donation=donation)
-        for blocks in ((True, False) if smallest else (False,))
-    )
-    return fitted(plans, budget, swap=swap)
+@dataclass(frozen=True)
+class Planner:
+    """How memory is planned.
+
+    Attributes:
+        smallest: choose stores by how tensors live and are read; False keeps all in point maps.
+        donation: kernels take over the memory of what dies with them.
+        budget: device bytes; None for no limit.
+        swap: let values wait on the host where the budget would not do.
+    """
+
+    smallest: bool
+    donation: bool
+    budget: int | None
+    swap: bool
+
+    def __call__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> MemoryPlan:
+        """The memory plan; without blocks where these need too much, since they stay as they are."""
+        smallest, donation = self.smallest, self.donation
+        plans = (
+            plan_memory(
+                constraints, tree, bounds, smallest=smallest, blocks=blocks, donation=donation
+            )
+            for blocks in ((True, False) if smallest else (False,))
+        )
+        return fitted(plans, self.budget, swap=self.swap)
 
 
 def fitted(plans: Iterable[MemoryPlan], budget: int | None, *, swap: bool) -> MemoryPlan:

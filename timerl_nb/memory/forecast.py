@@ -32,7 +32,7 @@ FEWEST_TURNS: Final = 4
 
 
 class Forecasts:
-    """What graphs would cost as programs, each forecast once.
+    """What graphs would cost as programs, each forecast once; equal where they must say the same.
 
     Args:
         rest: the passes that are still to run.
@@ -52,7 +52,14 @@ class Forecasts:
     ) -> None:
         self._rest, self._bounds, self._trials = tuple(rest), bounds, trials
         self._plan, self._budget = plan, budget
+        self._key = (self._rest, tuple(bounds.items()), trials, plan, budget)
         self._known: WeakKeyDictionary[Pdg, Forecast | str] = WeakKeyDictionary()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Forecasts) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def __call__(self, pdg: Pdg) -> Forecast | str:
         """What a graph would cost, or why that is not known."""

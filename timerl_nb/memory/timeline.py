@@ -237,7 +237,9 @@ def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array, Array]:
     """The values of a lifetime, a row each, and when each is born, dies, and is read last."""
     made, ranks = clock.points[life.producer], clock.ranks[life.producer]
     producer = clock.schedule.statements[life.producer].domain
-    rows = made[:, [producer.index(d) for d in life.domain]]
+    rows = made
+    if life.domain != producer:
+        rows = made[:, [producer.index(d) for d in life.domain]]
     end = len(clock.order)
     points, born = rows, ranks
     if life.domain != producer:  # values that several points add to are born at the first

@@ -294,7 +294,7 @@ def _kept(pdg: Pdg, cut: Cut) -> dict[int, str]:
 # --- the pass ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Incrementalize:
     """Reductions over long axes, block by block.
 
@@ -308,6 +308,9 @@ class Incrementalize:
     bounds: Mapping[str, int]
     name: str = "incrementalize"
 
+    def __hash__(self) -> int:
+        return hash((self.block, tuple(self.bounds.items())))
+
     def run(self, pdg: Pdg) -> Rewritten:
         if isinstance(self.block, int):
             dims = by_freed(pdg, self.bounds)[:1]
@@ -315,7 +318,7 @@ class Incrementalize:
         return in_blocks(pdg, [(pdg.dims[name], block) for name, block in self.block])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class IncrementalizeToFit:
     """Reductions over long axes, block by block, where the program would not fit otherwise.
 
@@ -333,6 +336,9 @@ class IncrementalizeToFit:
     bounds: Mapping[str, int]
     forecaster: Forecaster
     name: str = "incrementalize"
+
+    def __hash__(self) -> int:
+        return hash((self.budget, tuple(self.bounds.items()), self.forecaster))
 
     def run(self, pdg: Pdg) -> Rewritten:
         tried = {"whole": Candidate("whole", "no blocks", lambda: pdg, self.forecaster)}

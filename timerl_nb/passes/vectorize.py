@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
 from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
@@ -492,11 +493,20 @@ class Vectorize:
         return sorted(wanted, key=lambda d: bool(cycles_of(pdg, d.name).sequential))
 
 
+# Graphs are frozen values: forecasts differ with the passes and options behind, what is made does not.
+_KNOWN: WeakKeyDictionary[Pdg, dict[tuple[Dim, frozenset[int]], Rewritten]] = WeakKeyDictionary()
+
+
 def _vectorized(pdg: Pdg, dim: Dim, keep: Iterable[int]) -> Rewritten:
     """All that can be over one dimension, less what is to be kept."""
-    chosen, why = choose(pdg, dim, keep)
-    made = _tidied(vectorize_over(pdg, dim, chosen)) if chosen else unchanged(pdg)
-    return replace(made, refused={**made.refused, **why})
+    known, key = _KNOWN.setdefault(pdg, {}), (dim, frozenset(keep))
+    if key not in known:
+        chosen, why = choose(pdg, dim, key[1])
+        if not chosen:  # and a graph must not be kept alive by its own entry
+            return replace(unchanged(pdg), refused=why)
+        made = _tidied(vectorize_over(pdg, dim, chosen))
+        known[key] = replace(made, refused={**made.refused, **why})
+    return known[key]
 
 
 def _untouched(pdg: Pdg, dim: Dim) -> Rewritten:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from math import prod
-from weakref import WeakKeyDictionary
+from typing import Final
 
 from timerl_nb.errors import CeilingError, ScheduleError
 from timerl_nb.ir.pdg import Pdg
@@ -23,6 +23,7 @@ from timerl_nb.passes.core import Pass
 from timerl_nb.passes.cycles import cycles_of
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
+from timerl_nb.recent import Recent
 from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.schedule.solve import find_schedule
 from timerl_nb.symbolic.domain import Dim
@@ -32,29 +33,29 @@ from timerl_nb.symbolic.scheduling import ScheduleTree
 
 Scheduled = tuple[Constraints, ScheduleTree]
 
+MOST: Final = 16  # graphs whose schedules are remembered
+
 
 class Trials:
-    """The work of a compilation's trials, each done once, and what they say about loops.
+    """The work of a program's compilations and their trials, and what these say about loops.
 
-    What a trial has made of a graph is there when the compilation itself comes to it.
+    What a trial has made of a graph is there when the compilation itself comes to it, and what one
+    compilation has made when the next one, with other options, comes to the same graph.
     """
 
     def __init__(self, ceiling: int) -> None:
         self._ceiling = ceiling
-        self._tried: WeakKeyDictionary[Pdg, _Trial] = WeakKeyDictionary()
-        self._made: WeakKeyDictionary[Pdg, dict[Pass, Rewritten]] = WeakKeyDictionary()
-        self._schedules: WeakKeyDictionary[Pdg, Scheduled] = WeakKeyDictionary()
+        self._tried: Recent[Pdg, _Trial] = Recent(MOST)
+        self._made: Recent[tuple[Pass, Pdg], Rewritten] = Recent(8 * MOST)
+        self._schedules: Recent[Pdg, Scheduled] = Recent(MOST)
 
     def run(self, one: Pass, pdg: Pdg) -> Rewritten:
         """What a pass makes of a graph."""
-        made = self._made.setdefault(pdg, {})
-        if one not in made:
-            made[one] = one.run(pdg)
-        return made[one]
+        return self._made.get((one, pdg), lambda: one.run(pdg))
 
     def known(self, pdg: Pdg) -> Scheduled | None:
         """The schedule of a fused graph, if a trial has found it."""
-        return self._schedules.get(pdg)
+        return self._schedules.known(pdg)
 
     def scheduled(self, pdg: Pdg) -> Scheduled:
         """The schedule of a fused graph.
@@ -62,10 +63,12 @@ class Trials:
         Raises:
             ScheduleError: there is none, or isl reached its ceiling.
         """
-        if pdg not in self._schedules:
+
+        def found() -> Scheduled:
             constraints = Constraints(pdg)
-            self._schedules[pdg] = constraints, find_schedule(constraints, self._ceiling)
-        return self._schedules[pdg]
+            return constraints, find_schedule(constraints, self._ceiling)
+
+        return self._schedules.get(pdg, found)
 
     def keep(self, pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
         """The operations that run in one loop over `dim` with operations that run one by one.
@@ -75,9 +78,7 @@ class Trials:
         sequential = cycles_of(pdg, dim.name).sequential - apart
         if not sequential:
             return ()
-        trial = self._tried.get(pdg)
-        if trial is None:
-            trial = self._tried[pdg] = _Trial(pdg, self)
+        trial = self._tried.get(pdg, lambda: _Trial(pdg, self))
         return trial.sharing(pdg, dim, sequential)
 
 

@@ -1,0 +1,207 @@
+"""The compiler of one program: what it has found under some options it knows under others.
+
+Graphs, schedules and plans are frozen values, so that what depends on the same of them is the same.
+An option that is switched and switched back costs nothing, and one that changes a pass costs that
+pass and what comes behind it (docs/decisions/019-what-is-cached.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from timerl_nb.advice import advice
+from timerl_nb.compilation import (
+    Front,
+    compile_front,
+    device_limit,
+    pipeline,
+    planner,
+    unlimited,
+)
+from timerl_nb.config import Options
+from timerl_nb.errors import BoundsError
+from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.loops.build import build_ast
+from timerl_nb.loops.nodes import Execute, Loop
+from timerl_nb.memory.budget import Planner, refusal
+from timerl_nb.memory.least import inevitable, least
+from timerl_nb.passes.core import Pass
+from timerl_nb.passes.dynamic_bounds import DynamicBounds
+from timerl_nb.recent import Recent
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.schedule.explain import refuse_circles
+from timerl_nb.schedule.schedule import Schedule
+from timerl_nb.schedule.solve import bounded
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.stages import Listing, Stage
+from timerl_nb.symbolic.domain import bounds_text
+
+MOST: Final = 32  # compilations of which passes and schedules are remembered
+POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for each executed point
+
+
+class _Planned:
+    """A memory plan, and what is made of it."""
+
+    def __init__(self, front: Front, memory: Stage) -> None:
+        self.memory, self._front = memory, front
+        self.plan: Any = memory.artifact
+        self._executables: Recent[tuple[object, ...], Stage] = Recent(4)
+
+    @property
+    def weight(self) -> int:
+        return max(len(self.plan.clock.order), POINTS // MOST)
+
+    @cached_property
+    def loops(self) -> Stage:
+        start, plan = time.perf_counter(), self.plan
+        with bounded("generating the loops"):
+            lives = plan.lifetimes.values()
+            tree = self._front.tree
+            ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, plan.swaps)
+        count = sum(isinstance(node, Execute) for node in ast)
+        loops = sum(isinstance(node, Loop) for node in ast)
+        seconds = time.perf_counter() - start
+        return Stage("ast", ast, seconds, f"{loops} loops, {count} launches")
+
+    def executable(self, options: Options) -> Stage:
+        how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
+        return self._executables.get(how, lambda: self._executable(*how))
+
+    def _executable(
+        self, executor: str | None, fuse: int, devices: int, budget: int | None
+    ) -> Stage:
+        ast: Any = self.loops.artifact
+        start, plan = time.perf_counter(), self.plan
+        executable = Executable(plan.pdg, ast, plan, executor, fuse, devices, budget)
+        summary = f"{len(executable.kernels)} kernels, {executable.how}"
+        return Stage("executable", executable, time.perf_counter() - start, summary)
+
+
+class Compiler:
+    """One source graph, and what has been made of it.
+
+    Args:
+        pdg: the graph as the user wrote it.
+
+    Raises:
+        VerificationError: it is not well-formed.
+        ScheduleError: a tensor needs its own value.
+    """
+
+    def __init__(self, pdg: Pdg) -> None:
+        start = time.perf_counter()
+        self.pdg = pdg
+        verify(pdg)
+        refuse_circles(pdg)
+        self._verified = time.perf_counter() - start
+        self._trials: dict[int, Trials] = {}
+        self._proved: Recent[str, float] = Recent(MOST)
+        self._fronts: Recent[tuple[tuple[Pass, ...], int], Front] = Recent(MOST)
+        # a ceiling is another bound than the number that it is: its text tells them apart
+        self._plans: Recent[tuple[Front, str, Planner], _Planned] = Recent(
+            POINTS, lambda planned: planned.weight
+        )
+
+    def source(self, bounds: Mapping[str, int]) -> tuple[Stage, Stage]:
+        """The stages before the passes.
+
+        Raises:
+            BoundsError: given arrays are too short.
+            ReadError, BranchError: reads of what is not defined, branches that do not fit.
+        """
+        listing, text = Listing(self.pdg), bounds_text(bounds)
+        seconds = self._verified + self._proved.get(text, lambda: self._prove(bounds))
+        return (
+            Stage("source", listing, 0.0, f"{len(listing.lines)} lines"),
+            Stage("pdg", self.pdg, seconds, f"{len(self.pdg)} operations, {text}"),
+        )
+
+    def _prove(self, bounds: Mapping[str, int]) -> float:
+        start = time.perf_counter()
+        _check_data(self.pdg, bounds)
+        with bounded("proving the program's reads"):
+            prove_reads(DynamicBounds().run(self.pdg).pdg, bounds)
+        return time.perf_counter() - start
+
+    def front(self, options: Options, bounds: Mapping[str, int]) -> Front:
+        """What holds for any bounds; these matter where something is chosen within a budget."""
+        limit, ceiling = device_limit(options), options.isl_operations
+        if limit is not None and inevitable(self.pdg, bounds) > limit:
+            options = unlimited(options)  # nothing to choose from: it is refused in any case
+        trials = self._trials.setdefault(ceiling, Trials(ceiling))
+        passes = pipeline(options, bounds, trials, dynamic=self.pdg.bound is not None)
+        return self._fronts.get(
+            (passes.passes, ceiling), lambda: compile_front(self.pdg, passes, trials, ceiling)
+        )
+
+    def back(self, front: Front, options: Options, bounds: Mapping[str, int]) -> tuple[Stage, ...]:
+        """The stages that depend on the bounds.
+
+        Raises:
+            BudgetError: the program needs more device memory than there is.
+        """
+        constraints = front.constraints
+        schedule = Schedule(constraints, front.tree, bounds)
+        summary = (
+            f"{len(constraints.statements)} statements, {len(constraints.validity)} dependences"
+        )
+        if front.parts is not None:
+            summary += ", by parts"
+        planned = self._plans.get(
+            (front, bounds_text(bounds), planner(options)),
+            lambda: _Planned(front, self._memory(front, options, bounds)),
+        )
+        order = Stage("schedule", schedule, front.seconds, summary)
+        return order, planned.memory, planned.loops, planned.executable(options)
+
+    def _memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Stage:
+        start = time.perf_counter()
+        budget = device_limit(options)
+        with bounded("finding who reads each value last"):
+            plan = planner(options)(front.constraints, front.tree, bounds)
+            summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
+        if budget is not None and plan.peak > budget:
+            if front.parts is not None:
+                raise front.parts.beyond(plan.peak, budget)
+            raise refusal(plan, budget, self._advice(front, plan.peak, budget, options, bounds))
+        if plan.swaps.all:
+            summary += f", {plan.timeline().host_peak:,} on the host"
+        return Stage("memory", plan, time.perf_counter() - start, summary)
+
+    def _advice(
+        self, front: Front, needed: int, budget: int, options: Options, bounds: Mapping[str, int]
+    ) -> str:
+        def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
+            changed, actual = options.with_(**changes), {**bounds, **other}
+            if (floor := inevitable(self.pdg, actual)) > budget:
+                return floor
+            prove_reads(self.pdg, actual)
+            # what fits without blocks is among what is then chosen from
+            of = self.front(unlimited(changed), actual) if changes else front
+            if (floor := least(of.constraints.pdg, actual)) > budget:
+                return floor
+            return planner(changed)(of.constraints, of.tree, actual).peak
+
+        given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
+        return advice(needed, budget, options, given, need)
+
+
+def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
+    """Given arrays must have a value for every point."""
+    for op in pdg:
+        if not isinstance(op.attrs, ConstAttrs):
+            continue
+        for axis, name in enumerate(op.attrs.dims):
+            have, want = op.attrs.value.array.shape[axis], bounds[pdg.dims[name].bound]
+            if have < want:
+                raise BoundsError(
+                    f"the data has {have} values along {name}, but {pdg.dims[name].bound} = {want}.",
+                    origin=op.origin,
+                    hint="give more data, or a smaller bound.",
+                )

@@ -1,0 +1,45 @@
+"""The latest results by key, so that what is asked for again need not be found again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Recent(Generic[Key, Value]):
+    """Results of at most some weight in all; the one that was asked for longest ago leaves first.
+
+    The latest stays whatever it weighs. Keys and results are kept alive, so that objects can be keys by
+    identity.
+
+    Args:
+        most: the weight.
+        weigh: the weight of a result; 1 by default.
+    """
+
+    def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
+        self._most, self._weigh = most, weigh
+        self._held: OrderedDict[Key, Value] = OrderedDict()
+
+    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The result for a key, made where it is not known."""
+        if key in self._held:
+            self._held.move_to_end(key)
+            return self._held[key]
+        value = self._held[key] = make()
+        weight = sum(map(self._weigh, self._held.values()))
+        while weight > self._most and len(self._held) > 1:
+            _, gone = self._held.popitem(last=False)
+            weight -= self._weigh(gone)
+        return value
+
+    def known(self, key: Key) -> Value | None:
+        """The result for a key, if there is one."""
+        return self._held.get(key)
+
+    def __len__(self) -> int:
+        return len(self._held)
