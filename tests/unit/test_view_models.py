@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests import patterns_conditional, patterns_indexing  # noqa: F401  (enter their programs)
 from tests.episodes import cartpole
+from tests.patterns import PATTERNS
 from tests.pixels import pixels
 from tests.reinforce import reinforce
 from timerl_nb.config import Options
@@ -261,6 +263,44 @@ def test_a_turn_asks_for_dimensions_that_there_are(program: trl.Program) -> None
         Turn.of(program, fixed={"i": 9})
     with pytest.raises(OptionError, match="limit=0"):
         Turn.of(program, limit=0)
+
+
+ODD = {
+    "linear": PATTERNS["linear"],  # no loop
+    "conditional_gradients": PATTERNS["conditional_gradients"],  # loops that share few dimensions
+    "crossed_and_strided": PATTERNS["crossed_and_strided"],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("plain", [False, True], ids=["default", "step by step"])
+def test_programs_of_other_forms_are_shown(name: str, plain: bool) -> None:
+    options = trl.Options(vectorize=False, lift=False, fuse=False) if plain else trl.Options()
+    program = ODD[name].context().compile(ODD[name].bounds, options)
+    turn = Turn.of(program)
+    space, memory = IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)
+    lines = LoopView.of(program).lines
+    assert len(turn) > 0
+    for instant in range(len(turn)):
+        one, _ = space.at(instant)
+        assert lines[space.line[instant]].statement == one.op_id
+    for one in memory.tensors:
+        assert one.bytes.tolist() == memory.plan.timeline().by_tensor[one.name][turn.ranks].tolist()
+    for view in (space, memory, Lineage.of(program), Index(program).search()):
+        assert view.to_svg().startswith("<svg") and view.to_json()
+
+
+def test_host_functions_and_dynamic_bounds_are_shown() -> None:
+    ctx, done = cartpole(3)
+    program = ctx.compile({"B": 2, "I": 2, "T": trl.until(done, at_most=50)})
+    view = MemoryView.of(program)
+    assert view.turn.bounds["T"] == 40 and "T" in view.turn.reduced
+    assert view.to_json()["program_peak"]["bytes"] == program.memory.peak
+    kinds = {op.kind for one in Lineage.of(program).generations for op in one.ops.values()}
+    assert "bound" in kinds
+    found = Index(program).search("", kind="bound").found
+    assert "dynamic_bounds" in {one.stage for one in found}
+    assert InspectorView.of(program, [k for one in found for k in one.op_ids]).to_json()["ops"]
 
 
 # --- memory --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from timerl_nb.errors import OptionError
 from timerl_nb.program import Program
 from timerl_nb.show.pictures import top_series
 from timerl_nb.show.svg import SERIES, human_bytes
-from timerl_nb.show.turn import main_dimension
+from timerl_nb.show.turn import main_dimension, outer_dimensions
 
 _SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "x")
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -27,7 +27,7 @@ def iteration_space(
     Args:
         programs: by title.
         dim: the dimension that goes up; the innermost by default.
-        iteration: the value at which every other dimension is held.
+        iteration: the value at which the dimensions of the loops around it are held.
     """
     figure = _side_by_side(list(programs), "time (order of execution)", dim or "")
     looks = _Looks()
@@ -37,8 +37,10 @@ def iteration_space(
         if up is None:
             raise OptionError("a program without dimensions has no iteration space.")
         dims = schedule.constraints.pdg.dims
-        outer = {d for op in schedule.statements.values() for d in op.domain} - {up}
-        fixed = {d: min(iteration, dims[d].count(schedule.bounds) - 1) for d in outer}
+        fixed = {
+            d: min(iteration, dims[d].count(schedule.bounds) - 1)
+            for d in outer_dimensions(schedule, up)
+        }
         for statement in schedule.points(**fixed):
             trace = _statement(statement, up, dims[up].count(schedule.bounds), looks)
             figure.add_trace(trace, row=1, col=column)

@@ -156,7 +156,7 @@ def _parents(
         if op_id in before:
             if op_id in found and op.kind != "dataflow":
                 found[op_id].add(op_id)
-        elif op_id not in found and stage.rewritten is None:
+        elif before and op_id not in found and stage.rewritten is None:
             alike = [k for k, old in before.items() if _copied(old, op)]
             found[op_id] = set(alike)
     return {

@@ -178,6 +178,9 @@ def stage_section(program: Program, row: StageRow) -> Part:
             picture(stage.artifact, row.name),
             fold("Text", element("pre", str(stage.artifact))),
         ]
+        counts, *changes = str(stage.diff()).splitlines()
+        if changes:
+            parts.append(fold(f"Operations: {counts}", element("pre", "\n".join(changes))))
     if stage.rewritten is not None:
         parts.append(steps(StepsView.of(stage)))
     return parts

@@ -30,7 +30,7 @@ from timerl_nb.show.svg import (
     human_bytes,
     text_picture,
 )
-from timerl_nb.show.turn import LIMIT, Turn, main_dimension
+from timerl_nb.show.turn import LIMIT, Turn, main_dimension, outer_dimensions
 from timerl_nb.stages import Listing
 
 GATHERED = "gathered operands"
@@ -81,9 +81,8 @@ def iteration_space(schedule: Schedule, dim: str | None = None, limit: int = LIM
         return text_picture(str(schedule))
     small = {name: min(value, limit) for name, value in schedule.bounds.items()}
     drawn = Schedule(schedule.constraints, schedule.tree, small)
-    outer = {d for op in schedule.statements.values() for d in op.domain} - {dim}
     dims = schedule.constraints.pdg.dims
-    fixed = {d: min(1, dims[d].count(small) - 1) for d in dims.ordered(outer)}
+    fixed = {d: min(1, dims[d].count(small) - 1) for d in outer_dimensions(schedule, dim)}
     note = _drawn_for(dims[dim].bound, small, schedule.bounds)
     return space_picture(drawn.points(**fixed), dim, dims[dim].count(small), fixed, note)
 
@@ -203,6 +202,7 @@ def bytes_picture(
         until, highest: where the axes end at least.
         colours: numbers of colours by name; in the order of the series by default.
     """
+    series = list(series) if len(total) else []
     number = {name: k for k, (name, _) in enumerate(series)} | dict(colours or {})
     end = max(start + len(total), until)
     near = budget is not None and budget <= 2 * peak

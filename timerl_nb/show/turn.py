@@ -33,16 +33,25 @@ def main_dimension(schedule: Schedule) -> str | None:
     return order[-1] if order else None
 
 
+def outer_dimensions(schedule: Schedule, dim: str | None) -> tuple[str, ...]:
+    """The other dimensions that most statements over one vary over: those of the loops around it."""
+    dims = schedule.constraints.pdg.dims
+    domains = [op.domain for op in schedule.statements.values() if dim in op.domain]
+    return tuple(
+        d for d in dims.names if d != dim and 2 * sum(d in one for one in domains) > len(domains)
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The executed points at which all dimensions but one are held, in order.
+    """The executed points of one turn of the loops around a dimension, in order.
 
     An instant is the position of a point in this order. Statements that do not vary over all that is
     held (what runs once, before) have none.
 
     Attributes:
-        dim: the dimension that is not held; None where the program has none.
-        fixed: the values at which the others are held.
+        dim: the dimension that goes up; None where the program has none.
+        fixed: the values at which those of the loops around it are held.
         bounds: those that are drawn; the program's, or less.
         points: the statements' points, those without left out.
     """
@@ -64,8 +73,9 @@ class Turn:
         """A turn of a program.
 
         Args:
-            dim: the dimension that is not held; the innermost by default.
-            fixed: values at which others are held; 1 by default, or 0 where there is no more.
+            dim: the dimension that goes up; the innermost by default.
+            fixed: values at which those of the loops around it (`outer_dimensions`) are held; 1 by
+                default, or 0 where there is no more, or nothing runs.
             limit: bounds above it are drawn as `limit`; None draws the program's own. So are those
                 of a program that swaps values: under smaller ones it would swap none.
 
@@ -90,15 +100,19 @@ class Turn:
             used = {d for op in schedule.statements.values() for d in op.domain}
             loops = {dims[d].bound for d in used}  # axes are as long as they are
             bounds = {n: min(int(b), limit) if n in loops else b for n, b in bounds.items()}
-        outer = {d for op in schedule.statements.values() for d in op.domain} - {dim}
-        held = {d: min(1, dims[d].count(bounds) - 1) for d in dims.ordered(outer)}
+        outer = outer_dimensions(schedule, dim)
+        held = {d: min(1, dims[d].count(bounds) - 1) for d in outer}
         for name, value in (fixed or {}).items():
+            checked = _inside(dims, name, value, bounds, schedule.bounds)
             if name in held:
-                held[name] = _inside(dims, name, value, bounds, schedule.bounds)
+                held[name] = checked
         drawn = schedule
         if bounds != schedule.bounds:
             drawn = Schedule(schedule.constraints, schedule.tree, bounds)
         points = tuple(p for p in drawn.points(**held) if len(p))
+        if not points and not fixed:  # nothing runs at 1
+            held = dict.fromkeys(held, 0)
+            points = tuple(p for p in drawn.points(**held) if len(p))
         return cls(program, dim, held, bounds, points)
 
     def __len__(self) -> int:
@@ -112,7 +126,7 @@ class Turn:
 
     @property
     def size(self) -> int:
-        """How many points the dimension that is not held has."""
+        """How many points the dimension that goes up has."""
         return self.dims[self.dim].count(self.bounds) if self.dim is not None else 1
 
     @property
