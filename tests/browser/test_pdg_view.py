@@ -6,9 +6,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Lab, Watched
+from tests.browser.opened import open_and_run, write
 
 pytestmark = pytest.mark.browser
 
@@ -34,32 +35,6 @@ seen = ipywidgets.Label("nothing picked")
 view.observe(lambda change: setattr(seen, "value", f"picked {view.selected}"), "selected")
 display(view, seen)
 """
-
-
-def write(lab: Lab, name: str, *cells: str) -> None:
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    code = [nbformat.v4.new_code_cell(c.strip()) for c in cells]
-    notebook = nbformat.v4.new_notebook(cells=code, metadata={"kernelspec": kernel})
-    nbformat.write(notebook, lab.root / name)
-
-
-def open_and_run(page: Page, lab: Lab, name: str) -> None:
-    page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset")
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-    page.wait_for_function(
-        "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.isReady", timeout=60_000
-    )
-    counts = page.evaluate(
-        """async () => {
-            const app = window.jupyterapp, panel = app.shell.currentWidget;
-            await panel.context.ready;
-            await panel.sessionContext.ready;
-            await panel.sessionContext.session.kernel.info;
-            await app.commands.execute("notebook:run-all-cells");
-            return panel.content.widgets.map((cell) => cell.model.executionCount ?? null);
-        }"""
-    )
-    assert None not in counts, counts
 
 
 def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None:

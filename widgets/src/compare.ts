@@ -36,9 +36,15 @@ interface Row {
   readonly texts: Pair<string>;
 }
 
+interface Column {
+  readonly title: HTMLElement;
+  readonly space: SpacePane;
+  readonly memory: MemoryPane;
+}
+
 export class ComparePane extends Panel<ComparisonModel | null> {
-  #selections = [new Selection(), new Selection()] as const;
-  #columns: { title: HTMLElement; space: SpacePane; memory: MemoryPane }[] = [];
+  #columns: Column[] = [];
+  #box = html("div", { class: "trl-columns" });
   #table = html("tbody");
   #loops = html("div", { class: "trl-diff" });
   #nests = html("summary");
@@ -47,21 +53,6 @@ export class ComparePane extends Panel<ComparisonModel | null> {
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "compare", "Comparison", css);
-    const columns = html("div", { class: "trl-columns" });
-    for (const own of this.#selections) {
-      const title = html("h4");
-      const column = html("div", {}, title);
-      columns.append(column);
-      const space = new SpacePane(column, own, send);
-      const memory = new MemoryPane(column, own, send);
-      this.#columns.push({ title, space, memory });
-      // an instant of the one is that of the other: the axes are locked
-      this.onDispose(
-        own.subscribe((change) => {
-          if (change === "instant") this.#selections.forEach((other) => other.at(own.instant));
-        }),
-      );
-    }
     const close = html("button", { class: "trl-quiet" }, "close");
     close.addEventListener("click", () => send({ kind: "compare", close: true }));
     this.offerPictures();
@@ -69,12 +60,16 @@ export class ComparePane extends Panel<ComparisonModel | null> {
     const heads = html("tr", {}, html("th"), ...this.#heads);
     const table = html("table", {}, html("thead", {}, heads), this.#table);
     const nests = html("details", {}, this.#nests, this.#loops);
-    this.body.append(columns, table, nests);
+    this.body.append(this.#box, table, nests);
   }
 
   override draw(model: ComparisonModel | null): void {
     this.root.hidden = !model;
-    if (!model) return;
+    if (!model) {
+      this.#clear();
+      return;
+    }
+    if (!this.#columns.length) this.#columns = this.#made();
     const { axes } = model;
     this.#columns.forEach(({ title, space, memory }, k) => {
       const instants = new Instants(model.spaces[k]!);
@@ -113,11 +108,31 @@ export class ComparePane extends Panel<ComparisonModel | null> {
   }
 
   override dispose(): void {
-    for (const { space, memory } of this.#columns) {
+    this.#clear();
+    super.dispose();
+  }
+
+  #clear(): void {
+    for (const { space, memory } of this.#columns.splice(0)) {
       space.dispose();
       memory.dispose();
     }
-    super.dispose();
+    this.#box.replaceChildren();
+  }
+
+  /** The columns of both programs; an instant of the one is that of the other. */
+  #made(): Column[] {
+    const selections = [new Selection(), new Selection()];
+    return selections.map((own) => {
+      own.subscribe((change) => {
+        if (change === "instant") selections.forEach((other) => other.at(own.instant));
+      });
+      const title = html("h4");
+      const column = html("div", {}, title);
+      this.#box.append(column);
+      const space = new SpacePane(column, own, this.send);
+      return { title, space, memory: new MemoryPane(column, own, this.send) };
+    });
   }
 
   #row({ group, name, texts }: Row, before: Row | undefined): HTMLElement {

@@ -1,0 +1,51 @@
+"""Notebooks, written and run in a browser."""
+
+from __future__ import annotations
+
+import nbformat
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Lab
+
+
+def write(lab: Lab, name: str, *cells: str) -> None:
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    code = [nbformat.v4.new_code_cell(c.strip()) for c in cells]
+    notebook = nbformat.v4.new_notebook(cells=code, metadata={"kernelspec": kernel})
+    nbformat.write(notebook, lab.root / name)
+
+
+def open_and_run(page: Page, lab: Lab, name: str) -> None:
+    page.goto(f"{lab.url}/lab/tree/{name}?token={lab.token}&reset")
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    page.wait_for_function(
+        "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.isReady", timeout=60_000
+    )
+    counts = page.evaluate(
+        """async () => {
+            const app = window.jupyterapp, panel = app.shell.currentWidget;
+            await panel.context.ready;
+            await panel.sessionContext.ready;
+            await panel.sessionContext.session.kernel.info;
+            await app.commands.execute("notebook:run-all-cells");
+            return panel.content.widgets.map((cell) => cell.model.executionCount ?? null);
+        }"""
+    )
+    assert None not in counts, counts
+
+
+def run_cell(page: Page, source: str) -> None:
+    """Run some code in the open notebook's kernel, without waiting for its end."""
+    page.evaluate(
+        """(code) => {
+            const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+            kernel.requestExecute({ code });
+        }""",
+        source,
+    )
+
+
+def change_theme(page: Page, name: str) -> None:
+    page.evaluate(
+        "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name
+    )

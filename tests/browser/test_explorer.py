@@ -1,0 +1,278 @@
+"""The explorer in a real JupyterLab: linked views, changes, scrubbing, runs while the kernel is busy,
+the keyboard alone, themes, and names that try to run."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Lab, Watched
+from tests.browser.opened import change_theme, open_and_run, run_cell, write
+
+pytestmark = pytest.mark.browser
+
+SCREENSHOTS = Path(__file__).parent / "screenshots"
+SETUP = """
+import time
+import ipywidgets
+import timerl_nb as trl
+
+with trl.Context("b", "i", "t") as ctx:
+    (b, B), (i, I), (t, T) = ctx.dims
+    with ctx.region("acting"):
+        env = trl.env.make("CartPole-v1")
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+        o = trl.like(env.obs_space, domain=(b, i, t)).named("<img src=x onerror=window.hacked=1>")
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = dnn.sample(o)
+        o[b, i, t + 1], r, d = env.step(a)
+    with ctx.region("learning"):
+        g = r[b, i, t:T].discounted_sum(0.95).named("g")
+        loss = -dnn.log_prob(a) * g
+        loss.mean(over=(b, t)).backward()
+        trl.optim.SGD(dnn.params, lr=1e-2).step()
+    ctx.output("return", r.sum(over=t).mean(over=b))
+program = ctx.compile({B: 4, I: 200, T: 12})
+"""
+EXPLORE = """
+explorer = program.explore()
+seen = ipywidgets.Label("nothing picked")
+def say(change):
+    seen.value = f"picked {explorer.selected} at {explorer.instant} in {explorer.stage}"
+explorer.observe(say, ["selected", "instant", "stage"])
+display(seen, explorer)
+"""
+
+
+def explore(watched: Watched, lab: Lab, name: str, *cells: str) -> Page:
+    page = watched.page
+    write(lab, name, SETUP, *(cells or (EXPLORE,)))
+    open_and_run(page, lab, name)
+    expect(page.locator(".trl-explorer .trl-graph g.node").first).to_be_visible(timeout=20_000)
+    return page
+
+
+def picture(page: Page, name: str) -> None:
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.locator(".trl-explorer").screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def node(page: Page, text: str) -> str:
+    """The selector of the graph's node with a label."""
+    found = page.locator(".trl-graph g.node", has_text=text).first.get_attribute("id")
+    return f".trl-graph g.node[id='{found}']"
+
+
+def assert_clean(watched: Watched) -> None:
+    assert watched.page.evaluate("() => window.hacked") is None
+    assert watched.page.locator(".trl-explorer img").count() == 0
+    assert watched.outside == []
+    assert watched.errors == []
+
+
+def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "linked.ipynb")
+    # a node: its line of the loop nest, its marks, its tensors, its source line
+    took = page.evaluate(
+        """(selector) => {
+            const began = performance.now();
+            document.querySelector(selector).dispatchEvent(new MouseEvent("click", {bubbles: true}));
+            const lines = document.querySelectorAll(".trl-line.trl-selected").length;
+            const rows = document.querySelectorAll(".trl-live tr.trl-selected").length;
+            return [performance.now() - began, lines, rows];
+        }""",
+        node(page, "acting("),
+    )
+    assert took[1] > 0 and took[2] > 0, "marked in the same task: nobody asked Python"
+    print(f"click to linked: {took[0]:.1f} ms")
+    line = page.locator(".trl-line.trl-execute.trl-selected")
+    expect(line).to_have_count(1)
+    expect(line).to_contain_text("acting(")
+    expect(page.locator(".trl-chip", has_text="acting")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".trl-chip", has_text="learning")).to_have_attribute(
+        "aria-pressed", "false"
+    )
+    expect(page.locator(".trl-inspector .trl-marked")).to_be_visible(timeout=10_000)
+    expect(page.locator("text=/picked \\[\\d+\\] at None in fuse/")).to_be_visible()
+
+    # a line: its node; and from Python
+    page.locator(".trl-line.trl-execute", has_text="learning(").click()
+    expect(page.locator(node(page, "learning("))).to_have_class(re.compile("trl-selected"))
+    expect(page.locator(node(page, "acting("))).not_to_have_class(re.compile("trl-selected"))
+    run_cell(page, "explorer.selected = []")
+    expect(page.locator(".trl-explorer .trl-selected")).to_have_count(0)
+    run_cell(page, "explorer.selected = [min(program.pdg.ops)]")
+    expect(page.locator(".trl-explorer .trl-line.trl-selected").first).to_be_visible()
+
+    # history: a click shows that stage
+    page.locator(".trl-inspector .trl-link", has_text="simplify").click()
+    expect(page.locator('[role="tab"][data-stage="simplify"]')).to_have_attribute(
+        "aria-selected", "true"
+    )
+    expect(page.locator("text=/picked .* in simplify/")).to_be_visible()
+    # the steps of the pass, one by one
+    expect(page.locator(".trl-step")).to_contain_text("steps:")
+    page.locator('[aria-label="next step"]').click()
+    expect(page.locator(".trl-step")).to_contain_text("1/")
+    expect(page.locator(".trl-explorer")).to_contain_text("<img src=x")  # a name, as text
+    picture(page, "explorer_light")
+    assert_clean(watched)
+
+
+def test_the_scrubber_sets_the_instant_everywhere(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "scrub.ipynb")
+    slider = page.locator(".trl-scrubber input")
+    slider.focus()
+    page.keyboard.press("Home")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".trl-at")).to_contain_text("4 / ")
+    expect(page.locator(".trl-line.trl-running")).to_contain_text("acting(")
+    expect(page.locator(node(page, "acting("))).to_have_class(re.compile("trl-running"))
+    expect(page.locator(".trl-live caption")).to_contain_text("instant 4")
+    expect(page.locator("text=/picked .* at 4 in/")).to_be_visible()
+    heads = page.locator(".trl-playhead").evaluate_all("es => es.map((e) => e.getAttribute('x'))")
+    assert len(heads) == 2 and heads[0] == heads[1], "columns of both plots line up"
+    # a click in the plot, and playing
+    box = page.locator(".trl-memory .trl-plot").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + 30)
+    expect(page.locator(".trl-at")).not_to_contain_text("4 / ")
+    page.locator('.trl-scrubber [aria-label="play"]').click()
+    expect(page.locator(".trl-at")).to_contain_text(re.compile(r"^(\d+) / \1 "), timeout=10_000)
+    assert_clean(watched)
+
+
+def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "change.ipynb")
+    switch = page.locator('[data-key="switch-lift"]')
+    switch.focus()
+    page.keyboard.press("Space")
+    status = page.locator(".trl-settings .trl-status")
+    expect(status).to_contain_text("drawn after", timeout=10_000)
+    print(f"toggle to drawn: {status.get_attribute('data-drawn')} ms")
+    expect(switch).not_to_be_checked()
+    expect(switch).to_be_focused()  # although the strip was drawn anew
+    expect(page.locator(".trl-stage.trl-off")).to_contain_text(["lift", "windows"])
+    # bounds
+    page.locator('[data-key="bound-T"]').fill("9")
+    page.keyboard.press("Enter")
+    expect(page.locator(".trl-line", has_text="range(0, 9)").first).to_be_visible(timeout=10_000)
+    # what cannot be is said, with what to do, and the program stays
+    page.locator(".trl-settings summary").click()
+    page.locator('[data-key="option-device_memory"]').fill("64B")
+    page.keyboard.press("Enter")
+    expect(status).to_have_class(re.compile("trl-failed"), timeout=10_000)
+    expect(page.locator(".trl-line", has_text="range(0, 9)").first).to_be_visible()
+    picture(page, "explorer_error")
+    # a comparison with what it becomes
+    page.locator(".trl-settings button", has_text="compare").click()
+    page.locator('[data-key="switch-lift"]').click()
+    expect(page.locator(".trl-compare tr", has_text="lift")).to_contain_text("true", timeout=10_000)
+    expect(page.locator(".trl-compare .trl-space")).to_have_count(2)
+    # a search through all stages
+    page.locator('.trl-settings [type="search"]').fill("learning")
+    expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
+    assert_clean(watched)
+
+
+def test_a_run_obeys_while_the_kernel_is_busy(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "run.ipynb")
+    state = page.locator(".trl-state")
+    page.locator(".trl-run select").select_option(label="10 turns/s")
+    page.locator('[data-command="start"]').click()
+    expect(state).to_have_text("running", timeout=20_000)
+    page.wait_for_function("() => document.querySelector('.trl-run progress').value >= 2")
+    # frames come while a cell runs; a command waits for its end, and says so
+    run_cell(page, "time.sleep(3)")
+    page.wait_for_timeout(200)
+    first = page.locator(".trl-run").evaluate("(e) => Number(e.dataset.frames)")
+    page.locator('[data-command="pause"]').click()
+    expect(state).to_have_text("pending: pause")
+    page.wait_for_timeout(1500)
+    assert page.locator(".trl-run").evaluate("(e) => Number(e.dataset.frames)") > first + 5
+    expect(state).to_have_text("pending: pause")
+    expect(state).to_have_text("paused", timeout=10_000)
+    print(f"a frame costs the page {page.locator('.trl-run').get_attribute('data-cost')} ms")
+    turn = page.locator(".trl-run progress").evaluate("(e) => e.value")
+    page.locator('[data-command="step"]').click()
+    page.wait_for_function(
+        "(turn) => document.querySelector('.trl-run progress').value === turn + 1", arg=turn
+    )
+    page.locator('[data-command="start"]').click()
+    expect(state).to_have_text("running")
+    picture(page, "explorer_run")
+    page.locator('[data-command="stop"]').click()
+    expect(state).to_have_text("stopped", timeout=10_000)
+    assert_clean(watched)
+
+
+def test_the_keyboard_is_enough_in_the_dark(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "keys.ipynb")
+    change_theme(page, "JupyterLab Dark")
+    page.wait_for_selector('body[data-jp-theme-light="false"]', state="attached")
+    page.wait_for_selector("#jupyterlab-splash", state="detached")
+    page.locator('[role="tab"][data-stage="fuse"]').focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("text=/picked .* in contract|picked .* in accumulate/")).to_be_visible()
+    page.keyboard.press("End")
+    expect(page.locator('[role="tab"][data-stage="executable"]')).to_be_focused()
+    page.locator(".trl-line").first.focus()
+    page.keyboard.press("ArrowDown")
+    count = page.locator(".trl-line:visible").count()
+    page.keyboard.press("ArrowLeft")  # fold the loop
+    assert page.locator(".trl-line:visible").count() < count
+    page.keyboard.press("ArrowRight")
+    assert page.locator(".trl-line:visible").count() == count
+    page.keyboard.press("Home")
+    page.keyboard.press("Enter")
+    expect(page.locator(".trl-line").first).to_have_class(re.compile("trl-selected"))
+    page.keyboard.press("Escape")
+    expect(page.locator(".trl-explorer .trl-selected")).to_have_count(0)
+    page.locator(".trl-space .trl-plot").focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(page.locator(".trl-line.trl-running")).to_have_count(1)
+    expect(page.locator(".trl-chip[aria-pressed='true']")).to_have_count(1)
+    outline = page.locator(".trl-space .trl-plot").evaluate("e => getComputedStyle(e).outlineStyle")
+    assert outline == "solid", "the focus is seen"
+    picture(page, "explorer_dark")
+    unnamed = page.locator(".trl-explorer :is(button, input, select)").evaluate_all(
+        """(all) => all.filter((e) => !e.textContent.trim() && !e.getAttribute("aria-label")
+            && !e.closest("label") && !e.labels?.length).map((e) => e.outerHTML)"""
+    )
+    assert unnamed == []
+    assert_clean(watched)
+
+
+PANES = """
+from timerl_widgets import IterationSpaceView, LoopView, MemoryTimeline, RunMonitor
+explorer = program.explore()
+display(explorer, LoopView(program), IterationSpaceView(program), MemoryTimeline(program))
+monitor = RunMonitor(program)
+running = monitor.start()
+display(monitor)
+running.result(60)
+"""
+
+
+def test_panes_stand_alone_and_are_saved_as_pictures(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "panes.ipynb", PANES)
+    alone = ".jp-OutputArea-output :is(.trl-loops, .trl-space, .trl-memory):not(.trl-explorer *)"
+    expect(page.locator(alone)).to_have_count(3)
+    expect(page.locator(".trl-state").last).to_have_text("finished", timeout=10_000)
+    line = page.locator(".trl-loops:not(.trl-explorer *) .trl-execute").first
+    line.click()
+    expect(line).to_have_class(re.compile("trl-selected"))
+    # pictures to take away
+    for format_, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        for pane in ("loops", "space", "memory"):
+            button = page.locator(f'.trl-explorer [aria-label="save {pane} as {format_}"]')
+            with page.expect_download() as download:
+                button.click()
+            assert Path(os.fspath(download.value.path())).read_bytes().startswith(start)
+    assert_clean(watched)
