@@ -29,6 +29,7 @@ from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.udf import Resource, udf
 from timerl_nb.frontend.until import until
 from timerl_nb.frontend.windows import avg_pool, conv, conv_transpose, max_pool
+from timerl_nb.profiler import Profile, profile
 from timerl_nb.program import Program
 from timerl_nb.results import Result
 from timerl_nb.rl.policy import DNNBuilder
@@ -38,6 +39,7 @@ __all__ = [
     "DNNBuilder",
     "Options",
     "Parameter",
+    "Profile",
     "Program",
     "RecurrentTensor",
     "Resource",
@@ -63,6 +65,7 @@ __all__ = [
     "ones",
     "optim",
     "parameter",
+    "profile",
     "random",
     "show",
     "stack",

@@ -5,19 +5,20 @@ The runtime emits; profilers, tests and live views listen. The runtime never imp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-EventKind = Literal["execute", "read", "write", "free", "offload", "fetch", "sink"]
+EventKind = Literal["execute", "done", "read", "write", "free", "offload", "fetch", "sink"]
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened at instruction `step`.
 
-    `name` is the statement (execute, sink) or the tensor (all others); `nbytes` is the
+    `name` is the statement (execute, done, sink) or the tensor (all others); `nbytes` is the
     change of live bytes on the device that the event makes (0 for reads). Those of an offload leave
-    when its copy is complete.
+    when its copy is complete. `time` is in seconds since the run was made. What a statement makes is
+    waited for; then it is `done`, and `seconds` is what its kernel or host function took.
     """
 
     step: int
@@ -25,6 +26,8 @@ class Event:
     name: str
     point: tuple[int, ...]
     nbytes: int = 0
+    time: float = field(default=0.0, compare=False)
+    seconds: float = field(default=0.0, compare=False)
 
 
 class Recorder(Protocol):

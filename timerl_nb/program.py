@@ -190,6 +190,7 @@ class Program:
             OptionError: an output of that name does not exist, or an argument is of another kind.
         """
         self._check_run(on_event, outputs)
+        self._check_machine()
         ends = self._open
         if ends is not None:
             self._check_repeatable(ends, on_event)
@@ -211,7 +212,6 @@ class Program:
         for name in outputs or ():
             if name not in known:
                 raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
-        self._check_machine()
 
     @property
     def _open(self) -> str | None:
@@ -256,7 +256,7 @@ class Program:
         turns = self.executable.reached(recorded=on_event is not None).turns
         start = time.perf_counter()
         with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
-            run = self._begin(seed, on_event, bar.update if shown else None)
+            run = self._make_run(seed, on_event, bar.update if shown else None)
             try:
                 run.complete()
                 values = run.outputs(outputs)
@@ -265,14 +265,47 @@ class Program:
                 raise
         return Result.of(run, values, time.perf_counter() - start)
 
-    def _begin(
-        self, seed: int, on_event: Recorder | None, progress: Callable[..., object] | None
+    def _make_run(
+        self,
+        seed: int,
+        on_event: Recorder | None,
+        progress: Callable[..., object] | None,
+        on_call: Recorder | None = None,
     ) -> Run | LoweredRun:
         """A run that has not begun; whoever listens to events is shown the interpreter's."""
         lowered = self.executable.lowered if on_event is None else None
         if lowered is None:
-            return Run(self.executable, seed, on_event, progress)
-        return LoweredRun(lowered, seed, progress)
+            return Run(self.executable, seed, on_event or on_call, progress)
+        return LoweredRun(lowered, seed, progress, on_call)
+
+    def begin(
+        self,
+        seed: int = 0,
+        *,
+        on_event: Recorder | None = None,
+        on_call: Recorder | None = None,
+        progress: Callable[..., object] | None = None,
+    ) -> Run | LoweredRun:
+        """A run that has not begun, for who completes it, and looks at it, himself.
+
+        Args:
+            seed: of all random streams.
+            on_event: is called with every read, write, free and launch, by the interpreter.
+            on_call: is called with every call to XLA, and what runs on the host; where the
+                interpreter runs the program, with every event.
+            progress: is called at the end of every turn of the outermost loop, with the number of
+                turns made if they are several.
+
+        Raises:
+            BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
+                again.
+            BudgetError: it needs more memory than the machine has.
+        """
+        self._check_machine()
+        if self._open is not None:
+            why = "what is started and watched is one run alone"
+            raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
+        return self._make_run(_seed(seed), on_event, progress, on_call)
 
     def start(
         self,
@@ -299,14 +332,11 @@ class Program:
             OptionError: an output of that name does not exist, or an argument is of another kind.
         """
         self._check_run(on_event, outputs)
-        if self._open is not None:
-            why = "what is started and watched is one run alone"
-            raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
         reached = self.executable.reached(recorded=on_event is not None)
         watched = Watched(self.meaning, self.memory, reached)
         gate = Gate(held=bool(paused))
         gate.speed = speed
-        run = self._begin(_seed(seed), on_event, gate.turned)
+        run = self.begin(seed, on_event=on_event, progress=gate.turned)
         return Running(gate, run, watched, outputs)
 
     def _check_machine(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -497,3 +499,27 @@ def test_any_order_of_commands_ends(seed: int) -> None:
     gate.resume()
     assert gate.ended.wait(30) and gate.state == "finished" and gate.turn == 10_000
     thread.join()
+
+
+# --- leaving ---------------------------------------------------------------------------------------
+
+LEAVES = """
+import threading, timerl_nb as trl
+with trl.Context("i", "t") as ctx:
+    (i, I), (t, T) = ctx.dims
+    x = trl.tensor((), "f32", domain=(i, t))
+    x[i, 0] = trl.random.normal((), domain=(i,))
+    x[i, t + 1] = x.tanh()
+    ctx.output("x", x[i, T - 1])
+run = ctx.compile({I: 10**7, T: 4}).start(speed=%s, paused=%s)
+run.on_frame(lambda frame: None)
+threading.Event().wait(0.5)
+assert run.turn < 10**7 and run.state in ("running", "paused")
+"""
+
+
+@pytest.mark.parametrize("speed,paused", [(None, False), (0.01, False), (None, True)])
+def test_a_process_ends_though_a_run_goes_on(speed: float | None, paused: bool) -> None:
+    command = [sys.executable, "-W", "error", "-c", LEAVES % (speed, paused)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr

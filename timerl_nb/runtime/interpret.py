@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,13 @@ from timerl_nb.memory.swap import time_to_copy
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.kernel import start
+from timerl_nb.runtime.kernel import Kernel, start
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.reached import SoFar
 from timerl_nb.runtime.returned import Returned
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.stores import store_name
-from timerl_nb.runtime.transfer import SwapStore, Transfers
+from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Run:
         self.ledger = Ledger()
         plan = executable.plan
         self._transfers = Transfers(self.ledger, time_to_copy(plan.swaps.slack, plan.pdg.dims))
+        self._transfers.copies = None if recorder is None else []
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
             tensor: SwapStore(self._transfers, store, plan.origin(tensor))
             if tensor in plan.swaps.tensors
@@ -78,7 +80,7 @@ class Run:
         )
         self.returned = Returned(executable.pdg, plan, self._lengths)
         self._support.longest = self.returned.longest
-        self._followed = follow or recorder is not None
+        self._followed, self._recorder = follow or recorder is not None, recorder
         self._space = self._namespace(record=self._followed)
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
         self._program = self._space["program"]()
@@ -94,7 +96,7 @@ class Run:
         for tensor, store in self._stores.items():
             space[store_name(tensor)] = store
         for op_id, kernel in self.executable.kernels.items():
-            space[f"kernel_{op_id}"] = kernel.run
+            space[f"kernel_{op_id}"] = self._kernel(kernel)
             for slot in range(len(kernel.op.inputs)):
                 if kernel.is_sliced(slot):
                     space[f"pad_{op_id}_{slot}"] = bind(kernel.padding(slot))
@@ -212,9 +214,12 @@ class Run:
     def measure(self, watch: Stopwatch | None) -> None:
         """From here on wait for every kernel and measure it; or, with None, do so no more."""
         for op_id, kernel in self.executable.kernels.items():
-            self._space[f"kernel_{op_id}"] = (
-                kernel.run if watch is None else watch.around(kernel.run)
-            )
+            plain = self._kernel(kernel)
+            self._space[f"kernel_{op_id}"] = plain if watch is None else watch.around(plain)
+
+    def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
+        """What runs a kernel; it reports itself to a recorder."""
+        return kernel.run if self._recorder is None else self._support.timed(kernel.run)
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:
@@ -224,6 +229,16 @@ class Run:
     def lengths(self) -> dict[str, np.ndarray[Any, Any]]:
         """The values of a dynamic bound, by its name, stacked over what it varies over."""
         return self.returned.lengths()
+
+    @property
+    def began(self) -> float:
+        """When the run was made, as `time.perf_counter` counts."""
+        return self._support.began
+
+    @property
+    def copies(self) -> Sequence[Copy]:
+        """What was copied between device and host so far, if the run is recorded."""
+        return self._transfers.copies or ()
 
     def release(self) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""
@@ -266,23 +281,29 @@ class _Support:
         self.longest: Callable[[], int] = int
         self._recorder = recorder
         self._step = -1
+        self._at: tuple[str, tuple[int, ...]] = ("", ())  # what was launched last
+        self.began = perf_counter()
         self.held: dict[str, dict[tuple[int, ...], None]] = {}
         self._rows: dict[tuple[str | int, ...], list[tuple[int, ...]]] = {}  # of each block
 
     def save(
         self, op_id: int, folder: str, point: Mapping[str, int], arrays: Mapping[str, Any]
     ) -> None:
+        begun = perf_counter()
         named = {n: backend.to_numpy(x) for n, x in arrays.items()}
         write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+        self._done(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
-        op = self._pdg[op_id]
+        op, begun = self._pdg[op_id], perf_counter()
         made = self.host.call(op.attrs, point, args, op.origin)
+        self._done(begun)
         return [self._arrive(x) for x in made]
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
-        op = self._pdg[op_id]
+        op, begun = self._pdg[op_id], perf_counter()
         self.host.effect(op.attrs, point, args, op.origin)
+        self._done(begun)
 
     @staticmethod
     def gather(
@@ -300,10 +321,29 @@ class _Support:
 
     def _emit(self, kind: Any, name: str, point: tuple[int, ...], nbytes: int = 0) -> None:
         if self._recorder is not None:
-            self._recorder(Event(self._step, kind, name, point, nbytes))
+            time = perf_counter() - self.began
+            self._recorder(Event(self._step, kind, name, point, nbytes, time))
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A kernel that is waited for, and then reports how long it took."""
+
+        def kernel(*args: Any) -> Any:
+            begun = perf_counter()
+            made = backend.wait(function(*args))
+            self._done(begun)
+            return made
+
+        return kernel
+
+    def _done(self, begun: float) -> None:
+        if self._recorder is not None:
+            now = perf_counter()
+            time, seconds = now - self.began, now - begun
+            self._recorder(Event(self._step, "done", *self._at, 0, time, seconds))
 
     def launch(self, name: str, point: tuple[int, ...]) -> None:
         self._step += 1
+        self._at = name, point
         self._emit("execute", name, point)
 
     def read(self, value: Any, name: str, point: tuple[int, ...]) -> Any:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from timerl_nb.errors import ExecutionError, Origin
@@ -20,22 +22,45 @@ from timerl_nb.runtime.ledger import Ledger
 THREAD = "timerl-transfer"
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A copy between device and host; when it began, as `time.perf_counter` counts, and its seconds."""
+
+    verb: str
+    tensor: str
+    nbytes: int
+    begun: float
+    seconds: float
+
+
 class Transfers:
     """The background thread, and the values that are leaving the device.
 
     Args:
         copying: during how many executed points a value that leaves is still on the device.
+
+    Attributes:
+        copies: what was copied; None where nobody asks.
     """
 
     def __init__(self, ledger: Ledger, copying: int) -> None:
         self.ledger, self.copying = ledger, copying
         self._leaving: dict[tuple[int, Any], tuple[SwapStore, int]] = {}
         self._worker: ThreadPoolExecutor | None = None
+        self.copies: list[Copy] | None = None
 
-    def submit(self, copy: Callable[[], Any]) -> Future[Any]:
+    def submit(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Future[Any]:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, THREAD)
-        return self._worker.submit(copy)
+        return self._worker.submit(self._noted, verb, store, copy)
+
+    def _noted(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Any:
+        begun = perf_counter()
+        made = copy()
+        if self.copies is not None:
+            spent = perf_counter() - begun
+            self.copies.append(Copy(verb, store.name, store.nbytes, begun, spent))
+        return made
 
     def leave(self, store: SwapStore, key: Any) -> None:
         """Copy a value to the host; it leaves the device when the copy is due.
@@ -95,7 +120,7 @@ class SwapStore(dict[Any, Any]):
     def __init__(self, transfers: Transfers, store: Store, origin: Origin) -> None:
         super().__init__()
         self.nbytes = store.unit
-        self._name, self._origin, self._transfers = store.name, origin, transfers
+        self.name, self._origin, self._transfers = store.name, origin, transfers
         self._copies: dict[Any, Future[Any]] = {}
         self._home: Any = None
 
@@ -131,7 +156,9 @@ class SwapStore(dict[Any, Any]):
         value = self[key]
         if key not in self._copies:
             self._home = value.sharding
-            self._copies[key] = self._transfers.submit(lambda: backend.to_host(value))
+            self._copies[key] = self._transfers.submit(
+                "offload", self, lambda: backend.to_host(value)
+            )
             self._transfers.ledger.host += self.nbytes
 
     def drop(self, key: Any) -> None:
@@ -142,7 +169,9 @@ class SwapStore(dict[Any, Any]):
     def bring(self, key: Any) -> None:
         """Begin to copy a value to the device."""
         copy, home = self._copies[key], self._home
-        self[key] = self._transfers.submit(lambda: backend.from_host(copy.result(), home))
+        self[key] = self._transfers.submit(
+            "fetch", self, lambda: backend.from_host(copy.result(), home)
+        )
 
     def _wait(self, moving: Future[Any], key: Any, where: str) -> Any:
         try:
@@ -150,7 +179,7 @@ class SwapStore(dict[Any, Any]):
         except Exception as error:
             at = key if isinstance(key, tuple) else (key,)
             raise ExecutionError(
-                f"{self._name}({', '.join(map(str, at))}) could not be copied to {where}: {error}",
+                f"{self.name}({', '.join(map(str, at))}) could not be copied to {where}: {error}",
                 origin=self._origin,
                 hint="free memory there, or take less with a smaller bound.",
             ) from error

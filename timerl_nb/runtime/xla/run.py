@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
+from time import perf_counter
 from typing import Any
 
 import jax
 import numpy as np
 
 from timerl_nb.errors import ExecutionError
+from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.loops.nodes import Guard, If, Loop
@@ -35,10 +37,15 @@ class LoweredRun:
     Args:
         seed: of all random streams; any integer.
         progress: is called with the number of turns after every call that makes some.
+        recorder: is called ahead of every call and operation on the host, and when it is done.
     """
 
     def __init__(
-        self, lowered: Lowered, seed: int, progress: Callable[[int], object] | None = None
+        self,
+        lowered: Lowered,
+        seed: int,
+        progress: Callable[[int], object] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.lowered = lowered
         self.ledger = Ledger()
@@ -49,10 +56,13 @@ class LoweredRun:
         self._state: dict[str, Any] = {}
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
-        self._functions = lowered.functions
+        self._plain = self._functions = lowered.functions
         self._host = HostSide(lowered.plan, seed)
         self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
         self._made: Sequence[Any] = ()  # by the one that has run last
+        self.began = perf_counter()
+        if recorder is not None:
+            self._record(recorder)
 
     def complete(self) -> None:
         """Run all parts."""
@@ -65,7 +75,7 @@ class LoweredRun:
         """Run parts that follow each other; `at` are the counters of the loops around them."""
         for part in parts:
             if isinstance(part, OnHost):
-                self._made = self._host.run(part, at, self._asked, self._length)
+                self._made = self._on_host(part, at)
                 self.instructions += 1
             elif isinstance(part, Around):
                 self._around(part, at)
@@ -195,8 +205,40 @@ class LoweredRun:
 
     def measure(self, watch: Stopwatch | None) -> None:
         """From here on wait for every call and measure it; or, with None, do so no more."""
-        functions = self.lowered.functions
-        self._functions = functions if watch is None else tuple(map(watch.around, functions))
+        plain = self._plain
+        self._functions = plain if watch is None else tuple(map(watch.around, plain))
+
+    def _record(self, recorder: Recorder) -> None:
+        """Report calls, each waited for, and what runs on the host."""
+
+        def reported(name: str, at: tuple[int, ...], run: Callable[[], Any]) -> Any:
+            begun, step = perf_counter(), self.instructions
+            recorder(Event(step, "execute", name, at, 0, begun - self.began))
+            made = jax.block_until_ready(run())
+            now = perf_counter()
+            recorder(Event(step, "done", name, at, 0, now - self.began, now - begun))
+            return made
+
+        def called(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+            def run(changed: Any, constant: Any, seed: Any, at: Any, *more: Any) -> Any:
+                point = at if isinstance(at, tuple) else (at,)
+                args = (changed, constant, seed, at, *more)
+                return reported(f"call {call.number}", point, lambda: function(*args))
+
+            return run
+
+        pairs = zip(self.lowered.calls, self._functions, strict=True)
+        self._plain = self._functions = tuple(called(*pair) for pair in pairs)
+        names, plain = self.lowered.ast.names, self._on_host
+
+        def on_host(part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
+            return reported(names[part.node.op_id], part.point(*at), lambda: plain(part, at))
+
+        self._on_host = on_host
+
+    def _on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
+        """Run an operation on the host; returns what it makes."""
+        return self._host.run(part, at, self._asked, self._length)
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:

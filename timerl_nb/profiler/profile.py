@@ -1,0 +1,233 @@
+"""A run, measured statement by statement, or where XLA runs the loop nest, call by call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+from timerl_nb.errors import OptionError
+from timerl_nb.gate import Stopped
+from timerl_nb.ir.ops import DataflowAttrs
+from timerl_nb.loops.nodes import Execute
+from timerl_nb.profiler.recording import Recording
+from timerl_nb.profiler.trace import Trace, write_trace
+from timerl_nb.program import Program
+from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.transfer import Copy
+from timerl_nb.runtime.xla.regions import inside
+from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.sampler import Watched
+from timerl_nb.show.lineage import inside as within
+from timerl_nb.show.svg import human_bytes
+
+Sort = Literal["kernel", "call", "host"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one statement, or one call to XLA, came to.
+
+    Attributes:
+        name: of the statement; `call 2` as `program.executable` counts them.
+        sort: a kernel; a call; or something on the host.
+        op_ids: the operations that it runs, those inside kernels among them.
+        count: how often it ran.
+        seconds: in all, each waited for.
+        first: of these, the first time, in which it is compiled unless it was before.
+        nbytes: the live bytes that it added in all; None of a call, whose buffers stay.
+    """
+
+    name: str
+    sort: Sort
+    op_ids: tuple[int, ...]
+    count: int
+    seconds: float
+    first: float
+    nbytes: int | None
+
+    @property
+    def mean(self) -> float:
+        """Seconds, of all times but the first; of that one where there is no other."""
+        return (self.seconds - self.first) / (self.count - 1) if self.count > 1 else self.first
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.__dict__, "op_ids": list(self.op_ids), "mean": self.mean}
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Where the time of a run went.
+
+    Attributes:
+        executor: `interpret`, whose rows are statements, or `xla`, whose rows are calls as the host
+            sees them: what is inside of one is XLA's own.
+        rows: the one that took longest first.
+        seconds: the run took, measuring included.
+        turns: of the outermost loop were made.
+        copies: between device and host, where values are swapped.
+    """
+
+    executor: Literal["interpret", "xla"]
+    rows: tuple[Row, ...]
+    seconds: float
+    turns: int
+    copies: tuple[Copy, ...] = field(repr=False)
+    _trace: Trace = field(repr=False)
+
+    @property
+    def busy(self) -> float:
+        """The fraction of the time that was spent inside kernels or calls."""
+        return sum(row.seconds for row in self.rows if row.sort != "host") / self.seconds
+
+    def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write what ran when, for chrome://tracing or Perfetto; returns the file.
+
+        Tracks: turns and what ran in them; host functions; copies. Counters: live bytes, measured, or
+        where XLA runs the nest predicted for its turns. Every item's `args` say `op_ids` and `point`.
+
+        Raises:
+            ExecutionError: the file cannot be written.
+        """
+        return write_trace(path, self._trace)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "executor": self.executor,
+            "seconds": self.seconds,
+            "turns": self.turns,
+            "busy": self.busy,
+            "rows": [row.to_json() for row in self.rows],
+            "copies": [dict(copy.__dict__) for copy in self.copies],
+        }
+
+    def __str__(self) -> str:
+        where = "calls to XLA, seen from the host" if self.executor == "xla" else "kernels"
+        head = f"{self.turns} turns in {_time(self.seconds)}, {self.busy:.0%} of it in {where}"
+        table = [("", "", "times", "total", "share", "first", "then each", "added")]
+        for row in self.rows:
+            share, written = row.seconds / self.seconds, row.nbytes
+            times = (_time(row.seconds), f"{share:.0%}", _time(row.first), _time(row.mean))
+            nbytes = "" if written is None else human_bytes(written)
+            table.append((row.name, row.sort, f"{row.count:,}", *times, nbytes))
+        if self.copies:
+            spent, moved = sum(c.seconds for c in self.copies), sum(c.nbytes for c in self.copies)
+            times = (_time(spent), f"{spent / self.seconds:.0%}", "", "")
+            table.append(
+                ("copies", "transfer", f"{len(self.copies):,}", *times, human_bytes(moved))
+            )
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = [head]
+        for cells in table:
+            names = [cell.ljust(w) for cell, w in zip(cells[:2], widths, strict=False)]
+            numbers = [cell.rjust(w) for cell, w in zip(cells[2:], widths[2:], strict=True)]
+            lines.append("  ".join([*names, *numbers]).rstrip())
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Profile:
+    """Run a program, and measure all that runs.
+
+    Each kernel, or call to XLA, is waited for before the next; the interpreter also reports every
+    read and write. So it takes longer than `execute`; what is measured of single kernels holds. Run a
+    program once before for times without compiling.
+
+    Args:
+        seed: of all random streams.
+        turns: stop after so many turns of the outermost loop; all by default.
+
+    Raises:
+        OptionError: `turns` is no positive number.
+        BoundsError, BudgetError: as `program.start`.
+    """
+    if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
+        raise OptionError(
+            f"turns={turns!r} is not possible.", hint="give a number of turns, or None."
+        )
+    recording = Recording()
+
+    def turned(count: int = 1) -> None:
+        recording.turned(perf_counter() - run.began, count)
+        if turns is not None and recording.turns[-1][1] >= turns:
+            raise Stopped
+
+    run = program.begin(seed, on_call=recording, progress=turned)
+    begun = perf_counter() - run.began
+    try:
+        run.complete()
+    except Stopped:
+        pass
+    finally:
+        run.release()
+    seconds = perf_counter() - run.began - begun
+    about = _Names(program, run)
+    copies = tuple(run.copies) if isinstance(run, Run) else ()
+    trace = Trace(
+        recording,
+        {name: (about.sort(name), about.op_ids(name)) for name in recording.launches},
+        about.tensors,
+        tuple((c, c.begun - run.began) for c in copies),
+        begun,
+        begun + seconds,
+        Watched(program.meaning, program.memory, program.executable.reached())
+        if isinstance(run, LoweredRun)
+        else None,
+    )
+    made = recording.turns[-1][1] if recording.turns else 0
+    executor = "xla" if isinstance(run, LoweredRun) else "interpret"
+    return Profile(executor, about.rows(recording), seconds, made, copies, trace)
+
+
+class _Names:
+    """What the names of a run's events stand for."""
+
+    def __init__(self, program: Program, run: Run | LoweredRun) -> None:
+        pdg, names = program.fused, program.ast.names
+        self._ops: Mapping[str, tuple[int, ...]] = {n: within(pdg[k]) for k, n in names.items()}
+        self._kernels = {n for k, n in names.items() if isinstance(pdg[k].attrs, DataflowAttrs)}
+        self._calls: dict[str, tuple[int, ...]] = {}
+        for call in run.lowered.calls if isinstance(run, LoweredRun) else ():
+            ran = [n.op_id for n in inside(call.node) if isinstance(n, Execute)]
+            ops = [op_id for k in dict.fromkeys(ran) for op_id in within(pdg[k])]
+            self._calls[f"call {call.number}"] = tuple(ops)
+        self.tensors: Mapping[str, tuple[int, ...]] = {
+            store.name: (op_id,) for (op_id, _), store in program.memory.stores.items()
+        }
+
+    def sort(self, name: str) -> Sort:
+        if name in self._calls:
+            return "call"
+        return "kernel" if name in self._kernels else "host"
+
+    def op_ids(self, name: str) -> tuple[int, ...]:
+        return self._calls[name] if name in self._calls else self._ops[name]
+
+    def rows(self, recording: Recording) -> tuple[Row, ...]:
+        seconds: dict[str, list[float]] = {name: [] for name in recording.launches}
+        for one in recording.slices:
+            seconds[one.name].append(one.seconds)
+        rows = [
+            Row(
+                name,
+                self.sort(name),
+                self.op_ids(name),
+                count,
+                sum(seconds[name]),
+                seconds[name][0] if seconds[name] else 0.0,
+                None if self.sort(name) == "call" else recording.written.get(name, 0),
+            )
+            for name, count in recording.launches.items()
+        ]
+        return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
