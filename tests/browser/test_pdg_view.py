@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Lab, Watched
-from tests.browser.opened import open_and_run, write
+from tests.browser.opened import open_and_run, run_cell, write
 
 pytestmark = pytest.mark.browser
 
@@ -61,14 +61,14 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
 
     # the keyboard does as well
     page.locator(".trl-graph g.node#op0").focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")  # along an edge, to the nearest reader
     page.keyboard.press("Enter")
     expect(page.locator("text=picked [1]")).to_be_visible(timeout=10_000)
-    box = page.locator(".trl-graph > svg").get_attribute("viewBox")
+    box = page.locator(".trl-graph .trl-stage > svg:first-child").get_attribute("viewBox")
     page.keyboard.press("+")
-    assert page.locator(".trl-graph > svg").get_attribute("viewBox") != box
+    assert page.locator(".trl-graph .trl-stage > svg:first-child").get_attribute("viewBox") != box
     page.keyboard.press("0")
-    assert page.locator(".trl-graph > svg").get_attribute("viewBox") == box
+    assert page.locator(".trl-graph .trl-stage > svg:first-child").get_attribute("viewBox") == box
     page.keyboard.press("Escape")
     expect(page.locator("text=picked []")).to_be_visible(timeout=10_000)
 
@@ -83,6 +83,92 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
 
     # artifacts beside it show their picture
     expect(page.locator(".jp-OutputArea-output img").first).to_be_visible()
+    assert watched.outside == []
+    assert watched.errors == []
+
+
+LARGE = """
+import timerl_nb as trl
+from timerl_widgets import PdgView
+
+with trl.Context("t") as ctx:
+    ((t, T),) = ctx.dims
+    x = trl.value(t).cast("f32")
+    with ctx.region("first"):
+        for k in range(20):
+            x = (x * 0.5 + k).tanh()
+        y = x.named("halfway") * 2.0
+    with ctx.region("second"):
+        z = (y - 1.0).exp()
+        z = z + y.sum(axis=()) * 0.0
+    ctx.output("z", z)
+program = ctx.compile({T: 6})
+view = PdgView(program, height=560)
+view
+"""
+
+
+def test_folding_searching_and_differences(watched: Watched, lab: Lab) -> None:
+    page = watched.page
+    page.emulate_media(reduced_motion="reduce")
+    write(lab, "large.ipynb", LARGE)
+    open_and_run(page, lab, "large.ipynb")
+    nodes, graph = page.locator(".trl-graph g.node"), page.locator(".trl-graph")
+    line = nodes.filter(has_text="x = (x * 0.5 + k).tanh()")
+    expect(line).to_be_visible(timeout=20_000)
+    few, picture = nodes.count(), graph.locator(".trl-stage > svg:first-child")
+
+    # a double click opens a line onto its operations; Python lays out
+    line.dblclick()
+    expect(graph.locator("g.node").nth(80)).to_be_attached(timeout=20_000)
+    expect(graph.locator("g.cluster", has_text="x = (x * 0.5 + k).tanh()")).to_be_attached()
+    expect(graph).not_to_have_attribute("aria-busy", "true")
+
+    # the map shows where one is
+    for _ in range(4):
+        page.get_by_label("zoom in (+)").click()
+    expect(graph.locator(".trl-minimap")).to_be_visible()
+    box = picture.get_attribute("viewBox")
+    graph.locator(".trl-minimap").click(position={"x": 75, "y": 30})
+    assert picture.get_attribute("viewBox") != box
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "pdg_open.png")
+    page.get_by_label("show everything (0)").click()
+    expect(graph.locator(".trl-minimap")).not_to_be_visible()
+
+    # search finds by text, and Enter goes from hit to hit
+    search = page.get_by_label("search the graph's nodes")
+    search.fill("tanh  %")  # the operations, not all of that line
+    search.press("Enter")
+    assert graph.locator("g.node.trl-found").count() == 19  # and one is "halfway"
+    expect(graph.locator("g.node[tabindex='0']")).to_contain_text("tanh")
+    search.press("Escape")
+    assert graph.locator("g.node.trl-found").count() == 0
+
+    # the keyboard isolates, and folds again
+    page.keyboard.press("i")
+    away = graph.locator("g.node.trl-away").count()
+    assert 70 < away < nodes.count()
+    page.keyboard.press("Escape")
+    assert graph.locator("g.node.trl-away").count() == 0
+    page.keyboard.press("f")
+    expect(nodes).to_have_count(few, timeout=20_000)
+    expect(line).to_be_focused()
+
+    # the same as a table
+    page.get_by_label("show the graph as a table").click()
+    assert graph.locator(".trl-table tbody tr").count() == few
+    graph.get_by_role("button", name="halfway").click()
+    expect(graph.locator(".trl-table tr.trl-selected")).to_have_count(1)  # and no longer the line
+    page.get_by_label("show the graph as a table").click()
+
+    # another graph: what went, and what changed, by sign as well as by colour
+    run_cell(page, "view.show(program.stages['simplify'].artifact)")
+    changed = graph.locator("g.node.trl-changed")
+    expect(changed.first).to_be_visible(timeout=30_000)
+    expect(changed.first).to_contain_text("~ ")
+    expect(graph.locator(".trl-status")).to_contain_text("changed")
+    page.screenshot(path=SCREENSHOTS / "pdg_changed.png")
     assert watched.outside == []
     assert watched.errors == []
 

@@ -316,3 +316,21 @@ def test_a_worker_that_rests_begins_anew() -> None:
         while worker._thread is not None:
             pass
     assert done == [0, 1, 2]
+
+
+def test_clusters_fold_and_stay_so(explorer: Explorer) -> None:
+    explorer.stage = "pdg"
+    assert explorer.wait(60)
+    graph = explorer.graph["json"]
+    key = next(c["id"] for c in graph["clusters"] if c["label"] == "update")
+    say(explorer, kind="fold", id=key, folded=True)
+    assert key in {node["id"] for node in explorer.graph["json"]["nodes"]}
+    explorer.change(simplify=False)
+    assert explorer.wait(60)
+    assert key in {node["id"] for node in explorer.graph["json"]["nodes"]}
+    say(explorer, kind="fold", id=key, folded=False)
+    assert {node["id"] for node in explorer.graph["json"]["nodes"]} == {
+        node["id"] for node in graph["nodes"]
+    }
+    say(explorer, kind="fold", id="<script>", folded=True)
+    assert explorer.status["state"] == "failed" and "no cluster" in explorer.status["text"]

@@ -155,6 +155,19 @@ def test_the_page_gets_plain_values_that_the_picture_has() -> None:
     assert {n["id"] for n in model["nodes"] if n["folded"]} <= set(model["folded"])
 
 
+def test_another_stage_is_shown_with_the_same_folds() -> None:
+    before = graph_view(program().pdg)
+    step = next(node for node in before.nodes if "env.step(a)" in node.text)
+    update = next(box for box in before.boxes if box.label == "update")
+    before = before.unfold(step.key).fold(update.key)
+    after = graph_view(program().stages["simplify"].artifact)
+    shown = after.as_in(before)
+    check(shown)
+    assert step.key in {box.key for box in shown.boxes}
+    assert update.key in {node.key for node in shown.nodes}
+    assert after.as_in(graph_view(program().pdg)) == after
+
+
 def test_an_unknown_cluster_is_an_error() -> None:
     view = graph_view(program().pdg)
     with pytest.raises(DrawingError, match="no cluster 'op1'"):

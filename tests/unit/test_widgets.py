@@ -7,6 +7,7 @@ import traitlets
 from timerl_widgets import PdgView
 
 from tests.patterns import PATTERNS
+from tests.reinforce import reinforce
 
 
 def view() -> PdgView:
@@ -43,6 +44,49 @@ def test_a_selection_is_data() -> None:
     with pytest.raises(traitlets.TraitError):
         widget.set_state({"selected": ["<script>"]})
     assert widget.selected == [1]
+
+
+def told(widget: PdgView, message: object) -> None:
+    """What the page sends."""
+    widget._handle_custom_msg(message, [])
+
+
+def test_a_cluster_opens_and_folds() -> None:
+    widget = PdgView(reinforce().compile({"B": 2, "I": 1, "T": 3}))
+    before, key = widget.view, next(n["id"] for n in widget.view["nodes"] if n["folded"])
+    told(widget, {"kind": "fold", "id": key, "folded": False})
+    assert key in {cluster["id"] for cluster in widget.view["clusters"]}
+    assert f'id="{key}"' in widget.view["svg"] and widget.svg == widget.view["svg"]
+    told(widget, {"kind": "fold", "id": key, "folded": True})
+    assert widget.view == before
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "fold", "id": "nothing", "folded": True},
+        {"kind": "fold", "id": ["op1"], "folded": True},
+        {"kind": "fold", "id": "op1", "folded": "yes"},
+        {"kind": "eval", "id": "1 / 0"},
+        "fold",
+        None,
+    ],
+)
+def test_a_message_is_data(message: object) -> None:
+    widget = view()
+    before = widget.view
+    told(widget, message)
+    assert widget.view == before
+
+
+def test_another_graph_is_shown() -> None:
+    widget = view()
+    program = reinforce().compile({"B": 2, "I": 1, "T": 3})
+    widget.show(program)
+    opened = next(node["id"] for node in widget.view["nodes"] if node["folded"])
+    told(widget, {"kind": "fold", "id": opened, "folded": False})
+    widget.show(program.stages["simplify"].artifact)
+    assert opened in {cluster["id"] for cluster in widget.view["clusters"]}
 
 
 def test_saved_pages_keep_the_picture() -> None:

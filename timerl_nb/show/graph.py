@@ -119,6 +119,13 @@ class GraphView(View):
         """The view with a node opened, or an open cluster folded."""
         return self.unfold(key) if key in self.folded else self.fold(key)
 
+    def as_in(self, before: GraphView) -> GraphView:
+        """The view with what was opened or folded by hand in another graph's view, where it has it."""
+        source, other = self._whole(), before._whole()
+        usual, there = source.clusters.folds(), other.clusters.folds()
+        shut = (before.folded - there) & set(source.clusters.clusters)
+        return source.view((usual - (there - before.folded)) | shut)
+
     def _whole(self) -> _Source:
         if self._source is None:
             raise DrawingError(

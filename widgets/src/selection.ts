@@ -59,7 +59,7 @@ export class Selection {
   click(ids: readonly number[], more = false): void {
     const heads = this.#heads(ids);
     if (more) this.toggle(heads);
-    else this.choose(this.isExactly(heads) ? [] : heads);
+    else this.choose(this.isExactly(ids) ? [] : heads);
   }
 
   /** Show an instant, or none. */
@@ -99,8 +99,10 @@ export class Selection {
     return this.#heads(ids).some((id) => this.#related.has(id));
   }
 
+  /** Whether an item alone was selected. */
   isExactly(ids: readonly number[]): boolean {
-    return ids.length === this.#ids.size && ids.every((id) => this.#ids.has(id));
+    const heads = this.#heads(ids);
+    return heads.length === this.#ids.size && heads.every((id) => this.#ids.has(id));
   }
 
   /** Call `listener` after every change, until the function that is returned is called. */

@@ -3,10 +3,12 @@
 export type Box = readonly [x: number, y: number, width: number, height: number];
 
 const CLICK = 4; // pixels that a click may move
+const LARGEST = 1.3; // pixels per unit of a picture that is fitted
 
 export class Viewport {
   readonly home: Box;
   #box: Box;
+  #fitted: Box;
   #from: { x: number; y: number; box: Box } | null = null;
   #dragged = false;
 
@@ -16,7 +18,7 @@ export class Viewport {
     private readonly changed: (box: Box) => void = () => {},
   ) {
     const { x, y, width, height } = svg.viewBox.baseVal;
-    this.home = this.#box = [x, y, width, height];
+    this.home = this.#fitted = this.#box = [x, y, width, height];
     svg.setAttribute("viewBox", this.home.join(" "));
     svg.addEventListener("pointerdown", (event) => this.#grab(event));
     svg.addEventListener("pointermove", (event) => this.#drag(event));
@@ -39,9 +41,23 @@ export class Viewport {
     this.changed(box);
   }
 
-  /** Show everything. */
+  /** Whether all is shown, as `fit` does. */
+  get isHome(): boolean {
+    return this.#box === this.#fitted;
+  }
+
+  /** Show everything, at most a little enlarged. */
   fit(): void {
-    this.show(this.home);
+    this.frame(this.home, 0);
+    this.#fitted = this.#box;
+  }
+
+  /** Show a part with some room around it. */
+  frame([x, y, width, height]: Box, room = 20): void {
+    const { width: across, height: down } = this.svg.getBoundingClientRect();
+    const w = Math.max(width + 2 * room, across / LARGEST);
+    const h = Math.max(height + 2 * room, down / LARGEST);
+    this.show([x + width / 2 - w / 2, y + height / 2 - h / 2, w, h]);
   }
 
   /** Scale what is seen by `factor` (below one: nearer) around a point, or the middle. */

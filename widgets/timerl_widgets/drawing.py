@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import DrawingError, OptionError
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
 from timerl_nb.show import (
+    GraphView,
     Index,
     InspectorView,
     IterationSpaceView,
@@ -21,8 +22,8 @@ from timerl_nb.show import (
     StepsView,
     Turn,
     graph_view,
+    laid_out,
 )
-from timerl_nb.show.graph import laid_out
 from timerl_nb.show.svg import beside, stacked
 from timerl_widgets.packed import NOTHING, Packed, packed
 
@@ -35,6 +36,7 @@ class Drawing:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.view: GraphView | None = None  # the graph as it was drawn last
 
     @cached_property
     def lineage(self) -> Lineage:
@@ -82,9 +84,24 @@ class Drawing:
             return artifact
         return self.program.pdg if stage == "source" else self.program.fused
 
-    def graph(self, stage: str) -> Packed:
-        view, svg = laid_out(graph_view(self.graph_of(stage), bounds=self.program.bounds))
-        return packed({**view.values(), "svg": svg})
+    def graph(self, stage: str, before: GraphView | None = None) -> Packed:
+        """The graph of a stage; what was opened or folded by hand in a view before, is."""
+        view = graph_view(self.graph_of(stage), bounds=self.program.bounds)
+        return self._drawn(view if before is None else view.as_in(before))
+
+    def fold(self, key: str, folded: bool) -> Packed:
+        """The graph with a cluster folded, or open.
+
+        Raises:
+            DrawingError: it has no such cluster, or none has been drawn.
+        """
+        if self.view is None:
+            raise DrawingError("no graph has been drawn.", hint="draw one by `graph`.")
+        return self._drawn(self.view.fold(key) if folded else self.view.unfold(key))
+
+    def _drawn(self, view: GraphView) -> Packed:
+        self.view, svg = laid_out(view)
+        return packed({**self.view.values(), "svg": svg})
 
     def steps(self, stage: str) -> Packed:
         return packed(StepsView.of(self.program.stages[stage]))
@@ -108,7 +125,7 @@ class Drawing:
     def search(self, **query: Any) -> Packed:
         return packed(self.index.search(**query))
 
-    def traits(self, stage: str) -> dict[str, Any]:
+    def traits(self, stage: str, before: GraphView | None = None) -> dict[str, Any]:
         """Everything that changes with the program."""
         return {
             "lineage": packed(self.lineage),
@@ -117,7 +134,7 @@ class Drawing:
             "space": packed(self.space),
             "memory": packed(self.memory),
             "loops": packed(self.loops),
-            "graph": self.graph(stage),
+            "graph": self.graph(stage, before),
             "steps": self.steps(stage),
             "search": packed(self.index.search("")),
             "inspector": NOTHING,

@@ -21,6 +21,7 @@ from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import (
     Command,
     Compare,
+    Fold,
     Inspect,
     Request,
     Search,
@@ -159,6 +160,8 @@ class Explorer(anywidget.AnyWidget):
                 self.compare(None if close else self.program)
             case Inspect(ids, stage):
                 self._later("inspect", lambda: self._inspect(list(ids), stage))
+            case Fold(key, folded):
+                self._later("fold", lambda: self._fold(key, folded))
             case Search(query, kind, region, changed):
                 self._later("search", lambda: self._search(query, kind, region, changed))
 
@@ -183,7 +186,7 @@ class Explorer(anywidget.AnyWidget):
             program = compiled()
             seconds = time.perf_counter() - start
             drawing = Drawing(program)
-            drawn = drawing.traits(drawing.nearest(self.stage))
+            drawn = drawing.traits(drawing.nearest(self.stage), self._drawing.view)
             drawn["comparison"] = self._compared(drawing)
             self._drawing = drawing
             with self.hold_sync():
@@ -201,7 +204,7 @@ class Explorer(anywidget.AnyWidget):
             return
 
         def act() -> None:
-            graph, steps = drawing.graph(stage), drawing.steps(stage)
+            graph, steps = drawing.graph(stage, drawing.view), drawing.steps(stage)
             with self.hold_sync():
                 self.graph, self.steps = graph, steps
 
@@ -214,6 +217,9 @@ class Explorer(anywidget.AnyWidget):
             view = drawing.inspector(known, stage)
             view["json"]["asked"] = ids
             self.inspector = view
+
+    def _fold(self, key: str, folded: bool) -> None:
+        self.graph = self._drawing.fold(key, folded)
 
     def _search(self, query: str, kind: str | None, region: str | None, changed: bool) -> None:
         self.search = self._drawing.search(query=query, kind=kind, region=region, changed=changed)

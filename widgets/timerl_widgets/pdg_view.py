@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import anywidget
 import traitlets
 
+from timerl_nb.errors import DrawingError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
-from timerl_nb.show import GraphView, graph_view, layout_svg
+from timerl_nb.show import GraphView, graph_view, laid_out
 from timerl_widgets.bundles import module
 
 
@@ -18,6 +20,8 @@ class PdgView(anywidget.AnyWidget):
 
     Attributes:
         selected: the ids of the selected operations; set it to select from Python.
+        graph: the view that is shown, with what is folded.
+        svg: its picture.
     """
 
     _esm = module("pdg_view")
@@ -28,11 +32,30 @@ class PdgView(anywidget.AnyWidget):
 
     def __init__(self, graph: Pdg | Program | GraphView, **options: Any) -> None:
         """Show a graph, a program's graph as written, or a view made by `graph_view`."""
-        if isinstance(graph, Program):
-            graph = graph.pdg
-        self.graph = graph_view(graph) if isinstance(graph, Pdg) else graph
-        self.svg = layout_svg(self.graph.to_dot())
-        super().__init__(view={**self.graph.to_json(), "svg": self.svg}, **options)
+        self.graph, self.svg = laid_out(_viewed(graph))
+        super().__init__(view=self._model(), **options)
+        self.on_msg(self._told)
+
+    def show(self, graph: Pdg | Program | GraphView) -> None:
+        """Show another graph; the page marks what was added, removed and changed.
+
+        What was opened or folded by hand remains so.
+        """
+        self._draw(_viewed(graph).as_in(self.graph))
+
+    def _draw(self, view: GraphView) -> None:
+        self.graph, self.svg = laid_out(view)
+        self.view = self._model()
+
+    def _model(self) -> dict[str, Any]:
+        return {**self.graph.to_json(), "svg": self.svg}
+
+    def _told(self, _: object, message: object, __: object) -> None:
+        """Open or fold a cluster of the graph; what a page sends is data, not to be trusted."""
+        match message:
+            case {"kind": "fold", "id": str(key), "folded": bool(folded)}:
+                with contextlib.suppress(DrawingError):  # of a graph that is no longer shown
+                    self._draw(self.graph.fold(key) if folded else self.graph.unfold(key))
 
     @traitlets.validate("selected")
     def _known(self, proposal: dict[str, Any]) -> list[int]:
@@ -46,3 +69,9 @@ class PdgView(anywidget.AnyWidget):
         bundle, metadata = made if isinstance(made, tuple) else (made or {}, {})
         text = f"PdgView({len(self.graph.nodes)} nodes)"
         return {**bundle, "text/plain": text, "image/svg+xml": self.svg}, metadata
+
+
+def _viewed(graph: Pdg | Program | GraphView) -> GraphView:
+    if isinstance(graph, Program):
+        return graph_view(graph.pdg, bounds=graph.bounds)
+    return graph_view(graph) if isinstance(graph, Pdg) else graph

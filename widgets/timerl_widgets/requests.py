@@ -48,6 +48,14 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """Show a cluster of the graph as one node, or open."""
+
+    key: str
+    folded: bool
+
+
+@dataclass(frozen=True)
 class Command:
     """A command for the run; `speed` is in turns a second, None for no limit.
 
@@ -66,7 +74,7 @@ class Compare:
     close: bool
 
 
-Request = SetOptions | SetBounds | Inspect | Search | Command | Compare
+Request = SetOptions | SetBounds | Inspect | Search | Fold | Command | Compare
 
 
 def parse(message: object) -> Request:
@@ -96,6 +104,8 @@ def parse(message: object) -> Request:
             return Search(
                 _text(message, "query") or "", kind, region, message.get("changed") is True
             )
+        case "fold":
+            return Fold(_text(message, "id") or "", message.get("folded") is True)
         case "run":
             return _command(message)
         case "compare":

@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { bytesText, difference, Graph, readText, typeText } from "../src/graph_model";
+import type { GraphEdge, GraphModel, GraphNode } from "../src/graph_model";
+
+function node(id: string, label: string, ...op_ids: number[]): GraphNode {
+  const values = [{ name: "g", domain: ["b", "t"], shape: ["4", "T"], dtype: "f32", bytes: null }];
+  return {
+    ...{ id, label, op_ids, values, kind: "add", region: ["learning"], cluster: "", folded: false },
+    ...{ place: "train.py:3", text: "x + y", detail: "train.py:3: x + y" },
+  };
+}
+
+function edge(tail: string, head: string): GraphEdge {
+  return { id: `${tail}-${head}`, tail, head, label: "", count: 1, reads: [] };
+}
+
+function graph(nodes: GraphNode[], ...edges: GraphEdge[]): Graph {
+  const model: GraphModel = { name: "pdg", svg: "", nodes, clusters: [], edges, folded: [] };
+  return new Graph(model);
+}
+
+const [a, b, c] = [node("a", "one", 1), node("b", "two\nf32", 12, 3), node("c", "three", 2)];
+
+test("a difference says what came, went and changed, by id", () => {
+  const other = { ...b, label: "two\nf64" };
+  const found = difference(graph([a, b]), graph([other, c]));
+  assert.deepEqual(found, { added: [c], removed: [a], changed: [other] });
+  assert.deepEqual(difference(graph([a]), graph([a])), { added: [], removed: [], changed: [] });
+});
+
+test("a neighbourhood is what a node reads and is read by", () => {
+  const chain = graph([a, b, c], edge("a", "b"), edge("b", "c"), edge("b", "b"));
+  assert.deepEqual([...chain.around(["a"])].sort(), ["a", "b"]);
+  assert.deepEqual([...chain.around(["b"])].sort(), ["a", "b", "c"]);
+  assert.ok(!chain.readers.get("b")!.has("b"));
+});
+
+test("a search looks at all that a node says, and at whole ids", () => {
+  const all = graph([a, b, c]);
+  assert.deepEqual(all.find(" TWO "), ["b"]);
+  assert.deepEqual(all.find("%1"), ["a"]);
+  assert.deepEqual(all.find("%12"), ["b"]);
+  assert.deepEqual(all.find("train.py:3"), ["a", "b", "c"]);
+  assert.deepEqual(all.find("(.*"), []);
+  assert.deepEqual(all.find("  "), []);
+});
+
+test("texts of values and reads", () => {
+  assert.equal(typeText(a.values[0]!), "f32[4,T] @ (b, t)");
+  assert.equal(readText({ index: "[t - 1]", cond: "t >= 1" }), "[t - 1] if t >= 1");
+  assert.equal(readText({ index: "", cond: "" }), "at its own point");
+  assert.deepEqual([512, 2048, 3 * 2 ** 20].map(bytesText), ["512 B", "2.0 KiB", "3.0 MiB"]);
+});
