@@ -251,7 +251,7 @@ def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array, Array]:
     env = clock.env(life.domain, points)
     # a value whose memory is taken over is gone when the outputs are counted
     for edge, early in [*((e, 0) for e in life.frees), *((e, 1) for e in life.taken)]:
-        for where, reader in edge.pairs.pieces():
+        for where, reader in edge.pairs.pieces:
             here = np.broadcast_to(values(where, env), len(points))
             if not here.any():
                 continue

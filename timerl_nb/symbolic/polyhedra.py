@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import islpy as isl
@@ -487,6 +487,7 @@ class Relation:
         low = pw_expression(self.raw.dim_min(k), self.left, of)
         return low, pw_expression(self.raw.dim_max(k), self.left, of)
 
+    @cached_property
     def pieces(self) -> list[tuple[Cond, tuple[Lin, ...]]]:
         """A single-valued relation as functions: where, and the right point there."""
         pieces: list[tuple[isl.Set, isl.MultiAff]] = []
