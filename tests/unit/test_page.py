@@ -96,6 +96,11 @@ def test_the_page_is_well_formed_and_asks_for_nothing(text: str) -> None:
     assert {v[1:] for n, v in found.attributes if n == "href"} <= set(ids)
 
 
+def test_the_page_names_no_folder_of_the_machine(text: str) -> None:
+    assert "reinforce.py:" in text
+    assert str(Path(__file__).parents[2]) not in text and str(Path.home()) + "/" not in text
+
+
 def test_names_are_never_markup() -> None:
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims

@@ -421,6 +421,16 @@ def test_an_operation_is_seen_at_the_stage_that_is_asked_for(program: trl.Progra
         InspectorView.of(program, [written.id], "fused")
 
 
+def test_what_is_copied_into_kernels_runs_where_they_do(program: trl.Program) -> None:
+    kernel = next(op for op in program.fused if op.kind == "dataflow")
+    lineage = Lineage.of(program)
+    consts = [op.id for op in kernel.attrs.body if op.kind == "const"]
+    assert consts
+    for found in InspectorView.of(program, consts, lineage=lineage).to_json()["ops"]:
+        runs = found["schedule"]["op_id"]
+        assert found["op_id"] in {op.id for op in program.fused[runs].attrs.body}
+
+
 def test_search_finds_what_find_finds(program: trl.Program) -> None:
     index = Index(program)
     found = {one.stage: one.op_ids for one in index.search("tanh").found}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -13,9 +14,10 @@ from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, is_own
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import attrs_text
+from timerl_nb.loops.nodes import Execute
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.program import Program
-from timerl_nb.show.lineage import Lineage, operations
+from timerl_nb.show.lineage import Lineage, inside
 from timerl_nb.show.steps import step_text
 from timerl_nb.show.svg import text_picture
 from timerl_nb.show.view import View
@@ -130,27 +132,55 @@ class InspectorView(View):
 
     # --- one operation ---------------------------------------------------------------------------
 
-    def _where(self, op_id: int) -> tuple[str, Pdg]:
-        """The stage in which an operation is shown, and the stage's graph."""
+    @cached_property
+    def _graphs(self) -> dict[str, tuple[Pdg, Mapping[int, Op]]]:
+        """The graphs of all stages that have one of their own, and their operations."""
         assert self.lineage is not None
-        graphs = {
-            name: stage.artifact
-            for name, stage in self.program.stages.items()
-            if isinstance(stage.artifact, Pdg)
-        }
-        graphs["memory"] = self.program.memory.pdg
-        last = dict.fromkeys(("ast", "executable"), "memory") | {"source": "pdg"}
-        wanted = last.get(self.stage or "", self.stage)
-        if wanted == "schedule":
-            wanted = list(graphs)[-2]
-        if wanted in graphs and op_id in operations(graphs[wanted]):
-            return wanted, graphs[wanted]
-        return next((n, g) for n, g in reversed(graphs.items()) if op_id in operations(g))
+        found: dict[str, tuple[Pdg, Mapping[int, Op]]] = {}
+        for one in self.lineage.generations:
+            artifact = self.program.stages[one.stage].artifact
+            if isinstance(artifact, Pdg) or one.stage == "memory":
+                pdg = artifact if isinstance(artifact, Pdg) else self.program.memory.pdg
+                found[one.stage] = pdg, one.ops
+        return found
+
+    def _where(self, op_id: int) -> str:
+        """The stage in which an operation is shown."""
+        last = {"source": "pdg", "schedule": list(self._graphs)[-2]}
+        wanted = last.get(self.stage or "", self.stage or "")
+        if wanted in self._graphs and op_id in self._graphs[wanted][1]:
+            return wanted
+        return next(name for name, (_, ops) in reversed(self._graphs.items()) if op_id in ops)
+
+    @cached_property
+    def _runs(self) -> dict[int, tuple[Op, ...]]:
+        """For every operation inside statements, the statements that run it."""
+        found: dict[int, tuple[Op, ...]] = {}
+        for op in self.program.memory.constraints.ops.values():
+            for op_id in inside(op):
+                found[op_id] = (*found.get(op_id, ()), op)
+        return found
+
+    @cached_property
+    def _times(self) -> dict[int, tuple[str, ...]]:
+        """The time of every statement."""
+        schedule = self.program.schedule
+        times = schedule.tree.times()
+        return {op.id: tuple(map(str, times[k])) for k, op in schedule.constraints.ops.items()}
+
+    @cached_property
+    def _lines(self) -> dict[int, list[int]]:
+        """The lines of the loop nest that run each statement."""
+        found: dict[int, list[int]] = {}
+        for k, (_, _, node) in enumerate(self.program.ast.lines()):
+            if isinstance(node, Execute):
+                found.setdefault(node.op_id, []).append(k)
+        return found
 
     def _op(self, op_id: int) -> dict[str, Any]:
-        stage, pdg = self._where(op_id)
-        op = operations(pdg)[op_id]
-        kernel = _kernel(pdg, op_id)
+        stage = self._where(op_id)
+        pdg, ops = self._graphs[stage]
+        op, kernel = ops[op_id], _kernel(pdg, op_id)
         body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
         return {
             "op_id": op_id,
@@ -201,35 +231,21 @@ class InspectorView(View):
             )
         return found
 
-    def _statements(self, op_id: int) -> list[Op]:
-        """The statements that run an operation."""
-        assert self.lineage is not None
-        known = self.lineage.relatives([op_id])["schedule"]
-        return [op for op in self.program.schedule.constraints.ops.values() if {op.id} & known]
-
     def _schedule(self, op_id: int) -> dict[str, Any] | None:
-        schedule = self.program.schedule
-        keys = {op.id: key for key, op in schedule.constraints.ops.items()}
-        for op in self._statements(op_id):
-            time = schedule.tree.times()[keys[op.id]]
-            lines = [
-                k
-                for k, (_, _, node) in enumerate(self.program.ast.lines())
-                if getattr(node, "op_id", None) == op.id
-            ]
-            return {
-                "statement": f"{schedule.names[op.id]}({', '.join(op.domain)})",
-                "op_id": op.id,
-                "time": [str(entry) for entry in time],
-                "lines": lines,
-            }
-        return None
+        assert self.lineage is not None
+        relatives = sorted(self.lineage.relatives([op_id])["executable"])
+        op = next((op for k in relatives for op in self._runs.get(k, ())), None)
+        if op is None:
+            return None
+        return {
+            "statement": f"{self.program.schedule.names[op.id]}({', '.join(op.domain)})",
+            "op_id": op.id,
+            "time": list(self._times[op.id]),
+            "lines": self._lines.get(op.id, []),
+        }
 
     def _stores(self, op_id: int) -> Iterator[dict[str, Any]]:
         plan = self.program.memory
-        names = {
-            key: self.program.schedule.names[op.id] for key, op in plan.constraints.ops.items()
-        }
         for tensor, store in plan.stores.items():
             if op_id not in (plan.behind(*tensor).id, tensor[0]):
                 continue
@@ -242,15 +258,19 @@ class InspectorView(View):
                 "value_bytes": store.unit,
                 "bytes": store.most * store.unit,
                 "lifetime": store.lifetime,
-                "born": names[life.producer],
+                "born": self.program.schedule.names[plan.constraints.ops[life.producer].id],
                 "last_readers": list(last_readers(self.program, store.lifetime)),
                 "why": store.why,
             }
 
     # --- how it shows itself ---------------------------------------------------------------------
 
+    def text(self, op_id: int) -> str:
+        """What is known of one of the operations."""
+        return "\n".join(_text(self._op(op_id)))
+
     def __str__(self) -> str:
-        return "\n\n".join("\n".join(_text(self._op(op_id))) for op_id in self.op_ids)
+        return "\n\n".join(map(self.text, self.op_ids))
 
     def to_svg(self) -> str:
         return text_picture(str(self), most=120)
@@ -274,11 +294,10 @@ def source_lines(origin: Origin, around: int = AROUND) -> dict[str, Any]:
 
 def last_readers(program: Program, lifetime: str) -> tuple[str, ...]:
     """The statements that read values of a lifetime for the last time."""
-    names = {
-        key: program.schedule.names[op.id] for key, op in program.memory.constraints.ops.items()
-    }
+    names, ops = program.schedule.names, program.memory.constraints.ops
     life = program.memory.lifetimes[lifetime]
-    return tuple(dict.fromkeys(names[edge.sink] for edge in (*life.frees, *life.taken)))
+    last = (names[ops[edge.sink].id] for edge in (*life.frees, *life.taken))
+    return tuple(dict.fromkeys(last))
 
 
 def _kernel(pdg: Pdg, op_id: int) -> Op | None:

@@ -22,7 +22,7 @@ from timerl_nb.program import Program
 from timerl_nb.show.inspector import InspectorView, last_readers
 from timerl_nb.show.lineage import Lineage, inside
 from timerl_nb.show.loop import Line, LoopView
-from timerl_nb.show.markup import Markup, Part, element, fold, joined, table
+from timerl_nb.show.markup import Markup, Part, element, fold, table
 from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.pipeline import PipelineView, StageRow
 from timerl_nb.show.space import IterationSpaceView
@@ -365,8 +365,8 @@ def operation_section(program: Program) -> Part:
 
 def kernels_of(program: Program, lineage: Lineage) -> Iterator[Part]:
     """The kernels with all that is known of each."""
-    for op in program.fused:
-        if op.kind == "dataflow":
-            text = str(InspectorView.of(program, [op.id], lineage=lineage))
-            yield element("h3", program.schedule.names[op.id], id=f"kernel-{op.id}")
-            yield element("pre", joined(text))
+    kernels = [op.id for op in program.fused if op.kind == "dataflow"]
+    view = InspectorView.of(program, kernels, lineage=lineage)
+    for op_id in kernels:
+        yield element("h3", program.schedule.names[op_id], id=f"kernel-{op_id}")
+        yield element("pre", view.text(op_id))
