@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,13 @@ def test_a_pipeline_has_every_stage_in_order_and_those_that_are_off(program: trl
     off = {row.name: row.option for row in view.stages if not row.ran}
     assert off == {"vectorize": "vectorize", "incrementalize": "incrementalize"}
     assert [row.name for row in view.stages].index("vectorize") == 4
+
+
+def test_the_bars_of_a_pipeline_are_as_long_as_its_stages_took(program: trl.Program) -> None:
+    view = PipelineView.of(program)
+    bars = [float(w) for w in re.findall(r'width="([\d.]+)" height="11.0"', view.to_svg())]
+    most = max(row.seconds for row in view.stages)
+    assert bars == pytest.approx([130 * row.seconds / most for row in view.stages], abs=0.06)
 
 
 def test_the_switch_of_every_stage_switches_it(program: trl.Program) -> None:
@@ -242,6 +250,14 @@ def test_the_line_of_an_instant_is_the_one_that_runs_it(program: trl.Program) ->
     for instant in range(len(view.turn)):
         one, point = view.at(instant)
         assert view.line[instant] == ran[one.op_id, tuple(point.values())]
+
+
+def test_many_statements_share_the_lines_of_their_regions(program: trl.Program) -> None:
+    assert "acting  (acting; each t)" in IterationSpaceView.of(program).to_svg()
+    apart = reinforce(5, hidden=()).compile(BOUNDS, trl.Options(vectorize=("b",), fuse=False))
+    view = IterationSpaceView.of(apart)
+    learning = sum(one.region == ("learning",) for one in view.statements)
+    assert learning > 16 and f"learning  ({learning} statements)" in view.to_svg()
 
 
 def test_large_bounds_are_drawn_smaller_along_loops_alone(nstep: trl.Program) -> None:

@@ -148,7 +148,7 @@ class Executable(Inspectable):
 
     def to_dot(self) -> str:
         """Kernels, with the operations inside each."""
-        graph = Dot("executable", rankdir="LR")
+        graph = Dot("executable", rankdir="LR", many=len(self.kernels) > 60)
         for op_id, kernel in self.kernels.items():
             text = f"{len(kernel.body)} operations, {len(kernel.op.outputs)} outputs"
             graph.node(

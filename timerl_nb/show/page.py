@@ -285,8 +285,8 @@ def space_section(view: IterationSpaceView) -> Part:
     heads = ["statement", "region", "points", "over", "instants"]
     return [
         picture(view, "space"),
-        table(heads, rows, [2]),
         _about_turn(view.turn),
+        fold(f"{len(rows)} statements", table(heads, rows, [2]), is_open=len(rows) <= 20),
     ]
 
 

@@ -34,6 +34,7 @@ from timerl_nb.show.turn import LIMIT, Turn, main_dimension, outer_dimensions
 from timerl_nb.stages import Listing
 
 GATHERED = "gathered operands"
+MOST_STATEMENTS = 16  # that a legend names one by one
 
 
 def pdg_picture(pdg: Pdg) -> str:
@@ -116,37 +117,56 @@ def space_picture(
     """
     # by name, so that programs that are much alike look alike side by side
     shown = sorted((p for p in points if len(p)), key=lambda p: p.name)
+    groups = _groups(shown, dim)
     end = max(until, *(int(p.time.max()) + 1 for p in shown), 1)
-    svg = Svg(560, 70 + 250 + 18 * len(shown), "iteration space")
+    svg = Svg(560, 70 + 250 + 18 * len(groups), "iteration space")
     axes = Axes(svg, (52, 34, 490, 230), (0, end), (0, size))
     at = f" at {', '.join(f'{k} = {v}' for k, v in fixed.items())}" if fixed else ""
-    for k, statement in enumerate(shown):
-        _marks(svg, axes, statement, dim, k)
+    for k, group in enumerate(groups.values()):
+        for statement in group:
+            _marks(svg, axes, statement, dim, k, end)
     axes.frame(f"time: order of execution{at}", dim)
     svg.text(542, 26, note, size=10, anchor="end", fill=FAINT)
-    for k, statement in enumerate(shown):
+    for k, title in enumerate(groups):
         y = 322 + 18 * k
         _mark(svg, 62, y - 4, k, 5.0)
-        over = f"each {dim}" if dim in statement.coordinates else "once"
-        svg.text(
-            76, y, f"{statement.name}  ({' / '.join(statement.region) or 'no region'}; {over})"
-        )
+        svg.text(76, y, title)
     return str(svg)
 
 
-def _marks(svg: Svg, axes: Axes, statement: StatementPoints, dim: str, k: int) -> None:
+def _groups(shown: Sequence[StatementPoints], dim: str) -> dict[str, list[StatementPoints]]:
+    """What looks alike, by its line in the legend: each statement, or, of many, those of a region."""
+    found: dict[str, list[StatementPoints]] = {}
+    for one in shown:
+        over = f"each {dim}" if dim in one.coordinates else "once"
+        region = " / ".join(one.region) or "no region"
+        found.setdefault(f"{one.name}  ({region}; {over})", []).append(one)
+    if len(found) <= MOST_STATEMENTS:
+        return found
+    by_region: dict[str, list[StatementPoints]] = {}
+    for one in shown:
+        by_region.setdefault(" / ".join(one.region) or "no region", []).append(one)
+    return {
+        f"{region}  ({len(group)} statement{'s' * (len(group) > 1)})": group
+        for region, group in sorted(by_region.items())
+    }
+
+
+def _marks(
+    svg: Svg, axes: Axes, statement: StatementPoints, dim: str, k: int, instants: int
+) -> None:
     if dim not in statement.coordinates:
+        width = max(0.5, min(4.0, 0.8 * axes.box[2] / instants))
         for time in statement.time[:200]:
-            x = axes.px(float(time) + 0.5)
-            svg.rect(
-                x - 2, axes.box[1], 4, axes.box[3], SERIES[k % len(SERIES)], tip=statement.name
-            )
+            x = axes.px(float(time) + 0.5) - width / 2
+            fill = SERIES[k % len(SERIES)]
+            svg.rect(x, axes.box[1], width, axes.box[3], fill, tip=statement.name)
         return
     up = statement.coordinates[dim]
     keep = np.unique(np.linspace(0, len(up) - 1, min(len(up), 260)).astype(int))
     for n in keep:
         x, y = axes.px(float(statement.time[n]) + 0.5), axes.py(float(up[n]) + 0.5)
-        _mark(svg, x, y, k, 3.0 if len(up) <= 60 else 1.6)
+        _mark(svg, x, y, k, 3.0 if len(up) <= 60 and instants <= 400 else 1.6)
 
 
 def _mark(svg: Svg, x: float, y: float, k: int, r: float) -> None:

@@ -13,7 +13,7 @@ from timerl_nb.config import Options
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
-from timerl_nb.show.svg import text_picture
+from timerl_nb.show.svg import BLUE, FAINT, GLYPH, INK, Svg
 from timerl_nb.show.view import View
 from timerl_nb.stages import Stage
 from timerl_nb.symbolic.domain import Ceiling
@@ -205,7 +205,22 @@ class PipelineView(View):
         )
 
     def to_svg(self) -> str:
-        return text_picture(str(self))
+        """A bar for the time of each stage, with what it did."""
+        rows = [*self.stages]
+        wide = max(len(row.summary) for row in rows)
+        svg = Svg(360 + GLYPH * wide, 52 + 20 * len(rows), "pipeline")
+        most = max((row.seconds for row in rows), default=0.0) or 1.0
+        svg.text(12, 20, f"{self.seconds * 1e3:.0f} ms in all", bold=True)
+        for k, row in enumerate(rows):
+            y = 46 + 20 * k
+            ink = INK if row.ran and row.changed is not False else FAINT
+            svg.text(12, y, row.name, fill=ink)
+            svg.text(
+                185, y, f"{row.seconds * 1e3:.1f} ms" if row.ran else "off", anchor="end", fill=ink
+            )
+            svg.rect(195, y - 9, 130 * row.seconds / most, 11, BLUE)
+            svg.text(335, y, "changed nothing" if row.changed is False else row.summary, fill=ink)
+        return str(svg)
 
 
 def _row(stage: Stage) -> StageRow:
