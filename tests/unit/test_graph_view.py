@@ -109,6 +109,7 @@ def test_a_fused_graph_is_shown_by_its_kernels() -> None:
     (loop,) = (e for e in view.edges if (e.tail, e.head) == (acting.key, acting.key))
     assert [(r.index, r.cond) for r in loop.reads] == [("[i, t - 1]", "t >= 1")]
     assert any(node.kind == "returned" for node in view.nodes)
+    assert not acting.detail  # a kernel is of no single line
 
 
 def test_kernels_open_onto_their_operations() -> None:

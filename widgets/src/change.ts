@@ -63,7 +63,10 @@ export function showRemoved(
   }
 }
 
-/** Move what stays from where it was; `places` are its former middles in the picture before. */
+/**
+ * Move what stays from where it was; `places` are the middles in the
+ * picture before, of a new node those of what it came from.
+ */
 export function move(
   drawing: Drawing,
   places: ReadonlyMap<string, [number, number]>,

@@ -6,7 +6,7 @@ import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
 import { Drawing } from "./drawing";
 import css from "./graph.css";
-import { difference, Graph, title, type GraphModel } from "./graph_model";
+import { difference, Graph, isAnother, origins, title, type GraphModel } from "./graph_model";
 import { GraphTable } from "./graph_table";
 import { html } from "./markup";
 import { Minimap } from "./minimap";
@@ -58,7 +58,7 @@ export class GraphPane extends Pane<GraphModel> {
     };
     const bar = html(
       "div",
-      { class: "trl-tools", role: "toolbar", "aria-label": "graph" },
+      { class: "trl-graph-tools", role: "toolbar", "aria-label": "graph" },
       this.#search,
       this.#hits,
       html("span", { class: "trl-space" }),
@@ -107,6 +107,9 @@ export class GraphPane extends Pane<GraphModel> {
     if (before && box && places.size) {
       const carry = carrying(box, scale, this.#viewport);
       if (!folding) this.#tell(before, drawing, carry);
+      for (const [id, from] of origins(before.graph, graph)) {
+        places.set(id, mean(from.map((one) => places.get(one)!)));
+      }
       move(drawing, places, carry);
     }
     this.#find();
@@ -131,7 +134,9 @@ export class GraphPane extends Pane<GraphModel> {
       element.setAttribute("aria-pressed", String(own));
     }
     this.#table.select();
-    const said = marked.slice(0, 4).map((node) => `${title(node)} — ${node.detail}`);
+    const said = marked
+      .slice(0, 4)
+      .map((node) => [title(node), node.detail].filter(Boolean).join(" — "));
     if (marked.length > 4) said.push(`${marked.length - 4} more`);
     this.#say(said.join("; "));
   }
@@ -188,8 +193,10 @@ export class GraphPane extends Pane<GraphModel> {
     const change = difference(before.graph, drawing.graph);
     const { added, removed, changed } = change;
     if (!added.length && !removed.length && !changed.length) return;
-    mark(drawing, change);
-    if (drawing.isShown) showRemoved(before, drawing, change, carry);
+    if (!isAnother(drawing.graph, change)) {
+      mark(drawing, change);
+      if (drawing.isShown) showRemoved(before, drawing, change, carry);
+    }
     const counts = { "+ # added": added, "− # removed": removed, "~ # changed": changed };
     this.#news = Object.entries(counts)
       .filter(([, nodes]) => nodes.length)
@@ -446,6 +453,11 @@ export class GraphPane extends Pane<GraphModel> {
     this.#buttons.table.setAttribute("aria-pressed", String(open));
     this.#resize();
   }
+}
+
+function mean(places: readonly (readonly [number, number])[]): [number, number] {
+  const sum = (axis: 0 | 1) => places.reduce((total, place) => total + place[axis], 0);
+  return [sum(0) / places.length, sum(1) / places.length];
 }
 
 /** What is seen at some spot while `box` is shown at a scale, is carried to the same spot now. */

@@ -119,6 +119,24 @@ export function difference(before: Graph, after: Graph): Difference {
   };
 }
 
+/** Whether so little stays that it is another graph rather than the same one after a change. */
+export function isAnother(after: Graph, { added }: Difference): boolean {
+  return added.length > 0.75 * after.nodes.size;
+}
+
+/** For each node that is new, the former nodes of which it has operations. */
+export function origins(before: Graph, after: Graph): Map<string, string[]> {
+  const home = new Map<number, string>();
+  for (const { id, op_ids } of before.model.nodes) for (const op of op_ids) home.set(op, id);
+  const found = new Map<string, string[]>();
+  for (const { id, op_ids } of after.model.nodes) {
+    if (before.nodes.has(id)) continue;
+    const from = new Set(op_ids.map((op) => home.get(op)).filter((one) => one !== undefined));
+    if (from.size) found.set(id, [...from]);
+  }
+  return found;
+}
+
 /** The first line of a label. */
 export function title(item: { label: string }): string {
   return item.label.split("\n", 1)[0]!;

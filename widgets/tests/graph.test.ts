@@ -1,6 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytesText, difference, Graph, readText, typeText } from "../src/graph_model";
+import {
+  bytesText,
+  difference,
+  Graph,
+  isAnother,
+  origins,
+  readText,
+  typeText,
+} from "../src/graph_model";
 import type { GraphEdge, GraphModel, GraphNode } from "../src/graph_model";
 
 function node(id: string, label: string, ...op_ids: number[]): GraphNode {
@@ -27,6 +35,19 @@ test("a difference says what came, went and changed, by id", () => {
   const found = difference(graph([a, b]), graph([other, c]));
   assert.deepEqual(found, { added: [c], removed: [a], changed: [other] });
   assert.deepEqual(difference(graph([a]), graph([a])), { added: [], removed: [], changed: [] });
+});
+
+test("where little stays, it is another graph", () => {
+  const [before, after] = [graph([a]), graph([b, c])];
+  assert.ok(isAnother(after, difference(before, after)));
+  assert.ok(!isAnother(graph([a, b]), difference(before, graph([a, b]))));
+});
+
+test("a new node comes from the nodes that had its operations", () => {
+  const kernel = node("k", "kernel", 99, 1, 3);
+  const found = origins(graph([a, b, c]), graph([kernel, c]));
+  assert.deepEqual([...found], [["k", ["a", "b"]]]);
+  assert.deepEqual([...origins(graph([kernel]), graph([a, c]))], [["a", ["k"]]]);
 });
 
 test("a neighbourhood is what a node reads and is read by", () => {
