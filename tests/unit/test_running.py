@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ import pytest
 
 import timerl_nb as trl
 from tests.episodes import cartpole
+from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from timerl_nb.errors import BoundsError, ExecutionError, OptionError
-from timerl_nb.frames import Frame
+from timerl_nb.frames import Device, Frame
 from timerl_nb.gate import ENDS, Gate, Stopped
+from timerl_nb.gauges import Gauges
 from timerl_nb.program import Program
 from timerl_nb.sampler import Sampler, Watched
 
@@ -117,6 +120,38 @@ def test_a_stopped_run_returns_what_is_there(program: Program) -> None:
     have = run.result()
     assert run.state == "stopped" and run.turn == 5
     same(have, program.with_bounds({"I": 5}).execute(seed=3))
+
+
+def test_a_stopped_run_keeps_the_parameters_of_a_larger_program() -> None:
+    """Its loss is an axis along i: one operation after all turns."""
+    ctx = trl.algorithms.ppo(hidden=(4,))
+    options, bounds = trl.Options(executor="xla"), {"B": 2, "T": 5}
+    run = ctx.compile({**bounds, "I": 6}, options).start(seed=1, paused=True)
+    run.step(3)
+    run.wait(60)
+    run.stop()
+    have, want = run.result(), ctx.compile({**bounds, "I": 3}, options).execute(seed=1)
+    assert list(have) == ["return"] and set(have.parameters) == set(want.parameters)
+    np.testing.assert_array_equal(have["return"], want["return"])
+    for name, value in want.parameters.items():
+        np.testing.assert_allclose(have.parameters[name], value, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", sorted(PATTERNS)[::10])
+def test_what_a_stopped_run_returns_is_a_part_of_the_whole(name: str, executor: str) -> None:
+    pattern = PATTERNS[name]
+    options = trl.Options(executor=executor, vectorize=False)
+    program = pattern.context().compile(pattern.bounds, options)
+    whole = program.execute(seed=5)
+    for turns in range(1, program.executable.reached().turns or 1):
+        run = program.start(seed=5, paused=True)
+        run.step(turns)
+        run.wait(60)
+        run.stop()
+        for key, part in run.result().items():
+            there = whole[key][tuple(map(slice, part.shape))]
+            np.testing.assert_array_equal(part, there, err_msg=f"{key} after {turns} turns")
 
 
 def test_stopped_before_it_begins(program: Program) -> None:
@@ -455,6 +490,44 @@ def test_nobody_watching_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert learning("xla").start().result() is not None
 
 
+class Driver(ModuleType):
+    """NVIDIA's driver, of a machine with one device, which goes away after a while."""
+
+    class NVMLError(Exception):
+        pass
+
+    nvmlInit = staticmethod(lambda: None)
+    nvmlDeviceGetCount = staticmethod(lambda: 1)
+    nvmlDeviceGetHandleByIndex = staticmethod(lambda k: k)
+    nvmlDeviceGetName = staticmethod(lambda device: "H1")
+    gone = False
+
+    def nvmlDeviceGetMemoryInfo(self, device: int) -> SimpleNamespace:
+        if self.gone:
+            raise self.NVMLError
+        return SimpleNamespace(used=10, total=40)
+
+    def nvmlDeviceGetUtilizationRates(self, device: int) -> SimpleNamespace:
+        return SimpleNamespace(gpu=75)
+
+    def nvmlDeviceGetPowerUsage(self, device: int) -> int:
+        raise self.NVMLError
+
+
+def test_devices_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver("pynvml")
+    monkeypatch.setitem(sys.modules, "pynvml", driver)
+    gauges = Gauges()
+    want = (Device("H1", 0.75, 10, 40, None),)
+    assert gauges.devices() == want
+    driver.gone = True
+    assert gauges.devices() == want
+    monkeypatch.setattr("timerl_nb.gauges._PERIOD", 0.0)
+    assert gauges.devices() == ()
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # is not installed
+    assert Gauges().devices() == ()
+
+
 # --- the gate alone --------------------------------------------------------------------------------
 
 
@@ -492,7 +565,11 @@ def test_any_order_of_commands_ends(seed: int) -> None:
     rng = np.random.default_rng(seed)
     gate = Gate(held=True)
     thread = turning(gate, 10_000)
-    stepping: Callable[[], None] = lambda: gate.step(3) if gate.held else None  # noqa: E731
+
+    def stepping() -> None:
+        if gate.held:
+            gate.step(3)
+
     commands = [gate.pause, gate.resume, stepping, lambda: gate.ask(lambda: None)]
     for k in rng.integers(0, len(commands), 300):
         commands[k]()

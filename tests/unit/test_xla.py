@@ -21,6 +21,7 @@ PROGRAMS: dict[str, Callable[[], trl.Context]] = {
     "5-step": lambda: reinforce(5),
     "5-step, averaged": lambda: reinforce(5, average_over_time=True),
     "actor and critic": actor_critic,
+    "PPO": lambda: trl.algorithms.ppo(hidden=(4,)),
 }
 
 

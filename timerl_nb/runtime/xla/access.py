@@ -61,6 +61,8 @@ def put_within(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: 
         if not axis.ring:
             at = coordinates[axis.coordinate] - axis.first
             inside = inside & (at >= 0) & (at < axis.size)
+    if isinstance(inside, bool):  # known while tracing
+        return put(array, buffer, coordinates, value) if inside else array
     old = look_up(array, buffer, coordinates)
     return put(array, buffer, coordinates, jnp.where(inside, value.astype(array.dtype), old))
 
