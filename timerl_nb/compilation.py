@@ -16,12 +16,18 @@ from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.passes.fuse import Fuse, Separate
-from timerl_nb.passes.incrementalize import Incrementalize, IncrementalizeToFit
+from timerl_nb.passes.incrementalize import (
+    Incrementalize,
+    IncrementalizeForSpeed,
+    IncrementalizeToFit,
+)
 from timerl_nb.passes.lift import Lift
+from timerl_nb.passes.rematerialize import Rematerialize
 from timerl_nb.passes.simplify import Simplify
+from timerl_nb.passes.traffic import Machine
 from timerl_nb.passes.vectorize import Vectorize, keep_nothing
 from timerl_nb.passes.windows import Windows
-from timerl_nb.runtime.backends.jax import device_memory
+from timerl_nb.runtime.backends.jax import device_memory, is_accelerated
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
 from timerl_nb.schedule.solve import bounded
@@ -52,13 +58,24 @@ def pipeline(
     trials = trials or Trials(options.isl_operations)
     keep = trials.keep if options.trial else keep_nothing
     limit, plan = device_limit(options), planner(options)
+    machine = cached_machine(options)
     # from the end, since trials take a graph through the passes that follow
     passes: tuple[Pass, ...] = (Fuse() if options.fuse else Separate(),)
     if options.blocks:
         passes = (Incrementalize(options.blocks, bounds), *passes)
-    elif options.incrementalize == "auto" and limit is not None:
-        to_fit = Forecasts(passes, bounds, trials, plan, limit)
-        passes = (IncrementalizeToFit(limit, bounds, to_fit), *passes)
+    elif options.incrementalize == "auto":
+        forecasts = Forecasts(passes, bounds, trials, plan, limit)
+        if limit is not None:
+            passes = (IncrementalizeToFit(limit, bounds, forecasts), *passes)
+        elif machine is not None:
+            passes = (IncrementalizeForSpeed(bounds, machine, forecasts), *passes)
+    if is_remade(options):
+        forecasts = Forecasts(passes, bounds, trials, plan, limit)
+        always = options.rematerialize is True
+        passes = (
+            Rematerialize(bounds, forecasts, always, machine, options.blocks, limit),
+            *passes,
+        )
     if options.contract:
         passes = (Contract(), *passes)
     if options.accumulate:
@@ -106,9 +123,30 @@ def compile_front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int) -> F
     return Front(tuple(stages), *known, parts, time.perf_counter() - start)
 
 
+def cached_machine(options: Options) -> Machine | None:
+    """What memory costs beside the cache, where blocks can make a difference to that."""
+    return Machine() if options.executor == "xla" and not is_accelerated() else None
+
+
+def is_remade(options: Options) -> bool:
+    """Whether values may be computed again."""
+    if options.rematerialize != "auto":
+        return options.rematerialize is True
+    known = device_limit(options) is not None or cached_machine(options) is not None
+    return known and options.incrementalize is not False
+
+
+def holds_for_all_bounds(options: Options) -> bool:
+    """Whether the passes choose nothing by the bounds."""
+    by_size = options.incrementalize == "auto" and cached_machine(options) is not None
+    return device_limit(options) is None and not by_size and not is_remade(options)
+
+
 def unlimited(options: Options) -> Options:
     """The options with passes that do not look for what fits."""
-    return options.with_(incrementalize=options.blocks or False, device_memory=None)
+    return options.with_(
+        incrementalize=options.blocks or False, rematerialize=False, device_memory=None
+    )
 
 
 def device_limit(options: Options) -> int | None:

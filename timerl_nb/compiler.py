@@ -17,6 +17,7 @@ from timerl_nb.compilation import (
     Front,
     compile_front,
     device_limit,
+    is_remade,
     pipeline,
     planner,
     unlimited,
@@ -100,7 +101,7 @@ class Compiler:
         verify(pdg)
         refuse_circles(pdg)
         self._verified = time.perf_counter() - start
-        self._trials: dict[int, Trials] = {}
+        self._trials: dict[tuple[int, bool], Trials] = {}
         self._proved: Recent[str, float] = Recent(MOST)
         self._fronts: Recent[tuple[tuple[Pass, ...], int], Front] = Recent(MOST)
         # a ceiling is another bound than the number that it is: its text tells them apart
@@ -134,7 +135,8 @@ class Compiler:
         limit, ceiling = device_limit(options), options.isl_operations
         if limit is not None and inevitable(self.pdg, bounds) > limit:
             options = unlimited(options)  # nothing to choose from: it is refused in any case
-        trials = self._trials.setdefault(ceiling, Trials(ceiling))
+        again = is_remade(options)
+        trials = self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
         passes = pipeline(options, bounds, trials, dynamic=self.pdg.bound is not None)
         return self._fronts.get(
             (passes.passes, ceiling), lambda: compile_front(self.pdg, passes, trials, ceiling)

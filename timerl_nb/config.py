@@ -58,7 +58,13 @@ class Options:
         contract: sums of products become single contractions.
         incrementalize: reductions over long axes run block by block: a block size, along the
             dimension where that frees most, or block sizes by dimension; False never does. "auto"
-            does where the program would need more device memory than there is.
+            does where the program would need more device memory than there is, and, run by XLA on a
+            CPU, where blocks stay in its cache.
+        rematerialize: what acting made is computed again where learning runs in blocks, instead of
+            kept: "auto" where that saves memory in about the same time, True wherever it can be,
+            False never.
+        tune: measure a few ways of these two for a few turns, where the program has no effects on
+            the host, and take the fastest; it is remembered in the cache folder.
         fuse: operations of one domain run as one kernel.
         donate: kernels take over the memory of operands that die with them; False keeps them apart,
             and slices are gathered.
@@ -86,6 +92,8 @@ class Options:
     accumulate: bool = True
     contract: bool = True
     incrementalize: Literal["auto", False] | int | Mapping[str, int] | Blocks = "auto"
+    rematerialize: Literal["auto"] | bool = "auto"
+    tune: bool = False
     fuse: bool = True
     donate: bool = True
     stores: Literal["auto", "point"] = "auto"
@@ -107,7 +115,16 @@ class Options:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name in ("simplify", "trial", "lift", "accumulate", "contract", "fuse", "donate"):
+        for name in (
+            "simplify",
+            "trial",
+            "lift",
+            "accumulate",
+            "contract",
+            "tune",
+            "fuse",
+            "donate",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")
         if isinstance(self.vectorize, list):
@@ -123,6 +140,8 @@ class Options:
         object.__setattr__(self, "device_memory", _bytes("device_memory", self.device_memory))
         if self.swap != "auto" and self.swap is not False:
             raise _wrong("swap", self.swap, '"auto" or False')
+        if self.rematerialize not in ("auto", True, False):
+            raise _wrong("rematerialize", self.rematerialize, '"auto", True or False')
         if self.executor is None:
             object.__setattr__(self, "executor", os.environ.get("TIMERL_EXECUTOR", "xla"))
         if self.executor not in ("xla", "interpret"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import time
 import warnings
@@ -12,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from tqdm.auto import tqdm
 
-from timerl_nb.compilation import Front, device_limit, pipeline
+from timerl_nb.compilation import Front, holds_for_all_bounds, pipeline
 from timerl_nb.compiler import Compiler
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.doors import door
@@ -25,6 +27,7 @@ from timerl_nb.frontend.until import Until, until
 from timerl_nb.gate import Gate
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import refusal
@@ -43,6 +46,7 @@ from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.stages import Stages
 from timerl_nb.symbolic.domain import Ceiling, bounds_text
 from timerl_nb.symbolic.expr import Slice
+from timerl_nb.tuning import Tuning, tuned
 
 
 class Program:
@@ -61,6 +65,9 @@ class Program:
         self.options, self.bounds = options, dict(bounds)
         _check_dims(compiler.pdg, options)
         source = compiler.source(self.bounds)
+        self.tuning = self._tuned() if options.tune else None
+        if self.tuning is not None:
+            self.options = options = self.tuning.options
         self._front = front or compiler.front(options, self.bounds)
         back = compiler.back(self._front, options, self.bounds)
         self.stages = Stages((*source, *self._front.stages, *back))
@@ -69,6 +76,52 @@ class Program:
         _warn_of_long_windows(self.memory, self._front.constraints)
         if self._front.parts is not None and self._front.parts.text:
             warnings.warn(self._front.parts.lost(self.memory.peak), stacklevel=3)
+
+    def _tuned(self) -> Tuning:
+        """The fastest of a few ways, measured on this machine."""
+        effect = _effect(self._compiler.pdg)
+        if effect is not None:
+            raise OptionError(
+                f"tune=True runs the program to measure it, and {effect.name} has effects on the host.",
+                origin=effect.origin,
+                hint="leave tune off; incrementalize and rematerialize can be given.",
+            )
+        alone = self.options.with_(tune=False)
+        whole = alone.with_(incrementalize=False, rematerialize=False)
+        before = Program(self._compiler, self.bounds, whole, self._owner)
+        last = before.stages["fuse" if whole.fuse else "separate"].previous
+        assert last is not None
+        return tuned(
+            self._compiler.pdg,
+            last,
+            self.bounds,
+            alone,
+            lambda options: Program(self._compiler, self.bounds, options, self._owner)._turn_seconds(),
+        )
+
+    def _turn_seconds(self) -> float:
+        """The least time that a turn of the outermost loop takes, of a few."""
+        self._check_machine()
+        least_found = math.inf
+        for _ in range(2):  # the first run compiles
+            marks = [time.perf_counter()]
+
+            def turned(*_: object, marks: list[float] = marks) -> None:
+                marks.append(time.perf_counter())
+                if len(marks) > _MEASURED:
+                    raise _Enough
+
+            run = self._begin(0, None, turned)
+            try:
+                run.complete()
+            except _Enough:
+                pass
+            finally:
+                run.release()
+            if len(marks) == 1:  # no turns
+                marks.append(time.perf_counter())
+            least_found = min(least_found, *(b - a for a, b in itertools.pairwise(marks)))
+        return least_found
 
     # --- the stages by name ----------------------------------------------------------------------
 
@@ -125,7 +178,8 @@ class Program:
     def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
         """The same program under other bounds.
 
-        The passes and the schedule are kept, unless there is a budget to choose them for.
+        The passes and the schedule are kept, unless they were chosen by the bounds: for a budget,
+        or, with XLA, for what fits a cache.
 
         Args:
             bounds: the bounds to change, by symbol or name. The ceiling of a dynamic bound changes
@@ -148,7 +202,7 @@ class Program:
             self._check_kind(name, value)
             changed[name] = bound_value(name, value)
         # what is chosen within a budget depends on the bounds
-        front = self._front if device_limit(self.options) is None else None
+        front = self._front if holds_for_all_bounds(self.options) else None
         return Program(self._compiler, changed, self.options, self._owner, front)
 
     def _check_kind(self, name: str, value: Any) -> None:
@@ -224,11 +278,10 @@ class Program:
         bound = self.bounds[name]
         if on_event is not None:
             raise _asks_for_ceiling(name, bound, "events are of one run alone")
-        for op in self.pdg:
-            resource = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
-            if resource or op.kind in ("call", "checkpoint"):
-                again = f"{op.name} has effects on the host, which it would have again"
-                raise _asks_for_ceiling(name, bound, again, op.origin)
+        op = _effect(self.pdg)
+        if op is not None:
+            again = f"{op.name} has effects on the host, which it would have again"
+            raise _asks_for_ceiling(name, bound, again, op.origin)
 
     def _longer(self, name: str) -> Program:
         """This program under twice the ceiling that was assumed."""
@@ -241,7 +294,7 @@ class Program:
             )
         if self._twice is None:
             longer = {**self.bounds, name: Ceiling(2 * bound, bound.until, raised=True)}
-            front = self._front if device_limit(self.options) is None else None
+            front = self._front if holds_for_all_bounds(self.options) else None
             self._twice = Program(self._compiler, longer, self.options, self._owner, front)
         return self._twice
 
@@ -398,6 +451,22 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({bounds_text(self.bounds)})\n{self.stages!r}"
+
+
+_MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
+
+
+class _Enough(Exception):
+    """A run that is measured has gone far enough."""
+
+
+def _effect(pdg: Pdg) -> Op | None:
+    """An operation that has effects on the host."""
+    for op in pdg:
+        resource = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
+        if resource or op.kind in ("call", "checkpoint"):
+            return op
+    return None
 
 
 # Where no ceiling is given, a dimension that has not ended at so many points is taken to have no end.

@@ -38,6 +38,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"simplify": False, "accumulate": False},
     {"lift": False, "contract": False, "vectorize": ("t",)},
     {"incrementalize": 2},
+    {"rematerialize": True},
 )
 BLOCKS: tuple[dict[str, Any], ...] = (
     {"trial": False, "incrementalize": 1},
@@ -45,6 +46,8 @@ BLOCKS: tuple[dict[str, Any], ...] = (
     {"trial": False, "incrementalize": {"t": 3, "b": 2}, "fuse": False},
     {"trial": False, "incrementalize": {"t": 2, "i": 1}, "contract": False, "lift": False},
     {"incrementalize": {"b": 5, "i": 2, "t": 1}},
+    {"rematerialize": True, "incrementalize": {"t": 2, "b": 2}},
+    {"rematerialize": True, "incrementalize": {"i": 1, "t": 3}, "fuse": False},
 )
 
 

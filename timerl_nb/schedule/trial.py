@@ -14,10 +14,12 @@ from math import prod
 from typing import Final
 
 from timerl_nb.errors import CeilingError, ScheduleError
+from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, TensorType
 from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.again import renewable
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.cycles import cycles_of
@@ -31,6 +33,9 @@ from timerl_nb.symbolic.expr import Lin
 from timerl_nb.symbolic.polyhedra import Set
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
+# What fills so small a part of its operands is worth keeping if they then need not be kept.
+_LITTLE: Final = 8
+
 Scheduled = tuple[Constraints, ScheduleTree]
 
 MOST: Final = 16  # graphs whose schedules are remembered
@@ -43,8 +48,8 @@ class Trials:
     compilation has made when the next one, with other options, comes to the same graph.
     """
 
-    def __init__(self, ceiling: int) -> None:
-        self._ceiling = ceiling
+    def __init__(self, ceiling: int, *, again: bool = False) -> None:
+        self._ceiling, self.again = ceiling, again
         self._tried: Recent[Pdg, _Trial] = Recent(MOST)
         self._made: Recent[tuple[Pass, Pdg], Rewritten] = Recent(8 * MOST)
         self._schedules: Recent[Pdg, Scheduled] = Recent(MOST)
@@ -90,6 +95,7 @@ class _Trial:
         total = unchanged(pdg)
         for one in (Vectorize(free), Accumulate(), Contract(), Fuse()):
             total = chain(total, trials.run(one, total.pdg))
+        self._again = trials.again
         self._ids: Mapping[int, tuple[int, ...]] = total.ids
         self._loops: dict[int, list[tuple[int, Lin]]] = {}
         try:
@@ -112,7 +118,7 @@ class _Trial:
         core = {new for op_id in sequential for new in self._ids.get(op_id, ())}
         taken = {loop for new in core for loop in self._over(new, dim)}
         inside = {new for new in self._loops if self._over(new, dim) & taken}
-        self._drop_idle(dim, inside, core)
+        self._drop_idle(dim, inside, core, renewable(pdg, dim) if self._again else frozenset())
         kept = {op.id for op in pdg if not inside.isdisjoint(self._ids.get(op.id, ()))}
         for op_id in reversed(pdg.order):
             # what has no statement of its own, constants and layout, goes with its readers
@@ -126,10 +132,11 @@ class _Trial:
         found = self._loops.get(statement, [])
         return {loop for loop, position in found if dim.name in position.symbols}
 
-    def _drop_idle(self, dim: Dim, inside: set[int], core: set[int]) -> None:
+    def _drop_idle(self, dim: Dim, inside: set[int], core: set[int], again: frozenset[int]) -> None:
         """Drop statements whose results, kept for later, fill what they let go or more.
 
-        With them go those that need their results, where these are there after the loop only.
+        With them go those that need their results, where these are there after the loop only. What
+        fills little stays where its operands need not be kept if they are computed `again`.
         """
         uses = self._constraints.uses
         readers: dict[tuple[int, int], set[int]] = {
@@ -149,13 +156,15 @@ class _Trial:
 
         def is_idle(statement: int) -> bool:
             made = {(statement, k) for k in range(len(self._constraints.pdg[statement].outputs))}
-            let_go = filled = 0
+            let_go = filled = perhaps = 0
             for key in made | {key for key in reads.get(statement, ()) if key[0] in inside}:
                 if readers.get(key, set()) <= inside:
                     let_go += along(*key)
                 elif key in made:
                     filled += along(*key)
-            return filled >= let_go
+                elif _made_by(self._constraints.pdg[key[0]], key[1]) in again:
+                    perhaps += along(*key)
+            return filled >= let_go + perhaps // _LITTLE
 
         after = _depending({k: {key[0] for key in reads.get(k, ())} for k in inside}, core)
         dropped: set[int] = set()
@@ -167,6 +176,13 @@ class _Trial:
         while idle := {k for k in inside - core if is_idle(k) or is_late(k)}:
             inside -= idle
             dropped |= idle
+
+
+def _made_by(statement: Op, out: int) -> int:
+    """The operation that makes an output of a statement."""
+    if isinstance(statement.attrs, DataflowAttrs):
+        return statement.attrs.results[out][0]
+    return statement.id
 
 
 def _depending(reads: Mapping[int, set[int]], core: set[int]) -> set[int]:

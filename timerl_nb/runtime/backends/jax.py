@@ -110,9 +110,21 @@ def device_memory() -> int | None:
     return stats.get("bytes_limit")
 
 
+def is_accelerated() -> bool:
+    """Whether programs run on another device than the CPU."""
+    return jax.default_backend() != "cpu"
+
+
+def device_name() -> str:
+    """What programs run on."""
+    device = jax.devices()[0]
+    cores = f" of {os.cpu_count()} cores" if not is_accelerated() else ""
+    return f"{device.platform} {device.device_kind}{cores}"
+
+
 def main_memory() -> int | None:
     """The bytes of the machine, where programs run in its own memory; None where they do not."""
-    if jax.default_backend() != "cpu" or not hasattr(os, "sysconf"):
+    if is_accelerated() or not hasattr(os, "sysconf"):
         return None
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,0 +1,159 @@
+"""What acting made, kept or computed again: the numbers, the products, the memory, the reasons."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.unit.checks import assert_same
+from timerl_nb.errors import OptionError
+from timerl_nb.ir.reference import Reference
+
+BOUNDS = {"B": 16, "I": 4, "T": 20}
+LARGE = {"B": 512, "I": 4, "T": 250}
+
+
+@cache
+def context() -> trl.Context:
+    env = trl.env.make("synthetic", obs_shape=(6,))
+    return trl.algorithms.reinforce(env, hidden=[8, 8])
+
+
+def compiled(bounds: dict[str, int] = BOUNDS, **options: object) -> trl.Program:
+    return context().compile(bounds, trl.Options(**{"executor": "xla", **options}))
+
+
+def again(program: trl.Program) -> list[str]:
+    """The names of what is computed again."""
+    stage = program.stages["rematerialize"]
+    assert stage.previous is not None
+    ops = {k for step in stage.steps if step.rule == "compute again" for k in step.before}
+    return [stage.previous[k].label for k in sorted(ops) if stage.previous[k].label]
+
+
+def products(hlo: str) -> int:
+    """How often a compiled program multiplies matrices, turns of its loops counted."""
+    bodies = dict(re.findall(r"^(?:ENTRY )?%(\S+) \(.*?\{\n(.*?)^\}", hlo, re.M | re.S))
+    (entry,) = re.findall(r"^ENTRY %(\S+)", hlo, re.M)
+
+    def count(name: str) -> int:
+        total = 0
+        for line in bodies[name].splitlines():
+            turns = re.search(r'"known_trip_count":\{"n":"(\d+)"', line)
+            called = re.findall(r"(?:body|calls|to_apply)=%([\w.\-]+)", line)
+            total += " dot(" in line
+            total += sum(map(count, called)) * (int(turns[1]) if turns else 1)
+        return total
+
+    return count(entry)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_the_graph_means_the_same(fuse: bool) -> None:
+    bounds = {"B": 3, "I": 2, "T": 7}
+    want = Reference(context().pdg(), bounds, seed=1).outputs()
+    for block in (2, 3):
+        program = compiled(bounds, rematerialize=True, incrementalize={"t": block}, fuse=fuse)
+        assert again(program) == ["h0", "h1"]
+        assert_same(want, Reference(program.fused, bounds, seed=1).outputs(), f"blocks of {block}")
+
+
+def test_the_numbers_are_those_of_what_is_kept() -> None:
+    kept = compiled(rematerialize=False).execute(seed=5)
+    anew = compiled(rematerialize=True, incrementalize={"t": 5}).execute(seed=5)
+    for name, value in [*kept.items(), *kept.parameters.items()]:
+        found = anew[name] if name in kept else anew.parameters[name]
+        np.testing.assert_allclose(found, value, rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def test_a_block_multiplies_again_what_is_not_kept() -> None:
+    """Acting multiplies by three matrices a step; learning by five, and again by those of acting."""
+    counts = {}
+    for mode in (False, True):
+        program = compiled(rematerialize=mode, incrementalize={"t": 5})
+        lowered = program.executable.lowered
+        assert lowered is not None
+        counts[mode] = products(lowered.hlo(2))
+    steps, blocks = BOUNDS["T"], BOUNDS["T"] // 5
+    assert counts[False] == 3 * steps + 4 * blocks
+    assert counts[True] == counts[False] + 3 * blocks
+
+
+def test_large_values_are_computed_again_and_small_ones_kept() -> None:
+    large = compiled(LARGE)
+    assert again(large) == ["h0", "h1"]
+    kept = large.with_options(rematerialize=False)
+    assert large.memory.peak < kept.memory.peak
+    (choice,) = large.stages["rematerialize"].choices
+    assert choice.taken.name == "mixed" and "less memory" in str(choice)
+    small = large.with_bounds(BOUNDS)
+    assert again(small) == []
+    assert "incrementalize" in str(small.pipeline)
+    stage = small.stages["rematerialize"]
+    assert stage.previous is not None
+    reasons = {stage.previous[op_id].label: stage.why(op_id) for op_id in stage.previous.ops}
+    assert "not worth it" in str(reasons["h0"])
+
+
+def test_what_cannot_be_computed_again_says_why() -> None:
+    program = compiled(rematerialize=True, incrementalize={"t": 5})
+    stage = program.stages["rematerialize"]
+    assert stage.previous is not None
+    (reward,) = [op for op in stage.previous if op.label == "r"]
+    assert re.search("needs .*state.* not kept", str(stage.why(reward.id)))
+
+
+def test_less_memory_where_there_is_no_more() -> None:
+    kept = compiled(rematerialize=False, incrementalize=False, executor="interpret")
+    enough = compiled(rematerialize=True, incrementalize={"t": 1}, executor="interpret")
+    budget = (kept.memory.peak + enough.memory.peak) // 2
+    program = compiled(device_memory=budget, swap=False, executor="interpret")
+    assert program.memory.peak <= budget
+    assert again(program)
+
+
+def test_tuning_measures_a_few_ways_and_remembers_the_fastest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path))
+    bounds = {"B": 4, "I": 3, "T": 4}
+    program = compiled(bounds, tune=True)
+    tuning = program.tuning
+    assert tuning is not None and not tuning.remembered and "measured" in str(tuning)
+    assert tuning.seconds.keys() == {
+        "whole",
+        *(f"blocks of {n} along t, {how}" for n in (1, 2) for how in ("kept", "again")),
+    }
+    assert tuning.seconds[tuning.taken] == min(tuning.seconds.values()) > 0
+    assert program.options == tuning.options and not program.options.tune
+    again = compiled(bounds, tune=True).tuning
+    assert again is not None and again.remembered and again.seconds == tuning.seconds
+    (file,) = tmp_path.glob("tuned-*.json")
+    file.write_text("[1")
+    anew = compiled(bounds, tune=True).tuning
+    assert anew is not None and not anew.remembered
+    assert compiled(bounds).tuning is None
+
+
+def test_tuning_does_nothing_to_the_world() -> None:
+    with trl.Context("t") as ctx:
+        (t, T) = ctx.dims[0]
+        x = trl.random.normal((), domain=(t,))
+        ctx.output("x", x)
+        trl.parameter((), name="w")
+        seen: list[float] = []
+        trl.udf(seen.append, x, out=[])
+    with pytest.raises(OptionError, match="effects on the host"):
+        ctx.compile({T: 3}, trl.Options(tune=True))
+    assert not seen
+
+
+def test_the_option_says_what_is_possible() -> None:
+    with pytest.raises(OptionError, match='"auto", True or False'):
+        trl.Options(rematerialize="always")
+    assert "rematerialize" not in str(compiled(rematerialize=False).pipeline)
