@@ -92,7 +92,7 @@ class Options:
     accumulate: bool = True
     contract: bool = True
     incrementalize: Literal["auto", False] | int | Mapping[str, int] | Blocks = "auto"
-    rematerialize: Literal["auto"] | bool = "auto"
+    rematerialize: Literal["auto", True, False] = "auto"
     tune: bool = False
     fuse: bool = True
     donate: bool = True

@@ -96,7 +96,9 @@ class Program:
             last,
             self.bounds,
             alone,
-            lambda options: Program(self._compiler, self.bounds, options, self._owner)._turn_seconds(),
+            lambda options: Program(
+                self._compiler, self.bounds, options, self._owner
+            )._turn_seconds(),
         )
 
     def _turn_seconds(self) -> float:

@@ -103,7 +103,7 @@ def test_a_pipeline_has_every_stage_in_order_and_those_that_are_off(program: trl
     ran = [row.name for row in view.stages if row.ran]
     assert ran == list(program.with_options(vectorize=False, fuse=False).stages)
     off = {row.name: row.option for row in view.stages if not row.ran}
-    assert off == {"vectorize": "vectorize", "incrementalize": "incrementalize"}
+    assert off == {name: name for name in ("vectorize", "rematerialize", "incrementalize")}
     assert [row.name for row in view.stages].index("vectorize") == 4
 
 
@@ -116,7 +116,7 @@ def test_the_bars_of_a_pipeline_are_as_long_as_its_stages_took(program: trl.Prog
 
 def test_the_switch_of_every_stage_switches_it(program: trl.Program) -> None:
     for row in PipelineView.of(program).to_json()["stages"]:
-        if row["option"] is None or row["name"] in ("fuse", "incrementalize"):
+        if row["option"] is None or row["name"] in ("fuse", "rematerialize", "incrementalize"):
             continue
         other = program.with_options(**{row["option"]: row["off"]})
         assert row["name"] not in other.stages

@@ -121,12 +121,11 @@ class IncrementalizeForSpeed:
         return hash((self.machine, tuple(self.bounds.items()), self.forecaster))
 
     def run(self, pdg: Pdg) -> Rewritten:
-        dims = by_freed(pdg, self.bounds)[:1]
+        dim = next(iter(by_freed(pdg, self.bounds)), None)
         traffic = Traffic(pdg, self.bounds, self.machine)
-        blocks = [traffic.block(find_cut(pdg, dim)) for dim in dims]
-        if not blocks or blocks[0] is None:
+        block = traffic.block(find_cut(pdg, dim)) if dim else None
+        if dim is None or block is None:
             return unchanged(pdg)
-        (dim,), (block,) = dims, blocks
         made = in_blocks(pdg, [(dim, block)])
         whole = Candidate("whole", "no blocks", lambda: pdg, self.forecaster)
         doc = f"blocks of {block} along {dim.name}"

@@ -27,6 +27,7 @@ PASSES: Final = (
     "windows",
     "accumulate",
     "contract",
+    "rematerialize",
     "incrementalize",
     "fuse",
 )
@@ -38,6 +39,8 @@ STAGE_OF: Final[Mapping[str, str]] = {
     "lift": "lift",
     "accumulate": "accumulate",
     "contract": "contract",
+    "rematerialize": "rematerialize",
+    "tune": "rematerialize",
     "incrementalize": "incrementalize",
     "fuse": "fuse",
     "donate": "memory",
