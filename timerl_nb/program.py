@@ -113,7 +113,7 @@ class Program:
                 if len(marks) > _MEASURED:
                     raise _Enough
 
-            run = self._begin(0, None, turned)
+            run = self._make_run(0, None, turned)
             try:
                 run.complete()
             except _Enough:
