@@ -58,7 +58,8 @@ def explore(watched: Watched, lab: Lab, name: str, *cells: str) -> Page:
 
 def picture(page: Page, name: str) -> None:
     SCREENSHOTS.mkdir(exist_ok=True)
-    page.locator(".trl-explorer").screenshot(path=SCREENSHOTS / f"{name}.png")
+    page.locator(".trl-explorer").evaluate("(element) => element.scrollIntoView()")
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
 def node(page: Page, text: str) -> str:
@@ -238,8 +239,8 @@ def test_the_keyboard_is_enough_in_the_dark(watched: Watched, lab: Lab) -> None:
     page.keyboard.press("Enter")
     expect(page.locator(".trl-line.trl-running")).to_have_count(1)
     expect(page.locator(".trl-chip[aria-pressed='true']")).to_have_count(1)
-    outline = page.locator(".trl-space .trl-plot").evaluate("e => getComputedStyle(e).outlineStyle")
-    assert outline == "solid", "the focus is seen"
+    ring = page.locator(".trl-space .trl-body").evaluate("e => getComputedStyle(e).boxShadow")
+    assert "inset" in ring, "the focus is seen"
     picture(page, "explorer_dark")
     unnamed = page.locator(".trl-explorer :is(button, input, select)").evaluate_all(
         """(all) => all.filter((e) => !e.textContent.trim() && !e.getAttribute("aria-label")

@@ -53,7 +53,7 @@ export function ticks(low: number, high: number, count = 5, base = 10): number[]
   if (!(high > low)) return [low];
   let unit = 1;
   const raw = (high - low) / count;
-  while (base === 1024 && raw / unit >= 1024) unit *= 1024;
+  while (base === 1024 && high / unit >= 1024) unit *= 1024;
   const power = 10 ** Math.floor(Math.log10(raw / unit)) * unit;
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999)!;
   const found: number[] = [];
@@ -66,16 +66,15 @@ export function counts(low: number, high: number, count = 5): number[] {
   return ticks(low, high, count).filter(Number.isInteger);
 }
 
-/** 12.3 KiB. */
+/** 12.3 KiB, 320 KiB. */
 export function bytes(n: number): string {
+  const units = ["B", "KiB", "MiB", "GiB"];
   let size = n;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (Math.abs(size) < 1024 || unit === "GiB") {
-      return unit === "B" ? `${size.toFixed(0)} B` : `${size.toFixed(size < 10 ? 2 : 1)} ${unit}`;
-    }
+  while (Math.abs(size) >= 1024 && units.length > 1) {
     size /= 1024;
+    units.shift();
   }
-  return "";
+  return `${Number(size.toFixed(size < 10 ? 2 : 1))} ${units[0]}`;
 }
 
 /** 1.2 s, 34 ms, 0.4 ms. */

@@ -97,7 +97,9 @@ export class Settings extends Pane<PipelineModel> {
     box.className = `trl-status trl-${status.state}`;
     if (status.state === "compiling") box.textContent = status.text ?? "compiling …";
     else if (status.state === "failed") {
-      box.replaceChildren(html("b", {}, status.text ?? ""), status.hint ? ` ${status.hint}` : "");
+      const [first = "", ...evidence] = (status.text ?? "").split("\n");
+      const rest = [...evidence, status.hint ?? ""].filter(Boolean);
+      box.replaceChildren(html("b", {}, first), ...rest.map((line) => `\n${line}`));
     } else if (status.seconds !== undefined) {
       const compiled = `compiled in ${(status.seconds * 1e3).toFixed(0)} ms`;
       box.textContent =
