@@ -2,7 +2,7 @@
 import css from "./compare.css";
 import { Instants, type SpaceModel } from "./instants";
 import { html } from "./markup";
-import { MemoryPane, type MemoryModel } from "./memory";
+import { MemoryPane, palette, type MemoryModel } from "./memory";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
 import { textPicture } from "./picture";
@@ -71,13 +71,16 @@ export class ComparePane extends Panel<ComparisonModel | null> {
     }
     if (!this.#columns.length) this.#columns = this.#made();
     const { axes } = model;
+    const statements = model.spaces.flatMap((space) => space.statements.map(({ name }) => name));
+    const names = [...new Set(statements)];
+    const colours = palette(model.memories);
     this.#columns.forEach(({ title, space, memory }, k) => {
       const instants = new Instants(model.spaces[k]!);
       title.textContent = model.titles[k]!;
       space.follow(instants);
       memory.follow(instants);
-      space.lock(axes.time, axes.up);
-      memory.lock(axes.time, axes.bytes);
+      space.lock(axes.time, axes.up, names);
+      memory.lock(axes.time, axes.bytes, colours);
       space.draw(model.spaces[k]!);
       memory.draw(model.memories[k]!);
     });

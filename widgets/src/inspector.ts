@@ -148,7 +148,11 @@ export class InspectorPane extends Panel<InspectorModel | null> {
     const where = [op.kind, op.region.join(" / "), `in ${op.stage}`].filter(Boolean).join(" · ");
     const parts = [
       html("h4", {}, op.name, html("span", { class: "trl-where" }, where)),
-      html("p", { class: "trl-doc" }, [op.doc, op.attrs].filter(Boolean).join(": ")),
+      html(
+        "p",
+        { class: "trl-doc" },
+        op.attrs ? `${op.doc.replace(/\.$/, "")}: ${op.attrs}` : op.doc,
+      ),
       ...this.#types(op),
       this.#source(op),
     ];

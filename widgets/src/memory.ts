@@ -63,6 +63,7 @@ export class MemoryPane extends TimedPane<MemoryModel> {
   #when = html("caption");
   #ranked: Held[] = [];
   #least = { count: 0, bytes: 0 };
+  #palette = new Map<string, number>();
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "memory", "Memory, predicted", css, 204);
@@ -78,9 +79,13 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     this.body.append(html("div", { class: "trl-live-box" }, table));
   }
 
-  /** Draw so many instants and bytes at least, so that two programs can be compared. */
-  lock(count: number, bytes: number): void {
+  /**
+   * Draw so many instants and bytes at least, and tensors of these names in these colours, so that two
+   * programs can be compared.
+   */
+  lock(count: number, bytes: number, palette: Map<string, number>): void {
     this.#least = { count, bytes };
+    this.#palette = palette;
     this.repaint();
   }
 
@@ -89,7 +94,7 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     this.#ranked = [...model.tensors]
       .filter((one) => most(one) > 0)
       .sort((a, b) => most(b) - most(a) || (a.name < b.name ? -1 : 1));
-    this.#layers = layers(this.#ranked, model);
+    this.#layers = layers(this.#ranked, model, this.#palette);
     const { program_peak: peak, host_peak: host } = model;
     const moment = peak.moment ? ` at ${peak.moment}` : "";
     this.note.textContent = [
@@ -278,20 +283,30 @@ export class MemoryPane extends TimedPane<MemoryModel> {
   }
 }
 
+/** The tensors of some models by name, those that hold most first: numbers to colour them by. */
+export function palette(models: readonly MemoryModel[]): Map<string, number> {
+  const all = models.flatMap((model) => model.tensors).sort((a, b) => most(b) - most(a));
+  return new Map([...new Set(all.map((one) => one.name))].map((name, k) => [name, k]));
+}
+
 function most(one: Held): number {
   let held = 0;
   one.held.forEach((n) => (held = Math.max(held, n)));
   return one.value_bytes * held;
 }
 
-function layers(ranked: readonly Held[], model: MemoryModel): Layer[] {
-  const shown = ranked.length <= TOLD_APART + 1 ? ranked : ranked.slice(0, TOLD_APART);
+function layers(
+  ranked: readonly Held[],
+  model: MemoryModel,
+  palette: ReadonlyMap<string, number>,
+): Layer[] {
+  const shown = ranked.slice(0, TOLD_APART);
   const rest = ranked.slice(shown.length);
   const sum = (ones: readonly Held[]) => (at: number) =>
     ones.reduce((total, one) => total + one.held[at]! * one.value_bytes, 0);
   const found: Layer[] = shown.map((one, k) => ({
     name: one.name,
-    fill: k < TOLD_APART ? colour(k) : "#777777",
+    fill: colour((palette.get(one.name) ?? k) % TOLD_APART),
     tensor: one,
     at: sum([one]),
   }));

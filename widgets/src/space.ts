@@ -25,6 +25,7 @@ export class SpacePane extends TimedPane<SpaceModel> {
   #looks: Look[] = [];
   #groups: SVGElement[] = [];
   #chips: HTMLElement[] = [];
+  #names: readonly string[] = [];
   #least = { count: 0, size: 0 };
   #legend = html("div", { class: "trl-legend", role: "group", "aria-label": "statements" });
 
@@ -33,15 +34,19 @@ export class SpacePane extends TimedPane<SpaceModel> {
     this.body.append(this.#legend);
   }
 
-  /** Draw so many instants and points at least, so that two programs can be compared. */
-  lock(count: number, size: number): void {
+  /**
+   * Draw so many instants and points at least, and statements of these names in these colours, so that
+   * two programs can be compared.
+   */
+  lock(count: number, size: number, names: readonly string[]): void {
     this.#least = { count, size };
+    this.#names = names;
     this.repaint();
   }
 
   override draw(model: SpaceModel): void {
     this.#model = model;
-    this.#looks = looks(model.statements);
+    this.#looks = looks(model.statements, this.#names);
     this.note.textContent = about(model.turn);
     this.plot.setAttribute(
       "aria-label",
@@ -157,12 +162,13 @@ export class SpacePane extends TimedPane<SpaceModel> {
   }
 }
 
-function looks(statements: readonly SpaceStatement[]): Look[] {
+function looks(statements: readonly SpaceStatement[], names: readonly string[]): Look[] {
   const used = new Map<string, number>();
   return statements.map((one, k) => {
     const shapes = OF_ROLE[one.role] ?? OTHERS;
     const n = used.get(one.role) ?? 0;
     used.set(one.role, n + 1);
-    return { shape: shapes[n % shapes.length]!, colour: colour(k) };
+    const known = names.indexOf(one.name);
+    return { shape: shapes[n % shapes.length]!, colour: colour(known < 0 ? k : known) };
   });
 }

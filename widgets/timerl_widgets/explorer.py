@@ -75,7 +75,7 @@ class Explorer(anywidget.AnyWidget):
             OptionError: there is no such stage.
         """
         self._drawing = Drawing(program)
-        self._beside = other
+        self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer")
         self._conductor = Conductor(self._show_run)
         shown = self._drawing.nearest(stage) if stage == FIRST_SHOWN else stage
@@ -101,7 +101,7 @@ class Explorer(anywidget.AnyWidget):
 
     def compare(self, other: Program | None) -> None:
         """Show the program beside another one, or alone."""
-        self._beside = other
+        self._beside, self._titles = other, ("before", "now")
         self._later("compare", self._compare)
 
     def change(self, bounds: Mapping[str, int] | None = None, **options: Any) -> None:
@@ -230,7 +230,7 @@ class Explorer(anywidget.AnyWidget):
     def _compared(self, drawing: Drawing) -> Packed:
         if self._beside is None:
             return NOTHING
-        return packed(ComparisonView.of(self._beside, drawing.program, ("before", "now")))
+        return packed(ComparisonView.of(self._beside, drawing.program, self._titles))
 
     def _show_run(self, view: Packed) -> None:
         self.run = view
