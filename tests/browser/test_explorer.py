@@ -158,7 +158,7 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     print(f"toggle to drawn: {status.get_attribute('data-drawn')} ms")
     expect(switch).not_to_be_checked()
     expect(switch).to_be_focused()  # although the strip was drawn anew
-    expect(page.locator(".trl-stage.trl-off")).to_contain_text(["lift", "windows"])
+    expect(page.locator(".trl-tabbed.trl-off")).to_contain_text(["lift", "windows"])
     # bounds
     page.locator('[data-key="bound-T"]').fill("9")
     page.keyboard.press("Enter")

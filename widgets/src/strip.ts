@@ -145,7 +145,7 @@ export class Strip extends Pane<PipelineModel> {
     );
     tab.addEventListener("click", () => this.show(row.name));
     const same = row.changed === false ? " trl-unchanged" : "";
-    const cell = html("div", { class: `trl-stage${row.ran ? "" : " trl-off"}${same}` }, tab);
+    const cell = html("div", { class: `trl-tabbed${row.ran ? "" : " trl-off"}${same}` }, tab);
     if (row.option !== null) cell.prepend(this.#switch(row));
     return cell;
   }
