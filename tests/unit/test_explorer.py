@@ -163,6 +163,21 @@ def test_operations_are_told_of(explorer: Explorer, program: trl.Program) -> Non
     assert arrays(explorer.inspector) == told  # there is nothing to tell
 
 
+def test_a_kernel_is_told_of_by_all_lines_that_it_runs(
+    explorer: Explorer, program: trl.Program
+) -> None:
+    for kernel in (op for op in program.fused if op.kind == "dataflow"):
+        body = trl.show.lineage.operations(program.fused)
+        inside = [body[k] for k in trl.show.lineage.inside(kernel)[1:]]
+        say(explorer, kind="inspect", ids=[kernel.id], stage="fuse")
+        source = arrays(explorer.inspector)["ops"][0]["source"]
+        numbers = [line["number"] for line in source["lines"]]
+        assert numbers == sorted({op.origin.line for op in inside} & set(numbers))
+        assert all("reinforce.py" in source["place"] and line["marked"] for line in source["lines"])
+        here = [op for op in inside if op.origin.file.endswith("reinforce.py")]
+        assert {op.origin.line for op in here} == set(numbers)
+
+
 def test_a_search_goes_through_all_stages(explorer: Explorer) -> None:
     say(explorer, kind="search", query="acting", of_kind=None, region=None, changed=False)
     found = arrays(explorer.search)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -195,7 +196,7 @@ class InspectorView(View):
             "stage": stage,
             "kernel": None if kernel is None else kernel.id,
             "outputs": self._outputs(pdg, op),
-            "source": source_lines(op.origin),
+            "source": source_of(body) if body else source_lines(op.origin),
             "reads": [_edge(one) for one in reads(pdg, op, kernel)],
             "readers": [_edge(one) for one in readers(pdg, op, kernel)],
             "history": [
@@ -298,6 +299,22 @@ def last_readers(program: Program, lifetime: str) -> tuple[str, ...]:
     life = program.memory.lifetimes[lifetime]
     last = (names[ops[edge.sink].id] for edge in (*life.frees, *life.taken))
     return tuple(dict.fromkeys(last))
+
+
+def source_of(body: Sequence[Op]) -> dict[str, Any]:
+    """The user's lines that a kernel runs: of the file that most of its operations are from."""
+    file, _ = Counter(op.origin.file for op in body).most_common(1)[0]
+    places = {op.origin.line: op.origin for op in body if op.origin.file == file and op.origin.line}
+    lines = linecache.getlines(file)
+    shown = [places[k] for k in sorted(places) if k <= len(lines)]
+    return {
+        "place": shown[0].place if shown else Origin(file).place,
+        "line": shown[0].line if shown else 0,
+        "lines": [
+            {"number": one.line, "text": lines[one.line - 1].rstrip("\n"), "marked": True}
+            for one in shown
+        ],
+    }
 
 
 def _kernel(pdg: Pdg, op_id: int) -> Op | None:

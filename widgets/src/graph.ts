@@ -11,6 +11,7 @@ import { GraphTable } from "./graph_table";
 import { html } from "./markup";
 import { Minimap } from "./minimap";
 import { Pane, type Send } from "./pane";
+import { pictureButtons, standalone } from "./picture";
 import type { Selection } from "./selection";
 import { Viewport, type Box } from "./viewport";
 
@@ -67,6 +68,7 @@ export class GraphPane extends Pane<GraphModel> {
       button("+", "zoom in (+)", () => this.#viewport?.zoom(NEARER)),
       button("fit", "show everything (0)", () => this.#viewport?.fit()),
       this.#buttons.table,
+      ...pictureButtons("graph", () => this.#drawing && standalone(this.#drawing.svg)),
     );
     this.root.append(bar, this.#stage, this.#table.root, this.#status);
     this.#search.addEventListener("input", () => this.#find());

@@ -2,7 +2,7 @@
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
 import css from "./panel.css";
-import { savePng, saveSvg } from "./picture";
+import { pictureButtons } from "./picture";
 import type { Selection } from "./selection";
 
 /** A pane with a title bar; what it draws goes into `body`. */
@@ -32,23 +32,7 @@ export abstract class Panel<Model> extends Pane<Model> {
 
   /** Add buttons that save the pane's picture. */
   protected offerPictures(): void {
-    const save = (format: string, write: (svg: SVGSVGElement, name: string) => unknown) => {
-      const button = html(
-        "button",
-        {
-          class: "trl-quiet",
-          title: `save as ${format}`,
-          "aria-label": `save ${this.name} as ${format}`,
-        },
-        format,
-      );
-      button.addEventListener("click", () => {
-        const shown = this.picture();
-        if (shown) void write(shown, this.name);
-      });
-      return button;
-    };
-    this.tools.append(save("SVG", saveSvg), save("PNG", savePng));
+    this.tools.append(...pictureButtons(this.name, () => this.picture()));
   }
 }
 

@@ -1,5 +1,5 @@
 // Pictures to take away: a drawing as a file of its own, with the colours that the page gives it.
-import { svg } from "./markup";
+import { html, svg } from "./markup";
 
 const INLINED = [
   "fill",
@@ -79,6 +79,21 @@ export function textPicture(
     root.append(row);
   });
   return root;
+}
+
+/** Buttons that save a picture, as SVG and as PNG; `take` gives it, or null while there is none. */
+export function pictureButtons(name: string, take: () => SVGSVGElement | null): HTMLElement[] {
+  const writers = { SVG: saveSvg, PNG: savePng };
+  return Object.entries(writers).map(([format, write]) => {
+    const label = `save ${name} as ${format}`;
+    const look = { class: "trl-quiet", title: label, "aria-label": label };
+    const button = html("button", look, format);
+    button.addEventListener("click", () => {
+      const taken = take();
+      if (taken) void write(taken, name);
+    });
+    return button;
+  });
 }
 
 /** Let the reader save a picture as SVG. */
