@@ -97,7 +97,8 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     expect(page.locator(".trl-chip", has_text="learning")).to_have_attribute(
         "aria-pressed", "false"
     )
-    expect(page.locator(".trl-inspector .trl-marked")).to_be_visible(timeout=10_000)
+    marked = page.locator(".trl-inspector .trl-marked", has_text="env.step(a)")
+    expect(marked).to_be_visible(timeout=10_000)
     expect(page.locator("text=/picked \\[\\d+\\] at None in fuse/")).to_be_visible()
 
     # a line: its node; and from Python
@@ -170,6 +171,8 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     expect(status).to_have_class(re.compile("trl-failed"), timeout=10_000)
     expect(page.locator(".trl-line", has_text="range(0, 9)").first).to_be_visible()
     picture(page, "explorer_error")
+    page.keyboard.press("Escape")
+    expect(page.locator(".trl-options")).to_be_hidden()
     # a comparison with what it becomes
     page.locator(".trl-settings button", has_text="compare").click()
     page.locator('[data-key="switch-lift"]').click()

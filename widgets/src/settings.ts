@@ -70,6 +70,11 @@ export class Settings extends Pane<PipelineModel> {
       filter.addEventListener("change", () => this.#search());
     }
     this.#filters([], []);
+    const close = (event: Event) => {
+      if (!event.composedPath().includes(this.#details)) this.#details.open = false;
+    };
+    document.addEventListener("pointerdown", close);
+    this.onDispose(() => document.removeEventListener("pointerdown", close));
     // fields are typed into: the notebook's own keys rest meanwhile
     this.root.addEventListener("keydown", (event) => {
       event.stopPropagation();
