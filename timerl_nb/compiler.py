@@ -15,6 +15,7 @@ from typing import Any, Final
 from timerl_nb.advice import advice
 from timerl_nb.compilation import (
     Front,
+    cached_machine,
     compile_front,
     device_limit,
     is_remade,
@@ -25,8 +26,10 @@ from timerl_nb.compilation import (
 from timerl_nb.config import Options
 from timerl_nb.errors import BoundsError
 from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.ir.digest import Digest, digest
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.kept import packed, unpacked
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Execute, Loop
 from timerl_nb.memory.budget import Planner, refusal
@@ -35,6 +38,8 @@ from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.recent import Recent
 from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.shelf import key_of, shelf
+from timerl_nb.runtime.xla.kept import KeptCalls
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.solve import bounded
@@ -70,16 +75,21 @@ class _Planned:
         seconds = time.perf_counter() - start
         return Stage("ast", ast, seconds, f"{loops} loops, {count} launches")
 
-    def executable(self, options: Options) -> Stage:
+    def executable(self, options: Options, kept: KeptCalls | None) -> Stage:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
-        return self._executables.get(how, lambda: self._executable(*how))
+        return self._executables.get(how, lambda: self._executable(*how, kept))
 
     def _executable(
-        self, executor: str | None, fuse: int, devices: int, budget: int | None
+        self,
+        executor: str | None,
+        fuse: int,
+        devices: int,
+        budget: int | None,
+        kept: KeptCalls | None,
     ) -> Stage:
         ast: Any = self.loops.artifact
         start, plan = time.perf_counter(), self.plan
-        executable = Executable(plan.pdg, ast, plan, executor, fuse, devices, budget)
+        executable = Executable(plan.pdg, ast, plan, executor, fuse, devices, budget, kept)
         summary = f"{len(executable.kernels)} kernels, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)
 
@@ -104,6 +114,7 @@ class Compiler:
         self._trials: dict[tuple[int, bool], Trials] = {}
         self._proved: Recent[str, float] = Recent(MOST)
         self._fronts: Recent[tuple[tuple[Pass, ...], int], Front] = Recent(MOST)
+        self._shelf = shelf()
         # a ceiling is another bound than the number that it is: its text tells them apart
         self._plans: Recent[tuple[Front, str, Planner], _Planned] = Recent(
             POINTS, lambda planned: planned.weight
@@ -138,9 +149,41 @@ class Compiler:
         again = is_remade(options)
         trials = self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
         passes = pipeline(options, bounds, trials, dynamic=self.pdg.bound is not None)
-        return self._fronts.get(
-            (passes.passes, ceiling), lambda: compile_front(self.pdg, passes, trials, ceiling)
-        )
+
+        def made() -> Front:
+            written = self._digest
+            key = self._key(written, options, bounds)
+            if key is None or written is None or self._shelf is None:
+                return compile_front(self.pdg, passes, trials, ceiling)
+            payload = self._shelf.read(key)
+            if payload is not None:
+                known = unpacked(payload, self.pdg, written.lines, trials)
+                if known is not None:
+                    return known
+            front = compile_front(self.pdg, passes, trials, ceiling)
+            payload = packed(front, self.pdg, written.lines, trials)
+            if payload is not None:
+                self._shelf.write(key, payload)
+            return front
+
+        return self._fronts.get((passes.passes, ceiling), made)
+
+    @cached_property
+    def _digest(self) -> Digest | None:
+        return None if self._shelf is None else digest(self.pdg)
+
+    def _key(self, of: Digest | None, options: Options, bounds: Mapping[str, int]) -> str | None:
+        """The key of what follows from a graph; None where nothing is kept."""
+        if of is None:
+            return None
+        device = device_limit(options), cached_machine(options)
+        return key_of(of.text, options, bounds_text(bounds), *device)
+
+    def _kept(self, front: Front, options: Options, bounds: Mapping[str, int]) -> KeptCalls | None:
+        if self._shelf is None:
+            return None
+        key = self._key(digest(front.constraints.pdg), options, bounds)
+        return None if key is None else KeptCalls(self._shelf, key)
 
     def back(self, front: Front, options: Options, bounds: Mapping[str, int]) -> tuple[Stage, ...]:
         """The stages that depend on the bounds.
@@ -160,7 +203,8 @@ class Compiler:
             lambda: _Planned(front, self._memory(front, options, bounds)),
         )
         order = Stage("schedule", schedule, front.seconds, summary)
-        return order, planned.memory, planned.loops, planned.executable(options)
+        kept = self._kept(front, options, bounds)
+        return order, planned.memory, planned.loops, planned.executable(options, kept)
 
     def _memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Stage:
         start = time.perf_counter()

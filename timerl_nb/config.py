@@ -16,6 +16,7 @@ ENVIRONMENT: Final = {
     "TIMERL_PROGRESS": "0 switches progress bars off everywhere",
     "TIMERL_EXECUTOR": "the executor where options do not name one",
     "TIMERL_CACHE": "the folder of what XLA has compiled, which later processes load; 0 keeps nothing",
+    "XLA_FLAGS": "XLA's own settings; what was compiled under others is not loaded",
     "XDG_CACHE_HOME": "the folder of all caches, ours as `timerl-nb` in it; `~/.cache` where it is not set",
 }
 
@@ -23,6 +24,11 @@ ENVIRONMENT: Final = {
 def progress_by_default() -> bool:
     """Whether `execute` shows a progress bar unless told."""
     return os.environ.get("TIMERL_PROGRESS", "1") != "0"
+
+
+def xla_flags() -> str:
+    """XLA's settings, as they were given to the process."""
+    return os.environ.get("XLA_FLAGS", "")
 
 
 def cache_folder() -> Path | None:
@@ -236,4 +242,4 @@ def _wrong(name: str, value: object, legal: str) -> OptionError:
     return OptionError(f"{name}={value!r} is not possible.", hint=f"{name} is {legal}.")
 
 
-__all__ = ["ENVIRONMENT", "Options", "cache_folder", "progress_by_default"]
+__all__ = ["ENVIRONMENT", "Options", "cache_folder", "progress_by_default", "xla_flags"]

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
@@ -18,20 +19,36 @@ from timerl_nb.runtime.backends import jax_cache
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
-import collections, json, sys, jax
+import collections, hashlib, json, sys, jax
 seen = collections.Counter()
-jax.monitoring.register_event_listener(lambda name, **_: seen.update([name.split("/")[-1]]))
+def listen(name, *_, **__):
+    seen.update([name.split("/")[-1]])
+jax.monitoring.register_event_listener(listen)
+jax.monitoring.register_event_duration_secs_listener(listen)
 import timerl_nb as trl
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.symbolic import scheduling
 from tests.reinforce import reinforce
+once, run = scheduling._attempt, Trials.run
+scheduling._attempt = lambda *args: seen.update(["isl"]) or once(*args)
+Trials.run = lambda *args: seen.update(["passes"]) or run(*args)
+texts = ""
 for executor in ("xla", "interpret"):
     program = reinforce(5).compile({"B": 4, "I": 2, "T": 10}, trl.Options(executor=executor))
+    seen["traced"] = -seen["jaxpr_trace_duration"]
     result = program.execute(seed=3)
+    seen[f"traced by {executor}"] = seen["traced"] + seen["jaxpr_trace_duration"]
+    ran = seen["passes"], seen["isl"]  # what is looked at may need some
+    texts += "".join(f"{s.artifact}{s.diff()}{s.steps}{s.choices}" for s in program.stages.values())
+    seen["passes"], seen["isl"] = ran
 print(json.dumps({"hits": seen["cache_hits"], "misses": seen["cache_misses"],
+    "traced": seen["traced by xla"], "passes": seen["passes"], "isl": seen["isl"],
+    "texts": hashlib.sha256(texts.encode()).hexdigest(),
     "sums": [float(x.sum()) for x in result.parameters.values()]}))
 """
 
 
-def run(**environment: str) -> tuple[dict[str, object], str]:
+def run(**environment: str) -> tuple[dict[str, Any], str]:
     """What a process of its own counts, and what it complains of."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -44,15 +61,25 @@ def run(**environment: str) -> tuple[dict[str, object], str]:
     return json.loads(done.stdout), done.stderr
 
 
-def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+def test_a_second_process_makes_nothing_again(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     first, _ = run(TIMERL_CACHE=str(folder))
     files = {path.name for path in folder.iterdir()}
+    compiled = [name for name in files if not name.startswith("timerl-")]
+    assert first["hits"] == 0 and first["misses"] == len(compiled) > 10
+    assert first["passes"] > 10 and first["isl"] > 0
     second, said = run(TIMERL_CACHE=str(folder))
-    assert first["hits"] == 0 and first["misses"] == len(files) > 10
-    assert (second["hits"], second["misses"]) == (first["misses"], 0)
-    assert second["sums"] == first["sums"]
+    assert second["misses"] == second["passes"] == second["isl"] == 0
+    assert second["traced"] < first["traced"] // 4
+    assert second["sums"] == first["sums"] and second["texts"] == first["texts"]
     assert {path.name for path in folder.iterdir()} == files
+    assert not said
+    for k, path in enumerate(sorted(folder.glob("timerl-*"))):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2] if k % 2 else whole[:40] + b"?" + whole[41:])
+    third, said = run(TIMERL_CACHE=str(folder))
+    assert third["passes"] == first["passes"] and third["misses"] == 0
+    assert third["sums"] == first["sums"] and third["texts"] == first["texts"]
     assert not said
 
 

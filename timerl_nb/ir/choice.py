@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from timerl_nb.dot import FUSED, PLAIN, Dot
@@ -55,6 +55,14 @@ class Candidate:
         self.name, self.doc = name, doc
         self._make, self._forecaster = make, forecaster
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # a function of this process is known elsewhere by what it makes alone
+        make: Callable[[], Pdg] = self._make
+        if not isinstance(make, partial):
+            make = partial(_itself, self.pdg)
+        known = {"forecast": self.forecast} if "forecast" in self.__dict__ else None
+        return Candidate, (self.name, self.doc, make, self._forecaster), known
+
     @cached_property
     def pdg(self) -> Pdg:
         """The graph that this way leads to."""
@@ -74,6 +82,10 @@ class Candidate:
         return f"{self.name} ({self.doc}): {self.forecast}"
 
     __repr__ = __str__
+
+
+def _itself(pdg: Pdg) -> Pdg:
+    return pdg
 
 
 class Choice(Inspectable):

@@ -36,6 +36,9 @@ class Pdg(Inspectable):
         self.ops: Mapping[int, Op] = MappingProxyType(dict(ops))
         self.orders: tuple[Order, ...] = tuple(dict.fromkeys(orders))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pdg, (self.dims, dict(self.ops), self.orders)
+
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops.values())
 

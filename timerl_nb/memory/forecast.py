@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from timerl_nb.errors import CeilingError, ScheduleError
@@ -60,6 +60,9 @@ class Forecasts:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Forecasts, (self._rest, self._bounds, self._trials, self._plan, self._budget)
 
     def __call__(self, pdg: Pdg) -> Forecast | str:
         """What a graph would cost, or why that is not known."""

@@ -8,10 +8,10 @@ not refuse, less those that a trial schedule keeps (`trial`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Protocol
+from functools import partial
+from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
@@ -435,6 +435,13 @@ def keep_nothing(pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> 
     return ()
 
 
+_WAYS: Final = {
+    "keep": "all but what shares a loop with what runs one by one",
+    "all": "all that can be",
+    "none": "all stays as it is",
+}
+
+
 @dataclass(frozen=True)
 class Vectorize:
     """Dimensions as axes.
@@ -462,20 +469,12 @@ class Vectorize:
         """One dimension; where something runs one by one along it, there are several ways."""
         if self.forecaster is None or not cycles_of(pdg, dim.name).sequential:
             return _vectorized(pdg, dim, self.keep(pdg, dim))
-        ways: dict[str, tuple[str, Callable[[], Rewritten]]] = {
-            "keep": (
-                "all but what shares a loop with what runs one by one",
-                lambda: _vectorized(pdg, dim, self.keep(pdg, dim)),
-            ),
-            "all": ("all that can be", lambda: _vectorized(pdg, dim, ())),
-            "none": ("all stays as it is", lambda: _untouched(pdg, dim)),
-        }
+        ways = dict(_WAYS)
         if self.keep is keep_nothing:
             del ways["keep"]
-        made = {name: cache(make) for name, (_, make) in ways.items()}
         candidates = tuple(
-            Candidate(name, doc, lambda name=name: made[name]().pdg, self.forecaster)
-            for name, (doc, _) in ways.items()
+            Candidate(name, doc, partial(self._graph, pdg, dim, name), self.forecaster)
+            for name, doc in ways.items()
         )
         taken = candidates[0]
         if self.budget is not None:
@@ -485,7 +484,15 @@ class Vectorize:
         else:
             why = "no trial is asked for: what cycles allow is vectorised"
         choice = Choice(f"vectorize over {dim.name}", candidates, taken, why)
-        return replace(made[taken.name](), choices=(choice,))
+        return replace(self._way(pdg, dim, taken.name), choices=(choice,))
+
+    def _way(self, pdg: Pdg, dim: Dim, name: str) -> Rewritten:
+        if name == "none":
+            return _untouched(pdg, dim)
+        return _vectorized(pdg, dim, self.keep(pdg, dim) if name == "keep" else ())
+
+    def _graph(self, pdg: Pdg, dim: Dim, name: str) -> Pdg:
+        return self._way(pdg, dim, name).pdg
 
     def _in_order(self, pdg: Pdg) -> list[Dim]:
         """Dimensions along which nothing is sequential first: the others are tried on what is left."""

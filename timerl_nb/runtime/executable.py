@@ -19,6 +19,7 @@ from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.reached import Reached
 from timerl_nb.runtime.source import Source
+from timerl_nb.runtime.xla.kept import KeptCalls
 from timerl_nb.runtime.xla.lowered import Lowered, too_large, too_little, why_not
 
 
@@ -30,6 +31,7 @@ class Executable(Inspectable):
         fuse: how many turns of an outermost loop are one of their calls.
         devices: among how many of them buffers are divided.
         budget: what buffers may take in all; None for what the plan says.
+        kept: XLA programs that earlier processes have compiled.
     """
 
     def __init__(
@@ -41,9 +43,11 @@ class Executable(Inspectable):
         fuse: int = 1,
         devices: int = 1,
         budget: int | None = None,
+        kept: KeptCalls | None = None,
     ) -> None:
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
+        self._kept = kept
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
             op_id: Kernel(plan, pdg[op_id])
@@ -66,7 +70,7 @@ class Executable(Inspectable):
 
     @cached_property
     def _lowered(self) -> Lowered:
-        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._devices)
+        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._devices, self._kept)
 
     @cached_property
     def _interpreted(self) -> str:

@@ -50,6 +50,7 @@ class Trials:
 
     def __init__(self, ceiling: int, *, again: bool = False) -> None:
         self._ceiling, self.again = ceiling, again
+        self.complete = True  # no trial was given up
         self._tried: Recent[Pdg, _Trial] = Recent(MOST)
         self._made: Recent[tuple[Pass, Pdg], Rewritten] = Recent(8 * MOST)
         self._schedules: Recent[Pdg, Scheduled] = Recent(MOST)
@@ -101,6 +102,7 @@ class _Trial:
         try:
             self._constraints, schedule = trials.scheduled(total.pdg)
         except CeilingError as error:
+            trials.complete = False
             warnings.warn(
                 f"a trial schedule was given up ({error.what}) Whatever can be vectorised is, and "
                 "memory may grow with the bounds.",

@@ -279,6 +279,15 @@ class ScheduleTree:
         statements = {name: points}
         return cls(dims, statements, isl.Schedule.from_domain(_union_set(statements)))
 
+    @classmethod
+    def parse(cls, dims: Dims, statements: Mapping[str, Set], text: str) -> ScheduleTree:
+        """The schedule of a text that `text` made, of the same statements."""
+        return cls(dims, dict(statements), isl.Schedule.read_from_str(isl.DEFAULT_CONTEXT, text))
+
+    def text(self) -> str:
+        """The schedule as a text that `parse` reads."""
+        return self.raw.to_str()
+
     # --- when does what run --------------------------------------------------------------------
 
     def times(self) -> dict[str, tuple[Lin, ...]]:

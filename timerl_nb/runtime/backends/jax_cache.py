@@ -29,6 +29,14 @@ def use_cache() -> None:
         _use(folder)
 
 
+def our_folder() -> Path | None:
+    """The folder that JAX uses, where it is ours."""
+    use_cache()
+    folder = cache_folder()
+    used = jax.config.values["jax_compilation_cache_dir"]
+    return folder if folder is not None and used == str(folder) else None
+
+
 @cache
 def _use(folder: Path) -> None:
     """Open a folder; where it cannot be used, say so, once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.flow import Flow, Names
+from timerl_nb.runtime.xla.kept import KeptCalls
 from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.places import Buffer, Places
 from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, OnHost, Part, Regions, inside
@@ -40,8 +41,10 @@ class Lowered:
         kernels: Mapping[int, Kernel],
         fuse: int = 1,
         devices: int = 1,
+        kept: KeptCalls | None = None,
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
+        self._kept = kept
         self.places = Places(plan)
         self.flow = Flow(ast.root, plan, self.places)
         buffers = self.places.buffers.values()
@@ -94,6 +97,18 @@ class Lowered:
         the counters of the loops around it and what the host made, and returns what the host asks for.
         """
         return tuple(self._function(call) for call in self.calls)
+
+    @cached_property
+    def ready(self) -> tuple[Callable[..., Any], ...]:
+        """The functions as runs call them: loaded, where an earlier process has compiled them."""
+        return tuple(map(self._ready, self.calls, self.functions))
+
+    def _ready(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
+        # what the host makes may come in other shapes, and which devices there are is this process's
+        if self._kept is None or call.given is not None or self.shards is not None:
+            return function
+        name = f"{call.number} of\n{self}"
+        return self._kept.call(name, function, lambda: self._arguments(call.number))
 
     def _function(self, call: Call) -> Callable[..., Any]:
         lowering = self._lowering
@@ -150,12 +165,19 @@ class Lowered:
         for call in self.calls:
             wanted |= (call.changed | call.constant) - known
             known |= call.made
-        return self._fresh(tuple(sorted(wanted)))
+        return self._start(tuple(sorted(wanted)))()
 
     @cached_property
-    def _fresh(self) -> Callable[[tuple[str, ...]], State]:
+    def _start(self) -> Callable[[tuple[str, ...]], Callable[[], State]]:
         """What makes buffers, many in one XLA program."""
-        return jax.jit(lambda names: {name: self.fresh(name) for name in names}, static_argnums=0)
+
+        def making(names: tuple[str, ...]) -> Callable[[], State]:
+            made = jax.jit(lambda: {name: self.fresh(name) for name in names})
+            if self._kept is None or self.shards is not None:
+                return made
+            return self._kept.call(f"buffers {names} of\n{self}", made, tuple)
+
+        return cache(making)
 
     @cached_property
     def given(self) -> tuple[tuple[int, ...], ...]:

@@ -56,7 +56,7 @@ class LoweredRun:
         self._state: dict[str, Any] = {}
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
-        self._plain = self._functions = lowered.functions
+        self._plain = self._functions = lowered.ready
         self._host = HostSide(lowered.plan, seed)
         self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
         self._made: Sequence[Any] = ()  # by the one that has run last

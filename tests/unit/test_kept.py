@@ -1,0 +1,152 @@
+"""Fronts and keys: an equal program finds what it is, and any other does not."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from timerl_nb.compiler import Compiler
+from timerl_nb.ir.digest import digest
+from timerl_nb.kept import packed, unpacked
+from timerl_nb.runtime import shelf as shelves
+from timerl_nb.runtime.xla.kept import _engine
+from timerl_nb.schedule.trial import Trials
+
+BOUNDS = {"B": 4, "I": 3, "T": 12}
+LINES = """
+with trl.Context("t") as ctx:
+    ((t, T),) = ctx.dims
+    x = trl.data([{values}], domain=(t,)).named("{name}")
+    ctx.output("y", (x[t:T] * {factor}).sum(axis=0))
+"""
+
+
+def written(file: str = "a.py", before: str = "", **changes: Any) -> trl.Context:
+    """A program as the lines of some file."""
+    text = LINES.format(**{"values": "1.0, 2.0", "name": "x", "factor": 3.0} | changes)
+    names: dict[str, Any] = {"trl": trl}
+    exec(compile(before + text, file, "exec"), names)
+    return names["ctx"]
+
+
+def text(ctx: trl.Context) -> str:
+    found = digest(ctx.pdg())
+    assert found is not None
+    return found.text
+
+
+def test_a_digest_says_what_is_written_and_not_where() -> None:
+    known = text(written())
+    assert text(written("other.py", before="\n\n")) == known
+    others = [{"values": "1.0, 2.5"}, {"values": "1.0, 2.0, 3.0"}, {"name": "z"}, {"factor": 4.0}]
+    found = [text(written(**changes)) for changes in others]
+    assert len({known, *found}) == 1 + len(others)
+
+
+def test_functions_have_no_digest() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.udf(lambda: np.float32(1), out="f32", domain=(t,))
+        ctx.output("y", x)
+    assert digest(ctx.pdg()) is None
+    result = ctx.compile({"T": 2}).execute()
+    np.testing.assert_array_equal(result["y"], [1, 1])
+
+
+def ppo() -> trl.Context:
+    return trl.algorithms.ppo(trl.env.make("CartPole-v1"), hidden=[8])
+
+
+def texts(stages: Any) -> list[str]:
+    """All that can be read of the stages."""
+    return [
+        f"{s.name} {s.summary}\n{s.artifact}\n{s.diff()}\n{s.steps}\n{s.choices}\n"
+        f"{s.rewritten and (s.rewritten.ids, s.rewritten.refused)}"
+        for s in stages
+    ]
+
+
+@pytest.mark.parametrize(
+    ("write", "changes"),
+    [
+        (lambda: reinforce(5, hidden=(8,)), {}),
+        (lambda: reinforce(None, hidden=(8,)), {"lift": False}),
+        (lambda: reinforce(None, hidden=(8,)), {"incrementalize": 4}),
+        (lambda: reinforce(None, hidden=(8,)), {"device_memory": "20KiB"}),
+        (ppo, {}),
+    ],
+    ids=["5-step", "Monte Carlo", "in blocks", "within a budget", "PPO"],
+)
+def test_a_front_is_the_same_from_bytes(
+    write: Callable[[], trl.Context], changes: dict[str, Any]
+) -> None:
+    program = write().compile(BOUNDS, trl.Options(**changes))
+    options, compiler = program.options, program._compiler
+    front = compiler.front(options, BOUNDS)
+    written = digest(compiler.pdg)
+    assert written is not None
+    (trials,) = compiler._trials.values()
+    payload = packed(front, compiler.pdg, written.lines, trials)
+    assert payload is not None
+    source = write().compile(BOUNDS, trl.Options(**changes)).pdg  # as another process has it
+    assert source is not compiler.pdg
+    found = digest(source)
+    assert found is not None and found.text == written.text
+    again = unpacked(
+        payload, source, found.lines, Trials(options.isl_operations, again=trials.again)
+    )
+    assert again is not None
+    assert texts(again.stages) == texts(front.stages)
+    assert again.stages[0].previous is source
+    there = {op.origin for op in source}
+    assert all(op.origin in there for s in again.stages for op in s.rewritten.pdg)  # type: ignore[union-attr]
+    back = Compiler(source).back(again, options, BOUNDS)
+    want = compiler.back(front, options, BOUNDS)
+    assert texts(back) == texts(want)
+
+
+def test_bytes_of_something_else_are_no_front() -> None:
+    source = written().compile({"T": 2}).pdg
+    for payload in (b"", b"nonsense", pickle.dumps((1, 2)), pickle.dumps(([], source, "", 0.0))):
+        assert unpacked(payload, source, (), Trials(1000)) is None
+
+
+def test_a_key_depends_on_our_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelves, "_PACKAGE", tmp_path)
+    found: list[str] = []
+    for text in ("x = 1", "x = 2"):
+        (tmp_path / "module.py").write_text(text)
+        shelves._ourselves.cache_clear()
+        found += [shelves.key_of("a", "bc"), shelves.key_of("ab", "c")]
+    shelves._ourselves.cache_clear()
+    assert len(set(found)) == 4
+
+
+def test_a_key_depends_on_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _engine()
+    assert _engine() == before
+    with jax.default_matmul_precision("bfloat16"):
+        assert _engine() != before
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    assert _engine() != before
+
+
+def test_a_shelf_gives_whole_results_or_none(tmp_path: Path) -> None:
+    shelf = shelves.Shelf(tmp_path)
+    assert shelf.read("k") is None
+    shelf.write("k", b"result")
+    assert shelf.read("k") == b"result"
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert shelf.read("k") is None
+    gone = shelves.Shelf(tmp_path / "gone")
+    gone.write("k", b"result")
+    assert gone.read("k") is None

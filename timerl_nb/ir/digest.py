@@ -1,0 +1,102 @@
+"""A graph as a number that another process finds again, if it writes the same graph.
+
+Where lines stand does not count, only which operations share one: notebook cells are other files in
+every process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from timerl_nb.errors import Origin
+from timerl_nb.ir.attrs import ConstArray
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.symbolic.expr import Node
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What a graph is.
+
+    Attributes:
+        text: the number.
+        lines: the distinct lines behind it, in the order in which they are counted.
+    """
+
+    text: str
+    lines: tuple[Origin, ...]
+
+
+def digest(pdg: Pdg) -> Digest | None:
+    """The digest; None where the graph holds what has no contents to compare: functions."""
+    walk = _Walk()
+    try:
+        walk.add((pdg.dims, tuple(pdg), pdg.orders))
+    except TypeError:
+        return None
+    text = hashlib.sha256("".join(walk.written).encode()).hexdigest()
+    return Digest(text, tuple(walk.origins))
+
+
+class _Walk:
+    """A walk through values; each distinct expression and line is written once, then by number."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.origins: dict[Origin, int] = {}
+        self._nodes: dict[Node, int] = {}
+        self._fields: dict[type, tuple[str, ...]] = {}
+
+    def add(self, value: Any) -> None:
+        """Add a value.
+
+        Raises:
+            TypeError: it is neither a plain value nor a record of such.
+        """
+        if value is None or isinstance(value, bool | int | float | str | bytes):
+            self._write(f"{type(value).__name__}:{value!r}")
+        elif isinstance(value, Node):
+            self._node(value)
+        elif isinstance(value, Origin):
+            self._write(f"line:{self.origins.setdefault(value, len(self.origins))}")
+        elif isinstance(value, tuple):
+            parts = cast("tuple[Any, ...]", value)
+            self._all(f"tuple:{len(parts)}", parts)
+        elif isinstance(value, ConstArray):
+            self._array(value.array)
+        elif is_dataclass(value) and not isinstance(value, type):
+            kind = type(value)
+            if kind not in self._fields:
+                self._fields[kind] = tuple(f.name for f in fields(kind))
+            self._write(kind.__qualname__)
+            for name in self._fields[kind]:
+                self.add(getattr(value, name))
+        else:
+            raise TypeError(f"{type(value).__name__} has no contents to compare")
+
+    def _write(self, text: str) -> None:
+        self.written.append(f"{len(text)};{text}")
+
+    def _all(self, head: str, values: Iterable[Any]) -> None:
+        self._write(head)
+        for value in values:
+            self.add(value)
+
+    def _node(self, node: Node) -> None:
+        number = self._nodes.get(node)
+        if number is not None:
+            self._write(f"node:{number}")
+            return
+        self._all(type(node).__qualname__, node.fields)
+        self._nodes[node] = len(self._nodes)
+
+    def _array(self, array: np.ndarray[Any, Any]) -> None:
+        if array.dtype.hasobject:
+            raise TypeError("arrays of objects have no contents to compare")
+        contents = hashlib.sha256(array.tobytes()).hexdigest()
+        self._write(f"{array.dtype.str}{array.shape}{contents}")

@@ -1,0 +1,84 @@
+"""Passes and schedule of a compilation as bytes, which a later process compiles on from.
+
+They are the front of an equal source graph. What belongs to the process is named and not stored: the
+source graph with its operations and given arrays, the lines that wrote them, and the trials.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from timerl_nb.compilation import Front
+from timerl_nb.errors import Origin
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+
+def packed(front: Front, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> bytes | None:
+    """A front as bytes; None where isl or a trial of it was cut short.
+
+    Args:
+        lines: those behind the source graph.
+    """
+    if front.parts is not None or not trials.complete:
+        return None
+    file = io.BytesIO()
+    # all but what is made of isl's objects
+    stages = [replace(stage, artifact=None) for stage in front.stages]  # pyright: ignore[reportArgumentType]
+    value = stages, front.constraints.pdg, front.tree.text(), front.seconds
+    with suppress(pickle.PicklingError, AttributeError, TypeError):
+        _Pickler(file, pdg, lines, trials).dump(value)
+        return file.getvalue()
+    return None
+
+
+def unpacked(payload: bytes, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> Front | None:
+    """The front of bytes; None where they are none."""
+    with suppress(Exception):  # bytes that are no front can raise anything
+        stages, last, tree, seconds = _Unpickler(io.BytesIO(payload), pdg, lines, trials).load()
+        whole = tuple(replace(stage, artifact=stage.rewritten.pdg) for stage in stages)
+        constraints = Constraints(last)
+        schedule = ScheduleTree.parse(last.dims, constraints.statements, tree)
+        return Front(whole, constraints, schedule, None, seconds)
+    return None
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> None:
+        super().__init__(file, protocol=5)
+        self._lines = {line: k for k, line in enumerate(lines)}
+        self._named: dict[int, tuple[str, int]] = {
+            id(pdg): ("source", 0),
+            id(trials): ("trials", 0),
+        }
+        for op in pdg:
+            self._named[id(op.attrs)] = ("attrs", op.id)
+            self._named[id(op)] = ("op", op.id)
+
+    def persistent_id(self, obj: Any) -> tuple[str, int] | None:
+        if type(obj) is Origin and obj in self._lines:
+            return "line", self._lines[obj]
+        return self._named.get(id(obj))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> None:
+        super().__init__(file)
+        self._lines, self._pdg, self._trials = lines, pdg, trials
+
+    def persistent_load(self, pid: tuple[str, int]) -> Any:
+        what, number = pid
+        if what == "line":
+            return self._lines[number]
+        if what == "source":
+            return self._pdg
+        if what == "trials":
+            return self._trials
+        return self._pdg[number] if what == "op" else self._pdg[number].attrs
