@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from timerl_nb.dot import CONTROL, FUSED, SINK, SOURCE, Dot
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, sym
+from timerl_nb.symbolic.expr import TRUE, Cmp, Cond, Entry, Index, Lin, sym
 from timerl_nb.symbolic.substitute import subst_cond, subst_entry
 
 
@@ -99,6 +99,12 @@ class Loop:
     body: Node
     turns: Guard | None = None
     late: bool = False
+
+    @property
+    def begins(self) -> Lin:
+        """Where it is late, the first turn, plus the length of the dimension: T + counter >= c."""
+        assert self.late and self.turns is not None and isinstance(self.turns.cond, Cmp)
+        return sym(self.turns.name) + sym(self.counter) - self.turns.cond.arg
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from timerl_nb.memory.stores import Store
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.stores import key_text, store_name
 from timerl_nb.symbolic.evaluate import python_source
-from timerl_nb.symbolic.expr import FALSE, TRUE, Cmp, Cond, Lin, Slice, sym
+from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin, Slice, sym
 from timerl_nb.symbolic.substitute import subst, subst_cond
 
 Tensor = tuple[int, int]
@@ -482,9 +482,7 @@ class Source:
         elif isinstance(node, Loop):
             first, end = python_source(node.first), python_source(node.last + 1)
             if node.turns is not None and node.late:
-                assert isinstance(node.turns.cond, Cmp)  # T + counter >= c
-                least = sym(node.turns.name) + sym(node.counter) - node.turns.cond.arg
-                start = python_source(least - sym("rt_length"))
+                start = python_source(node.begins - sym("rt_length"))
                 first = f"max({first}, {start.replace('rt_length', self._length(node.turns.at))})"
             lines.append(f"{pad}for {node.counter} in range({first}, {end}, {node.step}):")
             if node.turns is not None and not node.late:

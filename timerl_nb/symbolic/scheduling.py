@@ -133,12 +133,16 @@ def _splits_in_vain(tree: ScheduleTree, validity: Sequence[Edge]) -> bool:
     """
     loops = {name: [loop for loop, _ in around] for name, around in tree.loops().items()}
     bound = {(loop, name) for name, around in loops.items() for loop in around}
+    within: dict[Domain, list[Edge]] = {}  # the dependences within a turn of some dimensions
     for x, y in combinations(loops, 2):
         domain = tree.statements[x].domain
         depth = next((k for k, (a, b) in enumerate(zip(loops[x], loops[y])) if a != b), None)  # noqa: B905
         if depth is None or domain != tree.statements[y].domain or depth >= len(domain):
             continue
-        near = [edge for edge in validity if not _within_turn(edge, domain[:depth]).is_empty()]
+        outer = domain[:depth]
+        if outer not in within:
+            within[outer] = [e for e in validity if not _within_turn(e, outer).is_empty()]
+        near = within[outer]
         if not _waits(near, x, y, domain, depth) and not _waits(near, y, x, domain, depth):
             bound -= {(loops[x][depth], x), (loops[y][depth], y)}
     return {loop for around in loops.values() for loop in around} > {loop for loop, _ in bound}

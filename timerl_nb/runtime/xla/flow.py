@@ -12,7 +12,7 @@ import numpy as np
 from timerl_nb.ir.attrs import BoundAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op, Read
-from timerl_nb.loops.nodes import Deallocate, Execute, If, Loop, Node, Sequence
+from timerl_nb.loops.nodes import Deallocate, Execute, If, Loop, Node, Sequence, children
 from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.xla.places import Places
@@ -52,7 +52,7 @@ class Flow:
         if total <= plan.peak + plan.peak // _SHARED:
             self.local = frozenset(n for n in self.local if not places.buffers[n].axes)
         self.after = self._returned()
-        self.at_start = self._before(root, self.after)
+        self._before(root, self.after)
 
     def _shared(self, outer: tuple[Node, ...]) -> Names:
         """What an outermost loop has in common with anything: isl puts parts of a turn outside of it."""
@@ -92,7 +92,7 @@ class Flow:
         """The buffers that a node may look into or change."""
         if id(node) not in self._touched:
             self._nodes.append(node)
-            found = self.writes(node).union(*map(self.touched, _parts(node)))
+            found = self.writes(node).union(*map(self.touched, children(node)))
             if isinstance(node, Execute):
                 found |= self.reads(self.pdg[node.op_id])
             if self.pdg.dims.dynamic is not None:  # guards ask how long it is
@@ -114,7 +114,7 @@ class Flow:
                 for t in self.plan.lifetimes[node.lifetime].tensors
                 if self.pdg[t[0]].outputs[t[1]].reduce is not None
             )
-        return frozenset().union(*(self.writes(part) for part in _parts(node)))
+        return frozenset().union(*(self.writes(part) for part in children(node)))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -202,16 +202,6 @@ def operands(op: Op) -> tuple[Read, ...]:
     """What an operation reads, without the token that orders it: the nest does."""
     attrs = op.attrs
     return op.inputs[:-1] if isinstance(attrs, UdfAttrs) and attrs.resource else op.inputs
-
-
-def _parts(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, Sequence):
-        return node.parts
-    if isinstance(node, Loop):
-        return (node.body,)
-    if isinstance(node, If):
-        return (node.then,) if node.other is None else (node.then, node.other)
-    return ()
 
 
 def _within_turns(plan: MemoryPlan, places: Places, outer: Loop) -> Names:

@@ -33,7 +33,7 @@ from timerl_nb.runtime.xla.places import Home, Places
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import TRUE, Cmp, Entry, Lin, Slice, span, sym
+from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, span, sym
 from timerl_nb.symbolic.substitute import subst_entry
 
 Array = Any  # a JAX array, traced or not
@@ -86,13 +86,17 @@ class Lowering:
             return array
         return lax.with_sharding_constraint(array, self.shards.placement(buffer))
 
+    def _buffer(self, name: str, state: State) -> Array:
+        """A buffer as it is; nothing need have been written to it."""
+        return state[name] if name in state else self.fresh(name)
+
     # --- control ---------------------------------------------------------------------------------
 
     def _inside(
         self, names: Names, state: State, run: Change
     ) -> tuple[State, Callable[[State], State]]:
         """The named buffers, and what `run` makes of them: a function from buffers to buffers."""
-        carry = {n: state[n] if n in state else self.fresh(n) for n in sorted(names)}
+        carry = {n: self._buffer(n, state) for n in sorted(names)}
 
         def changed(inner: State) -> State:
             here = {**state, **inner}
@@ -136,10 +140,8 @@ class Lowering:
 
     def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> Array:
         """The first turn of a loop whose guard holds from some turn on."""
-        assert isinstance(turns.cond, Cmp)  # T + counter >= c
-        least = sym(turns.name) + sym(node.counter) - turns.cond.arg
         at = {**env, turns.name: 0, node.counter: 0}
-        return values(least, at, jnp) - self._length(turns.at, state, env)
+        return values(node.begins, at, jnp) - self._length(turns.at, state, env)
 
     def _branch(self, node: If, state: State, env: Env, seed: Any) -> None:
         if self.flow.writes(node):
@@ -174,7 +176,7 @@ class Lowering:
 
     def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> Array:
         """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
-        lengths = state[LENGTHS] if LENGTHS in state else self.fresh(LENGTHS)
+        lengths = self._buffer(LENGTHS, state)
         if at is None:
             return jnp.max(lengths)
         return lengths[tuple(values(e, env, jnp) for e in at)]
@@ -217,7 +219,7 @@ class Lowering:
 
     def _end(self, op: Op, attrs: BoundAttrs, ended: Array, state: State, at: Env) -> None:
         """A dynamic dimension ends here where the operand holds."""
-        lengths = state[LENGTHS] if LENGTHS in state else self.fresh(LENGTHS)
+        lengths = self._buffer(LENGTHS, state)
         where = tuple(at[d] for d in op.domain if d != attrs.dim)
         length = jnp.where(ended, at[attrs.dim] + 1, lengths[where])
         state[LENGTHS] = lengths.at[where].set(length.astype(lengths.dtype))
@@ -228,7 +230,7 @@ class Lowering:
         block = self.plan.placed.blocks.get(tensor)
         for home in self.places.homes[tensor]:
             buffer = home.buffer
-            array = state[buffer.name] if buffer.name in state else self.fresh(buffer.name)
+            array = self._buffer(buffer.name, state)
             coordinates = [values(e, at, jnp) for e in home.coordinates]
             if reduce is not None:
                 value = COMBINE[reduce](look_up(array, buffer, coordinates), value)
@@ -345,8 +347,7 @@ class Lowering:
         return found
 
     def _array(self, home: Home, state: State) -> Array:
-        name = home.buffer.name
-        return state[name] if name in state else self.fresh(name)
+        return self._buffer(home.buffer.name, state)
 
     def _part(self, op: Op, part: Part, state: State, at: Env) -> Array:
         """One of the runs of values that a slice consists of."""

@@ -51,7 +51,7 @@ class Call:
     given: Execute | None = None
     asked: Execute | None = None
 
-    @property
+    @cached_property
     def loop(self) -> Loop | None:
         """The loop of which each call is one turn, or several; None where all is one call."""
         repeated = not self.counters and is_repeated(self.node)

@@ -26,7 +26,7 @@ from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.reading import Reading
 from timerl_nb.runtime.xla.regions import Around, Call, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Cmp, Lin, sym
+from timerl_nb.symbolic.expr import Lin
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -138,9 +138,7 @@ class LoweredRun:
         first, last = evaluate(loop.first, env), evaluate(loop.last, env)
         turns = loop.turns
         if turns is not None and loop.late:
-            assert isinstance(turns.cond, Cmp)  # T + counter >= c
-            least = sym(turns.name) + sym(loop.counter) - turns.cond.arg
-            begins = evaluate(least, {**env, turns.name: 0, loop.counter: 0})
+            begins = evaluate(loop.begins, {**env, turns.name: 0, loop.counter: 0})
             first = max(first, begins - self._length(turns.at, env))
         for k in range(first, last + 1, loop.step):
             if (
