@@ -37,8 +37,9 @@ from timerl_nb.memory.least import inevitable, least
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.recent import Recent
+from timerl_nb.runtime.backends.jax import device_name
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.shelf import key_of, shelf
+from timerl_nb.runtime.shelf import Shelf, key_of, shelf
 from timerl_nb.runtime.xla.kept import KeptCalls
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
@@ -178,6 +179,15 @@ class Compiler:
             return None
         device = device_limit(options), cached_machine(options)
         return key_of(of.text, options, bounds_text(bounds), *device)
+
+    def place(
+        self, what: str, options: Options, bounds: Mapping[str, int]
+    ) -> tuple[Shelf, str] | None:
+        """Where something that was found out about the program is kept; None where nothing is."""
+        key = self._key(self._digest, options, bounds)
+        if key is None or self._shelf is None:
+            return None
+        return self._shelf, key_of(what, key, device_name())
 
     def _kept(self, front: Front, options: Options, bounds: Mapping[str, int]) -> KeptCalls | None:
         if self._shelf is None:

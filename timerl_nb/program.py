@@ -92,13 +92,13 @@ class Program:
         last = before.stages["fuse" if whole.fuse else "separate"].previous
         assert last is not None
         return tuned(
-            self._compiler.pdg,
             last,
             self.bounds,
             alone,
             lambda options: Program(
                 self._compiler, self.bounds, options, self._owner
             )._turn_seconds(),
+            self._compiler.place("tuned", alone, self.bounds),
         )
 
     def _turn_seconds(self) -> float:

@@ -6,23 +6,18 @@ machine that is there, and what was found is kept in the cache folder, for this 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import tempfile
 from bisect import bisect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from timerl_nb.config import Options, cache_folder
+from timerl_nb.config import Options
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.cut import by_freed, find_cut
 from timerl_nb.passes.traffic import Machine, Traffic
-from timerl_nb.runtime.backends.jax import device_name
-from timerl_nb.symbolic.domain import bounds_text
+from timerl_nb.runtime.shelf import Shelf
+
+Place = tuple[Shelf, str]  # a shelf and a key
 
 
 @dataclass(frozen=True)
@@ -53,28 +48,27 @@ class Tuning:
 
 
 def tuned(
-    pdg: Pdg,
     before: Pdg,
     bounds: Mapping[str, int],
     options: Options,
     measure: Callable[[Options], float],
+    place: Place | None = None,
 ) -> Tuning:
     """The fastest of a few ways.
 
     Args:
-        pdg: the program as written.
         before: the graph that is cut into blocks.
         options: those that all ways share.
         measure: the seconds that a turn takes under some options.
+        place: where what is measured is kept, and may be from an earlier process.
     """
     ways = _ways(before, bounds, options)
-    file = _file(pdg, bounds, options)
-    known = _read(file)
+    known = _read(place)
     if known is not None and known.keys() == ways.keys():
         seconds, remembered = known, True
     else:
         seconds, remembered = {way: measure(one) for way, one in ways.items()}, False
-        _write(file, seconds)
+        _write(place, seconds)
     taken = min(seconds, key=lambda way: seconds[way])
     return Tuning(seconds, taken, ways[taken], remembered)
 
@@ -96,32 +90,12 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
     return ways
 
 
-def _file(pdg: Pdg, bounds: Mapping[str, int], options: Options) -> Path | None:
-    folder = cache_folder()
-    if folder is None:
-        return None
-    told = "\n".join([str(pdg), bounds_text(bounds), repr(options), device_name()])
-    return folder / f"tuned-{hashlib.sha256(told.encode()).hexdigest()}.json"
+def _read(place: Place | None) -> dict[str, float] | None:
+    """What was measured before; None where nothing was."""
+    payload = place[0].read(place[1]) if place is not None else None
+    return None if payload is None else json.loads(payload)
 
 
-def _read(file: Path | None) -> dict[str, float] | None:
-    """What was measured before; None where nothing was, or the file is no such thing."""
-    if file is None:
-        return None
-    try:
-        found: Any = json.loads(file.read_text())
-        return {str(way): float(seconds) for way, seconds in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-
-
-def _write(file: Path | None, seconds: Mapping[str, float]) -> None:
-    """Keep what was measured, whole or not at all."""
-    if file is None:
-        return
-    with suppress(OSError):  # not to be remembered is no harm
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-        with os.fdopen(handle, "w") as out:
-            json.dump(seconds, out)
-        os.replace(name, file)
+def _write(place: Place | None, seconds: Mapping[str, float]) -> None:
+    if place is not None:
+        place[0].write(place[1], json.dumps(seconds).encode())
