@@ -15,7 +15,7 @@ from timerl_nb.errors import OptionError
 from timerl_nb.ir.reference import Reference
 
 BOUNDS = {"B": 16, "I": 4, "T": 20}
-LARGE = {"B": 512, "I": 4, "T": 250}
+LARGE = {"B": 4096, "I": 4, "T": 250}
 
 
 @cache

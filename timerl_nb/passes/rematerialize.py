@@ -23,7 +23,7 @@ from timerl_nb.passes.traffic import Machine, Traffic
 from timerl_nb.symbolic.domain import Dim
 
 SPENT = 0.25  # of a run: so much time may go into keeping less memory
-WORTH = 1 << 20  # bytes that are worth computing something again
+WORTH = 1 << 23  # bytes that are worth computing something again
 
 
 @dataclass(frozen=True)

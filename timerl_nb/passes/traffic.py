@@ -29,6 +29,7 @@ class Machine:
 
     Attributes:
         near, far: arrays up to so many bytes stay in the cache, and those from so many on do not.
+        worth: batches whose arrays take less stay whole: a simple loop nest is worth more.
         bandwidth: bytes per second from and to memory.
         flops: multiplications and additions of contractions per second.
         elements: elements of other operations per second.
@@ -37,6 +38,7 @@ class Machine:
 
     near: int = 5 << 19
     far: int = 3 << 25
+    worth: int = 1 << 24
     bandwidth: float = 1.5e10
     flops: float = 1.5e11
     elements: float = 6e9
@@ -79,6 +81,8 @@ class Traffic:
         points = cut.dim.count(self._bounds)
         sizes = [n for n in range(1, points + 1) if points % n == 0]
         made, held = self._along(cut)
+        if held < self.machine.worth:
+            return None
         calls = len(cut.roots) + sum(self._is_product(k) for k in cut.axes)
 
         def seconds(size: int) -> float:
