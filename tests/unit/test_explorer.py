@@ -111,6 +111,62 @@ def test_an_option_compiles_again(explorer: Explorer, program: trl.Program) -> N
     assert str(explorer.program.ast) == str(program.ast)
 
 
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Compilations say that they have begun, and wait until they may go on."""
+    begun, go = threading.Event(), threading.Event()
+    for name in ("with_options", "with_bounds"):
+
+        def slow(*given: Any, of: Any = getattr(trl.Program, name), **options: Any) -> trl.Program:
+            begun.set()
+            assert go.wait(30)
+            return of(*given, **options)
+
+        monkeypatch.setattr(trl.Program, name, slow)
+    return begun, go
+
+
+def test_changes_add_up_however_quickly_they_come(
+    explorer: Explorer, held: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go = held
+    explorer.change(lift=False)
+    assert begun.wait(30)
+    explorer._handle_custom_msg({"kind": "options", "changes": {"simplify": False}}, [])
+    explorer._handle_custom_msg({"kind": "bounds", "changes": {"T": 7}}, [])
+    go.set()
+    assert explorer.wait(60)
+    options = explorer.program.options
+    assert (options.lift, options.simplify, explorer.program.bounds["T"]) == (False, False, 7)
+    assert explorer.status["state"] == "ready"
+
+
+def test_a_stage_that_is_chosen_while_another_program_is_compiled_is_drawn_of_that(
+    explorer: Explorer, held: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go = held
+    explorer.change({"T": 9})
+    assert begun.wait(30)
+    explorer.set_state({"stage": "pdg"})
+    go.set()
+    assert explorer.wait(60)
+    assert explorer.stage == "pdg"
+    assert arrays(explorer.graph) == arrays(Explorer(explorer.program, stage="pdg").graph)
+
+
+def test_a_stage_that_is_switched_off_meanwhile_gives_way(
+    explorer: Explorer, held: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go = held
+    explorer.change(lift=False)
+    assert begun.wait(30)
+    explorer.set_state({"stage": "lift"})
+    go.set()
+    assert explorer.wait(60)
+    assert explorer.stage == "fuse" and explorer.status["state"] == "ready"
+    assert arrays(explorer.graph) == arrays(Explorer(explorer.program).graph)
+
+
 def test_bounds_compile_again(explorer: Explorer) -> None:
     say(explorer, kind="bounds", changes={"T": 9})
     assert explorer.program.bounds["T"] == 9
@@ -285,6 +341,16 @@ def test_a_run_that_goes_on_is_not_started_again(monitor: Any) -> None:
     first.stop()
     assert first.wait(30)
     assert monitor.start() is monitor.running is not first
+
+
+def test_a_widget_that_is_closed_hears_no_more_of_its_run(monitor: Any) -> None:
+    monitor.start(paused=True)
+    assert _until(lambda: bool(monitor.run))
+    monitor.close()
+    last = monitor.run
+    monitor.running.resume()
+    monitor.running.result(60)
+    assert monitor.run is last
 
 
 def test_charts_are_as_wide_as_screens() -> None:

@@ -62,11 +62,16 @@ class Conductor:
 
     def watch(self, program: Program, running: Running) -> None:
         """Show a run of a program, whoever started it."""
-        if self._leave is not None:
-            self._leave()
+        self.leave()
         live = Live(program)
         self.running = running
         self._leave = running.on_frame(lambda frame: self._show(live.draw(frame)))
+
+    def leave(self) -> None:
+        """Show nothing more of the run, which goes on."""
+        if self._leave is not None:
+            self._leave()
+        self._leave = None
 
     def _known(self) -> Running:
         if self.running is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -74,10 +75,11 @@ class Explorer(anywidget.AnyWidget):
         Raises:
             OptionError: there is no such stage.
         """
+        self._conductor = Conductor(self._show_run)
         self._drawing = Drawing(program)
         self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer")
-        self._conductor = Conductor(self._show_run)
+        self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any]]] = deque()  # that wait
         shown = self._drawing.nearest(stage) if stage == FIRST_SHOWN else stage
         drawn = self._drawing.traits(self._drawing.check_stage(shown))
         drawn["comparison"] = self._compared(self._drawing)
@@ -105,18 +107,20 @@ class Explorer(anywidget.AnyWidget):
         self._later("compare", self._compare)
 
     def change(self, bounds: Mapping[str, int] | None = None, **options: Any) -> None:
-        """Compile again with other options and bounds, in the background; see `wait`."""
-        base = self.program
+        """Compile again with other options and bounds, in the background; see `wait`.
 
-        def compiled() -> Program:
-            program = base.with_options(**options) if options else base
-            return program.with_bounds(bounds) if bounds else program
-
-        self._recompile(compiled)
+        Changes that come while another one is compiled are made together, and to what that one gives.
+        """
+        self._change(bounds or {}, options)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until everything that was asked for is shown; False if it is not in time."""
         return self._worker.wait(timeout)
+
+    def close(self) -> None:
+        """Leave the page; a run goes on without it."""
+        self._conductor.leave()
+        super().close()
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         text = f"Explorer of {self.program!r}"
@@ -149,9 +153,9 @@ class Explorer(anywidget.AnyWidget):
     def _act(self, request: Request) -> None:
         match request:
             case SetOptions(changes):
-                self.change(**changes)
+                self._change({}, changes)
             case SetBounds(changes):
-                self.change(changes)
+                self._change(changes, {})
             case Command():
                 # at once: of two commands none may be left out
                 self.acknowledged = max(self.acknowledged, request.number)
@@ -178,37 +182,51 @@ class Explorer(anywidget.AnyWidget):
 
         self._worker.ask(kind, job)
 
-    def _recompile(self, compiled: Callable[[], Program]) -> None:
+    def _change(self, bounds: Mapping[str, int], options: Mapping[str, Any]) -> None:
         self.status = {"state": "compiling"}
+        self._changes.append((bounds, options))
+        self._later("compile", self._recompile)
 
-        def act() -> None:
-            start = time.perf_counter()
-            program = compiled()
-            seconds = time.perf_counter() - start
-            drawing = Drawing(program)
-            drawn = drawing.traits(drawing.nearest(self.stage), self._drawing.view)
-            drawn["comparison"] = self._compared(drawing)
-            self._drawing = drawing
-            with self.hold_sync():
-                for name, value in drawn.items():
-                    setattr(self, name, value)
-                self.selected = known_ids(drawing, self.selected)
-                self.instant = self.instant  # as far as the new turn goes
-                self.status = {"state": "ready", "seconds": seconds}
+    def _changed(self) -> Program:
+        """The program with all changes that wait; where one is impossible, with none of them."""
+        bounds: dict[str, int] = {}
+        options: dict[str, Any] = {}
+        while self._changes:
+            of_bounds, of_options = self._changes.popleft()
+            bounds.update(of_bounds)
+            options.update(of_options)
+        program = self.program.with_options(**options) if options else self.program
+        return program.with_bounds(bounds) if bounds else program
 
-        self._later("compile", act)
+    def _recompile(self) -> None:
+        start, stage = time.perf_counter(), self.stage
+        program = self._changed()
+        seconds = time.perf_counter() - start
+        drawing = Drawing(program)
+        drawn = drawing.traits(drawing.nearest(stage), self._drawing.view)
+        drawn["comparison"] = self._compared(drawing)
+        self._drawing = drawing
+        with self.hold_sync():
+            if self.stage != stage:  # another one was asked for meanwhile, and is drawn next
+                for name in ("stage", "graph", "steps"):
+                    del drawn[name]
+            for name, value in drawn.items():
+                setattr(self, name, value)
+            self.selected = known_ids(drawing, self.selected)
+            self.instant = self.instant  # as far as the new turn goes
+            self.status = {"state": "ready", "seconds": seconds}
 
-    def _show_stage(self, change: Any) -> None:
-        drawing, stage = self._drawing, change["new"]
-        if stage not in drawing.program.stages:
+    def _show_stage(self, _: Any) -> None:
+        self._later("stage", self._draw_stage)
+
+    def _draw_stage(self) -> None:
+        drawing, stage = self._drawing, self.stage
+        if stage not in drawing.program.stages:  # it was switched off since it was asked for
+            self.stage = drawing.nearest(stage)
             return
-
-        def act() -> None:
-            graph, steps = drawing.graph(stage, drawing.view), drawing.steps(stage)
-            with self.hold_sync():
-                self.graph, self.steps = graph, steps
-
-        self._later("stage", act)
+        graph, steps = drawing.graph(stage, drawing.view), drawing.steps(stage)
+        with self.hold_sync():
+            self.graph, self.steps = graph, steps
 
     def _inspect(self, ids: list[int], stage: str) -> None:
         drawing = self._drawing

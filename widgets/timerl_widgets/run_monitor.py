@@ -47,6 +47,11 @@ class RunMonitor(anywidget.AnyWidget):
         """Run the program; the options are those of `Program.start`."""
         return self._conductor.start(self._program, **options)
 
+    def close(self) -> None:
+        """Leave the page; a run goes on without it."""
+        self._conductor.leave()
+        super().close()
+
     def _show(self, view: Packed) -> None:
         self.run = view
 
