@@ -115,14 +115,17 @@ def test_an_option_compiles_again(explorer: Explorer, program: trl.Program) -> N
 def held(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Compilations say that they have begun, and wait until they may go on."""
     begun, go = threading.Event(), threading.Event()
-    for name in ("with_options", "with_bounds"):
 
-        def slow(*given: Any, of: Any = getattr(trl.Program, name), **options: Any) -> trl.Program:
+    def slow(of: Callable[..., trl.Program]) -> Callable[..., trl.Program]:
+        def compiled(*given: Any, **options: Any) -> trl.Program:
             begun.set()
             assert go.wait(30)
             return of(*given, **options)
 
-        monkeypatch.setattr(trl.Program, name, slow)
+        return compiled
+
+    for name in ("with_options", "with_bounds"):
+        monkeypatch.setattr(trl.Program, name, slow(getattr(trl.Program, name)))
     return begun, go
 
 
