@@ -46,6 +46,9 @@ def run_cell(page: Page, source: str) -> None:
 
 
 def change_theme(page: Page, name: str) -> None:
+    """Take a theme, which the server remembers for the pages that follow."""
     page.evaluate(
         "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", name
     )
+    is_light = str("Dark" not in name).lower()
+    page.wait_for_selector(f'body[data-jp-theme-light="{is_light}"]', state="attached")

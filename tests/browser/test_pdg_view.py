@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Lab, Watched
-from tests.browser.opened import open_and_run, run_cell, write
+from tests.browser.opened import change_theme, open_and_run, run_cell, write
 
 pytestmark = pytest.mark.browser
 
@@ -178,11 +178,9 @@ def test_dark_theme(watched: Watched, lab: Lab) -> None:
     write(lab, "dark.ipynb", SETUP, VIEW)
     open_and_run(page, lab, "dark.ipynb")
     expect(page.locator(".trl-graph g.node").first).to_be_visible(timeout=20_000)
+    change_theme(page, "JupyterLab Light")
     light = page.locator(".trl-graph").evaluate("e => getComputedStyle(e).backgroundColor")
-    page.evaluate(
-        "() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})"
-    )
-    page.wait_for_selector('body[data-jp-theme-light="false"]', state="attached")
+    change_theme(page, "JupyterLab Dark")
     page.wait_for_function(
         "light => getComputedStyle(document.querySelector('.trl-graph')).backgroundColor !== light",
         arg=light,

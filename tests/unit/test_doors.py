@@ -25,8 +25,8 @@ def program(monkeypatch: pytest.MonkeyPatch) -> trl.Program:
 
 
 def test_a_door_passes_the_program_and_the_arguments(program: trl.Program) -> None:
-    doors.open_door("explore", lambda program, **options: (program, options))
-    assert program.explore(height=300) == (program, {"height": 300})
+    doors.open_door("explore", lambda program, other, **options: (program, other, options))
+    assert program.explore(height=300) == (program, None, {"height": 300})
 
 
 def test_a_missing_part_says_what_to_install(
@@ -45,7 +45,7 @@ def test_the_part_is_imported_when_it_is_asked_for(
     program: trl.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / "timerl_widgets.py").write_text(
-        "from timerl_nb.doors import open_door\nopen_door('explore', lambda program: 'opened')\n"
+        "from timerl_nb.doors import open_door\nopen_door('explore', lambda program, other: 'opened')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is put back as it was
