@@ -184,6 +184,55 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     assert_clean(watched)
 
 
+REFUSE = """
+with_options = trl.Program.with_options
+def refuse(self, **options):
+    raise trl.errors.OptionError("not today.")
+trl.Program.with_options = refuse
+"""
+
+
+def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "outlives.ipynb")
+    status = page.locator(".trl-settings .trl-status")
+    page.locator(".trl-line.trl-execute", has_text="learning").first.click()
+    told = page.locator(".trl-inspector article")
+    expect(told).to_contain_text("learning")
+    # a field is typed into while another one's change is compiled
+    page.locator('[data-key="bound-T"]').fill("9")
+    page.keyboard.press("Enter")
+    field = page.locator('[data-key="bound-B"]')
+    field.fill("7")
+    expect(page.locator(".trl-line", has_text="range(0, 9)").first).to_be_visible(timeout=10_000)
+    expect(status).to_contain_text("drawn after", timeout=10_000)
+    expect(field).to_have_value("7")
+    expect(field).to_be_focused()
+    # the same operations are told of again, of the other program
+    expect(page.locator(".trl-inspector .trl-note")).to_have_text("")
+    expect(told).to_contain_text("learning")
+    # the notebook's shortcuts remain its own
+    page.keyboard.press("Control+s")
+    dirty = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
+    page.wait_for_function(f"() => !({dirty})()", timeout=10_000)
+    # what is refused turns back, and a text that was not taken is marked
+    run_cell(page, REFUSE)
+    switch = page.locator('[data-key="switch-lift"]')
+    switch.click()
+    expect(status).to_contain_text("not today", timeout=10_000)
+    expect(switch).to_be_checked()
+    page.locator(".trl-settings summary").click()
+    memory = page.locator('[data-key="option-device_memory"]')
+    memory.fill("64 apples")
+    page.keyboard.press("Enter")
+    expect(memory).to_have_attribute("aria-invalid", "true", timeout=10_000)
+    expect(memory).to_have_value("64 apples")
+    page.keyboard.press("Escape")
+    # a filter searches without a text
+    page.locator('.trl-settings [aria-label="kind"]').select_option("dataflow")
+    expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
+    assert_clean(watched)
+
+
 def test_a_run_obeys_while_the_kernel_is_busy(watched: Watched, lab: Lab) -> None:
     page = explore(watched, lab, "run.ipynb")
     state = page.locator(".trl-state")
@@ -272,6 +321,8 @@ def test_panes_stand_alone_and_are_saved_as_pictures(watched: Watched, lab: Lab)
     line = page.locator(".trl-loops:not(.trl-explorer *) .trl-execute").first
     line.click()
     expect(line).to_have_class(re.compile("trl-selected"))
+    run_cell(page, "monitor._handle_custom_msg({'kind': 'run', 'command': 'launch'}, [])")
+    expect(page.locator(".trl-run .trl-note").last).to_contain_text("no command 'launch'")
     # pictures to take away
     for format_, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
         for pane in ("loops", "space", "memory"):

@@ -9,6 +9,7 @@ import { textPicture } from "./picture";
 import { bytes, seconds } from "./plot";
 import { Selection } from "./selection";
 import { SpacePane } from "./space";
+import { shown } from "./values";
 
 type Pair<T> = [T, T];
 
@@ -150,6 +151,10 @@ export class ComparePane extends Panel<ComparisonModel | null> {
 
 const SIGNS: Record<string, string> = { "+": "trl-plus", "-": "trl-minus", " ": "trl-both" };
 
+function plain(value: unknown): string {
+  return typeof value === "object" ? shown(value) : String(value);
+}
+
 function rowsOf(model: ComparisonModel): Row[] {
   const rows: Row[] = [];
   const add = <T>(group: string, name: string, pair: Pair<T>, text: (value: T) => string) => {
@@ -158,7 +163,7 @@ function rowsOf(model: ComparisonModel): Row[] {
   };
   add("memory", "predicted peak", model.peak, bytes);
   if (model.host_peak.some((n) => n > 0)) add("memory", "host peak", model.host_peak, bytes);
-  for (const { name, values } of model.options) add("options", name, values, String);
+  for (const { name, values } of model.options) add("options", name, values, plain);
   for (const { name, values } of model.bounds) add("bounds", name, values, String);
   for (const { name, operations, outputs } of model.kernels) {
     const both = operations.map((n, k) =>

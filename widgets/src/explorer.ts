@@ -143,7 +143,8 @@ export class ExplorerView {
       search: () =>
         some<SearchModel>("search", (view) => {
           settings.filters(view);
-          const hits = view.query ? view.stages : [];
+          const asks = view.query || view.kind || view.region || view.changed;
+          const hits = asks ? view.stages : [];
           strip.found(new Map(hits.map(({ stage, op_ids }) => [stage, op_ids.length])));
           const here = hits.find(({ stage }) => stage === model.get("stage"));
           if (here) selection.choose(here.op_ids);
@@ -156,7 +157,9 @@ export class ExplorerView {
         const status = model.get("status");
         settings.status(status);
         if (status.state === "ready" && this.#asked !== null) this.#drawn(settings, status);
-        if (status.state === "failed") this.#asked = null;
+        if (status.state !== "failed") return;
+        this.#asked = null;
+        some<PipelineModel>("pipeline", (view) => strip.draw(view)); // its switches turn back
       },
     };
     const draw = () => {

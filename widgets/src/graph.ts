@@ -11,6 +11,7 @@ import { GraphTable } from "./graph_table";
 import { html } from "./markup";
 import { Minimap } from "./minimap";
 import { Pane, type Send } from "./pane";
+import { keepKeys } from "./panel";
 import { pictureButtons, standalone } from "./picture";
 import type { Selection } from "./selection";
 import { Viewport, type Box } from "./viewport";
@@ -72,6 +73,7 @@ export class GraphPane extends Pane<GraphModel> {
     );
     this.root.append(bar, this.#stage, this.#table.root, this.#status);
     this.#search.addEventListener("input", () => this.#find());
+    keepKeys(this.#search);
     this.#search.addEventListener("keydown", (event) => this.#searchKey(event));
     const watch = new ResizeObserver(() => this.#resize());
     watch.observe(this.#stage);
@@ -434,7 +436,6 @@ export class GraphPane extends Pane<GraphModel> {
   }
 
   #searchKey(event: KeyboardEvent): void {
-    event.stopPropagation();
     if (event.key === "Escape") {
       this.#seek("");
       this.#focus(this.#focused);

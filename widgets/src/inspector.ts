@@ -92,6 +92,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
   override draw(model: InspectorModel | null): void {
     this.#model = model;
     this.#show();
+    if (!model) this.#ask(); // of another program, although the same is selected
   }
 
   /** The stage that is shown elsewhere; operations are taken from it where they are in it. */

@@ -1,4 +1,5 @@
 // The loop nest, like code: foldable, coloured, with the lines marked that run and that are selected.
+import { foldKeys } from "./folds";
 import type { Instants } from "./instants";
 import css from "./loops.css";
 import { html } from "./markup";
@@ -32,6 +33,7 @@ const FOLDS = new Set(["loop", "if", "else"]);
 export class LoopPane extends Panel<LoopModel> {
   #lines: LoopLine[] = [];
   #rows: HTMLElement[] = [];
+  #keys: string[] = [];
   #folded = new Set<string>();
   #instants: Instants | null = null;
   #tree = html("div", { class: "trl-code", role: "tree", "aria-label": "loop nest" });
@@ -40,12 +42,13 @@ export class LoopPane extends Panel<LoopModel> {
     super(host, selection, send, "loops", "Loop nest", css);
     this.body.append(this.#tree);
     this.#tree.addEventListener("click", (event) => this.#click(event));
-    keys(this.#tree, (event) => this.#keys(event));
+    keys(this.#tree, (event) => this.#acts(event));
     this.offerPictures();
   }
 
   override draw(model: LoopModel): void {
     this.#lines = model.lines;
+    this.#keys = foldKeys(model.lines);
     this.#rows = model.lines.map((line, k) => this.#row(line, k));
     this.#tree.replaceChildren(...this.#rows);
     const loops = model.lines.filter((line) => line.sort === "loop").length;
@@ -134,12 +137,12 @@ export class LoopPane extends Panel<LoopModel> {
     if (first >= 0 && this.selection.instant !== null) this.selection.at(first);
   }
 
-  #keys(event: KeyboardEvent): Record<string, (() => void) | undefined> {
+  #acts(event: KeyboardEvent): Record<string, (() => void) | undefined> {
     const k = this.#rows.indexOf(document.activeElement as HTMLElement);
     if (k < 0) return {};
     const shown = this.#rows.flatMap((row, n) => (row.hidden ? [] : [n]));
     const step = (by: number) => this.#focus(shown[shown.indexOf(k) + by] ?? k);
-    const folded = this.#folded.has(this.#key(k));
+    const folded = this.#folded.has(this.#keys[k]!);
     return {
       ArrowDown: () => step(1),
       ArrowUp: () => step(-1),
@@ -163,16 +166,10 @@ export class LoopPane extends Panel<LoopModel> {
   /** Fold or unfold; false where there is nothing to fold. */
   #turns(k: number): boolean {
     if (!this.#opens(k)) return false;
-    const key = this.#key(k);
+    const key = this.#keys[k]!;
     if (!this.#folded.delete(key)) this.#folded.add(key);
     this.#fold();
     return true;
-  }
-
-  /** Lines are known by their text, so that folds outlive a change of the program. */
-  #key(k: number): string {
-    const { depth, text } = this.#lines[k]!;
-    return `${depth} ${text}`;
   }
 
   #fold(): void {
@@ -181,7 +178,7 @@ export class LoopPane extends Panel<LoopModel> {
       const { depth } = this.#lines[k]!;
       if (depth <= deeper) deeper = Infinity;
       row.hidden = depth > deeper;
-      const folded = this.#opens(k) && this.#folded.has(this.#key(k));
+      const folded = this.#opens(k) && this.#folded.has(this.#keys[k]!);
       if (this.#opens(k)) row.setAttribute("aria-expanded", String(!folded));
       if (folded && deeper === Infinity) deeper = depth;
     });

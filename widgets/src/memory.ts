@@ -266,6 +266,7 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     key.append(svg("rect", { x: 1, y: 1, width: 10, height: 10, fill }));
     const readers = this.#model!.readers;
     const names = one.last_read_by.map((id) => readers.find((r) => r.op_id === id)?.name ?? "");
+    const last = names.filter(Boolean).join(", ") || "–";
     const button = html("button", { class: "trl-quiet" }, key, one.name);
     const row = html(
       "tr",
@@ -274,7 +275,7 @@ export class MemoryPane extends TimedPane<MemoryModel> {
       html("td"),
       html("td"),
       html("td", {}, bytes(most(one))),
-      html("td", {}, names.filter(Boolean).join(", ") || "–"),
+      html("td", { title: last }, last),
     );
     row.addEventListener("click", (event) =>
       this.selection.click(one.op_ids, event.shiftKey || event.ctrlKey || event.metaKey),

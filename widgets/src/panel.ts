@@ -36,6 +36,14 @@ export abstract class Panel<Model> extends Pane<Model> {
   }
 }
 
+/** Keep what is typed in an element from the notebook; its shortcuts, such as saving, stay its own. */
+export function keepKeys(element: Element): void {
+  element.addEventListener("keydown", (event) => {
+    const { ctrlKey, metaKey, altKey } = event as KeyboardEvent;
+    if (!ctrlKey && !metaKey && !altKey) event.stopPropagation();
+  });
+}
+
 /** The keys that a pane answers: they are not the notebook's then. */
 export function keys(
   element: Element,

@@ -64,6 +64,7 @@ export class RunPane extends Panel<RunModel | null> {
   #number = 0;
   #model: RunModel | null = null;
   #frame = 0;
+  #problem = "";
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "run", "Run", sheet + css);
@@ -86,9 +87,9 @@ export class RunPane extends Panel<RunModel | null> {
       this.#figures,
     );
     this.#charts = [
-      new Chart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3)),
-      new Chart(charts, "live bytes by executed point", "point", bytes),
-      new Chart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`),
+      new Chart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
+      new Chart(charts, "live bytes by executed point", "point", bytes, 0),
+      new Chart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`, 1),
     ];
     const watch = new ResizeObserver(() => this.#charts.forEach((chart) => chart.fit()));
     watch.observe(charts);
@@ -113,6 +114,12 @@ export class RunPane extends Panel<RunModel | null> {
     this.#number = Math.max(this.#number, number);
     if (this.#asked && this.#asked.number <= number) this.#asked = null;
     this.#control();
+  }
+
+  /** Say why a command could not be obeyed; nothing where it was. */
+  problem(text: string): void {
+    this.#problem = text;
+    this.#annotate();
   }
 
   override theme(): void {
@@ -155,6 +162,13 @@ export class RunPane extends Panel<RunModel | null> {
     this.#state.dataset.state = shown;
   }
 
+  #annotate(): void {
+    const model = this.#model;
+    const scaled = !!model && model.source !== "measured";
+    const about = scaled ? "bytes: predicted, at measured speed" : "";
+    this.note.textContent = this.note.title = this.#problem || model?.error || about;
+  }
+
   #paint(): void {
     this.#frame = 0;
     const model = this.#model;
@@ -184,10 +198,7 @@ export class RunPane extends Panel<RunModel | null> {
       { name: "kernels", values: model.load.busy },
       { name: "host cores", values: model.load.host },
     ]);
-    if (model.error) this.note.textContent = model.error;
-    else
-      this.note.textContent =
-        model.source === "measured" ? "" : "bytes: predicted, at measured speed";
+    this.#annotate();
     const cost = performance.now() - began;
     this.root.dataset.frames = String(Number(this.root.dataset.frames ?? 0) + 1);
     this.root.dataset.cost = cost.toFixed(2);
@@ -239,6 +250,8 @@ class Chart {
     readonly title: string,
     private readonly across: string,
     private readonly format: (value: number) => string,
+    /** Amounts are drawn from zero, and so high at least; null for what may be anything. */
+    private readonly least: number | null,
   ) {
     const heading = html("figcaption", {}, title);
     this.#box = html("figure", { class: "trl-chart", "aria-label": title }, heading);
@@ -307,10 +320,15 @@ class Chart {
       points: { show: false },
       value: (_: uPlot, value: number | null) => (value === null ? "–" : this.format(value)),
     }));
+    const { least } = this;
+    const amounts = (_: uPlot, __: number, most: number | null): [number, number] => [
+      0,
+      Math.max((most ?? 0) * 1.05, least ?? 0) || 1,
+    ];
     const options: uPlot.Options = {
       width: this.#box.clientWidth || 280,
       height: this.#height,
-      scales: { x: { time: false } },
+      scales: { x: { time: false }, ...(least === null ? {} : { y: { range: amounts } }) },
       axes: [
         { ...axis, size: 22, space: 60 },
         {

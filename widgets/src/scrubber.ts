@@ -2,6 +2,7 @@
 import type { Instants } from "./instants";
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
+import { keepKeys } from "./panel";
 import css from "./scrubber.css";
 import type { Selection } from "./selection";
 
@@ -33,7 +34,7 @@ export class Scrubber extends Pane<Instants | null> {
       button("×", "show no instant", () => (this.#pause(), this.selection.at(null))),
     );
     // arrow keys move the slider: the notebook has its own meaning for them
-    this.root.addEventListener("keydown", (event) => event.stopPropagation());
+    keepKeys(this.root);
     this.onDispose(() => this.#pause());
   }
 

@@ -1,6 +1,7 @@
 // The bar above the stages: executor, bounds, options, search, and what became of the last change.
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
+import { keepKeys } from "./panel";
 import type { Selection } from "./selection";
 import css from "./settings.css";
 import type { Bound, Option, PipelineModel } from "./strip";
@@ -16,6 +17,9 @@ export interface Status {
 
 export interface SearchModel {
   query: string;
+  kind: string | null;
+  region: string | null;
+  changed: boolean;
   stages: { stage: string; op_ids: number[] }[];
   kinds: string[];
   regions: string[];
@@ -38,6 +42,7 @@ export class Settings extends Pane<PipelineModel> {
   #region = html("select", { "aria-label": "region" });
   #changed = html("input", { type: "checkbox" });
   #compare = html("button", { title: "keep this program beside what it becomes" }, "compare");
+  #names = "";
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
@@ -76,14 +81,18 @@ export class Settings extends Pane<PipelineModel> {
     document.addEventListener("pointerdown", close);
     this.onDispose(() => document.removeEventListener("pointerdown", close));
     // fields are typed into: the notebook's own keys rest meanwhile
+    keepKeys(this.root);
     this.root.addEventListener("keydown", (event) => {
-      event.stopPropagation();
       if (event.key === "Escape") this.#details.open = false;
     });
+    this.root.addEventListener("input", ({ target }) => note(target, false));
+    this.root.addEventListener("change", ({ target }) => note(target, true));
   }
 
   override draw(model: PipelineModel): void {
-    const focused = (document.activeElement as HTMLElement | null)?.dataset?.key;
+    const field = document.activeElement as HTMLInputElement | null;
+    const focused = field?.dataset?.key;
+    const typed = field && isTyped(field) && !isEntered(field) ? field.value : null;
     const executor = model.options.find((option) => option.name === "executor");
     if (executor) {
       this.#executor.replaceChildren(html("label", {}, "executor", this.#choice(executor)));
@@ -93,7 +102,10 @@ export class Settings extends Pane<PipelineModel> {
     this.#options.replaceChildren(...others.map((option) => this.#option(option)));
     const given = others.filter((option) => !same(option.value, option.default)).length;
     this.#details.querySelector("summary")!.textContent = given ? `options (${given})` : "options";
-    if (focused) this.root.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
+    if (!focused) return;
+    const now = this.root.querySelector<HTMLInputElement>(`[data-key="${focused}"]`);
+    now?.focus();
+    if (now && typed !== null) now.value = typed; // what was drawn anew is not what is being typed
   }
 
   /** Say what became of a change; `drawn` is how long the page took, in milliseconds. */
@@ -105,6 +117,7 @@ export class Settings extends Pane<PipelineModel> {
       const [first = "", ...evidence] = (status.text ?? "").split("\n");
       const rest = [...evidence, status.hint ?? ""].filter(Boolean);
       box.replaceChildren(html("b", {}, first), ...rest.map((line) => `\n${line}`));
+      this.#refuse();
     } else if (status.seconds !== undefined) {
       const compiled = `compiled in ${(status.seconds * 1e3).toFixed(0)} ms`;
       box.textContent =
@@ -115,7 +128,21 @@ export class Settings extends Pane<PipelineModel> {
 
   /** Take over what there is to filter a search by. */
   filters({ kinds, regions }: SearchModel): void {
-    if (this.#kind.options.length !== kinds.length + 1) this.#filters(kinds, regions);
+    const names = JSON.stringify([kinds, regions]);
+    if (names !== this.#names) this.#filters(kinds, regions);
+    this.#names = names;
+  }
+
+  /** Switches say what is, and fields are marked whose text was not taken. */
+  #refuse(): void {
+    for (const field of this.root.querySelectorAll<HTMLElement>("[data-key]")) {
+      if (field instanceof HTMLSelectElement) {
+        for (const option of field.options) option.selected = option.defaultSelected;
+      } else if (field instanceof HTMLInputElement) {
+        if (field.type === "checkbox") field.checked = field.defaultChecked;
+        else if (isTyped(field) && isEntered(field)) field.setAttribute("aria-invalid", "true");
+      }
+    }
   }
 
   #filters(kinds: readonly string[], regions: readonly string[]): void {
@@ -181,7 +208,7 @@ export class Settings extends Pane<PipelineModel> {
     const key = `option-${option.name}`;
     if (option.kind === "bool") {
       const box = html("input", { type: "checkbox", "data-key": key });
-      box.checked = option.value === true;
+      box.defaultChecked = option.value === true;
       box.addEventListener("change", () => this.#set(option.name, box.checked));
       return box;
     }
@@ -204,15 +231,32 @@ export class Settings extends Pane<PipelineModel> {
 
   #choice(option: Option): HTMLSelectElement {
     const select = html("select", { "data-key": `option-${option.name}`, title: option.doc });
-    option.choices.forEach((choice, k) =>
-      select.append(html("option", { value: k }, shown(choice))),
-    );
-    select.value = String(option.choices.findIndex((choice) => same(choice, option.value)));
+    option.choices.forEach((choice, k) => {
+      const selected = same(choice, option.value);
+      select.append(html("option", { value: k, selected }, shown(choice)));
+    });
     select.addEventListener("change", () => {
       this.#set(option.name, option.choices[Number(select.value)]);
     });
     return select;
   }
+}
+
+/** Whether a field's text is another than what was drawn. */
+function isTyped(field: HTMLInputElement): boolean {
+  return field.defaultValue !== undefined && field.value !== field.defaultValue;
+}
+
+/** Whether Python was asked for a field's text, rather than that it is still being typed. */
+function isEntered(field: HTMLElement): boolean {
+  return field.dataset.entered !== undefined;
+}
+
+function note(target: EventTarget | null, entered: boolean): void {
+  if (!(target instanceof HTMLInputElement)) return;
+  target.removeAttribute("aria-invalid");
+  if (entered) target.dataset.entered = "";
+  else delete target.dataset.entered;
 }
 
 function same(a: unknown, b: unknown): boolean {

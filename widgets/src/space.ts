@@ -151,9 +151,13 @@ export class SpacePane extends TimedPane<SpaceModel> {
     const where = [one.region.join(" / ") || "no region", one.each ? "" : "once"];
     const chip = html(
       "button",
-      { class: "trl-chip", "aria-pressed": "false", title: where.filter(Boolean).join(", ") },
+      {
+        class: "trl-chip",
+        "aria-pressed": "false",
+        title: `${one.name}: ${where.filter(Boolean).join(", ")}`,
+      },
       key,
-      one.name,
+      html("span", {}, one.name),
     );
     chip.addEventListener("click", (event) =>
       this.selection.click(one.op_ids, event.shiftKey || event.ctrlKey || event.metaKey),

@@ -1,6 +1,7 @@
 // What a pass did, one rewrite after another; what it left alone, and what it chose between.
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
+import { keepKeys } from "./panel";
 import { bytes } from "./plot";
 import type { Selection } from "./selection";
 import css from "./steps.css";
@@ -59,7 +60,7 @@ export class StepsPane extends Pane<StepsModel | null> {
       this.#text,
     );
     this.root.append(this.#walk, this.#rest);
-    this.root.addEventListener("keydown", (event) => event.stopPropagation());
+    keepKeys(this.root);
   }
 
   override draw(model: StepsModel | null): void {

@@ -8,6 +8,7 @@ import { follow, sendTo } from "../widget";
 interface RunMonitor {
   run: Packed;
   acknowledged: number;
+  problem: string;
 }
 
 function render({ model, el }: RenderProps<RunMonitor>): () => void {
@@ -15,6 +16,7 @@ function render({ model, el }: RenderProps<RunMonitor>): () => void {
   const leave = [
     follow(model, "run", (packed) => pane.draw(unpack<RunModel>(packed))),
     follow(model, "acknowledged", (number) => pane.acknowledge(number)),
+    follow(model, "problem", (text) => pane.problem(text)),
   ];
   return () => {
     leave.forEach((act) => act());
