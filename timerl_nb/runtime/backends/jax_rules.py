@@ -75,8 +75,20 @@ def _unit(drawn: Array) -> Array:
 
 
 def _orthonormal(x: Array) -> Array:
-    q, r = jnp.linalg.qr(x)
-    return q * jnp.where(jnp.diagonal(r, axis1=-2, axis2=-1) < 0, -1, 1)[..., None, :]
+    """Column by column, without LAPACK: a later process can load what calls no library.
+
+    What lies along the columns before is taken away twice, after which rounding leaves nothing of it
+    (Giraud et al. 2005).
+    """
+
+    def column(k: Array, q: Array) -> Array:
+        v = jax.lax.dynamic_index_in_dim(x, k, -1)
+        for _ in range(2):
+            v = v - q @ (q.mT @ v)
+        v = v / jnp.linalg.norm(v, axis=-2, keepdims=True)
+        return jax.lax.dynamic_update_slice_in_dim(q, v, k, -1)
+
+    return jax.lax.fori_loop(0, x.shape[-1], column, jnp.zeros_like(x))
 
 
 RULES: Final[Mapping[str, Rule]] = {
