@@ -302,6 +302,45 @@ def test_the_keyboard_is_enough_in_the_dark(watched: Watched, lab: Lab) -> None:
     assert_clean(watched)
 
 
+# how many pixels of a chart are coloured: what is neither grey nor clear
+INK = """((chart) => {
+    const canvas = chart.querySelector("canvas");
+    if (!canvas) return 0;
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    let count = 0;
+    for (let k = 0; k < data.length; k += 4) {
+        const [r, g, b, a] = data.slice(k, k + 4);
+        if (a > 0 && Math.max(r, g, b) - Math.min(r, g, b) > 40) count += 1;
+    }
+    return count;
+})"""
+
+
+def test_two_displays_of_one_explorer_show_the_same(watched: Watched, lab: Lab) -> None:
+    page = explore(watched, lab, "twice.ipynb", EXPLORE + "display(explorer)")
+    both = page.locator(".trl-explorer")
+    expect(both).to_have_count(2)
+    first, second = both.nth(0), both.nth(1)
+    first.locator(".trl-line.trl-execute").nth(1).click()
+    expect(second.locator(".trl-line.trl-selected").first).to_be_visible()
+    second.locator(".trl-scrubber input").focus()
+    page.keyboard.press("End")
+    expect(first.locator(".trl-line.trl-running")).to_have_count(1)
+    first.locator('[data-key="switch-lift"]').click()
+    expect(second.locator('[data-key="switch-lift"]')).not_to_be_checked(timeout=10_000)
+    second.locator(".trl-run select").select_option(label="10 turns/s")
+    second.locator('[data-command="start"]').click()
+    expect(first.locator(".trl-state")).to_have_text("running", timeout=20_000)
+    page.wait_for_function(f"() => {INK}(document.querySelectorAll('.trl-chart')[1]) > 500")
+    first.locator('[data-command="stop"]').click()
+    expect(second.locator(".trl-state")).to_have_text("stopped", timeout=10_000)
+    page.wait_for_timeout(300)
+    assert first.locator(".trl-chart").nth(1).evaluate(INK) > 500, "the last bytes remain"
+    run_cell(page, "explorer.close()")
+    expect(both).to_have_count(0)
+    assert_clean(watched)
+
+
 PANES = """
 from timerl_widgets import IterationSpaceView, LoopView, MemoryTimeline, RunMonitor
 explorer = program.explore()

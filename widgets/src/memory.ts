@@ -134,7 +134,7 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     const shown = this.selection.instant ?? model.peak.instant;
     const at = Math.min(shown, Math.max(model.turn.count - 1, 0));
     const total = model.bytes[at] ?? 0;
-    const where = this.selection.instant === null ? "peak of the turn" : "instant";
+    const where = this.selection.instant === null ? "the turn's peak, instant" : "instant";
     this.#when.textContent = `${bytes(total)} live at ${where} ${at}`;
     this.#ranked.forEach((one, k) => {
       const held = one.held[at] ?? 0;

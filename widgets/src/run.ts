@@ -51,6 +51,7 @@ const SPEEDS: readonly [string, number | null][] = [
   ["1 turn/s", 1],
 ];
 const ENDED = new Set(["stopped", "finished", "failed"]);
+const POWERS = Array.from({ length: 50 }, (_, k) => 2 ** k); // steps between ticks of bytes
 const DASHES = [[], [6, 3], [2, 3], [10, 4, 2, 4]];
 
 export class RunPane extends Panel<RunModel | null> {
@@ -186,14 +187,16 @@ export class RunPane extends Panel<RunModel | null> {
       model.curves.map(({ name, values }) => ({ name, values })),
     );
     const { first, last, bytes: live, predicted } = model.held;
-    const part = (last - first) / Math.max(live.length, 1);
-    held.draw(
-      Array.from(live, (_, k) => first + (k + 0.5) * part),
-      [
-        { name: "predicted", values: predicted, fill: true },
-        { name: model.source === "measured" ? "measured" : "scaled", values: live },
-      ],
-    );
+    if (live.length || !held.filled) {
+      const part = (last - first) / Math.max(live.length, 1); // a last frame may bring no points
+      held.draw(
+        Array.from(live, (_, k) => first + (k + 0.5) * part),
+        [
+          { name: "predicted", values: predicted, fill: true },
+          { name: model.source === "measured" ? "measured" : "scaled", values: live },
+        ],
+      );
+    }
     load.draw(model.load.at, [
       { name: "kernels", values: model.load.busy },
       { name: "host cores", values: model.load.host },
@@ -303,6 +306,7 @@ class Chart {
 
   #make(lines: readonly Line[]): void {
     this.#plot?.destroy();
+    const { least } = this;
     const ink = (name: string, other: string) => () =>
       getComputedStyle(this.#box).getPropertyValue(name).trim() || other;
     const axis = {
@@ -317,10 +321,9 @@ class Chart {
       width: line.fill ? 1 : 1.7,
       dash: DASHES[k % DASHES.length]!,
       fill: line.fill ? `${colour(k)}30` : undefined,
-      points: { show: false },
+      ...(least === null ? {} : { points: { show: false } }), // one output alone is a point
       value: (_: uPlot, value: number | null) => (value === null ? "–" : this.format(value)),
     }));
-    const { least } = this;
     const amounts = (_: uPlot, __: number, most: number | null): [number, number] => [
       0,
       Math.max((most ?? 0) * 1.05, least ?? 0) || 1,
@@ -335,6 +338,7 @@ class Chart {
           ...axis,
           size: 56,
           space: 26,
+          ...(this.format === bytes ? { incrs: POWERS } : {}),
           values: (_: uPlot, at: number[]) => at.map((value) => this.format(value)),
         },
       ],
