@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.memory.stores import choose
-from timerl_nb.memory.timeline import Span
+from timerl_nb.memory.timeline import Span, series
 
 
 def live_pairs(span: Span) -> list[tuple[int, int]]:
@@ -35,6 +35,12 @@ def spans(draw: st.DrawFn) -> Span:
     ages = draw(st.lists(st.integers(0, longest), min_size=len(born), max_size=len(born)))
     dies = born + np.array(ages, np.int64)
     return Span((("x", 4),), points, born, dies, dies)
+
+
+@given(spans())
+def test_most_at_once_is_the_height_of_the_series(span: Span) -> None:
+    end = int(max(span.dies.max(), span.born.max())) + 2
+    assert span.most_at_once == series(span.born, span.dies, 1, end).max()
 
 
 @given(spans())

@@ -120,7 +120,12 @@ class Away:
 
     def change(self, length: int) -> Array:
         """The bytes that are off the device at every time."""
-        return series(self.gone, np.maximum(self.gone, self.back) - 1, self.nbytes, length)
+        return series(self.gone, self.kept_off, self.nbytes, length)
+
+    @property
+    def kept_off(self) -> Array:
+        """The last time of each gap; before its first where the value stays."""
+        return np.maximum(self.gone, self.back) - 1
 
     def count_at(self, time: int) -> int:
         return int(((self.gone <= time) & (self.back > time)).sum())
@@ -148,8 +153,10 @@ class Span:
         """How many values live at the same time at most, wherever they are."""
         if not len(self.born):
             return 0
-        end = int(max(self.dies.max(), self.born.max())) + 2
-        return int(series(self.born, self.dies, 1, end).max())
+        # most live as one is born: those that were born by then, less those that died before
+        born, dies = np.sort(self.born), np.sort(self.dies)
+        before = np.searchsorted(dies, born, side="left")
+        return int((np.searchsorted(born, born, side="right") - before).max())
 
     def held(self, length: int, *, moves: bool) -> Array:
         """How many values of a tensor are on the device at every time."""
@@ -162,9 +169,15 @@ class Span:
 def series(first: Array, last: Array, nbytes: int, length: int) -> Array:
     """The sum over time of what lasts from `first` to `last`, both included."""
     change = np.zeros(length + 1, np.int64)
+    _enter(change, first, last, nbytes)
+    return np.cumsum(change[:length])
+
+
+def _enter(change: Array, first: Array, last: Array, nbytes: int) -> None:
+    """Add what lasts from `first` to `last` to the changes of a series, of which the last is beyond it."""
+    length = len(change) - 1
     np.add.at(change, np.minimum(first, length), nbytes)
     np.add.at(change, np.minimum(last + 1, length), -nbytes)
-    return np.cumsum(change[:length])
 
 
 def predict(
@@ -186,7 +199,7 @@ def predict(
         moves: the tensors that this concerns.
     """
     total = len(clock.order)
-    live, host = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    change, host = np.zeros(total + 1, np.int64), np.zeros(total, np.int64)
     spans: list[Span] = []
     for life in lifetimes:
         points, born, dies, last = _span(clock, life)
@@ -194,11 +207,12 @@ def predict(
         gaps = tuple(away.get(life.name, ()))
         moving = tuple(t in moves for t in life.tensors)
         spans.append(Span(named, points, born, dies, last, moving, gaps))
-        live += series(born, dies, sum(n for _, n in named), total)
+        _enter(change, born, dies, sum(n for _, n in named))
         for gap in gaps:
-            live -= gap.change(total)
+            _enter(change, gap.gone, gap.kept_off, -gap.nbytes)
         if gaps:
             host += _hosted(gaps, clock.codes(life.domain, points), dies, total)
+    live = np.cumsum(change[:total])
     transient = np.zeros(total, np.int64)
     for name, nbytes in gathered.items():
         transient[clock.ranks[name]] += nbytes

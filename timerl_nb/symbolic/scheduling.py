@@ -378,9 +378,9 @@ class ScheduleTree:
         Args:
             uses: value -> the statement points that make or read it.
         """
-        flow = _union_map(self.dims, uses)
-        last = flow.apply_range(self._theta).lexmax()
-        readers = last.apply_range(self._theta.reverse()).intersect(flow)
+        by_value: dict[str, list[Edge]] = {}
+        for edge in uses:
+            by_value.setdefault(edge.source, []).append(edge)
         lefts = {edge.source: edge.pairs.left for edge in uses}
         found: list[Edge] = []
 
@@ -390,7 +390,12 @@ class ScheduleTree:
             pairs = Relation(self.dims, lefts[value], right, _anonymous(one))
             found.append(Edge(value, reader, pairs))
 
-        readers.foreach_map(add)
+        # value by value: a time is then looked for among the points of its own readers alone
+        for edges in by_value.values():
+            flow = _union_map(self.dims, edges)
+            times = self._theta.intersect_domain(flow.range())
+            last = flow.apply_range(times).lexmax()
+            last.apply_range(times.reverse()).intersect(flow).foreach_map(add)
         return sorted(found, key=lambda edge: (edge.source, edge.sink))
 
     def with_calls(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
