@@ -112,6 +112,20 @@ def test_a_fused_graph_is_shown_by_its_kernels() -> None:
     assert not acting.detail  # a kernel is of no single line
 
 
+def test_many_kernels_are_folded_by_line() -> None:
+    apart = program().with_options(fuse=False).stages["separate"].artifact
+    assert isinstance(apart, Pdg)
+    view = graph_view(apart)
+    check(view)
+    kernels = {op.id for op in apart if op.kind == "dataflow"}
+    assert len(kernels) > 100 and len(view.nodes) < 30
+    assert kernels <= set(operations(view))
+    line = next(node for node in view.nodes if "env.step" in node.text)
+    opened = view.unfold(line.key)
+    check(opened)
+    assert {n.kind for n in opened.nodes if n.cluster == line.key} == {"kernel"}
+
+
 def test_kernels_open_onto_their_operations() -> None:
     view = graph_view(fused())
     kernels = [node.key for node in view.nodes if node.kind == "kernel"]

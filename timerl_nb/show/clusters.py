@@ -1,8 +1,8 @@
 """The hierarchy of a graph's operations: regions, source lines and kernels, one within another.
 
 A graph as written has hundreds of operations. They stand in clusters: by the user's regions, within
-these by source line; after fusion by kernel, within which by line again. A view shows each cluster
-open or folded to one node.
+these by source line; after fusion by kernel, within which by line again, and where kernels are
+many too, by line around them. A view shows each cluster open or folded to one node.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Clusters:
         for inner in (one for body in bodies for one in body):
             counted[inner.id] = counted.get(inner.id, 0) + 1
         fused = any(op.kind == "dataflow" for op in pdg)
-        by_line = not fused and len(pdg) > FEW
+        by_line = sum(not fused or op.kind != "merge" for op in pdg) > FEW
         for op, body in zip(pdg, bodies, strict=True):
             if fused and op.kind == "merge":
                 continue
@@ -77,6 +77,7 @@ class Clusters:
                 place = made._cluster(Cluster(RETURNED_KEY, RETURNED, "returned", "", ()))
             else:
                 place = made._region(op.region)
+                place = made._line(op, place) if by_line else place
             if body:
                 place = made._cluster(Cluster(f"op{op.id}", KERNEL, "", place, op.region, op))
             for inner in body:
@@ -85,8 +86,7 @@ class Clusters:
                 key = f"op{inner.id}in{op.id}" if taken else f"op{inner.id}"
                 made._leaf(Leaf(key, inner, inside, op.id))
             if not body:
-                inside = made._line(op, place) if by_line else place
-                made._leaf(Leaf(f"op{op.id}", op, inside))
+                made._leaf(Leaf(f"op{op.id}", op, place))
         return made
 
     def around(self, key: str) -> Iterator[str]:
