@@ -81,6 +81,9 @@ def test_a_second_process_makes_nothing_again(tmp_path: Path) -> None:
     assert third["passes"] == first["passes"] and third["misses"] == 0
     assert third["sums"] == first["sums"] and third["texts"] == first["texts"]
     assert not said
+    fourth, said = run(TIMERL_CACHE=str(folder))
+    assert fourth["passes"] == fourth["misses"] == 0 and fourth["sums"] == first["sums"]
+    assert not said
 
 
 def test_without_a_folder_a_program_runs_and_says_so_once(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -17,7 +18,7 @@ from timerl_nb.compiler import Compiler
 from timerl_nb.ir.digest import digest
 from timerl_nb.kept import packed, unpacked
 from timerl_nb.runtime import shelf as shelves
-from timerl_nb.runtime.xla.kept import _engine
+from timerl_nb.runtime.xla.kept import KeptCalls, _engine
 from timerl_nb.schedule.trial import Trials
 
 BOUNDS = {"B": 4, "I": 3, "T": 12}
@@ -137,6 +138,15 @@ def test_a_key_depends_on_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         assert _engine() != before
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
     assert _engine() != before
+
+
+def test_a_kept_call_heeds_debugging_from_then_on(tmp_path: Path) -> None:
+    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    call = kept.call("1", jax.jit(jnp.log), lambda: (jnp.float32(1),))
+    assert np.isnan(call(jnp.float32(-1)))
+    with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        call(jnp.float32(-1))
+    assert np.isnan(call(jnp.float32(-1)))
 
 
 def test_a_shelf_gives_whole_results_or_none(tmp_path: Path) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import jax
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from timerl_nb.config import xla_flags
 from timerl_nb.runtime.shelf import Shelf, key_of
+
+_COMPILED: Final = (
+    "/jax/compilation_cache/cache_misses"  # what JAX says when its cache gave nothing
+)
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,13 @@ class _Call:
         self._function, self._arguments = function, arguments
 
     def __call__(self, *args: Any) -> Any:
+        asked: Any = jax.config
+        if asked.jax_disable_jit or asked.jax_debug_nans or asked.jax_debug_infs:
+            return self._function(*args)  # nothing runs as compiled, from this call on
         return self._compiled(*args)
 
     @cached_property
     def _compiled(self) -> Callable[..., Any]:
-        settings = _settings()
-        if settings["jax_disable_jit"] or settings["jax_debug_nans"]:  # nothing runs as compiled
-            return self._function
         shelf, key = self._kept.shelf, key_of("call", self._kept.key, self._name, _engine())
         known = shelf.read(key)
         if known is not None:
@@ -63,11 +68,30 @@ class _Call:
             with suppress(Exception):
                 return deserialize_and_load(*pickle.loads(known))
         lowered = self._function.lower(*self._arguments())
-        made = lowered.compile()
-        if "custom_call" not in lowered.as_text():  # whose targets are there once they are lowered
+        with _heard() as heard:
+            made = lowered.compile()
+        # What JAX's cache gave lacks its code when it is written again, and only fails when it runs;
+        # the targets of custom calls are there only once they are lowered.
+        if _COMPILED in heard and "custom_call" not in lowered.as_text():
             with suppress(Exception):  # not every engine's programs can be kept
                 shelf.write(key, pickle.dumps(serialize(made)))
         return made
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """The events that JAX reports on this thread."""
+    here, heard = threading.get_ident(), list[str]()
+
+    def listen(event: str, **_: Any) -> None:
+        if threading.get_ident() == here:
+            heard.append(event)
+
+    jax.monitoring.register_event_listener(listen)
+    try:
+        yield heard
+    finally:
+        jax.monitoring.unregister_event_listener(listen)
 
 
 def _engine() -> str:
