@@ -88,8 +88,7 @@ class Program:
             )
         alone = self.options.with_(tune=False)
         whole = alone.with_(incrementalize=False, rematerialize=False)
-        before = Program(self._compiler, self.bounds, whole, self._owner)
-        last = before.stages["fuse" if whole.fuse else "separate"].previous
+        last = self._compiler.front(whole, self.bounds).stages[-1].previous
         assert last is not None
         return tuned(
             last,

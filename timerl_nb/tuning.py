@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from bisect import bisect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from timerl_nb.config import Options
+from timerl_nb.errors import BudgetError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.cut import by_freed, find_cut
 from timerl_nb.passes.traffic import Machine, Traffic
@@ -19,13 +22,16 @@ from timerl_nb.runtime.shelf import Shelf
 
 Place = tuple[Shelf, str]  # a shelf and a key
 
+_CHOSEN: Final = "chosen by the passes"
+
 
 @dataclass(frozen=True)
 class Tuning:
     """What was measured, and the options that were fastest.
 
     Attributes:
-        seconds: of one turn of the outermost loop, the least of a few, by way.
+        seconds: of one turn of the outermost loop, the least of a few, by way; those that need more
+            memory than there is are left out.
         taken: the fastest way.
         options: the options with that way.
         remembered: whether it was measured in an earlier process.
@@ -54,21 +60,29 @@ def tuned(
     measure: Callable[[Options], float],
     place: Place | None = None,
 ) -> Tuning:
-    """The fastest of a few ways.
+    """The fastest of a few ways that fit; where none does, what the passes choose, which may swap.
 
     Args:
         before: the graph that is cut into blocks.
         options: those that all ways share.
         measure: the seconds that a turn takes under some options.
         place: where what is measured is kept, and may be from an earlier process.
+
+    Raises:
+        BudgetError: none fits.
     """
     ways = _ways(before, bounds, options)
-    known = _read(place)
-    if known is not None and known.keys() == ways.keys():
-        seconds, remembered = known, True
-    else:
-        seconds, remembered = {way: measure(one) for way, one in ways.items()}, False
+    seconds = _read(place)
+    remembered = seconds is not None
+    if seconds is None:
+        seconds = dict[str, float]()
+        for way, one in ways.items():
+            with suppress(BudgetError):
+                seconds[way] = measure(one)
+        if not seconds:
+            seconds[_CHOSEN] = measure(options)
         _write(place, seconds)
+    ways[_CHOSEN] = options
     taken = min(seconds, key=lambda way: seconds[way])
     return Tuning(seconds, taken, ways[taken], remembered)
 

@@ -11,8 +11,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import BudgetError, OptionError
 from timerl_nb.ir.reference import Reference
+from timerl_nb.tuning import tuned
 
 BOUNDS = {"B": 16, "I": 4, "T": 20}
 LARGE = {"B": 4096, "I": 4, "T": 250}
@@ -134,6 +135,33 @@ def test_tuning_measures_a_few_ways_and_remembers_the_fastest(
     again = compiled(bounds, tune=True).tuning
     assert again is not None and again.remembered and again.seconds == tuning.seconds
     assert compiled(bounds).tuning is None
+
+
+def test_tuning_leaves_out_what_does_not_fit() -> None:
+    bounds = {"B": 4, "I": 3, "T": 4}
+    whole = compiled(bounds, rematerialize=False, incrementalize=False)
+    least = compiled(bounds, rematerialize=True, incrementalize={"t": 1})
+    budget = whole.memory.peak - 1
+    assert least.memory.peak <= budget
+    program = compiled(bounds, tune=True, device_memory=budget, swap=False)
+    assert program.memory.peak <= budget
+    assert program.tuning is not None and "whole" not in program.tuning.seconds
+    with pytest.raises(BudgetError, match="needs"):
+        compiled(bounds, tune=True, device_memory=100, swap=False)
+
+
+def test_where_no_way_fits_the_passes_choose() -> None:
+    program = compiled({"B": 4, "I": 3, "T": 4})
+    last = program.stages["fuse"].previous
+    assert last is not None
+
+    def measure(options: trl.Options) -> float:
+        if options.incrementalize != "auto":
+            raise BudgetError("too much", needed=1)
+        return 1.0
+
+    tuning = tuned(last, program.bounds, program.options, measure)
+    assert tuning.options == program.options and list(tuning.seconds.values()) == [1.0]
 
 
 def test_tuning_does_nothing_to_the_world() -> None:
