@@ -75,7 +75,7 @@ class Gate:
                 wait = self._waits()
                 if wait == 0.0:
                     break
-                self._changed.wait(wait)
+                self._changed.wait(None if wait is None else min(wait, _LONG))
             if not self._hold:
                 self._settle("running")
             self._due = self._hold or self._speed is not None or bool(self._asked)
@@ -192,4 +192,5 @@ class Gate:
         self._changed.notify_all()
 
 
+_LONG: Final = 3600.0  # seconds that a thread waits for at once; more may be more than it can count
 _BEHIND: Final = 0.05  # seconds that a run may catch up where it is slower than its limit

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -218,13 +219,14 @@ class Sampler:
                 warnings.warn(
                     f"{listener!r} failed, and gets no more frames: {error!r}", stacklevel=1
                 )
-                with self._changed:
+                with self._changed, suppress(ValueError):  # it may have left by itself
                     self._listeners.remove(listener)
 
     def _frame(self, gauges: Gauges) -> Frame:
         state, turn = self._gate.state, self._gate.turn
         elapsed = time.perf_counter() - self._began
-        taken, self._taken = self._taken, None
+        if (taken := self._taken) is not None:
+            self._taken = None  # only now, since the run's thread sets it where it is None
         if state in ENDS:
             for name, growing in self._curves.items():
                 if ("output", name) in self._final:
@@ -288,7 +290,10 @@ class Sampler:
     def _take(self) -> None:
         """Take hold of the outputs' new values."""
         self._asked = False
-        if not self._curves or self._taken is not None:
+        if not self._curves:
+            return
+        if self._taken is not None:
+            self._looked = -1  # once that is drawn, there is more
             return
         so_far = SoFar(self._watched.reached, self._gate.turn)
         new = {n: grown.new(so_far.points(grown.op)) for n, grown in self._curves.items()}

@@ -435,6 +435,44 @@ def test_a_listener_that_fails_is_left_out() -> None:
     assert seen[-1].state == "finished"
 
 
+def test_a_listener_may_leave_and_fail() -> None:
+    seen: list[Frame] = []
+    with pytest.warns(UserWarning, match="gets no more frames"):
+        run = learning("xla").start(paused=True)
+        run.wait(30)
+
+        def fails(frame: Frame) -> None:
+            leave()
+            raise RuntimeError("no picture")
+
+        leave = run.on_frame(fails)
+        run.on_frame(seen.append)
+        deadline = time.monotonic() + 10
+        while not seen and time.monotonic() < deadline:
+            time.sleep(0.01)
+        run.resume()
+        while (not seen or seen[-1].state not in ENDS) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert seen and seen[-1].state == "finished"
+
+
+def test_a_paused_run_shows_its_last_turn(program: Program) -> None:
+    with program.start(paused=True) as run:
+        run.step()
+        assert run.wait(30)
+        sampler = run._sampler
+        sampler._take()  # and before it is drawn, another turn ends, and the run rests
+        run.step()
+        assert run.wait(30)
+        sampler._looked = run.turn
+        sampler._take()
+        deadline = time.monotonic() + 10
+        for frame in run.frames():
+            if len(frame.curves["return"]) == 2:
+                break
+            assert time.monotonic() < deadline, "a value is not shown"
+
+
 def test_a_run_that_has_ended_has_a_last_frame() -> None:
     run = learning("xla").start()
     run.result()
@@ -556,6 +594,14 @@ def test_commands_are_pending_until_they_take_effect() -> None:
     assert gate.state == "running"
     gate.stop()
     assert gate.state == "pending stop"
+    with pytest.raises(Stopped):
+        gate.turned()
+
+
+def test_the_slowest_run_still_obeys() -> None:
+    gate = Gate()
+    gate.speed = 1e-300  # to wait for the next turn takes longer than a thread can say
+    threading.Timer(0.1, gate.stop).start()
     with pytest.raises(Stopped):
         gate.turned()
 
