@@ -135,12 +135,25 @@ def test_a_folder_that_jax_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("fresh")
-def test_nothing_is_loaded_from_where_everyone_may_write(
+def test_our_own_results_are_not_where_others_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tmp_path.chmod(0o777)
+    tmp_path.chmod(0o700)
     monkeypatch.setenv("TIMERL_CACHE", str(tmp_path))
-    with pytest.warns(UserWarning, match="may be written by everyone: programs are compiled anew"):
+    assert jax_cache.our_folder() == tmp_path
+    tmp_path.chmod(0o770)  # JAX uses it still, as one that it was given
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+    assert jax_cache.our_folder() is None
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_nothing_is_loaded_from_where_others_may_write(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(mode)
+    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path))
+    with pytest.warns(UserWarning, match="may be written by others: programs are compiled anew"):
         jax_cache.use_cache()
     assert jax.config.jax_compilation_cache_dir is None
     with warnings.catch_warnings():

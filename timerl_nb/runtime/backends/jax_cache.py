@@ -30,11 +30,13 @@ def use_cache() -> None:
 
 
 def our_folder() -> Path | None:
-    """The folder that JAX uses, where it is ours."""
+    """The folder that JAX uses, where it is ours, and nobody else may write to it."""
     use_cache()
     folder = cache_folder()
     used = jax.config.values["jax_compilation_cache_dir"]
-    return folder if folder is not None and used == str(folder) else None
+    if folder is None or used != str(folder) or _distrusted(folder):
+        return None
+    return folder
 
 
 @cache
@@ -58,14 +60,22 @@ def _opened(folder: Path) -> str:
     """Make the folder, and take the oldest away where it holds too much; says why it is of no use."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = folder.stat()
         _shrink(folder)
+    except OSError as error:
+        return f"cannot be used ({error.strerror})"
+    return _distrusted(folder)
+
+
+def _distrusted(folder: Path) -> str:
+    """Why nothing is loaded from a folder; empty where it can be."""
+    try:
+        about = folder.stat()
     except OSError as error:
         return f"cannot be used ({error.strerror})"
     if hasattr(os, "getuid") and about.st_uid != os.getuid():
         return "belongs to another user"
-    if about.st_mode & stat.S_IWOTH:
-        return "may be written by everyone"
+    if about.st_mode & (stat.S_IWOTH | stat.S_IWGRP):
+        return "may be written by others"
     return "" if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else "cannot be written"
 
 
