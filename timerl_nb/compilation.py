@@ -32,7 +32,7 @@ from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
 from timerl_nb.schedule.solve import bounded
 from timerl_nb.schedule.trial import Trials
-from timerl_nb.stages import Stage
+from timerl_nb.stages import See, Stage
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
@@ -95,8 +95,8 @@ def pipeline(
     return Pipeline(passes)
 
 
-def compile_front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int) -> Front:
-    """Run the passes and find the schedule."""
+def compile_front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -> Front:
+    """Run the passes and find the schedule; `see` gets every stage as soon as it is made."""
     source = pdg
     stages: list[Stage] = []
     for one in passes:
@@ -109,6 +109,7 @@ def compile_front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int) -> F
         if one.name in ("fuse", "separate"):
             summary = f"{len(pdg)} operations -> {_kernels(made.pdg)} kernels"
         stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg))
+        see(stages[-1])
         pdg = made.pdg
         if one.name == DynamicBounds.name:
             source = pdg

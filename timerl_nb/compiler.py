@@ -45,7 +45,7 @@ from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.solve import bounded
 from timerl_nb.schedule.trial import Trials
-from timerl_nb.stages import Listing, Stage
+from timerl_nb.stages import Listing, See, Stage, unseen
 from timerl_nb.symbolic.domain import bounds_text
 
 MOST: Final = 32  # compilations of which passes and schedules are remembered
@@ -142,8 +142,18 @@ class Compiler:
             prove_reads(DynamicBounds().run(self.pdg).pdg, bounds)
         return time.perf_counter() - start
 
-    def front(self, options: Options, bounds: Mapping[str, int]) -> Front:
-        """What holds for any bounds; these matter where something is chosen within a budget."""
+    def front(self, options: Options, bounds: Mapping[str, int], see: See = unseen) -> Front:
+        """What holds for any bounds; these matter where something is chosen within a budget.
+
+        Args:
+            see: gets each of its stages, in order, as soon as it is there.
+        """
+        shown: list[Stage] = []
+
+        def show(stage: Stage) -> None:
+            shown.append(stage)
+            see(stage)
+
         limit, ceiling = device_limit(options), options.isl_operations
         if limit is not None and inevitable(self.pdg, bounds) > limit:
             options = unlimited(options)  # nothing to choose from: it is refused in any case
@@ -155,19 +165,22 @@ class Compiler:
             written = self._digest
             key = self._key(written, options, bounds)
             if key is None or written is None or self._shelf is None:
-                return compile_front(self.pdg, passes, trials, ceiling)
+                return compile_front(self.pdg, passes, trials, ceiling, show)
             payload = self._shelf.read(key)
             if payload is not None:
                 known = unpacked(payload, self.pdg, written.lines, trials)
                 if known is not None:
                     return known
-            front = compile_front(self.pdg, passes, trials, ceiling)
+            front = compile_front(self.pdg, passes, trials, ceiling, show)
             payload = packed(front, self.pdg, written.lines, trials)
             if payload is not None:
                 self._shelf.write(key, payload)
             return front
 
-        return self._fronts.get((passes.passes, ceiling), made)
+        front = self._fronts.get((passes.passes, ceiling), made)
+        for stage in front.stages[len(shown) :]:  # known from before
+            see(stage)
+        return front
 
     @cached_property
     def _digest(self) -> Digest | None:
@@ -195,8 +208,13 @@ class Compiler:
         key = self._key(digest(front.constraints.pdg), options, bounds)
         return None if key is None else KeptCalls(self._shelf, key)
 
-    def back(self, front: Front, options: Options, bounds: Mapping[str, int]) -> tuple[Stage, ...]:
+    def back(
+        self, front: Front, options: Options, bounds: Mapping[str, int], see: See = unseen
+    ) -> tuple[Stage, ...]:
         """The stages that depend on the bounds.
+
+        Args:
+            see: gets each of them, in order, as soon as it is there.
 
         Raises:
             BudgetError: the program needs more device memory than there is.
@@ -208,13 +226,17 @@ class Compiler:
         )
         if front.parts is not None:
             summary += ", by parts"
+        order = Stage("schedule", schedule, front.seconds, summary)
+        see(order)
         planned = self._plans.get(
             (front, bounds_text(bounds), planner(options)),
             lambda: _Planned(front, self._memory(front, options, bounds)),
         )
-        order = Stage("schedule", schedule, front.seconds, summary)
-        kept = self._kept(front, options, bounds)
-        return order, planned.memory, planned.loops, planned.executable(options, kept)
+        see(planned.memory)
+        see(planned.loops)
+        executable = planned.executable(options, self._kept(front, options, bounds))
+        see(executable)
+        return order, planned.memory, planned.loops, executable
 
     def _memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Stage:
         start = time.perf_counter()

@@ -43,7 +43,7 @@ from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.sampler import Watched
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.stages import Stages
+from timerl_nb.stages import Stages, watcher, watching
 from timerl_nb.symbolic.domain import Ceiling, bounds_text
 from timerl_nb.symbolic.expr import Slice
 from timerl_nb.tuning import Tuning, tuned
@@ -65,11 +65,13 @@ class Program:
         self.options, self.bounds = options, dict(bounds)
         _check_dims(compiler.pdg, options)
         source = compiler.source(self.bounds)
-        self.tuning = self._tuned() if options.tune else None
+        see = watcher()
+        with watching():
+            self.tuning = self._tuned() if options.tune else None
         if self.tuning is not None:
             self.options = options = self.tuning.options
-        self._front = front or compiler.front(options, self.bounds)
-        back = compiler.back(self._front, options, self.bounds)
+        self._front = front or compiler.front(options, self.bounds, see)
+        back = compiler.back(self._front, options, self.bounds, see)
         self.stages = Stages((*source, *self._front.stages, *back))
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours

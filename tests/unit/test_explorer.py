@@ -418,3 +418,27 @@ def test_clusters_fold_and_stay_so(explorer: Explorer) -> None:
     }
     say(explorer, kind="fold", id="<script>", folded=True)
     assert explorer.status["state"] == "failed" and "no cluster" in explorer.status["text"]
+
+
+def test_the_passes_are_shown_before_memory_is_planned(explorer: Explorer) -> None:
+    """What was shown first stays until the rest is there, and is taken back if it does not come."""
+    said: list[tuple[str, Any]] = []
+    for name in ("graph", "pipeline", "loops", "status"):
+        explorer.observe(lambda change, n=name: said.append((n, change["new"])), name)
+    explorer.change(fuse=False)
+    assert explorer.wait(60)
+    order = [name for name, _ in said]
+    texts = [s.get("text", "") for name, s in said if name == "status"]
+    count = len(explorer.program.schedule.statements)
+    assert f"scheduling {count} statements …" in texts
+    assert f"planning the memory of {count} statements …" in texts
+    assert max(order.index("graph"), order.index("pipeline")) < order.index("loops")
+    assert arrays(explorer.graph) == arrays(Explorer(explorer.program).graph)
+    assert explorer.stage == "separate"
+
+    before = explorer.graph, explorer.pipeline, explorer.steps
+    said.clear()
+    explorer.change(fuse=True, device_memory=1)
+    assert explorer.wait(60)
+    assert explorer.status["state"] == "failed" and "graph" in [name for name, _ in said]
+    assert (explorer.graph, explorer.pipeline, explorer.steps) == before

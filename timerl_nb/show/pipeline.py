@@ -125,7 +125,19 @@ class PipelineView(View):
 
     @classmethod
     def of(cls, program: Program) -> PipelineView:
-        found = {name: _row(stage) for name, stage in program.stages.items()}
+        return cls.of_stages(program.stages, program.options, program.bounds)
+
+    @classmethod
+    def of_stages(
+        cls, stages: Mapping[str, Stage], given: Options, actual: Mapping[str, int]
+    ) -> PipelineView:
+        """The pipeline of a program that may not be compiled to its end.
+
+        Args:
+            given: its options.
+            actual: its bounds.
+        """
+        found = {name: _row(stage) for name, stage in stages.items()}
         rows = [found.pop(name) for name in ("source", "pdg")]
         for name in PASSES:
             if name == "fuse" and "separate" in found:
@@ -134,7 +146,8 @@ class PipelineView(View):
                 rows.append(found.pop(name))
             elif name != "dynamic_bounds":
                 rows.append(StageRow(name, False, 0.0, "", None, None, _switch(name)))
-        dims = program.pdg.dims
+        written: Any = stages["pdg"].artifact
+        dims = written.dims
         bounds = tuple(
             BoundRow(
                 name,
@@ -142,9 +155,9 @@ class PipelineView(View):
                 tuple(dim.name for dim in dims if dim.bound == name),
                 value.until if isinstance(value, Ceiling) else None,
             )
-            for name, value in program.bounds.items()
+            for name, value in actual.items()
         )
-        return cls((*rows, *found.values()), options(program.options, dims.names), bounds)
+        return cls((*rows, *found.values()), options(given, dims.names), bounds)
 
     @property
     def seconds(self) -> float:

@@ -24,6 +24,7 @@ from timerl_nb.show import (
     graph_view,
     laid_out,
 )
+from timerl_nb.show.progress import LAST
 from timerl_nb.show.svg import beside, stacked
 from timerl_widgets.packed import NOTHING, Packed, packed
 
@@ -69,9 +70,7 @@ class Drawing:
 
     def nearest(self, stage: str) -> str:
         """A stage of this name, or the one to show instead of a pass that did not run."""
-        if stage in self.program.stages:
-            return stage
-        return FIRST_SHOWN if FIRST_SHOWN in self.program.stages else "schedule"
+        return next(name for name in (stage, *LAST) if name in self.program.stages)
 
     def check_stage(self, stage: str) -> str:
         """The stage itself; an `OptionError` where there is none of that name."""
@@ -87,7 +86,7 @@ class Drawing:
     def graph(self, stage: str, before: GraphView | None = None) -> Packed:
         """The graph of a stage; what was opened or folded by hand in a view before, is."""
         view = graph_view(self.graph_of(stage), bounds=self.program.bounds)
-        return self._drawn(view if before is None else view.as_in(before))
+        return self._draw(view if before is None else view.as_in(before))
 
     def fold(self, key: str, folded: bool) -> Packed:
         """The graph with a cluster folded, or open.
@@ -97,11 +96,11 @@ class Drawing:
         """
         if self.view is None:
             raise DrawingError("no graph has been drawn.", hint="draw one by `graph`.")
-        return self._drawn(self.view.fold(key) if folded else self.view.unfold(key))
+        return self._draw(self.view.fold(key) if folded else self.view.unfold(key))
 
-    def _drawn(self, view: GraphView) -> Packed:
-        self.view, svg = laid_out(view)
-        return packed({**self.view.values(), "svg": svg})
+    def _draw(self, view: GraphView) -> Packed:
+        self.view, graph = drawn(view)
+        return graph
 
     def steps(self, stage: str) -> Packed:
         return packed(StepsView.of(self.program.stages[stage]))
@@ -126,7 +125,7 @@ class Drawing:
         return packed(self.index.search(**query))
 
     def traits(self, stage: str, before: GraphView | None = None) -> dict[str, Any]:
-        """Everything that changes with the program."""
+        """Everything that changes with the program, but the search."""
         return {
             "lineage": packed(self.lineage),
             "pipeline": packed(PipelineView.of(self.program)),
@@ -136,7 +135,6 @@ class Drawing:
             "loops": packed(self.loops),
             "graph": self.graph(stage, before),
             "steps": self.steps(stage),
-            "search": packed(self.index.search("")),
             "inspector": NOTHING,
         }
 
@@ -146,6 +144,12 @@ class Drawing:
             if op.id in chosen and isinstance(op.attrs, DataflowAttrs):
                 found.update(inner.id for inner in op.attrs.body)
         return found
+
+
+def drawn(view: GraphView) -> tuple[GraphView, Packed]:
+    """A view as it could be laid out, and packed with its picture."""
+    shown, svg = laid_out(view)
+    return shown, packed({**shown.values(), "svg": svg})
 
 
 def known_ids(drawing: Drawing, ids: object) -> list[int]:

@@ -14,9 +14,10 @@ from timerl_nb.errors import TimeRLError
 from timerl_nb.program import Program
 from timerl_nb.running import Running
 from timerl_nb.show import ComparisonView
+from timerl_nb.show.progress import Progress, following
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
-from timerl_widgets.drawing import FIRST_SHOWN, Drawing, known_ids
+from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import (
@@ -81,9 +82,10 @@ class Explorer(anywidget.AnyWidget):
         self._worker = Worker("timerl explorer")
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any]]] = deque()  # that wait
         shown = self._drawing.nearest(stage) if stage == FIRST_SHOWN else stage
-        drawn = self._drawing.traits(self._drawing.check_stage(shown))
-        drawn["comparison"] = self._compared(self._drawing)
-        super().__init__(**drawn, status={"state": "ready"})
+        views = self._drawing.traits(self._drawing.check_stage(shown))
+        views["comparison"] = self._compared(self._drawing)
+        views["search"] = self._drawing.search(query="")
+        super().__init__(**views, status={"state": "ready"})
         self.on_msg(self._receive)
         self.observe(self._show_stage, "stage")
 
@@ -195,26 +197,53 @@ class Explorer(anywidget.AnyWidget):
             of_bounds, of_options = self._changes.popleft()
             bounds.update(of_bounds)
             options.update(of_options)
-        program = self.program.with_options(**options) if options else self.program
-        return program.with_bounds(bounds) if bounds else program
+        with following(self.program, options, self._sketching(complete=not bounds)):
+            program = self.program.with_options(**options) if options else self.program
+            return program.with_bounds(bounds) if bounds else program
+
+    def _sketching(self, complete: bool) -> Callable[[Progress], None]:
+        """Says what comes next, and shows the passes once they have run, if nothing else changes."""
+        shown, before = self.stage, self._drawing.view
+        waits = complete and self.program.stages[shown].previous is not None  # for a pass's graph
+
+        def show(progress: Progress) -> None:
+            nonlocal waits
+            with self.hold_sync():
+                is_it = progress.stage.name == shown or progress.is_planning
+                view = progress.graph if waits and is_it and self.stage == shown else None
+                if view is not None:
+                    _, self.graph = drawn(view if before is None else view.as_in(before))
+                    self.steps, waits = packed(progress.steps), False
+                if complete and progress.is_planning:
+                    self.pipeline = packed(progress.pipeline)
+                self.status = {"state": "compiling", "text": progress.text}
+
+        return show
 
     def _recompile(self) -> None:
         start, stage = time.perf_counter(), self.stage
-        program = self._changed()
+        shown = self.pipeline, self.graph, self.steps
+        try:
+            program = self._changed()
+        except Exception:
+            with self.hold_sync():
+                self.pipeline, self.graph, self.steps = shown
+            raise
         seconds = time.perf_counter() - start
         drawing = Drawing(program)
-        drawn = drawing.traits(drawing.nearest(stage), self._drawing.view)
-        drawn["comparison"] = self._compared(drawing)
+        views = drawing.traits(drawing.nearest(stage), self._drawing.view)
+        views["comparison"] = self._compared(drawing)
         self._drawing = drawing
         with self.hold_sync():
             if self.stage != stage:  # another one was asked for meanwhile, and is drawn next
                 for name in ("stage", "graph", "steps"):
-                    del drawn[name]
-            for name, value in drawn.items():
+                    del views[name]
+            for name, value in views.items():
                 setattr(self, name, value)
             self.selected = known_ids(drawing, self.selected)
             self.instant = self.instant  # as far as the new turn goes
             self.status = {"state": "ready", "seconds": seconds}
+        self.search = drawing.search(query="")
 
     def _show_stage(self, _: Any) -> None:
         self._later("stage", self._draw_stage)

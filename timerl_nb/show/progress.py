@@ -1,0 +1,100 @@
+"""A compilation that is under way: what it does next, and the views of what is there by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from timerl_nb.config import Options
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.program import Program
+from timerl_nb.show.graph import GraphView, graph_view
+from timerl_nb.show.pipeline import PipelineView
+from timerl_nb.show.steps import StepsView
+from timerl_nb.stages import Stage, watching
+
+LAST: Final = ("fuse", "separate")  # one of them is the last of the passes
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a compilation has come.
+
+    Attributes:
+        stages: those that are there, by name, the latest last.
+        options, bounds: of the program to be.
+    """
+
+    stages: Mapping[str, Stage]
+    options: Options
+    bounds: Mapping[str, int]
+
+    @property
+    def stage(self) -> Stage:
+        """The stage that was made last."""
+        return list(self.stages.values())[-1]
+
+    @property
+    def is_planning(self) -> bool:
+        """Whether all passes have just run."""
+        return self.stage.name in LAST
+
+    @property
+    def pipeline(self) -> PipelineView:
+        return PipelineView.of_stages(self.stages, self.options, self.bounds)
+
+    @property
+    def graph(self) -> GraphView | None:
+        """The graph that the last stage made; None where that is no pass."""
+        graph = self.stage.artifact
+        return graph_view(graph, bounds=self.bounds) if isinstance(graph, Pdg) else None
+
+    @property
+    def steps(self) -> StepsView:
+        """What the last stage did."""
+        return StepsView.of(self.stage)
+
+    @property
+    def text(self) -> str:
+        """What is done next, and of how much."""
+        artifact: Any = self.stage.artifact
+        match self.stage.name:
+            case "fuse" | "separate":
+                count = sum(op.kind not in ("merge", "output") for op in artifact)
+                return f"scheduling {count} statements …"
+            case "schedule":
+                return f"planning the memory of {len(artifact.statements)} statements …"
+            case "memory":
+                return "generating the loops …"
+            case "ast":
+                return "preparing what runs …"
+            case _:
+                return "compiling …"
+
+
+@contextmanager
+def following(
+    program: Program, changes: Mapping[str, Any], see: Callable[[Progress], None]
+) -> Generator[None]:
+    """Show how far compilations inside have come, after every stage.
+
+    Args:
+        program: what is compiled again,
+        changes: and the options that change. Stages behind the passes are its own as long as there
+            are no others.
+
+    Raises:
+        OptionError: there is no such option, or it does not take that value.
+    """
+    kept = {n: stage for n, stage in program.stages.items() if stage.previous is None}
+    options = program.options.with_(**changes)
+
+    def made(stage: Stage) -> None:
+        kept.pop(stage.name, None)
+        kept[stage.name] = stage
+        see(Progress(dict(kept), options, program.bounds))
+
+    with watching(made):
+        yield
