@@ -43,6 +43,7 @@ export class Settings extends Pane<PipelineModel> {
   #changed = html("input", { type: "checkbox" });
   #compare = html("button", { title: "keep this program beside what it becomes" }, "compare");
   #names = "";
+  #drawing = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
@@ -87,6 +88,9 @@ export class Settings extends Pane<PipelineModel> {
     });
     this.root.addEventListener("input", ({ target }) => note(target, false));
     this.root.addEventListener("change", ({ target }) => note(target, true));
+    // a field that is drawn anew leaves the page, which browsers take for the end of typing
+    const left = (event: Event) => this.#drawing && event.stopPropagation();
+    this.root.addEventListener("change", left, true);
   }
 
   override draw(model: PipelineModel): void {
@@ -94,12 +98,14 @@ export class Settings extends Pane<PipelineModel> {
     const focused = field?.dataset?.key;
     const typed = field && isTyped(field) && !isEntered(field) ? field.value : null;
     const executor = model.options.find((option) => option.name === "executor");
+    this.#drawing = true;
     if (executor) {
       this.#executor.replaceChildren(html("label", {}, "executor", this.#choice(executor)));
     }
     this.#bounds.replaceChildren(...model.bounds.map((bound) => this.#bound(bound)));
     const others = model.options.filter((option) => option.name !== "executor");
     this.#options.replaceChildren(...others.map((option) => this.#option(option)));
+    this.#drawing = false;
     const given = others.filter((option) => !same(option.value, option.default)).length;
     this.#details.querySelector("summary")!.textContent = given ? `options (${given})` : "options";
     if (!focused) return;
