@@ -149,6 +149,25 @@ def test_a_kept_call_heeds_debugging_from_then_on(tmp_path: Path) -> None:
     assert np.isnan(call(jnp.float32(-1)))
 
 
+def test_a_kept_call_follows_jaxs_settings(tmp_path: Path) -> None:
+    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    call = kept.call("1", jax.jit(lambda x, k: x * k), lambda: (jnp.float32(1), 2))
+    assert call(jnp.float32(3), 2) == 6
+    with jax.enable_x64(True):
+        assert call(jnp.float32(3), 2) == 6
+    traced: list[str | None] = []
+
+    def precision(x: Any) -> Any:
+        traced.append(jax.config.jax_default_matmul_precision)  # type: ignore[attr-defined]
+        return x
+
+    call = kept.call("2", jax.jit(precision), lambda: (jnp.float32(1),))
+    call(jnp.float32(1))
+    with jax.default_matmul_precision("highest"):
+        call(jnp.float32(1))
+    assert traced == [None, "highest"]
+
+
 def test_a_shelf_gives_whole_results_or_none(tmp_path: Path) -> None:
     shelf = shelves.Shelf(tmp_path)
     assert shelf.read("k") is None

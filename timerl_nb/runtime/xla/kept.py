@@ -57,9 +57,15 @@ class _Call:
         asked: Any = jax.config
         if asked.jax_disable_jit or asked.jax_debug_nans or asked.jax_debug_infs:
             return self._function(*args)  # nothing runs as compiled, from this call on
-        return self._compiled(*args)
+        made, under = self._first
+        # JAX traces anew what it meets under other settings
+        return (made if _meaning() == under else self._function)(*args)
 
     @cached_property
+    def _first(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What the first call runs, and the settings that it met."""
+        return self._compiled(), _meaning()
+
     def _compiled(self) -> Callable[..., Any]:
         shelf, key = self._kept.shelf, key_of("call", self._kept.key, self._name, _engine())
         known = shelf.read(key)
@@ -92,6 +98,12 @@ def _heard() -> Iterator[list[str]]:
         yield heard
     finally:
         jax.monitoring.unregister_event_listener(listen)
+
+
+def _meaning() -> tuple[Any, ...]:
+    """The settings that change what a program computes, or where."""
+    now: Any = jax.config
+    return now.jax_enable_x64, now.jax_default_matmul_precision, now.jax_default_device
 
 
 def _engine() -> str:
