@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -261,6 +263,77 @@ def test_a_run_obeys_while_the_kernel_is_busy(watched: Watched, lab: Lab) -> Non
     picture(page, "explorer_run")
     page.locator('[data-command="stop"]').click()
     expect(state).to_have_text("stopped", timeout=10_000)
+    assert_clean(watched)
+
+
+MOVING = """() => {
+    window.moved = new Set();
+    const look = () => {
+        for (const one of document.getAnimations()) {
+            if (one.effect?.target?.closest(".trl-explorer")) {
+                window.moved.add(one.effect.target.getAttribute("class") ?? one.effect.target.tagName);
+            }
+        }
+        window.looking = requestAnimationFrame(look);
+    };
+    look();
+}"""
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_nothing_moves_where_less_motion_is_asked_for(
+    watched: Watched, lab: Lab, motion: Literal["reduce", "no-preference"]
+) -> None:
+    watched.page.emulate_media(reduced_motion=motion)
+    page = explore(watched, lab, f"motion_{motion}.ipynb")
+    page.locator(".trl-explorer").evaluate("(element) => element.scrollIntoView()")
+    page.locator('[role="tab"][data-stage="simplify"]').click()
+    expect(page.locator("text=/picked .* in simplify/")).to_be_visible()
+    page.evaluate(MOVING)
+    page.locator('[role="tab"][data-stage="fuse"]').click()
+    expect(page.locator(".trl-step")).to_contain_text("steps:")
+    page.locator('[data-key="switch-accumulate"]').click()
+    status = page.locator(".trl-settings .trl-status")
+    expect(status).to_contain_text("drawn after", timeout=10_000)
+    page.locator(".trl-line.trl-execute", has_text="learning").first.click()
+    page.wait_for_timeout(300)
+    moved = page.evaluate("() => [...window.moved]")
+    assert (moved == []) == (motion == "reduce"), moved
+    assert_clean(watched)
+
+
+def test_a_run_is_drawn_over_what_was_predicted(watched: Watched, lab: Lab) -> None:
+    small = "program = program.with_options(executor='interpret').with_bounds({I: 4})"
+    page = explore(watched, lab, "over.ipynb", small, EXPLORE)
+    note = page.locator(".trl-memory .trl-note")
+    expect(page.locator(".trl-memory .trl-measured")).to_have_count(0)
+    run_cell(page, "explorer.start()")
+    expect(page.locator(".trl-run .trl-state")).to_have_text("finished", timeout=30_000)
+    expect(note).to_contain_text("measured in turn 3")
+    line, area = (
+        page.locator(f".trl-memory {path}").first.bounding_box()
+        for path in (".trl-measured", ".trl-area")
+    )
+    assert line and area and line["width"] > 0.95 * area["width"]
+    picture(page, "explorer_measured")
+    # the charts and the comparison leave as pictures that have all of it
+    for name, parts in (("run", 3), ("compare", 5)):
+        if name == "compare":
+            page.locator(".trl-settings button", has_text="compare").click()
+            page.locator('[data-key="switch-lift"]').click()
+            expect(page.locator(".trl-compare .trl-space")).to_have_count(2, timeout=10_000)
+        pane = page.locator(f".trl-at-{name} .trl-{name}")
+        with page.expect_download() as saved:
+            pane.get_by_role("button", name=f"save {name} as SVG").click()
+        SCREENSHOTS.mkdir(exist_ok=True)
+        saved.value.save_as(SCREENSHOTS / f"{name}.svg")
+        whole = ElementTree.parse(SCREENSHOTS / f"{name}.svg").getroot()
+        assert len(whole.findall("{http://www.w3.org/2000/svg}svg")) == parts
+    # under bounds that are not drawn, it is said that there is nothing to be drawn
+    run_cell(page, "explorer.change({T: 60}); explorer.wait(); explorer.start()")
+    expect(page.locator(".trl-at-time .trl-memory .trl-note")).to_contain_text(
+        "drawn for T = 40: a run is on another scale", timeout=30_000
+    )
     assert_clean(watched)
 
 

@@ -6,17 +6,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import timerl_widgets
 from timerl_widgets import Explorer, IterationSpaceView, LoopView, MemoryTimeline, RunMonitor
-from timerl_widgets.live import MOST, thinned
 from timerl_widgets.worker import Worker
 
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.show.run import MOST, thinned
 
 VIEWS = ("pipeline", "lineage", "graph", "steps", "loops", "space", "memory", "search")
 
@@ -321,6 +322,42 @@ def test_a_run_is_started_paused_stepped_and_stopped(monitor: Any) -> None:
     assert drawn["curves"][0]["name"] == "return"
     assert np.allclose(drawn["curves"][0]["values"], result["return"])
     assert drawn["held"]["bytes"] == drawn["held"]["predicted"]  # the ledger agrees with the plan
+    # and so does it by the instants of a turn
+    over, shown = drawn["over"], monitor_program(monitor)
+    line, count = shown.memory.timeline(), len(trl.show.Turn.of(shown))
+    predicted = line.bytes[line.turn == over["turn"]]
+    assert over["reason"] == "" and len(predicted) == count and over["bytes"]
+    for first, last, measured in zip(over["first"], over["last"], over["bytes"], strict=True):
+        assert 0 <= first < last <= count
+        if first > 0 and last < count:  # parts at both ends may be of other turns as well
+            assert measured == max(predicted[first:last])
+
+
+def monitor_program(monitor: Any) -> trl.Program:
+    return monitor.program if isinstance(monitor, Explorer) else monitor._program
+
+
+def test_a_run_is_saved_as_its_charts(program: trl.Program) -> None:
+    monitor = RunMonitor(program.with_options(executor="interpret"))
+    assert "image/svg+xml" not in monitor._repr_mimebundle_()[0]
+    monitor.start().result(60)
+    assert _until(lambda: monitor.run.get("json", {}).get("state") == "finished")
+    bundle, _ = monitor._repr_mimebundle_()
+    svg = ElementTree.fromstring(bundle["image/svg+xml"])
+    lines = [one.get("points") for one in svg.iter("{http://www.w3.org/2000/svg}polyline")]
+    assert len(lines) >= 4 and len(lines[0].split()) == 4  # a return for each turn
+    texts = [one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"return", "predicted", "measured", "host cores"} <= set(texts)
+    assert "finished after turn 4 of 4" in bundle["text/plain"]
+
+
+def test_a_turn_on_another_scale_is_not_measured() -> None:
+    long = reinforce(hidden=(4,)).compile({"B": 2, "I": 2, "T": 50})
+    monitor = RunMonitor(long)
+    monitor.start().result(60)
+    assert _until(lambda: monitor.run.get("json", {}).get("state") == "finished")
+    over = arrays(monitor.run)["over"]
+    assert over["bytes"] == [] and "drawn for T = 40" in over["reason"]
 
 
 def test_commands_that_cannot_be_obeyed_are_answered(monitor: Any) -> None:

@@ -14,6 +14,7 @@ from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.page import export_html
 from timerl_nb.show.pictures import register
 from timerl_nb.show.pipeline import PipelineView
+from timerl_nb.show.run import RunView
 from timerl_nb.show.search import Index, SearchView
 from timerl_nb.show.space import IterationSpaceView
 from timerl_nb.show.steps import StepsView
@@ -33,6 +34,7 @@ __all__ = [
     "LoopView",
     "MemoryView",
     "PipelineView",
+    "RunView",
     "SearchView",
     "StepsView",
     "Turn",

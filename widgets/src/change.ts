@@ -58,8 +58,11 @@ export function showRemoved(
     element.setAttribute("transform", `translate(${dx} ${dy}) scale(${carry.scale})`);
     prefix(element, "trl-sign", "− ");
     after.add(element);
-    const fading = element.animate([{ opacity: 0.9 }, { opacity: isCalm() ? 0.9 : 0 }], FADE);
-    fading.onfinish = () => element.remove();
+    if (isCalm()) setTimeout(() => element.remove(), FADE);
+    else {
+      const fading = element.animate([{ opacity: 0.9 }, { opacity: 0 }], FADE);
+      fading.onfinish = () => element.remove();
+    }
   }
 }
 

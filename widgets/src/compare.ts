@@ -5,7 +5,7 @@ import { html } from "./markup";
 import { MemoryPane, palette, type MemoryModel } from "./memory";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
-import { textPicture } from "./picture";
+import { arranged, textPicture } from "./picture";
 import { bytes, seconds } from "./plot";
 import { Selection } from "./selection";
 import { SpacePane } from "./space";
@@ -103,12 +103,24 @@ export class ComparePane extends Panel<ComparisonModel | null> {
     const lines = this.#rows.map(
       ({ name, texts }) => name.padEnd(wide) + texts[0].padEnd(column) + texts[1],
     );
-    return lines.length
-      ? textPicture(
-          this.root,
-          lines.map((text) => [{ text, fill }]),
-        )
-      : null;
+    if (!lines.length) return null;
+    const rows = [
+      this.#columns.map(({ title, space }) => [title.textContent ?? "", space.picture()] as const),
+      this.#columns.map(({ memory }) => ["", memory.picture()] as const),
+      [
+        [
+          "",
+          textPicture(
+            this.root,
+            lines.map((text) => [{ text, fill }]),
+          ),
+        ] as const,
+      ],
+    ];
+    const drawn = rows.map((row) =>
+      row.flatMap(([title, picture]) => (picture ? [{ title, picture }] : [])),
+    );
+    return arranged(this.root, drawn);
   }
 
   override dispose(): void {

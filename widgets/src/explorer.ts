@@ -150,7 +150,11 @@ export class ExplorerView {
           if (here) selection.choose(here.op_ids);
         }),
       comparison: () => compare.draw(get<ComparisonModel>("comparison")),
-      run: () => run.draw(get<RunModel>("run")),
+      run: () => {
+        const view = get<RunModel>("run");
+        run.draw(view);
+        memory.measure(view && { ...view.over, source: view.source });
+      },
       acknowledged: () => run.acknowledge(model.get("acknowledged")),
       instant: () => selection.at(model.get("instant")),
       status: () => {

@@ -43,6 +43,16 @@ export interface MemoryModel {
   budget: number | null;
 }
 
+/** What a run held in one of its turns, by instants; or the `reason` why there is no such thing. */
+export interface TurnBytes {
+  turn: number;
+  first: Numbers;
+  last: Numbers;
+  bytes: Numbers;
+  reason: string;
+  source: string;
+}
+
 /** One layer of the stack: a tensor, or what is too small to be told apart. */
 interface Layer {
   readonly name: string;
@@ -64,6 +74,7 @@ export class MemoryPane extends TimedPane<MemoryModel> {
   #ranked: Held[] = [];
   #least = { count: 0, bytes: 0 };
   #palette = new Map<string, number>();
+  #measured: TurnBytes | null = null;
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "memory", "Memory, predicted", css, 204);
@@ -89,22 +100,22 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     this.repaint();
   }
 
+  /** Draw what a run of the same program held over what was predicted, or say why not. */
+  measure(measured: TurnBytes | null): void {
+    this.#measured = measured;
+    if (!this.#model) return;
+    this.#annotate(this.#model);
+    this.repaint();
+  }
+
   override draw(model: MemoryModel): void {
     this.#model = model;
+    this.#measured = null; // it was of the model before
     this.#ranked = [...model.tensors]
       .filter((one) => most(one) > 0)
       .sort((a, b) => most(b) - most(a) || (a.name < b.name ? -1 : 1));
     this.#layers = layers(this.#ranked, model, this.#palette);
-    const { program_peak: peak, host_peak: host } = model;
-    const moment = peak.moment ? ` at ${peak.moment}` : "";
-    this.note.textContent = [
-      `peak ${bytes(peak.bytes)}${moment}`,
-      host ? `host ${bytes(host)}` : "",
-      about(model.turn),
-    ]
-      .filter(Boolean)
-      .join("; ");
-    this.note.title = this.note.textContent;
+    this.#annotate(model);
     this.plot.setAttribute("aria-label", `live bytes over time, peak ${bytes(model.peak.bytes)}`);
     this.#rows = this.#ranked.map((one) => this.#row(one));
     this.#table.replaceChildren(...this.#rows);
@@ -146,6 +157,22 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     });
   }
 
+  #annotate(model: MemoryModel): void {
+    const { program_peak: peak, host_peak: host } = model;
+    const moment = peak.moment ? ` at ${peak.moment}` : "";
+    const over = this.#measured;
+    const run = over?.bytes.length ? `line: ${kind(over)} in turn ${over.turn}` : over?.reason;
+    this.note.textContent = [
+      `peak ${bytes(peak.bytes)}${moment}`,
+      host ? `host ${bytes(host)}` : "",
+      run ?? "",
+      over?.reason ? "" : about(model.turn),
+    ]
+      .filter(Boolean)
+      .join("; ");
+    this.note.title = this.note.textContent;
+  }
+
   protected override get count(): number {
     return this.#model?.turn.count ?? 0;
   }
@@ -161,7 +188,8 @@ export class MemoryPane extends TimedPane<MemoryModel> {
       height: this.height - 52,
     };
     const budget = model.budget ?? Infinity;
-    const peak = Math.max(model.peak.bytes, this.#least.bytes, 1);
+    const held = Array.from(this.#measured?.bytes ?? []);
+    const peak = Math.max(model.peak.bytes, this.#least.bytes, 1, ...held);
     const top = (budget < 4 * peak ? Math.max(budget, peak) : peak) * 1.1;
     this.scale = new Scale(box, [0, across], [0, top]);
     const columns = moments(model.bytes, Math.min(count, box.width));
@@ -177,7 +205,29 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     });
     const x = { label: "time: executed points, in order", ticks: counts(0, across, 8) };
     const y = { label: "live", ticks: ticks(0, top, 4, 1024), format: bytes };
-    return [...this.#areas, axes(this.scale, x, y), ...this.#lines(model), ...this.#moves(model)];
+    return [
+      ...this.#areas,
+      ...this.#over(),
+      axes(this.scale, x, y),
+      ...this.#lines(model),
+      ...this.#moves(model),
+    ];
+  }
+
+  /** A step for each part that was measured, as high as the most that was live in it. */
+  #over(): SVGElement[] {
+    const over = this.#measured;
+    if (!over?.bytes.length) return [];
+    const { scale } = this;
+    let [d, end] = ["", -1];
+    over.bytes.forEach((value, k) => {
+      const [from, to] = [over.first[k]!, over.last[k]!];
+      const y = scale.py(value).toFixed(1);
+      d += `${from === end ? "L" : "M"}${scale.px(from).toFixed(1)} ${y}H${scale.px(to).toFixed(1)}`;
+      end = to;
+    });
+    const label = `${kind(over)} in turn ${over.turn}`;
+    return [svg("path", { class: "trl-measured", d, fill: "none" }, svg("title", {}, label))];
   }
 
   protected override describe(px: number, py: number): { text: string; ids: number[] } | null {
@@ -282,6 +332,10 @@ export class MemoryPane extends TimedPane<MemoryModel> {
     );
     return row;
   }
+}
+
+function kind({ source }: TurnBytes): string {
+  return source === "measured" ? "measured" : "predicted, at measured speed";
 }
 
 /** The tensors of some models by name, those that hold most first: numbers to colour them by. */

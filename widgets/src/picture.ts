@@ -81,6 +81,45 @@ export function textPicture(
   return root;
 }
 
+/** A picture with a line of text above it. */
+export interface Titled {
+  readonly title: string;
+  readonly picture: SVGSVGElement;
+}
+
+/** Rows of pictures as one, each as large as it is. */
+export function arranged(host: Element, rows: readonly (readonly Titled[])[]): SVGSVGElement {
+  const [gap, head, fill] = [12, 22, getComputedStyle(host).color];
+  const root = svg("svg", { xmlns: "http://www.w3.org/2000/svg" });
+  const paper = svg("rect", { fill: paperOf(host) });
+  root.append(paper);
+  let [wide, y] = [0, gap];
+  for (const row of rows) {
+    let [x, high] = [gap, 0];
+    for (const { title, picture } of row) {
+      const [width, height] = ["width", "height"].map((name) => Number(picture.getAttribute(name)));
+      if (title) {
+        const look = { x, y: y + 14, fill, "font-family": "sans-serif", "font-size": 12 };
+        root.append(svg("text", look, title));
+      }
+      picture.setAttribute("x", String(x));
+      picture.setAttribute("y", String(y + (title ? head : 0)));
+      root.append(picture);
+      x += width! + gap;
+      high = Math.max(high, height! + (title ? head : 0));
+    }
+    wide = Math.max(wide, x);
+    y += high + gap;
+  }
+  const [width, height] = [Math.ceil(wide), Math.ceil(y)].map(String) as [string, string];
+  for (const element of [root, paper]) {
+    element.setAttribute("width", width);
+    element.setAttribute("height", height);
+  }
+  root.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  return root;
+}
+
 /** Buttons that save a picture, as SVG and as PNG; `take` gives it, or null while there is none. */
 export function pictureButtons(name: string, take: () => SVGSVGElement | null): HTMLElement[] {
   const writers = { SVG: saveSvg, PNG: savePng };

@@ -3,8 +3,10 @@ import uPlot from "uplot";
 import sheet from "uplot/dist/uPlot.min.css";
 import type { Numbers } from "./buffers";
 import { html } from "./markup";
+import type { TurnBytes } from "./memory";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
+import { arranged } from "./picture";
 import { bytes, colour } from "./plot";
 import css from "./run.css";
 import type { Selection } from "./selection";
@@ -38,6 +40,8 @@ export interface RunModel {
   curves: { name: string; at: Numbers; values: Numbers }[];
   /** Live bytes since the frame before, in equal parts of executed points, and what was predicted. */
   held: { first: number; last: number; bytes: Numbers; predicted: Numbers };
+  /** What was held in the latest turn; see `TurnBytes`. */
+  over: Omit<TurnBytes, "source">;
   /** Over elapsed seconds: the busy fraction of the device, and that of the host's cores. */
   load: { at: Numbers; busy: Numbers; host: Numbers };
 }
@@ -128,8 +132,9 @@ export class RunPane extends Panel<RunModel | null> {
   }
 
   override picture(): SVGSVGElement | null {
-    const made = this.#charts.find((chart) => chart.filled);
-    return made ? made.picture() : null;
+    const made = this.#charts.filter((chart) => chart.filled);
+    const shown = made.map((chart) => ({ title: chart.told, picture: chart.picture() }));
+    return made.length ? arranged(this.root, [shown]) : null;
   }
 
   #button(command: Command, text: string): HTMLButtonElement {
@@ -286,6 +291,12 @@ class Chart {
 
   dispose(): void {
     this.#plot?.destroy();
+  }
+
+  /** What is drawn, with what its lines are, as the page's legend has them. */
+  get told(): string {
+    const series = this.#plot?.series.slice(1) ?? [];
+    return `${this.title}: ${series.map(({ label }) => label as string).join(", ")}`;
   }
 
   /** The canvas as a picture. */

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
+from timerl_nb.frames import Frame
 from timerl_nb.program import Program
 from timerl_nb.running import Running
+from timerl_nb.show.run import RunView
 from timerl_widgets.live import Live
-from timerl_widgets.packed import Packed
+from timerl_widgets.packed import Packed, packed
 from timerl_widgets.requests import Command
 
 ENDED: Final = ("stopped", "finished", "failed")
@@ -19,7 +21,8 @@ class Conductor:
     """The run of a widget: at most one at a time.
 
     Attributes:
-        running: the run that was started last, or None.
+        running, program: the run that was started last, and of what; or None.
+        view: its last frame with those before it, once there is one.
     """
 
     def __init__(self, show: Callable[[Packed], None]) -> None:
@@ -28,6 +31,8 @@ class Conductor:
         self._speed: float | None = None
         self._leave: Callable[[], None] | None = None
         self.running: Running | None = None
+        self.program: Program | None = None
+        self.view: RunView | None = None
 
     def act(self, command: Command, program: Program) -> None:
         """Do what a page asks for; a run is started of `program`.
@@ -65,7 +70,13 @@ class Conductor:
         self.leave()
         live = Live(program)
         self.running = running
-        self._leave = running.on_frame(lambda frame: self._show(live.draw(frame)))
+        self.program, self.view = program, None
+
+        def show(frame: Frame) -> None:
+            self.view = live.view(frame)
+            self._show(packed(self.view))
+
+        self._leave = running.on_frame(show)
 
     def leave(self) -> None:
         """Show nothing more of the run, which goes on."""

@@ -18,6 +18,7 @@ from timerl_nb.show.progress import Progress, following
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
+from timerl_widgets.live import NO_TURN
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import (
@@ -280,6 +281,8 @@ class Explorer(anywidget.AnyWidget):
         return packed(ComparisonView.of(self._beside, drawing.program, self._titles))
 
     def _show_run(self, view: Packed) -> None:
+        if self._conductor.program is not self.program:
+            view["json"]["over"] = NO_TURN  # no measure of the memory that is shown
         self.run = view
 
     def _fail(self, error: Exception) -> None:

@@ -13,6 +13,7 @@ from timerl_nb.running import Running
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.packed import Packed
+from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import Command, parse
 
 
@@ -67,6 +68,8 @@ class RunMonitor(anywidget.AnyWidget):
             self.problem = str(error)
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made = super()._repr_mimebundle_(**options)
+        made, view = super()._repr_mimebundle_(**options), self._conductor.view
+        if view is not None:
+            return with_picture(made, f"RunMonitor: {view}", view.to_svg())
         bundle, metadata = made if isinstance(made, tuple) else (made or {}, {})
         return {**bundle, "text/plain": f"RunMonitor({self.running!r})"}, metadata
