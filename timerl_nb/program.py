@@ -43,7 +43,7 @@ from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.sampler import Watched
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.stages import Stages, watcher, watching
+from timerl_nb.stages import See, Stages, unseen
 from timerl_nb.symbolic.domain import Ceiling, bounds_text
 from timerl_nb.symbolic.expr import Slice
 from timerl_nb.tuning import Tuning, tuned
@@ -59,15 +59,14 @@ class Program:
         options: Options,
         owner: object,
         front: Front | None = None,
+        see: See = unseen,
     ) -> None:
         self._compiler = compiler
         self._owner = owner  # the context whose symbols are ours
         self.options, self.bounds = options, dict(bounds)
         _check_dims(compiler.pdg, options)
         source = compiler.source(self.bounds)
-        see = watcher()
-        with watching():
-            self.tuning = self._tuned() if options.tune else None
+        self.tuning = self._tuned() if options.tune else None
         if self.tuning is not None:
             self.options = options = self.tuning.options
         self._front = front or compiler.front(options, self.bounds, see)
@@ -176,7 +175,7 @@ class Program:
         Raises:
             OptionError: there is no such option, or it does not take that value.
         """
-        return Program(self._compiler, self.bounds, self.options.with_(**changes), self._owner)
+        return self.again(options=changes)
 
     def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
         """The same program under other bounds.
@@ -191,6 +190,29 @@ class Program:
         Raises:
             BoundsError: a bound is unknown, or not of the kind that it was.
         """
+        return self.again(bounds=bounds)
+
+    def again(
+        self,
+        *,
+        bounds: Mapping[Any, int] | None = None,
+        options: Mapping[str, Any] | None = None,
+        see: See = unseen,
+    ) -> Program:
+        """The same program under other bounds and options, as `with_bounds` and `with_options` say.
+
+        Args:
+            see: is called with every stage that is not kept, in order, as soon as it is there.
+        """
+        changed = self.options.with_(**options) if options else self.options
+        under = self._under({} if bounds is None else bounds)
+        # what is chosen within a budget depends on the bounds
+        keeps = not options and holds_for_all_bounds(changed)
+        front = self._front if keeps else None
+        return Program(self._compiler, under, changed, self._owner, front, see)
+
+    def _under(self, bounds: Mapping[Any, int]) -> dict[str, int]:
+        """The program's bounds with some changed."""
         changed = dict(self.bounds)
         check_mapping(bounds)
         for key, value in bounds.items():
@@ -204,9 +226,7 @@ class Program:
                 )
             self._check_kind(name, value)
             changed[name] = bound_value(name, value)
-        # what is chosen within a budget depends on the bounds
-        front = self._front if holds_for_all_bounds(self.options) else None
-        return Program(self._compiler, changed, self.options, self._owner, front)
+        return changed
 
     def _check_kind(self, name: str, value: Any) -> None:
         """A dynamic bound stays what it is, but for its ceiling."""

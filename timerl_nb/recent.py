@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -14,7 +15,7 @@ class Recent(Generic[Key, Value]):
     """Results of at most some weight in all; the one that was asked for longest ago leaves first.
 
     The latest stays whatever it weighs. Keys and results are kept alive, so that objects can be keys by
-    identity.
+    identity. Threads may share it: of what two make at once the first is kept, and both get that.
 
     Args:
         most: the weight.
@@ -24,22 +25,28 @@ class Recent(Generic[Key, Value]):
     def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
         self._most, self._weigh = most, weigh
         self._held: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = threading.Lock()  # not held while a result is made, which may ask for others
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """The result for a key, made where it is not known."""
-        if key in self._held:
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]
+        made = make()
+        with self._lock:
+            value = self._held.setdefault(key, made)
             self._held.move_to_end(key)
-            return self._held[key]
-        value = self._held[key] = make()
-        weight = sum(map(self._weigh, self._held.values()))
-        while weight > self._most and len(self._held) > 1:
-            _, gone = self._held.popitem(last=False)
-            weight -= self._weigh(gone)
+            weight = sum(map(self._weigh, self._held.values()))
+            while weight > self._most and len(self._held) > 1:
+                _, gone = self._held.popitem(last=False)
+                weight -= self._weigh(gone)
         return value
 
     def known(self, key: Key) -> Value | None:
         """The result for a key, if there is one."""
-        return self._held.get(key)
+        with self._lock:
+            return self._held.get(key)
 
     def __len__(self) -> int:
         return len(self._held)

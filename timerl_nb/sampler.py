@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from timerl_nb.errors import ExecutionError
 from timerl_nb.frames import Array, Curve, Frame, Held
 from timerl_nb.gate import ENDS, Gate
 from timerl_nb.gauges import Gauges
@@ -39,6 +40,7 @@ _MEASURE: Final = 1.0  # seconds between two measured turns
 _MOST: Final = (
     64  # new points of a curve in a frame, and parts that its executed points are divided into
 )
+_BROKEN: Final = "no more frames can be made of the run, which goes on."
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Sampler:
         self._began = time.perf_counter()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._listeners: list[Callable[[Frame], object]] = []
+        self._broken: Exception | None = None  # why there are no more frames
+        self._listeners: list[_Listener] = []
         self._waiting = 0  # iterators
         self.latest: Frame | None = None
         self.error: str | None = None
@@ -132,20 +135,15 @@ class Sampler:
     # --- who looks -------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
-        """Call a function with every frame; returns what ends that."""
+        """Call a function with the last frame and all that follow; returns what ends that."""
+        one = _Listener(listener)
         with self._changed:
-            self._listeners.append(listener)
+            self._listeners.append(one)
             self._look()
             last = self.latest
         if last is not None:
-            listener(last)
-
-        def leave() -> None:
-            with self._changed:
-                if listener in self._listeners:
-                    self._listeners.remove(listener)
-
-        return leave
+            self._tell(one, last)
+        return lambda: self._forget(one)
 
     def frames(self) -> Iterator[Frame]:
         """The frames from now on, the last when the run has ended; who is slow misses some."""
@@ -165,20 +163,36 @@ class Sampler:
                 self._waiting -= 1
 
     def _after(self, seen: int) -> Frame:
-        """The latest frame, once there is one after that number."""
+        """The latest frame, once there is one after that number.
+
+        Raises:
+            ExecutionError: there will be none.
+        """
         with self._changed:
             while self.latest is None or self.latest.number <= seen:
+                if self._broken is not None:
+                    raise ExecutionError(_BROKEN, evidence=[repr(self._broken)]) from self._broken
                 self._changed.wait()
             return self.latest
 
     def _look(self) -> None:
         if self._thread is None:
+            self._broken = None
             self._thread = threading.Thread(target=self._watch, name="timerl frames", daemon=True)
             self._thread.start()
 
     # --- on the sampler's thread -----------------------------------------------------------------
 
     def _watch(self) -> None:
+        try:
+            self._make_frames()
+        except Exception as error:  # the run goes on; who waits for a frame must hear of it
+            warnings.warn(f"{_BROKEN[:-1]}: {error!r}", stacklevel=1)
+            with self._changed:
+                self._broken, self._thread = error, None
+                self._changed.notify_all()
+
+    def _make_frames(self) -> None:
         gauges = self._gauges = self._gauges or Gauges()
         while True:
             self._ask()
@@ -213,14 +227,20 @@ class Sampler:
             listeners = tuple(self._listeners)
             self._changed.notify_all()
         for listener in listeners:
-            try:
-                listener(frame)
-            except Exception as error:  # a picture that fails must not stop the others
-                warnings.warn(
-                    f"{listener!r} failed, and gets no more frames: {error!r}", stacklevel=1
-                )
-                with self._changed, suppress(ValueError):  # it may have left by itself
-                    self._listeners.remove(listener)
+            self._tell(listener, frame)
+
+    def _tell(self, listener: _Listener, frame: Frame) -> None:
+        try:
+            listener.hear(frame)
+        except Exception as error:  # a picture that fails must not stop the others
+            warnings.warn(
+                f"{listener.function!r} failed, and gets no more frames: {error!r}", stacklevel=1
+            )
+            self._forget(listener)
+
+    def _forget(self, listener: _Listener) -> None:
+        with self._changed, suppress(ValueError):  # it may have left by itself
+            self._listeners.remove(listener)
 
     def _frame(self, gauges: Gauges) -> Frame:
         state, turn = self._gate.state, self._gate.turn
@@ -320,6 +340,20 @@ class Sampler:
     def finish(self, values: Mapping[tuple[str, str], Array]) -> None:
         """The run has ended with these outputs."""
         self._final = values
+
+
+class _Listener:
+    """A function that gets frames in order, each once, whichever thread brings them."""
+
+    def __init__(self, function: Callable[[Frame], object]) -> None:
+        self.function = function
+        self._seen, self._lock = -1, threading.RLock()
+
+    def hear(self, frame: Frame) -> None:
+        with self._lock:
+            if frame.number > self._seen:
+                self._seen = frame.number
+                self.function(frame)
 
 
 @dataclass(frozen=True)

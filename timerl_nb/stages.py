@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,27 +190,6 @@ See = Callable[[Stage], None]
 
 def unseen(_: Stage) -> None:
     """Nobody watches."""
-
-
-_WATCH: ContextVar[See] = ContextVar("watch", default=unseen)
-
-
-@contextmanager
-def watching(see: See = unseen) -> Generator[None]:
-    """Have every stage of the compilations inside shown as soon as it is made, or known, in order.
-
-    Inner programs, which are compiled to be measured, are not shown. By default nothing is.
-    """
-    before = _WATCH.set(see)
-    try:
-        yield
-    finally:
-        _WATCH.reset(before)
-
-
-def watcher() -> See:
-    """Who watches the compilations of this context."""
-    return _WATCH.get()
 
 
 class Stages(Mapping[str, Stage]):

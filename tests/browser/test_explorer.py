@@ -187,10 +187,10 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
 
 
 REFUSE = """
-with_options = trl.Program.with_options
-def refuse(self, **options):
+again = trl.Program.again
+def refuse(self, **changes):
     raise trl.errors.OptionError("not today.")
-trl.Program.with_options = refuse
+trl.Program.again = refuse
 """
 
 

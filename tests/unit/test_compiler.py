@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any
 
+import islpy as isl
 import jax
 import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from timerl_nb.errors import OptionError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.core import Pass
 from timerl_nb.recent import Recent
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic import scheduling
+from timerl_nb.symbolic.polyhedra import at_most
 
 BOUNDS = {"B": 8, "I": 3, "T": 20}
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -131,3 +135,63 @@ def test_recent_results_by_weight() -> None:
     with pytest.raises(ZeroDivisionError):
         recent.get("e", lambda: 1 // 0)
     assert recent.known("e") is None
+
+
+def test_threads_share_what_was_found_first() -> None:
+    recent: Recent[str, object] = Recent(5)
+    both, got = threading.Barrier(2), list[object]()
+
+    def make() -> object:
+        both.wait(10)  # so that neither is there before the other begins
+        return object()
+
+    threads = [threading.Thread(target=lambda: got.append(recent.get("a", make))) for _ in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(got) == 2 and got[0] is got[1] is recent.known("a")
+
+
+def test_a_result_may_ask_for_others() -> None:
+    recent: Recent[int, int] = Recent(50)
+
+    def factorial(n: int) -> int:
+        return recent.get(n, lambda: n * factorial(n - 1) if n else 1)
+
+    assert factorial(20) == 2432902008176640000
+
+
+def test_stages_are_shown_as_they_are_made_to_who_asks() -> None:
+    program = reinforce(5, hidden=(8,)).compile(BOUNDS)
+    seen: list[str] = []
+    other = program.again(
+        bounds={"T": 20}, options={"fuse": False}, see=lambda stage: seen.append(stage.name)
+    )
+    assert seen == [*other.stages][2:] and "separate" in seen  # source and pdg are the user's
+    assert other.bounds["T"] == 20 and other.options.fuse is False
+    other.with_bounds({"T": 10})
+    assert len(seen) == len(other.stages) - 2
+    with pytest.raises(OptionError, match="fusee"):
+        program.again(options={"fusee": False})
+
+
+def test_the_ceiling_of_isl_is_of_one_thread_at_a_time() -> None:
+    """Two that overlap would each leave the other's behind."""
+    before = isl.DEFAULT_CONTEXT.get_max_operations()
+    inside, first = threading.Event(), list[int]()
+
+    def second() -> None:
+        with at_most(2_000_000):
+            first.append(isl.DEFAULT_CONTEXT.get_max_operations())
+
+    with at_most(1_000_000):
+        thread = threading.Thread(target=lambda: (inside.set(), second()))
+        thread.start()
+        assert inside.wait(10)
+        thread.join(0.1)
+        assert thread.is_alive() and not first
+        assert isl.DEFAULT_CONTEXT.get_max_operations() == 1_000_000
+    thread.join(10)
+    assert first == [2_000_000]
+    assert isl.DEFAULT_CONTEXT.get_max_operations() == before

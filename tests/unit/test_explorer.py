@@ -125,8 +125,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Ev
 
         return compiled
 
-    for name in ("with_options", "with_bounds"):
-        monkeypatch.setattr(trl.Program, name, slow(getattr(trl.Program, name)))
+    monkeypatch.setattr(trl.Program, "again", slow(trl.Program.again))
     return begun, go
 
 
@@ -412,7 +411,12 @@ def _until(holds: Callable[[], bool], seconds: float = 20) -> bool:
 
 
 def test_a_worker_does_the_last_of_a_kind() -> None:
-    worker, begun, go, done = Worker("test"), threading.Event(), threading.Event(), list[str]()
+    worker, begun, go, done = (
+        Worker("test", _raised),
+        threading.Event(),
+        threading.Event(),
+        list[str](),
+    )
 
     def first() -> None:
         begun.set()
@@ -429,8 +433,46 @@ def test_a_worker_does_the_last_of_a_kind() -> None:
     assert done == ["c", "d"]
 
 
+@pytest.mark.filterwarnings("ignore:test. ZeroDivisionError")
+def test_a_worker_outlives_its_jobs_errors() -> None:
+    heard, done = list[str](), list[int]()
+
+    def failed(error: Exception) -> None:
+        heard.append(str(error))
+        if len(heard) > 1:
+            raise RuntimeError("nobody can be told")
+
+    worker = Worker("test", failed)
+    for k in range(3):
+        worker.ask("breaks", lambda: done.append(1 // 0))
+        worker.ask("works", lambda k=k: done.append(k))
+        assert worker.wait(10)
+    assert done == [0, 1, 2] and len(heard) == 3
+
+
+def test_an_error_in_the_background_is_shown(
+    explorer: Explorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: Any, **__: Any) -> None:
+        raise KeyError("no such thing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(explorer._drawing, "inspector", breaks)
+        say(
+            explorer, kind="inspect", ids=explorer.graph["json"]["nodes"][0]["op_ids"], stage="fuse"
+        )
+    assert explorer.status["state"] == "failed" and "no such thing" in explorer.status["text"]
+    explorer.stage = "pdg"
+    assert explorer.wait(60)
+    assert explorer.graph["json"]["name"] == "pdg"
+
+
+def _raised(error: Exception) -> None:
+    raise error
+
+
 def test_a_worker_that_rests_begins_anew() -> None:
-    worker, done = Worker("test", idle=0.01), list[int]()
+    worker, done = Worker("test", _raised, idle=0.01), list[int]()
     for k in range(3):
         worker.ask("job", lambda k=k: done.append(k))
         assert worker.wait(10)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -454,6 +455,43 @@ def test_a_listener_may_leave_and_fail() -> None:
         while (not seen or seen[-1].state not in ENDS) and time.monotonic() < deadline:
             time.sleep(0.01)
     assert seen and seen[-1].state == "finished"
+
+
+def test_who_waits_for_frames_hears_that_there_are_no_more(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise OSError("no gauges")
+
+    with program.start(paused=True) as run, monkeypatch.context() as patch:
+        patch.setattr(run._sampler, "_frame", breaks)
+        with (
+            pytest.warns(UserWarning, match="no more frames"),
+            pytest.raises(ExecutionError, match="no gauges"),
+        ):
+            next(run.frames())
+        patch.undo()
+        assert next(run.frames()).state == "paused"  # who looks again finds out for himself
+
+
+def test_a_listener_gets_frames_in_order_from_the_last_on(program: Program) -> None:
+    """The thread that makes frames and the one that begins to listen may bring one each."""
+    with program.start(paused=True) as run:
+        first = next(run.frames())
+        sampler, seen = run._sampler, list[int]()
+        late = replace(first, number=first.number + 100)
+
+        def hears(frame: Frame) -> None:
+            if not seen:  # a later frame is brought while the first is being drawn
+                seen.append(frame.number)
+                sampler._hand_out(late)
+                sampler._hand_out(replace(first, number=first.number + 1))
+            else:
+                seen.append(frame.number)
+
+        run.on_frame(hears)
+        assert seen[:2] == [first.number, late.number]
+        assert seen == sorted(set(seen))
 
 
 def test_a_paused_run_shows_its_last_turn(program: Program) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from timerl_nb.program import Program
 from timerl_nb.show.graph import GraphView, graph_view
 from timerl_nb.show.pipeline import PipelineView
 from timerl_nb.show.steps import StepsView
-from timerl_nb.stages import Stage, watching
+from timerl_nb.stages import See, Stage
 
 LAST: Final = ("fuse", "separate")  # one of them is the last of the passes
 
@@ -74,27 +73,28 @@ class Progress:
                 return "compiling …"
 
 
-@contextmanager
 def following(
-    program: Program, changes: Mapping[str, Any], see: Callable[[Progress], None]
-) -> Generator[None]:
-    """Show how far compilations inside have come, after every stage.
+    program: Program,
+    bounds: Mapping[str, int],
+    options: Mapping[str, Any],
+    see: Callable[[Progress], None],
+) -> See:
+    """Shows how far a compilation has come, after every stage; for `program.again`.
 
     Args:
         program: what is compiled again,
-        changes: and the options that change. Stages behind the passes are its own as long as there
+        bounds, options: with these changed. Stages behind the passes are its own as long as there
             are no others.
 
     Raises:
         OptionError: there is no such option, or it does not take that value.
     """
     kept = {n: stage for n, stage in program.stages.items() if stage.previous is None}
-    options = program.options.with_(**changes)
+    under, changed = {**program.bounds, **bounds}, program.options.with_(**options)
 
     def made(stage: Stage) -> None:
         kept.pop(stage.name, None)
         kept[stage.name] = stage
-        see(Progress(dict(kept), options, program.bounds))
+        see(Progress(dict(kept), changed, under))
 
-    with watching(made):
-        yield
+    return made

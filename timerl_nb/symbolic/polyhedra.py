@@ -7,6 +7,7 @@ checks them. The bounds of all dimensions are parameters, always in the same ord
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, lru_cache, reduce
@@ -45,6 +46,7 @@ from timerl_nb.symbolic.substitute import find_pick, rewrite
 
 Point = Mapping[str, int]
 _CONTEXT = isl.DEFAULT_CONTEXT
+_ONE = threading.RLock()  # the context has one ceiling, whichever thread has set it
 _SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
 _PARAM, _DIV = isl.dim_type.param, isl.dim_type.div
 
@@ -57,23 +59,25 @@ class TooMuchWork(Exception):
 def at_most(operations: int) -> Generator[None]:
     """Let isl spend at most so many elementary operations inside; some 3 million take a second.
 
-    Ceilings nest: the innermost counts, and the one around it starts anew behind it.
+    Ceilings nest: the innermost counts, and the one around it starts anew behind it. Another thread
+    that asks for one waits.
 
     Raises:
         TooMuchWork: isl reached the ceiling; what it was doing is lost, nothing else.
     """
-    before = _CONTEXT.get_max_operations()
-    _CONTEXT.reset_operations()
-    _CONTEXT.set_max_operations(operations)
-    try:
-        yield
-    except isl.Error as error:
-        if "maximal number of operations" in str(error):
-            raise TooMuchWork(str(error)) from None
-        raise
-    finally:
-        _CONTEXT.set_max_operations(before)
+    with _ONE:
+        before = _CONTEXT.get_max_operations()
         _CONTEXT.reset_operations()
+        _CONTEXT.set_max_operations(operations)
+        try:
+            yield
+        except isl.Error as error:
+            if "maximal number of operations" in str(error):
+                raise TooMuchWork(str(error)) from None
+            raise
+        finally:
+            _CONTEXT.set_max_operations(before)
+            _CONTEXT.reset_operations()
 
 
 def primed(name: str) -> str:

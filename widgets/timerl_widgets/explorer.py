@@ -80,7 +80,7 @@ class Explorer(anywidget.AnyWidget):
         self._conductor = Conductor(self._show_run)
         self._drawing = Drawing(program)
         self._beside, self._titles = other, ("other", "this")
-        self._worker = Worker("timerl explorer")
+        self._worker = Worker("timerl explorer", self._fail)
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any]]] = deque()  # that wait
         shown = self._drawing.nearest(stage) if stage == FIRST_SHOWN else stage
         views = self._drawing.traits(self._drawing.check_stage(shown))
@@ -176,14 +176,7 @@ class Explorer(anywidget.AnyWidget):
 
     def _later(self, kind: str, act: Callable[[], None]) -> None:
         """Do something on the worker; its errors are shown."""
-
-        def job() -> None:
-            try:
-                act()
-            except Exception as error:  # nobody else would hear of it
-                self._fail(error)
-
-        self._worker.ask(kind, job)
+        self._worker.ask(kind, act)
 
     def _change(self, bounds: Mapping[str, int], options: Mapping[str, Any]) -> None:
         self.status = {"state": "compiling"}
@@ -198,9 +191,8 @@ class Explorer(anywidget.AnyWidget):
             of_bounds, of_options = self._changes.popleft()
             bounds.update(of_bounds)
             options.update(of_options)
-        with following(self.program, options, self._sketching(complete=not bounds)):
-            program = self.program.with_options(**options) if options else self.program
-            return program.with_bounds(bounds) if bounds else program
+        see = following(self.program, bounds, options, self._sketching(complete=not bounds))
+        return self.program.again(bounds=bounds, options=options, see=see)
 
     def _sketching(self, complete: bool) -> Callable[[Progress], None]:
         """Says what comes next, and shows the passes once they have run, if nothing else changes."""

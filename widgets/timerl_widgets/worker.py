@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 
 Job = Callable[[], None]
@@ -11,12 +12,15 @@ Job = Callable[[], None]
 class Worker:
     """Does jobs one after another; of the jobs of one kind that still wait, only the last.
 
-    The thread begins with the first job, and ends when there has been none for a while. Jobs answer for
-    their errors themselves.
+    The thread begins with the first job, and ends when there has been none for a while.
+
+    Args:
+        failed: is called with the error of a job; what comes after it is done all the same.
+        idle: seconds without a job after which the thread ends.
     """
 
-    def __init__(self, name: str, idle: float = 5.0) -> None:
-        self._name, self._idle = name, idle
+    def __init__(self, name: str, failed: Callable[[Exception], object], idle: float = 5.0) -> None:
+        self._name, self._failed, self._idle = name, failed, idle
         self._jobs: dict[str, Job] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -40,11 +44,20 @@ class Worker:
     def _work(self) -> None:
         while (job := self._next()) is not None:
             try:
-                job()
+                self._do(job)
             finally:
                 with self._changed:
                     self._busy = False
                     self._changed.notify_all()
+
+    def _do(self, job: Job) -> None:
+        try:
+            job()
+        except Exception as error:
+            try:
+                self._failed(error)
+            except Exception as another:  # what shows errors is broken, too
+                warnings.warn(f"{self._name}: {error!r}, then {another!r}", stacklevel=1)
 
     def _next(self) -> Job | None:
         with self._changed:
