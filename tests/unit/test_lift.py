@@ -158,6 +158,22 @@ def gates(x, z, d, b, B, t, T):
     return s
 
 
+def towards_a_number(x, z, d, b, B, t, T):
+    s = trl.like(x)
+    s[b, 0] = x[b, 0]
+    s[b, t + 1] = trl.where(d, -(1.5 - s) * z, s - 0.25 * (s - 1.0))
+    return s
+
+
+def towards_a_number_by_branches(x, z, d, b, B, t, T):
+    s, m = trl.like(x), trl.like(x)
+    s[b, 0] = x[b, 0]
+    s[b, t + 1] = m
+    m[t < 2] = s - 0.5
+    m[t >= 2] = 3.0 - (s - 0.5)
+    return s
+
+
 def product(x, z, d, b, B, t, T):
     p = trl.like(x)
     p[b, 0] = x[b, 0]
@@ -201,7 +217,16 @@ LIFTED: dict[str, tuple[list[Write], int]] = {
     ),
     "discounted sum": ([decayed, returns, returns_from_behind, moving_average, schedule], 1),
     "linear recurrence": (
-        [masked_returns, chosen_returns, advantages, growing, starting_anew, gates],
+        [
+            masked_returns,
+            chosen_returns,
+            advantages,
+            growing,
+            starting_anew,
+            gates,
+            towards_a_number,
+            towards_a_number_by_branches,
+        ],
         1,
     ),
     "running product": ([product], 1),

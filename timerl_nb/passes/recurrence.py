@@ -262,19 +262,21 @@ def _rest(apart: _Apart, part: Part) -> Factor:
     return NONE if part.rest is None else part.rest
 
 
-def _linear(factor: Factor, rest: Factor) -> Part:
-    return Part(factor, rest if isinstance(rest, Read) else None)
+def _linear(apart: _Apart, factor: Factor, rest: Factor, like: Op) -> Part:
+    if isinstance(rest, Read) or rest == NONE:
+        return Part(factor, rest if isinstance(rest, Read) else None)
+    return Part(factor, constant(apart.edit, rest, like))
 
 
 def _neg(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     (x,) = parts
-    return _linear(apart.minus(x.factor, op), apart.minus(_rest(apart, x), op))
+    return _linear(apart, apart.minus(x.factor, op), apart.minus(_rest(apart, x), op), op)
 
 
 def _add(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     x, y = parts
     rest = apart.plus(_rest(apart, x), _rest(apart, y), op)
-    return _linear(apart.plus(x.factor, y.factor, op), rest)
+    return _linear(apart, apart.plus(x.factor, y.factor, op), rest, op)
 
 
 def _sub(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
@@ -283,14 +285,14 @@ def _sub(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
         rest: Factor = apart.op("sub", x.rest, y.rest, like=op)
     else:
         rest = apart.plus(_rest(apart, x), apart.minus(_rest(apart, y), op), op)
-    return _linear(apart.plus(x.factor, apart.minus(y.factor, op), op), rest)
+    return _linear(apart, apart.plus(x.factor, apart.minus(y.factor, op), op), rest, op)
 
 
 def _mul(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     for x, by in (parts, parts[::-1]):
         if by.factor == NONE and by.rest is not None:
             rest = apart.times(_rest(apart, x), by.rest, op)
-            return _linear(apart.times(x.factor, by.rest, op), rest)
+            return _linear(apart, apart.times(x.factor, by.rest, op), rest, op)
     raise Refused(f"{op.name} is a product of its value with itself")
 
 
@@ -309,13 +311,13 @@ def _where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     made: list[Factor] = []
     for a, b in ((x.factor, y.factor), (_rest(apart, x), _rest(apart, y))):
         made.append(a if a == b else apart.op("where", chosen.rest, a, b, like=op))
-    return _linear(*made)
+    return _linear(apart, *made, op)
 
 
 def _merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     found = apart.branches(op)
     factor = apart.merged(op, [(c, p.factor) for c, p in found])
-    return _linear(factor, apart.merged(op, [(c, _rest(apart, p)) for c, p in found]))
+    return _linear(apart, factor, apart.merged(op, [(c, _rest(apart, p)) for c, p in found]), op)
 
 
 def _extremum(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
