@@ -308,10 +308,11 @@ def _where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None:
         raise Refused(f"{op.name} chooses by its value")
-    made: list[Factor] = []
-    for a, b in ((x.factor, y.factor), (_rest(apart, x), _rest(apart, y))):
-        made.append(a if a == b else apart.op("where", chosen.rest, a, b, like=op))
-    return _linear(apart, *made, op)
+    factor, rest = (
+        a if a == b else apart.op("where", chosen.rest, a, b, like=op)
+        for a, b in ((x.factor, y.factor), (_rest(apart, x), _rest(apart, y)))
+    )
+    return _linear(apart, factor, rest, op)
 
 
 def _merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
