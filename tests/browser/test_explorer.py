@@ -180,9 +180,27 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     page.locator('[data-key="switch-lift"]').click()
     expect(page.locator(".trl-compare tr", has_text="lift")).to_contain_text("true", timeout=10_000)
     expect(page.locator(".trl-compare .trl-space")).to_have_count(2)
-    # a search through all stages
+    # a search through all stages, which goes on in what a change makes
     page.locator('.trl-settings [type="search"]').fill("learning")
     expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
+    expect(page.locator(".trl-line.trl-selected").first).to_be_visible()
+    page.locator(".trl-line.trl-execute", has_text="acting").first.click()
+    chosen = page.locator(".trl-line.trl-selected").all_inner_texts()
+    switch.click()
+    expect(status).to_contain_text("drawn after", timeout=10_000)
+    expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
+    assert page.locator(".trl-line.trl-selected").all_inner_texts() == chosen
+    # tabs are all that is in the list of tabs, and what takes keys says what it is
+    said = page.locator(".trl-strip").aria_snapshot().split("- group")[0].splitlines()
+    assert said[0] == '- tablist "stages":' and len(said) > 5
+    assert all(line.startswith('  - tab "') for line in said[1:]), said
+    plot = page.locator(".trl-memory .trl-plot").first
+    expect(plot).to_have_attribute("role", "slider")
+    plot.focus()
+    page.keyboard.press("End")
+    last = plot.get_attribute("aria-valuemax")
+    expect(plot).to_have_attribute("aria-valuenow", last or "")
+    expect(plot).to_have_attribute("aria-valuetext", re.compile(f"instant {last} "))
     assert_clean(watched)
 
 

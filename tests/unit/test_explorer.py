@@ -243,6 +243,27 @@ def test_a_search_goes_through_all_stages(explorer: Explorer) -> None:
     assert found["query"] == "acting" and {"pdg", "fuse"} <= {s["stage"] for s in found["stages"]}
 
 
+def test_a_search_goes_on_in_what_a_change_makes(explorer: Explorer) -> None:
+    say(explorer, kind="search", query="", of_kind="dataflow", region=None, changed=False)
+    assert explorer.search["json"]["stages"][0]["stage"] == "fuse"
+    say(explorer, kind="search", query="learning", of_kind=None, region=None, changed=True)
+    before = explorer.search["json"]
+    explorer.change(vectorize=False)
+    assert explorer.wait(60)
+    after = explorer.search["json"]
+    assert after["query"] == "learning" and after["changed"]
+    stages = [one["stage"] for one in after["stages"]]
+    assert "fuse" in stages and "vectorize" not in stages
+    assert before["stages"] != after["stages"]
+    # a filter by what is no longer there is none
+    say(explorer, kind="search", query="", of_kind="dataflow", region=None, changed=False)
+    explorer.change(fuse=False)
+    assert explorer.wait(60)
+    shown = explorer.search["json"]
+    assert shown["kind"] == (None if "dataflow" not in shown["kinds"] else "dataflow")
+    assert explorer.status["state"] == "ready"
+
+
 def test_a_selection_outlives_a_change_where_it_can(explorer: Explorer) -> None:
     written = explorer.program.pdg.sinks[0].id
     explorer.selected = [written]
@@ -481,7 +502,7 @@ def test_a_worker_that_rests_begins_anew() -> None:
     assert done == [0, 1, 2]
 
 
-def test_clusters_fold_and_stay_so(explorer: Explorer) -> None:
+def test_clusters_fold_and_stay_so(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     explorer.stage = "pdg"
     assert explorer.wait(60)
     graph = explorer.graph["json"]
@@ -495,7 +516,10 @@ def test_clusters_fold_and_stay_so(explorer: Explorer) -> None:
     assert {node["id"] for node in explorer.graph["json"]["nodes"]} == {
         node["id"] for node in graph["nodes"]
     }
+    told = list[Any]()
+    monkeypatch.setattr(explorer, "send", told.append)
     say(explorer, kind="fold", id="<script>", folded=True)
+    assert told == [{"kind": "refused", "request": "fold"}]
     assert explorer.status["state"] == "failed" and "no cluster" in explorer.status["text"]
 
 

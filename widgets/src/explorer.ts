@@ -12,11 +12,12 @@ import { html } from "./markup";
 import { MemoryPane, type MemoryModel } from "./memory";
 import { RunPane, type RunModel } from "./run";
 import { Scrubber } from "./scrubber";
+import type { Selection } from "./selection";
 import { Settings, type SearchModel, type Status } from "./settings";
 import { SpacePane } from "./space";
 import { StepsPane, type StepsModel } from "./steps";
 import { Strip, type PipelineModel } from "./strip";
-import { selectionOf, sendTo } from "./widget";
+import { onRefused, selectionOf, sendTo } from "./widget";
 
 /** The widget's traits; views are packed (`unpack`). */
 export interface ExplorerTraits {
@@ -58,7 +59,7 @@ const TRAITS = [
 ] as const;
 type Trait = (typeof TRAITS)[number];
 
-const SAID = 100; // milliseconds between two instants that Python hears of
+const SAID = 100; // milliseconds between two instants that Python hears of, at least
 
 export class ExplorerView {
   readonly #style = html("style", {}, css);
@@ -66,6 +67,7 @@ export class ExplorerView {
   readonly #release: (() => void)[] = [];
   readonly #dirty = new Set<Trait>(TRAITS);
   #asked: number | null = null;
+  #sought = "";
   #saying: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -147,7 +149,10 @@ export class ExplorerView {
           const hits = asks ? view.stages : [];
           strip.found(new Map(hits.map(({ stage, op_ids }) => [stage, op_ids.length])));
           const here = hits.find(({ stage }) => stage === model.get("stage"));
-          if (here) selection.choose(here.op_ids);
+          const sought = JSON.stringify([view.query, view.kind, view.region, view.changed]);
+          // the same search in another program leaves what is selected
+          if (here && sought !== this.#sought) selection.choose(here.op_ids);
+          this.#sought = sought;
         }),
       comparison: () => compare.draw(get<ComparisonModel>("comparison")),
       run: () => {
@@ -181,9 +186,11 @@ export class ExplorerView {
     }
     this.#release.push(
       release,
+      onRefused(model, "fold", () => graph.refuse()),
       selection.subscribe((change) => {
-        if (change === "instant") this.#say(selection.instant);
+        if (change === "instant") this.#say(selection);
       }),
+      () => this.#tell(selection),
       ...panes.map((pane) => () => pane.dispose()),
     );
     host.append(this.#style, this.#root);
@@ -191,7 +198,6 @@ export class ExplorerView {
   }
 
   dispose(): void {
-    clearTimeout(this.#saying);
     this.#release.splice(0).forEach((act) => act());
     this.#style.remove();
     this.#root.remove();
@@ -203,14 +209,17 @@ export class ExplorerView {
     this.model.save_changes();
   }
 
-  /** Python hears of instants now and then, the page's views of all. */
-  #say(instant: number | null): void {
+  /** Python hears of instants now and then, of the last always; the page's views of all. */
+  #say(selection: Selection): void {
+    this.#saying ??= setTimeout(() => this.#tell(selection), SAID);
+  }
+
+  #tell({ instant }: Selection): void {
     clearTimeout(this.#saying);
-    this.#saying = setTimeout(() => {
-      if (this.model.get("instant") === instant) return;
-      this.model.set("instant", instant);
-      this.model.save_changes();
-    }, SAID);
+    this.#saying = undefined;
+    if (this.model.get("instant") === instant) return;
+    this.model.set("instant", instant);
+    this.model.save_changes();
   }
 
   /** Say how long a change took, until the browser had drawn it. */

@@ -122,6 +122,13 @@ export class GraphPane extends Pane<GraphModel> {
     if (hadFocus) this.#focus(graph.item(folding) ? folding : this.#focused);
   }
 
+  /** Nothing is opened or folded: what was asked for could not be. */
+  refuse(): void {
+    this.#asked = "";
+    this.root.removeAttribute("aria-busy");
+    this.select();
+  }
+
   override select(): void {
     const drawing = this.#drawing;
     if (!drawing) return;

@@ -1,6 +1,7 @@
 // The run: its controls, its figures, its learning curves, and what it holds against what was predicted.
 import uPlot from "uplot";
 import sheet from "uplot/dist/uPlot.min.css";
+import { aligned } from "./aligned";
 import type { Numbers } from "./buffers";
 import { html } from "./markup";
 import type { TurnBytes } from "./memory";
@@ -186,10 +187,10 @@ export class RunPane extends Panel<RunModel | null> {
     else this.#bar.value = model.turn;
     this.#figures.replaceChildren(...figures(model));
     const [curves, held, load] = this.#charts as [Chart, Chart, Chart];
-    const at = model.curves[0]?.at ?? [];
+    const { at, values } = aligned(model.curves);
     curves.draw(
       at,
-      model.curves.map(({ name, values }) => ({ name, values })),
+      model.curves.map(({ name }, k) => ({ name, values: values[k]! })),
     );
     const { first, last, bytes: live, predicted } = model.held;
     if (live.length || !held.filled) {
@@ -242,7 +243,7 @@ function figures(model: RunModel): HTMLElement[] {
 
 interface Line {
   readonly name: string;
-  readonly values: ArrayLike<number>;
+  readonly values: ArrayLike<number | undefined>; // undefined: the line goes on across
   readonly fill?: boolean;
 }
 
@@ -274,8 +275,8 @@ class Chart {
     const names = lines.map((line) => line.name).join("\n");
     if (!this.#plot || names !== this.#names) this.#make(lines);
     this.#names = names;
-    const numbers = (values: ArrayLike<number>) =>
-      Array.from(values, (value) => (Number.isFinite(value) ? value : null));
+    const numbers = (values: Line["values"]) =>
+      Array.from(values, (x) => (x === undefined || Number.isFinite(x) ? x : null));
     const rows = [Array.from(at), ...lines.map((line) => numbers(line.values))];
     this.#plot!.setData(rows as uPlot.AlignedData);
   }

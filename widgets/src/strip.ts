@@ -47,7 +47,10 @@ export class Strip extends Pane<PipelineModel> {
   #model: PipelineModel | null = null;
   #stage = "";
   #hits = new Map<string, number>();
-  #tabs = html("div", { class: "trl-tabs", role: "tablist", "aria-label": "stages" });
+  // switches stand between the tabs, and a list of tabs may have nothing else in it: it owns its tabs
+  #list = html("div", { role: "tablist", "aria-label": "stages" });
+  #tabs = html("div", { class: "trl-tabs", role: "group", "aria-label": "pipeline" });
+  readonly #own = `trl-${Math.random().toString(36).slice(2)}`;
   #hide = html("input", { type: "checkbox" });
 
   constructor(
@@ -64,7 +67,7 @@ export class Strip extends Pane<PipelineModel> {
       "changed only",
     );
     this.#hide.addEventListener("change", () => this.#paint());
-    this.root.append(this.#tabs, quiet);
+    this.root.append(this.#list, this.#tabs, quiet);
     keys(this.#tabs, () => {
       const tabs = [...this.#tabs.querySelectorAll<HTMLElement>('[role="tab"]:not([disabled])')];
       const at = tabs.indexOf(document.activeElement as HTMLElement);
@@ -105,6 +108,10 @@ export class Strip extends Pane<PipelineModel> {
     this.#paint();
   }
 
+  #id(row: StageRow): string {
+    return `${this.#own}-${row.name}`;
+  }
+
   #tab(name: string): HTMLElement | undefined {
     const tabs = this.#tabs.querySelectorAll<HTMLElement>('[role="tab"]');
     return [...tabs].find((tab) => tab.dataset.stage === name);
@@ -118,6 +125,8 @@ export class Strip extends Pane<PipelineModel> {
       (row) => !this.#hide.checked || row.changed !== false || row.name === this.#stage,
     );
     this.#tabs.replaceChildren(...shown.map((row) => this.#cell(row, row.seconds / longest)));
+    const ids = shown.map((row) => this.#id(row));
+    this.#list.setAttribute("aria-owns", ids.join(" "));
     this.stage(this.#stage);
     // a switch keeps the focus while its program is compiled and drawn anew
     if (focused) this.#tabs.querySelector<HTMLElement>(`[data-key="${focused}"]`)?.focus();
@@ -133,6 +142,7 @@ export class Strip extends Pane<PipelineModel> {
     const tab = html(
       "button",
       {
+        id: this.#id(row),
         role: "tab",
         "data-stage": row.name,
         "data-key": `tab-${row.name}`,

@@ -11,7 +11,7 @@ import type { Selection } from "./selection";
 export const MARGIN = { left: 62, right: 14 } as const;
 
 export abstract class TimedPane<Model> extends Panel<Model> {
-  protected readonly plot = svg("svg", { class: "trl-plot", tabindex: 0, role: "img" });
+  protected readonly plot = svg("svg", { class: "trl-plot", tabindex: 0, role: "slider" });
   protected readonly tip = html("div", { class: "trl-tip", hidden: true });
   protected instants: Instants | null = null;
   protected scale = new Scale({ left: 0, top: 0, width: 1, height: 1 }, [0, 1], [0, 1]);
@@ -48,6 +48,12 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   override instant(): void {
     const at = this.selection.instant;
     this.#head.style.display = at === null ? "none" : "";
+    const values = { valuemin: 0, valuemax: Math.max(this.count - 1, 0), valuenow: at ?? 0 };
+    for (const [name, value] of Object.entries(values)) {
+      this.plot.setAttribute(`aria-${name}`, String(value));
+    }
+    const runs = at === null ? "no instant" : `instant ${at} ${this.instants?.text(at) ?? ""}`;
+    this.plot.setAttribute("aria-valuetext", runs.trim());
     if (at === null) return;
     const { top, height } = this.scale.box;
     const [left, right] = [this.scale.px(at), this.scale.px(at + 1)];

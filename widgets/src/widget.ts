@@ -39,6 +39,20 @@ export function sendTo<T extends ObjectHash>(model: AnyModel<T>): Send {
   return (message) => model.send(message);
 }
 
+/** Call `act` when Python refuses requests of a kind, until the function that is returned is called. */
+export function onRefused<T extends ObjectHash>(
+  model: AnyModel<T>,
+  request: string,
+  act: () => void,
+): () => void {
+  const told = (message: unknown) => {
+    const { kind, request: of } = (message ?? {}) as Record<string, unknown>;
+    if (kind === "refused" && of === request) act();
+  };
+  model.on("msg:custom", told);
+  return () => model.off("msg:custom", told);
+}
+
 /** Call `act` now and after every change of a trait, until the function that is returned is called. */
 export function follow<T extends ObjectHash, K extends keyof T & string>(
   model: AnyModel<T>,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,7 @@ from timerl_nb.show import (
 from timerl_nb.show.progress import LAST
 from timerl_nb.show.svg import beside, stacked
 from timerl_widgets.packed import NOTHING, Packed, packed
+from timerl_widgets.requests import Search
 
 FEW = 3  # operations that are told of at once
 FIRST_SHOWN = "fuse"  # the graph that runs
@@ -121,8 +123,20 @@ class Drawing:
         under = beside([self.space.to_svg(), self.memory.to_svg()], ["iteration space", "memory"])
         return stacked([above, under])
 
-    def search(self, **query: Any) -> Packed:
-        return packed(self.index.search(**query))
+    def search(self, asked: Search) -> Packed:
+        """What a search finds.
+
+        Raises:
+            OptionError: the program has nothing of that kind or region.
+        """
+        filters = {"kind": asked.kind, "region": asked.region, "changed": asked.changed}
+        return packed(self.index.search(asked.query, **filters))
+
+    def widened(self, asked: Search) -> Search:
+        """A search of another program, without filters by what this one does not have."""
+        kind = asked.kind if asked.kind in self.index.kinds else None
+        region = asked.region if asked.region in self.index.regions else None
+        return replace(asked, kind=kind, region=region)
 
     def traits(self, stage: str, before: GraphView | None = None) -> dict[str, Any]:
         """Everything that changes with the program, but the search."""

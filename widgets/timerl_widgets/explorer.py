@@ -81,11 +81,12 @@ class Explorer(anywidget.AnyWidget):
         self._drawing = Drawing(program)
         self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer", self._fail)
+        self._sought = Search("", None, None, changed=False)
         self._changes: deque[tuple[Mapping[str, int], Mapping[str, Any]]] = deque()  # that wait
         shown = self._drawing.nearest(stage) if stage == FIRST_SHOWN else stage
         views = self._drawing.traits(self._drawing.check_stage(shown))
         views["comparison"] = self._compared(self._drawing)
-        views["search"] = self._drawing.search(query="")
+        views["search"] = self._drawing.search(self._sought)
         super().__init__(**views, status={"state": "ready"})
         self.on_msg(self._receive)
         self.observe(self._show_stage, "stage")
@@ -169,8 +170,8 @@ class Explorer(anywidget.AnyWidget):
                 self._later("inspect", lambda: self._inspect(list(ids), stage))
             case Fold(key, folded):
                 self._later("fold", lambda: self._fold(key, folded))
-            case Search(query, kind, region, changed):
-                self._later("search", lambda: self._search(query, kind, region, changed))
+            case Search():
+                self._later("search", lambda: self._search(request))
 
     # --- in the background -----------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class Explorer(anywidget.AnyWidget):
             self.selected = known_ids(drawing, self.selected)
             self.instant = self.instant  # as far as the new turn goes
             self.status = {"state": "ready", "seconds": seconds}
-        self.search = drawing.search(query="")
+        self._search(drawing.widened(self._sought))
 
     def _show_stage(self, _: Any) -> None:
         self._later("stage", self._draw_stage)
@@ -259,10 +260,14 @@ class Explorer(anywidget.AnyWidget):
             self.inspector = view
 
     def _fold(self, key: str, folded: bool) -> None:
-        self.graph = self._drawing.fold(key, folded)
+        try:
+            self.graph = self._drawing.fold(key, folded)
+        except TimeRLError:
+            self.send({"kind": "refused", "request": "fold"})
+            raise
 
-    def _search(self, query: str, kind: str | None, region: str | None, changed: bool) -> None:
-        self.search = self._drawing.search(query=query, kind=kind, region=region, changed=changed)
+    def _search(self, asked: Search) -> None:
+        self.search, self._sought = self._drawing.search(asked), asked
 
     def _compare(self) -> None:
         self.comparison = self._compared(self._drawing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import anywidget
@@ -54,8 +53,10 @@ class PdgView(anywidget.AnyWidget):
         """Open or fold a cluster of the graph; what a page sends is data, not to be trusted."""
         match message:
             case {"kind": "fold", "id": str(key), "folded": bool(folded)}:
-                with contextlib.suppress(DrawingError):  # of a graph that is no longer shown
+                try:
                     self._draw(self.graph.fold(key) if folded else self.graph.unfold(key))
+                except DrawingError:  # of a graph that is no longer shown
+                    self.send({"kind": "refused", "request": "fold"})
 
     @traitlets.validate("selected")
     def _known(self, proposal: dict[str, Any]) -> list[int]:

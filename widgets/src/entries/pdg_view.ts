@@ -1,7 +1,7 @@
 // `PdgView`: the graph pane alone.
 import type { RenderProps } from "@anywidget/types";
 import { GraphPane, type GraphModel } from "../graph";
-import { follow, selectionOf, sendTo } from "../widget";
+import { follow, onRefused, selectionOf, sendTo } from "../widget";
 
 interface PdgView {
   view: GraphModel;
@@ -14,6 +14,7 @@ function render({ model, el }: RenderProps<PdgView>): () => void {
   const pane = new GraphPane(el, selection, sendTo(model));
   const leave = [
     release,
+    onRefused(model, "fold", () => pane.refuse()),
     follow(model, "height", (height) => (pane.root.style.height = `${height}px`)),
     follow(model, "view", (view) => pane.draw(view)),
   ];

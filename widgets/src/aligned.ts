@@ -1,0 +1,20 @@
+// Curves on one axis, each known at places of its own.
+
+export interface Curve {
+  readonly at: ArrayLike<number>;
+  readonly values: ArrayLike<number>;
+}
+
+/** All places in order, and each curve's values there; undefined where it has none. */
+export function aligned(curves: readonly Curve[]): {
+  at: number[];
+  values: (number | undefined)[][];
+} {
+  const places = new Set(curves.flatMap((curve) => Array.from(curve.at)));
+  const at = [...places].sort((a, b) => a - b);
+  const values = curves.map((curve) => {
+    const known = new Map(Array.from(curve.at, (place, k) => [place, curve.values[k]!]));
+    return at.map((place) => known.get(place));
+  });
+  return { at, values };
+}

@@ -1,0 +1,14 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { aligned } from "../src/aligned";
+
+test("each curve keeps its own places", () => {
+  const often = { at: new Float64Array([0, 1, 2, 3]), values: new Float64Array([5, 6, NaN, 8]) };
+  const late = { at: [1, 3, 4], values: [10, 30, 40] };
+  const { at, values } = aligned([often, late]);
+  assert.deepEqual(at, [0, 1, 2, 3, 4]);
+  assert.deepEqual(values[0], [5, 6, NaN, 8, undefined]);
+  assert.deepEqual(values[1], [undefined, 10, undefined, 30, 40]);
+});
+
+test("nothing is known of no curves", () => assert.deepEqual(aligned([]), { at: [], values: [] }));
