@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.programs import STEPS, Drawn, chain, ending_programs, hosted, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, assert_same, chosen, sampled
+from tests.unit.checks import lowered_with_swaps
 from timerl_nb.errors import BoundsError, ReadError, ScheduleError
 from timerl_nb.ir.reference import Reference
+from timerl_nb.memory.swap import Slack, Swaps
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 
@@ -105,3 +108,67 @@ def test_what_ends_early_between_host_functions_agrees(
         np.testing.assert_array_equal(have.lengths[name], lengths)
     assert_same(dict(want), dict(have), "lowered")
     assert_near(d, calls)
+
+
+SLACKS = st.builds(Slack, st.integers(0, 3), st.integers(0, 2))
+
+
+@sampled(RUNS // 2)
+@given(
+    st.one_of(programs(), programs(4, last=chain)),
+    st.sampled_from(VARIANTS + BLOCKS),
+    SLACKS,
+    st.integers(0, 2**32),
+)
+def test_swapped_programs_agree(
+    drawn: Drawn, options: dict[str, Any], slack: Slack, seed: int
+) -> None:
+    want = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3).outputs()
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    assert_same(want, swapped_outputs(program, slack, Random(seed)), "swapped")
+
+
+@sampled(RUNS // 4)
+@given(ending_programs(), st.sampled_from(VARIANTS), SLACKS, st.integers(0, 2**32))
+def test_swapped_programs_end_early(
+    drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any], slack: Slack, seed: int
+) -> None:
+    d, done = drawn
+    last = d.ctx.space.all[-1].bound
+    try:
+        bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
+        program = d.ctx.compile(bounds, chosen(d, options))
+    except (BoundsError, ReadError, ScheduleError) as error:
+        event(f"refused: {type(error).__name__}")
+        return
+    want = program.with_options(executor="interpret").execute(seed=3)
+    assert_same(dict(want), swapped_outputs(program, slack, Random(seed)), "swapped")
+
+
+@sampled(RUNS // 4)
+@given(programs(6, hosted, HOSTED), st.sampled_from(VARIANTS), SLACKS, st.integers(0, 2**32))
+def test_swapped_programs_around_host_functions_agree(
+    drawn: Drawn, options: dict[str, Any], slack: Slack, seed: int
+) -> None:
+    reference = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3)
+    want, calls = reference.outputs(), reference.calls()
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    assert_same(want, swapped_outputs(program, slack, Random(seed)), "swapped")
+    assert_near(drawn, [(name, point, float(x.sum())) for name, point, (x,) in calls])
+
+
+def swapped_outputs(program: trl.Program, slack: Slack, random: Random) -> dict[str, Any]:
+    """What a program gives as XLA programs with a random choice of swaps, useful or not."""
+    classes = program.memory.swapping.classes(slack)
+    share = random.choice((0.3, 0.7, 1.0))
+    swaps = Swaps(tuple(s for s in classes if random.random() < share), slack)
+    event("swaps" if swaps.all else "nothing to swap")
+    run = lowered_with_swaps(program, swaps, seed=3)
+    try:
+        run.complete()
+        host = run.ledger.host_trace
+        assert not swaps.all or max(host) <= run.lowered.plan.timeline().host_peak
+        return {name: value for (role, name), value in run.outputs().items() if role == "output"}
+    finally:
+        run.release()
+        assert run.ledger.host == 0

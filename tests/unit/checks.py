@@ -15,6 +15,8 @@ from timerl_nb.program import Program
 from timerl_nb.results import Result
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.xla.lowered import Lowered
+from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.symbolic.domain import Ceiling
 
 # Values pass through a few float32 operations, in another order under each schedule.
@@ -91,8 +93,18 @@ def assert_memory_is_sound(program: Program, result: Result, events: Sequence[Ev
 
 
 def with_swaps(program: Program, swaps: Swaps, seed: int = 0) -> Run:
-    """A run of the program with swaps of one's own choice."""
+    """A run of the program with swaps of one's own choice, by the interpreter."""
+    return Run(_swapped(program, swaps, "interpret"), seed=seed)
+
+
+def lowered_with_swaps(program: Program, swaps: Swaps, seed: int = 0) -> LoweredRun:
+    """A run of the program with swaps of one's own choice, as XLA programs."""
+    executable = _swapped(program, swaps, "xla")
+    return LoweredRun(Lowered(executable.ast, executable.plan, executable.kernels), seed=seed)
+
+
+def _swapped(program: Program, swaps: Swaps, executor: str) -> Executable:
     plan = program.memory.with_swaps(swaps)
     tree, lives = program.schedule.tree, plan.lifetimes.values()
     ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, swaps)
-    return Run(Executable(plan.pdg, ast, plan), seed=seed)
+    return Executable(plan.pdg, ast, plan, executor)

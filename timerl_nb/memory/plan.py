@@ -86,6 +86,10 @@ class MemoryPlan(Inspectable):
             swaps=swaps,
         )
 
+    def moved(self, lifetime: str) -> tuple[Tensor, ...]:
+        """The tensors of a lifetime that are swapped."""
+        return tuple(t for t in self.lifetimes[lifetime].tensors if t in self.swaps.tensors)
+
     @property
     def without_donations(self) -> MemoryPlan:
         """The same plan where kernels take nothing over."""

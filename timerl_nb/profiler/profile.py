@@ -166,7 +166,7 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         run.release()
     seconds = perf_counter() - run.began - begun
     about = _Names(program, run)
-    copies = tuple(run.copies) if isinstance(run, Run) else ()
+    copies = tuple(run.copies)
     trace = Trace(
         recording,
         {name: (about.sort(name), about.op_ids(name)) for name in recording.launches},

@@ -89,7 +89,10 @@ class Executable(Inspectable):
         hosted = [f"{name} ({why})" for name, why in self.lowered.hosted.items()]
         if shards is not None:
             text += f" on {shards.count} devices, divided along {shards.dim.name}"
-        return f"{text} around {', '.join(hosted)}, on the host" if hosted else text
+        text += f" around {', '.join(hosted)}, on the host" if hosted else ""
+        if self.plan.swaps.all:
+            text += f"{', and' if hosted else ''} around copies to the host and back"
+        return text
 
     def reached(self, *, recorded: bool = False) -> Reached:
         """How far a run is after so many turns; one that is `recorded` is the interpreter's."""

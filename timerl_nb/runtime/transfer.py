@@ -52,9 +52,10 @@ class Transfers:
     def submit(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Future[Any]:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, THREAD)
-        return self._worker.submit(self._noted, verb, store, copy)
+        return self._worker.submit(self.noted, verb, store, copy)
 
-    def _noted(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Any:
+    def noted(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Any:
+        """Make a copy, on this thread; it is among `copies`."""
         begun = perf_counter()
         made = copy()
         if self.copies is not None:
@@ -146,6 +147,12 @@ class SwapStore(dict[Any, Any]):
         if self._copies.pop(key, None) is not None:
             self._transfers.ledger.host -= self.nbytes
         return super().pop(key, default)
+
+    def clear(self) -> None:
+        """Let go of all values and copies."""
+        super().clear()
+        self._transfers.ledger.host -= self.nbytes * len(self._copies)
+        self._copies.clear()
 
     def is_away(self, key: Any) -> bool:
         """Whether a value is on the host, or on its way there."""

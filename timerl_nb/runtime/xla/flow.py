@@ -12,7 +12,17 @@ import numpy as np
 from timerl_nb.ir.attrs import BoundAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op, Read
-from timerl_nb.loops.nodes import Deallocate, Execute, If, Loop, Node, Sequence, children
+from timerl_nb.loops.nodes import (
+    Deallocate,
+    Execute,
+    Fetch,
+    If,
+    Loop,
+    Node,
+    Offload,
+    Sequence,
+    children,
+)
 from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.xla.places import Places
@@ -95,6 +105,8 @@ class Flow:
             found = self.writes(node).union(*map(self.touched, children(node)))
             if isinstance(node, Execute):
                 found |= self.reads(self.pdg[node.op_id])
+            if isinstance(node, Offload):
+                found |= self._moved(node)
             if self.pdg.dims.dynamic is not None:  # guards ask how long it is
                 found |= {LENGTHS}
             self._touched[id(node)] = found
@@ -114,7 +126,14 @@ class Flow:
                 for t in self.plan.lifetimes[node.lifetime].tensors
                 if self.pdg[t[0]].outputs[t[1]].reduce is not None
             )
+        if isinstance(node, Fetch):
+            return self._moved(node)
         return frozenset().union(*(self.writes(part) for part in children(node)))
+
+    def _moved(self, node: Offload | Fetch) -> Names:
+        """The buffers of what goes to the host or comes back."""
+        moved = self.plan.moved(node.lifetime)
+        return frozenset(self.places.home(tensor).buffer.name for tensor in moved)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -170,7 +189,8 @@ class Flow:
             if node.guard is None:
                 after -= self._filled(op)
             return after | self.reads(op) | asked
-        return after | (self.writes(node) if isinstance(node, Deallocate) else _NONE) | asked
+        moved = self._moved(node) if isinstance(node, Offload | Fetch) else self.writes(node)
+        return after | moved | asked
 
     def _around(self, loop: Loop, after: Names) -> Names:
         asked = _NONE if loop.turns is None else frozenset({LENGTHS})

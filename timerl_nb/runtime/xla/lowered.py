@@ -16,7 +16,7 @@ import jax
 from jax import lax
 
 from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.loops.nodes import Ast, Execute, Fetch, Guard, Loop, Offload
+from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
@@ -24,7 +24,7 @@ from timerl_nb.runtime.xla.flow import Flow, Names
 from timerl_nb.runtime.xla.kept import KeptCalls
 from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.places import Buffer, Places
-from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, OnHost, Part, Regions, inside
+from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions, inside
 from timerl_nb.runtime.xla.shards import Shards
 
 # Boxes of point maps may make the buffers larger than the planned peak: up to this many times and bytes.
@@ -53,8 +53,14 @@ class Lowered:
 
     @cached_property
     def nbytes(self) -> int:
-        """The bytes of all buffers."""
-        return sum(buffer.nbytes for buffer in self.places.buffers.values())
+        """The bytes of all buffers, and of what is on its way between them and the host."""
+        return sum(buffer.nbytes for buffer in self.places.buffers.values()) + self.moving
+
+    @cached_property
+    def moving(self) -> int:
+        """The bytes of the values that are on their way: one that leaves, and one that returns."""
+        plan = self.plan
+        return 2 * max((plan.stores[tensor].unit for tensor in plan.swaps.tensors), default=0)
 
     @property
     def nbytes_each(self) -> int:
@@ -227,9 +233,13 @@ class Lowered:
                 why = self.hosted[self.ast.names[part.node.op_id]]
                 for line, about in self.ast.found_in(part.node):
                     yield f"{pad}on the host ({why}): {line}", about
+            elif isinstance(part, Move):
+                yield f"{pad}{self.ast.line(part.node)}", ()
             else:
                 yield f"{pad}{self._head(part)}", ()
-                yield from self._lines(part.parts, depth + 1)
+                yield from (
+                    self._lines(part.parts, depth + 1) if part.parts else [(f"{pad}  pass", ())]
+                )
                 if part.other:
                     yield f"{pad}else:", ()
                     yield from self._lines(part.other, depth + 1)
@@ -267,6 +277,8 @@ class Lowered:
             elif isinstance(part, OnHost):
                 name = self.ast.names[part.node.op_id]
                 found.append({"runs": "host", "name": name, "why": self.hosted[name]})
+            elif isinstance(part, Move):
+                found.append({"runs": "host", "line": self.ast.line(part.node)})
             else:
                 inner = {"parts": self._json(part.parts), "else": self._json(part.other)}
                 found.append({"runs": "host", "line": self._head(part), **inner})
@@ -317,9 +329,9 @@ class Lowered:
 
 def why_not(ast: Ast, plan: MemoryPlan, devices: int = 1) -> str | None:
     """Why a program cannot be lowered; None where it can, but for what runs on the host."""
+    if devices > 1 and plan.swaps.all:
+        return "values wait on the host, which takes from one device"
     for node in ast:
-        if isinstance(node, Offload | Fetch):
-            return "values are swapped to the host, which only the interpreter does"
         if devices > 1 and isinstance(node, Execute) and plan.pdg[node.op_id].kind in HOSTED:
             return f"{ast.names[node.op_id]} runs on the host, which takes from one device"
     return None
@@ -327,13 +339,15 @@ def why_not(ast: Ast, plan: MemoryPlan, devices: int = 1) -> str | None:
 
 def too_little(lowered: Lowered) -> str | None:
     """Why it is not worthwhile, where hardly anything runs between operations on the host."""
-    if not lowered.hosted:
+    if not lowered.hosted and not lowered.plan.swaps.all:
         return None
     for call in lowered.calls:
         nodes = inside(call.node)
         launches = sum(isinstance(node, Execute) for node in nodes)
         if launches > 1 or any(isinstance(node, Loop) for node in nodes):
             return None
+    if not lowered.hosted:
+        return "values go to the host and back, and nothing between is a loop or two operations"
     names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
     return f"{names} runs on the host, and nothing between is a loop or two operations"
 

@@ -31,7 +31,8 @@ from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import leaves
-from timerl_nb.memory.timeline import Span, series
+from timerl_nb.memory.timeline import Span
+from timerl_nb.runtime.xla.boxes import Axis, Guests, apart, box, while_there, widened
 from timerl_nb.schedule.constraints import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
@@ -40,19 +41,6 @@ from timerl_nb.symbolic.points import all_pairs
 from timerl_nb.symbolic.substitute import subst
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-# Boxes of point maps: so many sizes are tried along each dimension.
-_TRIES = 8
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Places along one coordinate: `size` of them from `first` on, used in turns where `ring`."""
-
-    coordinate: int
-    size: int
-    first: int
-    ring: bool
 
 
 @dataclass(frozen=True)
@@ -127,15 +115,6 @@ class _Join:
     starts: tuple[tuple[Tensor, tuple[Lin, ...]], ...]
 
 
-@dataclass(frozen=True)
-class _Guests:
-    """Values in a buffer: their coordinates, a row each, and when each is made and read last."""
-
-    coordinates: Array
-    born: Array
-    last: Array
-
-
 class Places:
     """The buffers of a memory plan.
 
@@ -156,8 +135,8 @@ class Places:
         for join in joins:
             new = [self._started(join, tensor, at) for tensor, at in join.starts]
             together = [*guests[join.anchor], *new]
-            wider = _widened(axes[join.anchor], new)
-            if _apart(wider, together):
+            wider = widened(axes[join.anchor], new)
+            if apart(wider, together):
                 axes[join.anchor], guests[join.anchor] = wider, together
                 accepted.append(join)
         self.homes: dict[Tensor, tuple[Home, ...]] = {}
@@ -165,7 +144,7 @@ class Places:
         self.latest: dict[Slot, dict[str, Home]] = {}
         self._build(axes, accepted)
         for tensor in self.plan.stores:
-            if axes[tensor]:
+            if axes[tensor] and not self._moves(tensor):
                 self._keep_latest(tensor, guests[tensor])
 
     @cached_property
@@ -226,7 +205,7 @@ class Places:
                 stack += self.pdg[read.source].inputs
         return found
 
-    def _keep_latest(self, tensor: Tensor, guests: Sequence[_Guests]) -> None:
+    def _keep_latest(self, tensor: Tensor, guests: Sequence[Guests]) -> None:
         """Keep the value beside the buffer that its own kernel reads again, if it is the last written."""
         op = self.pdg[tensor[0]]
         buffer = next(
@@ -249,7 +228,7 @@ class Places:
         for slot in slots:
             self.latest.setdefault((op.id, slot), {})[buffer.name] = Home(last, ())
 
-    def _is_latest(self, op: Op, read: Read, buffer: Buffer, guests: Sequence[_Guests]) -> bool:
+    def _is_latest(self, op: Op, read: Read, buffer: Buffer, guests: Sequence[Guests]) -> bool:
         """Whether what an operand reads of a buffer is what was written there last, at every point."""
         behind = [read] if read.source in self.merges else leaves(self.pdg, read)
         found = [(leaf, home) for leaf in behind if (home := self._found(leaf)).buffer == buffer]
@@ -304,9 +283,11 @@ class Places:
         return _Join(op.id, tensor, at, tuple(starts)) if starts else None
 
     def _sole(self, tensor: Tensor) -> bool:
-        """Whether each value is made once, by a kernel: sums start anew where they end."""
+        """Whether each value is made once, by a kernel, and stays: sums start anew where they end."""
         op = self.pdg[tensor[0]]
         if tensor not in self.plan.stores or not isinstance(op.attrs, DataflowAttrs):
+            return False
+        if self._moves(tensor):
             return False
         return op.outputs[tensor[1]].reduce is None
 
@@ -316,12 +297,21 @@ class Places:
 
     # --- places ----------------------------------------------------------------------------------
 
-    def _own(self, tensor: Tensor) -> _Guests:
+    def _own(self, tensor: Tensor) -> Guests:
         span = self._spans[tensor]
         points = span.points
         if self.plan.stores[tensor].kind == "block":
             points = self._first_rows(tensor, span)
-        return _Guests(points, span.born, span.last)
+        guests = Guests(points, span.born, span.last)
+        if not self._moves(tensor):
+            return guests
+        clock, life = self.plan.clock, self.plan.lifetimes[self.plan.stores[tensor].lifetime]
+        codes = clock.codes(life.domain, span.points)
+        return while_there(guests, codes, span.away, len(clock.order))
+
+    def _moves(self, tensor: Tensor) -> bool:
+        """Whether its values wait on the host in between."""
+        return tensor in self.plan.swaps.tensors
 
     def _first_rows(self, tensor: Tensor, span: Span) -> Array:
         """The points of blocks as points of values: one of the rows."""
@@ -331,7 +321,7 @@ class Places:
             [span.points[:, : store.position], row, span.points[:, store.position :]], axis=1
         )
 
-    def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> _Guests:
+    def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> Guests:
         """The values of an initial tensor among those of the recurrence, while the merge is read."""
         own = self._own(tensor)
         domain = self.plan.stores[tensor].domain
@@ -341,7 +331,7 @@ class Places:
         rows = np.stack(columns, axis=1) if columns else np.zeros((size, 0), np.int64)
         readers = self._readers(join.merge)
         if any(op.kind in SINKS for op in readers):
-            return _Guests(rows, own.born, own.last)
+            return Guests(rows, own.born, own.last)
         last, clock = own.born.copy(), self.plan.clock
         codes = clock.codes(domain, own.coordinates)
         order = np.argsort(codes)
@@ -351,7 +341,7 @@ class Places:
                 made, points = all_pairs(use.pairs, self.plan.bounds)
                 which = order[np.searchsorted(codes, clock.codes(domain, made), sorter=order)]
                 np.maximum.at(last, which, clock.rank(use.sink, points))
-        return _Guests(rows, own.born, last)
+        return Guests(rows, own.born, last)
 
     def _readers(self, merge: int) -> list[Op]:
         """The operations that read a merge, through other merges or not."""
@@ -362,18 +352,18 @@ class Places:
         return found
 
     def _axes(self, tensor: Tensor) -> tuple[Axis, ...]:
-        """The places that the tensor's store has."""
+        """The places that the tensor's store has, or fewer where its values wait on the host."""
         store = self.plan.stores[tensor]
         if store.kind == "slot":
             return ()
-        if store.kind == "ring":
+        if store.kind == "ring" and not self._moves(tensor):
             return (Axis(store.position, store.size, 0, True),)
         own = self._own(tensor)
         if store.kind == "block":
             row = Axis(store.position, store.size, store.first, False)
             others = [k for k in range(len(store.domain)) if k != store.position]
-            return (*(_box(own, others) if store.most > 1 else ()), row)
-        return _box(own, list(range(len(store.domain))))
+            return (*(box(own, others) if store.most > 1 else ()), row)
+        return box(own, list(range(len(store.domain))))
 
 
 def _name(tensor: Tensor) -> str:
@@ -416,63 +406,3 @@ def _pinned(cond: Cond) -> dict[str, Lin]:
                 if rest.is_const:
                     found[name] = const(rest.const)
     return found
-
-
-def _widened(axes: tuple[Axis, ...], new: Sequence[_Guests]) -> tuple[Axis, ...]:
-    """Axes that have places for more values."""
-    found: list[Axis] = []
-    for axis in axes:
-        low, end = axis.first, axis.first + axis.size
-        if not axis.ring:
-            for guests in new:
-                if len(guests.born):
-                    along = guests.coordinates[:, axis.coordinate]
-                    low, end = min(low, int(along.min())), max(end, int(along.max()) + 1)
-        found.append(Axis(axis.coordinate, end - low, low, axis.ring))
-    return tuple(found)
-
-
-def _box(guests: _Guests, along: Sequence[int]) -> tuple[Axis, ...]:
-    """A small box along some coordinates that keeps live values apart."""
-    if not len(guests.born):
-        return tuple(Axis(k, 1, 0, True) for k in along)
-    low = guests.coordinates.min(axis=0)
-    high = guests.coordinates.max(axis=0)
-    axes = [Axis(k, int(high[k] - low[k]) + 1, int(low[k]), False) for k in along]
-    most = _most_at_once(guests)
-    for k in reversed(range(len(axes))):
-        for size in range(1, min(axes[k].size, _TRIES + 1)):
-            smaller = [*axes[:k], Axis(along[k], size, 0, True), *axes[k + 1 :]]
-            if prod(axis.size for axis in smaller) >= most and _apart(smaller, [guests]):
-                axes = smaller
-                break
-    return tuple(axes)
-
-
-def _most_at_once(guests: _Guests) -> int:
-    """How many values are there at once, one that is born as another is read last not counted."""
-    end = int(max(guests.last.max(), guests.born.max())) + 2
-    return max(1, int(series(guests.born, guests.last - 1, 1, end).max()))
-
-
-def _apart(axes: Sequence[Axis], all_guests: Sequence[_Guests]) -> bool:
-    """Whether no two values of one place live at once.
-
-    A value may be born where another is read for the last time: a kernel reads before it writes.
-    """
-    place = np.concatenate([_codes(axes, guests) for guests in all_guests])
-    born = np.concatenate([guests.born for guests in all_guests])
-    last = np.concatenate([guests.last for guests in all_guests])
-    order = np.lexsort((last, born, place))
-    place, born, last = place[order], born[order], last[order]
-    meets = (born[1:] < last[:-1]) | (born[1:] == born[:-1])
-    return not bool((meets & (place[1:] == place[:-1])).any())
-
-
-def _codes(axes: Sequence[Axis], guests: _Guests) -> Array:
-    """The place of each value as one number; the rows of a block are one place."""
-    code = np.zeros(len(guests.born), np.int64)
-    for axis in axes:
-        along = guests.coordinates[:, axis.coordinate] - axis.first
-        code = code * axis.size + (along % axis.size if axis.ring else along)
-    return code

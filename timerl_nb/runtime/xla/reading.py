@@ -9,6 +9,7 @@ import numpy as np
 
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.shapes import concrete
+from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.places import Buffer
@@ -23,6 +24,7 @@ class Reading:
 
     Args:
         state: the buffers by name, as they are between two calls.
+        copied: a tensor's value at a point, where it waits on the host; else None.
         length: a dynamic bound at a point of what it varies over.
         bounds: other bounds than the plan's, by name, under which to read.
     """
@@ -31,10 +33,12 @@ class Reading:
         self,
         lowered: Lowered,
         state: Mapping[str, Any],
+        copied: Callable[[Tensor, tuple[int, ...]], Array | None],
         length: Callable[[tuple[int, ...]], int],
         bounds: Mapping[str, int] | None = None,
     ) -> None:
         self._lowered, self._state, self._length = lowered, state, length
+        self._copied = copied
         self._pdg = lowered.plan.pdg
         self._bounds = {**lowered.plan.bounds, **(bounds or {})}
         self._read: dict[str, Array] = {}
@@ -78,7 +82,10 @@ class Reading:
         places = self._lowered.places
         home = places.merges.get(source.id)
         if source.kind != "merge":
-            home = places.home((read.source, read.out))
+            copy = self._copied((source.id, read.out), tuple(index))
+            if copy is not None:
+                return copy
+            home = places.home((source.id, read.out))
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
             return self._buffer(home.buffer)[home.buffer.place(coordinates)]

@@ -1,8 +1,11 @@
-"""Which parts of a loop nest are XLA programs, where some of its operations run on the host.
+"""Which parts of a loop nest are XLA programs, where the host does the rest.
 
 What lies between two operations on the host is one call, with all loops that need nothing of the host; the
 loops around such operations are the host's own. A call first puts into buffers what the operation
 before it made, and gives last what the operation behind it reads: that operation itself touches none.
+
+The host also moves values between buffers and its own memory. What can be done ahead of such a move as
+well as behind it is part of the call ahead.
 """
 
 from __future__ import annotations
@@ -15,7 +18,18 @@ from typing import Any, Final
 from timerl_nb.ir.attrs import BoundAttrs
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.loops.nodes import Execute, Guard, If, Loop, Node, children
+from timerl_nb.loops.nodes import (
+    Deallocate,
+    Execute,
+    Fetch,
+    Guard,
+    If,
+    Loop,
+    Node,
+    Offload,
+    Transfer,
+    children,
+)
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names, operands
 from timerl_nb.symbolic.evaluate import compile_python, python_source
@@ -73,8 +87,16 @@ class OnHost:
 
 
 @dataclass(frozen=True)
+class Move:
+    """Values that go to the host, or come back from it, or are freed there."""
+
+    node: Transfer
+    counters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Around:
-    """A loop, or a condition, that the host runs, since operations on the host are in it."""
+    """A loop, or a condition, that the host runs, since what it does is in it."""
 
     node: Loop | If | Guard
     counters: tuple[str, ...]
@@ -88,7 +110,7 @@ class Around:
         return compile_python(python_source(self.node.cond), self.counters)
 
 
-Part = Call | OnHost | Around
+Part = Call | OnHost | Move | Around
 
 
 @dataclass
@@ -99,6 +121,7 @@ class _Draft:
     nodes: list[Node] = field(default_factory=list)
     asked: Execute | None = None
     closed: bool = False  # nothing can follow in it
+    overtaken: Names = frozenset()  # the buffers of moves that are made behind it, not in between
 
 
 class Regions:
@@ -130,24 +153,35 @@ class Regions:
                 continue
             if isinstance(item, Execute):
                 found.append(self._on_host(item, counters))
+            elif isinstance(item, Transfer):
+                found.append(Move(item, counters))
             else:
                 found.append(self._around(item, counters))
-            if seen is not None and isinstance(found[-1], Around):
+            if seen is not None and isinstance(found[-1], Around | Move):
                 seen |= self._flow.touched(item)
         return tuple(found)
 
     def _drafts(
         self, nodes: Iterable[Node], counters: tuple[str, ...]
-    ) -> list[_Draft | Execute | Loop | If]:
+    ) -> list[_Draft | Execute | Transfer | Loop | If]:
         """The calls, and between them what the host runs."""
-        found: list[_Draft | Execute | Loop | If] = []
+        found: list[_Draft | Execute | Transfer | Loop | If] = []
 
-        def draft() -> _Draft:
-            last = found[-1] if found else None
-            if not isinstance(last, _Draft) or last.closed:
-                last = _Draft()
-                found.append(last)
-            return last
+        def draft(node: Node | None = None) -> _Draft:
+            """The call that is to run a node, or to give what one on the host reads."""
+            overtaken: Names = frozenset()
+            for last in reversed(found):
+                if isinstance(last, _Draft):
+                    if last.closed:
+                        break
+                    last.overtaken |= overtaken
+                    return last
+                if node is None or not self._commute(last, node):
+                    break
+                overtaken |= self._flow.touched(last)
+            new = _Draft()
+            found.append(new)
+            return new
 
         for node in _flat(nodes):
             if isinstance(node, Execute) and self._hosted(node):
@@ -157,13 +191,22 @@ class Regions:
                 found.append(node)
                 if node.guard is None and self._kept(node):
                     found.append(_Draft(given=node))
-            elif isinstance(node, Loop | If) and self._hosted(node):
+            elif isinstance(node, Transfer | Loop | If) and self._hosted(node):
                 found.append(node)
             elif not counters and is_repeated(node):
                 found.append(_Draft(nodes=[node], closed=True))
             else:
-                draft().nodes.append(node)
+                draft(node).nodes.append(node)
         return found
+
+    def _commute(self, last: Node, node: Node) -> bool:
+        """Whether a node can run before what the host does, which is to move values and no more."""
+        if any(isinstance(n, Execute | Loop) for n in inside(last)):
+            return False
+        flow = self._flow
+        return not (
+            flow.writes(last) & flow.touched(node) or flow.touched(last) & flow.writes(node)
+        )
 
     def _on_host(self, node: Execute, counters: tuple[str, ...]) -> OnHost | Around:
         if node.guard is None:
@@ -198,7 +241,7 @@ class Regions:
             if seen is not None:
                 before -= flow.local - seen  # made in this call
                 seen |= touched
-            kept = writes & (after | before)
+            kept = writes & (after | before | draft.overtaken)
             taken, constant = kept & before, (before & touched) - kept
             call = Call(number, node, taken, constant, kept, counters, draft.given, draft.asked)
         self.calls.append(call)
@@ -234,9 +277,13 @@ class Regions:
         return self._flow.writes(node) & self._flow.behind(node)
 
     def _hosted(self, node: Node) -> bool:
-        """Whether a node is, or contains, an operation on the host."""
+        """Whether a node is, or contains, something that the host does."""
         if isinstance(node, Execute):
             return not isinstance(self._pdg[node.op_id].attrs, DataflowAttrs | BoundAttrs)
+        if isinstance(node, Deallocate):
+            return node.lifetime in self._flow.plan.swaps.away
+        if isinstance(node, Offload | Fetch):
+            return True
         return any(map(self._hosted, children(node)))
 
 

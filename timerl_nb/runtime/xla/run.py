@@ -20,11 +20,13 @@ from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.reached import SoFar
 from timerl_nb.runtime.returned import Returned
 from timerl_nb.runtime.stopwatch import Stopwatch
+from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.flow import LENGTHS
 from timerl_nb.runtime.xla.hosted import HostSide
 from timerl_nb.runtime.xla.lowered import Lowered
+from timerl_nb.runtime.xla.moving import Moving
 from timerl_nb.runtime.xla.reading import Reading
-from timerl_nb.runtime.xla.regions import Around, Call, OnHost, Part
+from timerl_nb.runtime.xla.regions import Around, Call, Move, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin
 
@@ -58,6 +60,9 @@ class LoweredRun:
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._plain = self._functions = lowered.ready
         self._host = HostSide(lowered.plan, seed)
+        self._moving = Moving(
+            lowered.plan, lowered.places, self._state, self.ledger, recorded=recorder is not None
+        )
         self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
         self._made: Sequence[Any] = ()  # by the one that has run last
         self.began = perf_counter()
@@ -66,8 +71,9 @@ class LoweredRun:
 
     def complete(self) -> None:
         """Run all parts."""
-        self._state = self.lowered.start()
+        self._state |= self.lowered.start()
         self._all(self.lowered.regions.parts, ())
+        self._moving.settle()
         jax.block_until_ready(self._state)
         self.finished = True
 
@@ -79,6 +85,8 @@ class LoweredRun:
                 self.instructions += 1
             elif isinstance(part, Around):
                 self._around(part, at)
+            elif isinstance(part, Move):
+                self._move(part, at)
             elif part.loop is not None:
                 self._repeat(part, part.loop)
             else:
@@ -102,7 +110,7 @@ class LoweredRun:
         self._state |= made
         self.instructions += 1
         self.ledger.live = self.lowered.nbytes
-        self.ledger.trace.append(self.ledger.live)
+        self.ledger.record_both(self.ledger.live)
         return asked
 
     def _look(self, name: str) -> Any:
@@ -153,6 +161,21 @@ class LoweredRun:
                     self._state.pop(name, None)
                 self._turned(1)
 
+    def _move(self, part: Move, at: tuple[int, ...]) -> None:
+        """Move values between their buffers and the host."""
+        node, env = (
+            part.node,
+            {**self.lowered.plan.bounds, **dict(zip(part.counters, at, strict=True))},
+        )
+        if node.guard is not None:
+            if not self._asks(node.guard, env):
+                return
+            env[node.guard.name] = self._length(node.guard.at, env)
+        for name in self.lowered.flow.touched(node):
+            self._look(name)
+        self._moving.run(node, env)
+        self.instructions += 1
+
     def _asks(self, guard: Guard, env: Mapping[str, int]) -> bool:
         return evaluate(guard.cond, {**env, guard.name: self._length(guard.at, env)})
 
@@ -199,7 +222,7 @@ class LoweredRun:
     def _reading(
         self, state: Mapping[str, Any], bounds: Mapping[str, int] | None = None
     ) -> Reading:
-        return Reading(self.lowered, state, self._returned.length, bounds)
+        return Reading(self.lowered, state, self._moving.copied, self._returned.length, bounds)
 
     def measure(self, watch: Stopwatch | None) -> None:
         """From here on wait for every call and measure it; or, with None, do so no more."""
@@ -239,6 +262,11 @@ class LoweredRun:
         return self._host.run(part, at, self._asked, self._length)
 
     @property
+    def copies(self) -> Sequence[Copy]:
+        """What was copied between device and host so far, if the run is recorded."""
+        return self._moving.copies
+
+    @property
     def coordinates(self) -> dict[str, Coordinates]:
         """Where the values of conditional outputs are."""
         return self._returned.coordinates
@@ -256,6 +284,7 @@ class LoweredRun:
     def release(self) -> int:
         """Let go of the buffers; returns their bytes."""
         self._host.close()
+        self._moving.close()
         self._state.clear()
         kept, self.ledger.live = self.ledger.live, 0
         return kept

@@ -1,0 +1,133 @@
+"""Swapping where XLA runs the loop nest: buffers within the budget, the same bits."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.pixels import pixels
+from tests.unit.checks import lowered_with_swaps
+from timerl_nb.errors import ExecutionError
+from timerl_nb.memory.swap import Slack, Swaps
+from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.transfer import THREAD
+
+BOUNDS = {"B": 16, "I": 3, "T": 40}
+STEP_BY_STEP = trl.Options(vectorize=("b",), executor="xla")
+
+
+@pytest.fixture(scope="module")
+def whole() -> trl.Program:
+    return pixels(side=16).compile(BOUNDS, STEP_BY_STEP)
+
+
+@pytest.fixture(scope="module")
+def swapped(whole: trl.Program) -> trl.Program:
+    return whole.with_options(device_memory=whole.memory.peak // 4)
+
+
+def threads() -> list[str]:
+    gc.collect()
+    return [t.name for t in threading.enumerate() if t.name.startswith(THREAD)]
+
+
+def budget(program: trl.Program) -> int:
+    assert program.options.budget is not None
+    return program.options.budget
+
+
+def test_buffers_keep_to_the_budget_and_give_the_same_bits(
+    whole: trl.Program, swapped: trl.Program
+) -> None:
+    lowered = swapped.executable.lowered
+    assert lowered is not None, swapped.executable.how
+    assert lowered.nbytes <= budget(swapped) < whole.memory.peak
+    want, have = whole.execute(seed=4), swapped.execute(seed=4)
+    np.testing.assert_array_equal(have["return"], want["return"])
+    for name, value in want.parameters.items():
+        np.testing.assert_array_equal(have.parameters[name], value)
+    assert 0 < have.memory.host_peak <= swapped.memory.timeline().host_peak
+    assert have.memory.peak == lowered.nbytes
+    assert not threads()
+
+
+def test_what_does_not_touch_a_buffer_does_not_wait_for_its_moves(swapped: trl.Program) -> None:
+    """Acting's two kernels are one call, although a value leaves between them."""
+    lines = str(swapped.executable).splitlines()
+    acting = [k for k, line in enumerate(lines) if line.strip().startswith("acting")]
+    assert len(acting) == 2 and acting[1] == acting[0] + 1, str(swapped.executable)
+    offload = next(k for k, line in enumerate(lines) if "offload state'" in line)
+    assert offload > acting[1]
+    ast = str(swapped.ast).splitlines()
+    order = [line.split("(")[0].split(" @")[0].strip() for line in ast]
+    assert order.index("offload state'") < max(
+        k for k, name in enumerate(order) if name.startswith("acting")
+    )
+
+
+def test_moves_show_in_the_stage_and_in_profiles(swapped: trl.Program) -> None:
+    assert "around copies to the host and back" in swapped.stages["executable"].summary
+    assert "offload" in str(swapped.executable)
+    found = swapped.executable.to_json()["regions"]
+    moves = [line for line in _lines(found) if line.startswith(("offload", "fetch"))]
+    assert moves
+    profile = trl.profile(swapped, turns=2)
+    assert profile.executor == "xla"
+    assert {copy.verb for copy in profile.copies} == {"offload", "fetch"}
+
+
+def _lines(parts: list[dict[str, Any]]) -> list[str]:
+    inner = [line for part in parts for k in ("parts", "else") for line in _lines(part.get(k, []))]
+    return [part["line"] for part in parts if "line" in part] + inner
+
+
+def test_a_failing_copy_is_an_error(swapped: trl.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+
+    def fail(array: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise MemoryError("no page-locked memory left")
+        return original(array)
+
+    original = backend.to_host
+    monkeypatch.setattr(backend, "to_host", fail)
+    with pytest.raises(ExecutionError, match="could not be copied to the host: no page"):
+        swapped.execute()
+    assert not threads()
+
+
+def zigzag() -> trl.Context:
+    """Values that are read in another order than they are made, several times."""
+    with trl.Context("k", "t") as ctx:
+        (k, K), (t, T) = ctx.dims
+        x = trl.tensor((8,), "f32", domain=(t,)).named("x")
+        x[0] = trl.random.normal((8,))
+        x[t + 1] = (x * 1.5).sin()
+        y = trl.tensor((8,), "f32", domain=(k,)).named("y")
+        y[0] = x[T - 1]
+        y[k + 1] = (y + x[K - 2 - k] * x[k + 3]).cos()
+        ctx.output("y", y)
+        ctx.output("x", x)
+    return ctx
+
+
+@pytest.mark.parametrize("slack", [Slack(0, 0), Slack(2, 1), Slack(0, 2)])
+def test_places_are_taken_again_while_values_are_away(slack: Slack) -> None:
+    program = zigzag().compile({"K": 20, "T": 24}, trl.Options(vectorize=False))
+    want = program.execute(seed=1)
+    swaps = Swaps(tuple(program.memory.swapping.classes(slack)), slack)
+    run = lowered_with_swaps(program, swaps, seed=1)
+    run.complete()
+    most = max(sum(buffer.places) for buffer in run.lowered.places.buffers.values())
+    assert most == 6 or slack.ahead  # what returns earlier needs a place for longer
+    have = run.outputs()
+    run.release()
+    for name, value in want.items():
+        np.testing.assert_array_equal(have["output", name], value, err_msg=name)
