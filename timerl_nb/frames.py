@@ -19,10 +19,12 @@ class Curve:
     Attributes:
         at: the points of the outermost dimension, rising; where turns are fast some are left out.
         values: the output there.
+        is_late: nothing is known before the end.
     """
 
     at: Array
     values: Array
+    is_late: bool = False
 
     def __len__(self) -> int:
         return len(self.at)
@@ -31,7 +33,7 @@ class Curve:
         """As plain lists, from the point `since` on; what is not finite is null."""
         first = int(np.searchsorted(self.at, since))
         values = [float(x) if math.isfinite(x) else None for x in self.values[first:]]
-        return {"at": self.at[first:].tolist(), "values": values}
+        return {"at": self.at[first:].tolist(), "values": values, "late": self.is_late}
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,10 +58,17 @@ class Watched:
             attrs = op.attrs
             if not isinstance(attrs, OutputAttrs) or attrs.role != "output" or op.where is not TRUE:
                 continue
-            number = not pdg.read_type(op.inputs[0]).shape and op.domain == (outer,)
-            if number and (names is None or attrs.name in names):
+            alone = len(pdg.read_type(op.inputs[0]).shape) == len(attrs.axes)
+            if alone and attrs.dims == (outer,) and (names is None or attrs.name in names):
                 found[attrs.name] = op
         return found
+
+    def is_late(self, output: Op) -> bool:
+        """Whether an output is seen at the end only, since it has become one batch of all turns."""
+        turns = self.reached.turns
+        return bool(output.attrs.axes) or (
+            turns is not None and not self.reached.points(output, turns)
+        )
 
     @cached_property
     def steps(self) -> int | None:
@@ -122,7 +129,9 @@ class Sampler:
         self._waiting = 0  # iterators
         self.latest: Frame | None = None
         self.error: str | None = None
-        self._curves = {name: _Growing(op) for name, op in watched.curves(names).items()}
+        self._curves = {
+            n: _Growing(op, watched.is_late(op)) for n, op in watched.curves(names).items()
+        }
         self._asked, self._looked = False, 0
         self._taken: _Taken | None = None
         self._final: Mapping[tuple[str, str], Array] = {}
@@ -316,7 +325,8 @@ class Sampler:
             self._looked = -1  # once that is drawn, there is more
             return
         so_far = SoFar(self._watched.reached, self._gate.turn)
-        new = {n: grown.new(so_far.points(grown.op)) for n, grown in self._curves.items()}
+        live = {name: grown for name, grown in self._curves.items() if not grown.is_late}
+        new = {name: grown.new(so_far.points(grown.op)) for name, grown in live.items()}
         new = {name: points for name, points in new.items() if len(points)}
         if new:
             bring = self._run.peek([(self._curves[name].op, at) for name, at in new.items()])
@@ -367,8 +377,8 @@ class _Taken:
 class _Growing:
     """An output's values so far, in arrays that have room for more."""
 
-    def __init__(self, op: Op) -> None:
-        self.op = op
+    def __init__(self, op: Op, is_late: bool) -> None:
+        self.op, self.is_late = op, is_late
         self._at, self._values, self._count = np.zeros(256, np.int64), np.zeros(256), 0
 
     def new(self, there: int) -> Sequence[int]:
@@ -395,4 +405,4 @@ class _Growing:
     def curve(self) -> Curve:
         at, values = self._at[: self._count], self._values[: self._count]
         at.flags.writeable = values.flags.writeable = False
-        return Curve(at, values)
+        return Curve(at, values, self.is_late)

@@ -412,6 +412,35 @@ def test_frames_are_json(program: Program) -> None:
     assert data["process"]["cores"] >= 1 and data["process"]["resident"] != 0
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_outputs_that_are_made_after_all_turns_say_so(executor: str) -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        w, x = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i, t))
+        w[0] = 1.0
+        x[i, 0] = w.tanh()
+        x[i, t + 1] = (x + trl.random.normal(domain=(i, t))).tanh()
+        made = x.mean(over=t)
+        w[i + 1] = w - 0.1 * made
+        ctx.output("made", made)
+        slow = trl.tensor((), domain=(i,))
+        slow[0] = made[0]
+        slow[i + 1] = 0.9 * slow + 0.1 * made[i + 1]
+        ctx.output("slow", slow)
+    program = ctx.compile({I: 9, T: 4}, trl.Options(executor=executor))
+    alone = {"vectorize": ("t",), "lift": False}
+    for one, late in ((program, True), (program.with_options(**alone), False)):
+        with one.start(paused=True) as run:
+            run.step(4)
+            run.wait(30)
+            frame = next(f for f in run.frames() if len(f.curves["made"]) == 4)
+            assert [c.is_late for c in frame.curves.values()] == [False, late]
+            assert len(frame.curves["slow"]) == (0 if late else 4)
+            run.resume()
+            *_, last = run.frames()
+            np.testing.assert_array_equal(last.curves["slow"].values, run.result()["slow"])
+
+
 def test_steps_are_those_of_the_environments() -> None:
     program = learning("xla")
     watched = Watched(program.meaning, program.memory, program.executable.reached())

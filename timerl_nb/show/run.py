@@ -155,7 +155,12 @@ class RunView(View):
             "devices": [device.to_json() for device in frame.devices],
             "error": frame.error,
             "curves": [
-                {"name": name, "at": amounts(thinned(c.at)), "values": amounts(thinned(c.values))}
+                {
+                    "name": name,
+                    "at": amounts(thinned(c.at)),
+                    "values": amounts(thinned(c.values)),
+                    "late": c.is_late,
+                }
                 for name, c in frame.curves.items()
             ],
             "held": {

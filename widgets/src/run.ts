@@ -38,7 +38,8 @@ export interface RunModel {
   predicted_peak: number;
   devices: Device[];
   error: string | null;
-  curves: { name: string; at: Numbers; values: Numbers }[];
+  /** Outputs by turn; of those that are `late` nothing is known before the end. */
+  curves: { name: string; at: Numbers; values: Numbers; late: boolean }[];
   /** Live bytes since the frame before, in equal parts of executed points, and what was predicted. */
   held: { first: number; last: number; bytes: Numbers; predicted: Numbers };
   /** What was held in the latest turn; see `TurnBytes`. */
@@ -234,9 +235,10 @@ function figures(model: RunModel): HTMLElement[] {
     const memory = `${bytes(device.memory)} of ${bytes(device.total)}`;
     shown.push([device.name, `${percent(device.busy)}, ${memory}${watts}`]);
   }
-  for (const { name, values } of model.curves) {
+  for (const { name, values, late } of model.curves) {
     const value = values.at(-1);
     if (value !== undefined) shown.push([name, value.toPrecision(4)]);
+    else if (late) shown.push([name, "at the end"]);
   }
   return shown.map(([term, text]) => html("div", {}, html("dt", {}, term), html("dd", {}, text)));
 }
