@@ -391,7 +391,8 @@ def _refusals(pdg: Pdg, dim: Dim, chosen: set[int]) -> dict[int, str]:
         readers = {pdg[reader].id for reader, _ in pdg.readers[op_id]}
         if op_id not in chosen or readers & chosen:
             continue
-        if not op.inputs or ("layout" in KINDS[op.kind].tags and not _is_read_whole(pdg, op, dim)):
+        light = not op.inputs or "layout" in KINDS[op.kind].tags
+        if light and not _is_read_whole(pdg, op, dim):
             found[op_id] = "all that read it do so one point at a time"
     for op in pdg:
         if op.id in chosen:

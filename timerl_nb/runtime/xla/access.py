@@ -22,7 +22,9 @@ def look_up(array: Array, buffer: Buffer, coordinates: Sequence[Any]) -> Array:
     if not places:
         return array
     if all(jnp.ndim(place) == 0 for place in places):
-        return cut(array, places, [1] * len(places)).reshape(buffer.shape)
+        pairs = zip(places, buffer.axes, strict=True)
+        near = [min(max(at, 0), x.size - 1) if isinstance(at, int) else at for at, x in pairs]
+        return cut(array, near, [1] * len(near)).reshape(buffer.shape)
     return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
 
 
