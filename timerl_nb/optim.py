@@ -1,7 +1,7 @@
 """Optimisers as recurrence equations (`trl.optim`).
 
 Moments and step counts are recurrent tensors like any other; `step()` writes one update per
-parameter along the last dimension of its domain.
+parameter along the last dimension of its domain, or along several.
 """
 
 from __future__ import annotations
@@ -9,26 +9,62 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
+from typing import Any
 
-from timerl_nb.errors import GradientError, ShapeError
-from timerl_nb.frontend.sources import Parameter, tensor, zeros
-from timerl_nb.frontend.tensor import RecurrentTensor, value_of
-from timerl_nb.ir.ops import Read
-from timerl_nb.symbolic.expr import eq, ge, sym
+from timerl_nb.errors import DomainError, GradientError, ShapeError
+from timerl_nb.frontend.carried import begun, carried, ordinal
+from timerl_nb.frontend.indexing import as_dims
+from timerl_nb.frontend.sources import Parameter, tensor, where, zeros
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.symbolic.domain import Domain
 
 Rate = float | RecurrentTensor
 
 
 class Optimizer(ABC):
-    """What optimisers share: the parameters, the rate, and one step per program."""
+    """What optimisers share: the parameters, the rate, and one step per program.
 
-    def __init__(self, params: Sequence[Parameter] | Parameter, lr: Rate) -> None:
+    Args:
+        along: the dimensions that steps go along, the last one fastest; by default the last of the
+            parameters' domain.
+        max_norm: the most that all gradients together may measure (their Euclidean norm); they are
+            scaled down to it.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Parameter] | Parameter,
+        lr: Rate,
+        *,
+        along: Any = None,
+        max_norm: float | None = None,
+    ) -> None:
         self.params = [params] if isinstance(params, Parameter) else list(params)
         if not self.params or not all(isinstance(p, Parameter) for p in self.params):
             raise ShapeError("an optimiser needs a list of parameters.", hint="pass dnn.params.")
         if not isinstance(lr, RecurrentTensor):
             _check("the learning rate", lr, 0.0, inf)
         self.lr = lr
+        self.max_norm = None if max_norm is None else _check("max_norm", max_norm, 0.0, inf)
+        ctx = self.params[0].ctx
+        self._along = None if along is None else as_dims(ctx, ctx.space, along)
+
+    def along(self, p: Parameter) -> Domain:
+        """The dimensions that a parameter's steps go along.
+
+        Raises:
+            DomainError: the parameter does not vary over one of them, or over none.
+        """
+        found = p.op.domain[-1:] if self._along is None else self._along
+        extra = [d for d in found if d not in p.op.domain]
+        if extra or not found:
+            lack = f"does not vary over {', '.join(extra)}" if extra else "has no dimension"
+            raise DomainError(
+                f"{p.name} {lack} to change along.",
+                others={"it is made at": p.op.origin},
+                hint="make it with domain=(i,), i being the iterations.",
+            )
+        return found
 
     def step(self) -> None:
         """Let every parameter's next value follow from its gradient.
@@ -44,8 +80,18 @@ class Optimizer(ABC):
                     hint="call loss.backward() before opt.step(), and check that the loss uses it.",
                 )
         with self.params[0].ctx.region("update"):
+            scale = self._scale()
             for p in self.params:
-                p.update(self._next(p, p.grad))
+                g = p.grad if scale is None else p.grad * scale
+                p.update(self._next(p, g), along=self.along(p))
+
+    def _scale(self) -> RecurrentTensor | None:
+        """What gradients are multiplied by, so that together they measure `max_norm` at most."""
+        if self.max_norm is None:
+            return None
+        first, *others = ((p.grad * p.grad).sum() for p in self.params)
+        norm = sum(others, first).sqrt()
+        return where(norm > self.max_norm, self.max_norm / norm, 1.0)
 
     @abstractmethod
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
@@ -65,15 +111,21 @@ def _check(what: str, value: float, low: float, high: float, *, closed: bool = F
 class SGD(Optimizer):
     """w - lr * m, where m = momentum * m + g."""
 
-    def __init__(self, params: Sequence[Parameter], lr: Rate = 1e-2, momentum: float = 0.0) -> None:
-        super().__init__(params, lr)
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-2,
+        momentum: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, **options)
         self.momentum = _check("the momentum", momentum, 0.0, 1.0, closed=True)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         if self.momentum:
-            m = _state(p, "momentum")
+            m = _state(p, "momentum", self.along(p))
             g = m * self.momentum + g
-            _carry(m, g)
+            _carry(m, g, self.along(p))
         return p - g * self.lr
 
 
@@ -86,39 +138,38 @@ class Adam(Optimizer):
         lr: Rate = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
+        **options: Any,
     ) -> None:
-        super().__init__(params, lr)
+        super().__init__(params, lr, **options)
         self.betas = tuple(_check("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
         self.eps = _check("eps", eps, 0.0, inf)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         b1, b2 = self.betas
-        m, v = _state(p, "m"), _state(p, "v")
+        along = self.along(p)
+        m, v = _state(p, "m", along), _state(p, "v", along)
         m1 = m * b1 + g * (1 - b1)
         v1 = v * b2 + g * g * (1 - b2)
-        _carry(m, m1)
-        _carry(v, v1)
-        steps = value_of(p.ctx, sym(p.op.domain[-1]) + 1).cast(p.dtype)
+        _carry(m, m1, along)
+        _carry(v, v1, along)
+        steps = ordinal(p, along).cast(p.dtype)
         first = m1 / (1.0 - b1**steps)
         second = v1 / (1.0 - b2**steps)
         return p - first / (second.sqrt() + self.eps) * self.lr
 
 
-def _state(p: Parameter, name: str) -> RecurrentTensor:
-    """A tensor of the parameter's shape and domain, zero at the first iteration."""
+def _state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
+    """A tensor of the parameter's shape and domain, zero at the first step."""
     state = tensor(p.shape, p.dtype, domain=p.op.domain).named(f"{p.name}.{name}")
-    zero = zeros(p.shape, p.dtype).read
-    first = eq(sym(p.op.domain[-1]), 0)
-    p.ctx.add_branch(state.read.source, Read(zero.source, zero.out, zero.index, first))
+    p.ctx.add_branch(state.read.source, begun(zeros(p.shape, p.dtype), along))
     return state
 
 
-def _carry(state: RecurrentTensor, value: RecurrentTensor) -> None:
-    """Let the state be `value` one iteration later."""
-    step = state.op.domain[-1]
-    before = value.settled().named_if_new(f"{state.name}'").at({step: sym(step) - 1}).read
-    later = ge(sym(step), 1)
-    state.ctx.add_branch(state.read.source, Read(before.source, before.out, before.index, later))
+def _carry(state: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
+    """Let the state be `value` one step later."""
+    after = value.settled().named_if_new(f"{state.name}'")
+    for read in carried(after, along):
+        state.ctx.add_branch(state.read.source, read)
 
 
 __all__ = ["SGD", "Adam", "Optimizer"]

@@ -20,7 +20,8 @@ from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.doors import door
 from timerl_nb.errors import BoundsError, OptionError, Origin, one_of
 from timerl_nb.events import Recorder
-from timerl_nb.frontend.bounds import bound_value, check_mapping
+from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
+from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, until
@@ -57,7 +58,7 @@ class Program:
         compiler: Compiler,
         bounds: Mapping[str, int],
         options: Options,
-        owner: object,
+        owner: Context,
         front: Front | None = None,
         see: See = unseen,
     ) -> None:
@@ -224,9 +225,11 @@ class Program:
                     f"{key} is not a bound of this program.",
                     hint=f"the bounds are {', '.join(changed)}.",
                 )
+            if name in self._owner.fixed:
+                raise BoundsError(f"the program says itself what the bound {name} is.")
             self._check_kind(name, value)
             changed[name] = bound_value(name, value)
-        return changed
+        return fixed_bounds(self._owner, changed)
 
     def _check_kind(self, name: str, value: Any) -> None:
         """A dynamic bound stays what it is, but for its ceiling."""

@@ -1,10 +1,11 @@
 """Environments as recurrence equations.
 
 An environment's state is a recurrent tensor: the reset gives it at time 0, the transition at t + 1.
-The time dimension is the one that `step` has and `reset` lacks. In the default episode-mask mode an
-episode that is done stands still: its state is frozen, its rewards are 0, `alive` is false
-(semantics.md §8); with `autoreset` a new episode begins, at the next step or at the same one, as in
-Gymnasium's modes of these names.
+The time dimension is the one that `step` has and `reset` lacks; along several, the last one fastest,
+episodes go on: those of `reset(domain=(b,))` from iteration to iteration. In the default
+episode-mask mode an episode that is done stands still: its state is frozen, its rewards are 0,
+`alive` is false (semantics.md §8); with `autoreset` a new episode begins, at the next step or at the
+same one, as in Gymnasium's modes of these names.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
+from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.sources import tensor, where
 from timerl_nb.frontend.tensor import RecurrentTensor, constant, value_of
-from timerl_nb.ir.ops import Read
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import Lin, eq, ge, sym
+from timerl_nb.symbolic.expr import Lin, ge, sym
 
 Tensor = RecurrentTensor
 Autoreset = Literal["next_step", "same_step"]
@@ -101,8 +102,8 @@ class Simulation(ABC):
         """The first observation of every episode."""
 
     @abstractmethod
-    def play(self, action: Tensor, time: str, first: Tensor) -> Step:
-        """One step along the dimension `time`; `first` is what `begin` returned."""
+    def play(self, action: Tensor, time: Domain, first: Tensor) -> Step:
+        """One step along the dimensions `time`; `first` is what `begin` returned."""
 
     def reset(self, *, domain: Any) -> Tensor:
         """The first observation of every episode, over `domain` (environments, iterations).
@@ -139,16 +140,22 @@ class Simulation(ABC):
             )
         domain, first, _ = self._reset
         self._check_action(action)
-        time = [d for d in action.domain if d not in domain]
-        if len(time) != 1 or set(domain) - set(action.domain):
+        time = tuple(d for d in action.domain if d not in domain)
+        if not time or set(domain) - set(action.domain):
             raise DomainError(
                 f"actions vary over ({', '.join(action.domain)}) and resets over "
                 f"({', '.join(domain)}): the time dimension is the one that actions have and "
                 "resets lack.",
                 hint="let actions vary over the resets' dimensions and one more.",
             )
+        if len(time) > 1 and self.autoreset is None:
+            raise EnvError(
+                f"episodes go on along {', '.join(time)}, but no new ones begin.",
+                hint="make the environment with autoreset='same_step', or reset it at each "
+                f"{' and '.join(time[:-1])}.",
+            )
         self._stepped = user_origin()
-        return self.play(action, time[0], first)
+        return self.play(action, time, first)
 
     def _check_action(self, action: Tensor) -> None:
         space = self.act_space
@@ -201,7 +208,7 @@ class Environment(Simulation):
         self._first = self.first_state(domain)
         return self.observe(self._first)
 
-    def play(self, action: Tensor, time: str, first: Tensor) -> Step:
+    def play(self, action: Tensor, time: Domain, first: Tensor) -> Step:
         assert self._first is not None
         episode = _Episode(action, time, self._first)
         if not self.terminates and self.max_steps is None:
@@ -272,16 +279,14 @@ class Environment(Simulation):
 class _Episode:
     """The recurrent tensors of one environment's episodes: state, flags and counters over time."""
 
-    def __init__(self, action: Tensor, time: str, first: Tensor) -> None:
+    def __init__(self, action: Tensor, time: Domain, first: Tensor) -> None:
         self.ctx, self.time, self.domain = action.ctx, time, action.domain
         self.state = self.recurrent("state", first)
 
     def recurrent(self, name: str, first: Tensor) -> Tensor:
         """A tensor that is `first` at time 0; `carry` gives its value later on."""
         x = tensor(first.shape, first.dtype, domain=self.domain).named(name)
-        read = first.read
-        start = Read(read.source, read.out, read.index, eq(sym(self.time), 0))
-        self.ctx.add_branch(x.read.source, start)
+        self.ctx.add_branch(x.read.source, begun(first, self.time))
         return x
 
     def flag(self, name: str, first: bool) -> Tensor:
@@ -298,14 +303,13 @@ class _Episode:
 
     def elapsed_at_time(self) -> Lin:
         """The steps taken before the current time where no episode restarts."""
-        return sym(self.time)
+        return sym(self.time[-1])
 
     def carry(self, x: Tensor, value: Tensor) -> None:
         """Let `x` be `value` one step later."""
         after = value.settled().named_if_new(f"{x.name}'")
-        read = after.at({self.time: sym(self.time) - 1}).read
-        later = Read(read.source, read.out, read.index, ge(sym(self.time), 1))
-        self.ctx.add_branch(x.read.source, later)
+        for read in carried(after, self.time):
+            self.ctx.add_branch(x.read.source, read)
 
 
 _FACTORIES: dict[str, Callable[..., Simulation]] = {}

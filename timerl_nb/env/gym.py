@@ -82,7 +82,7 @@ class GymEnvironment(Simulation):
             name="reset",
         )
 
-    def play(self, action: Tensor, time: str, first: Tensor) -> Step:
+    def play(self, action: Tensor, time: Domain, first: Tensor) -> Step:
         flag = ((), "bool")
         made = udf(
             _Instances.step,

@@ -41,16 +41,30 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
                 f"{name} is not a bound of this context.",
                 hint=f"the bounds are {', '.join(known)}.",
             )
+        if name in ctx.fixed:
+            raise BoundsError(f"the program says itself what the bound {name} is.")
         if name in found:
             raise BoundsError(f"the bound {name} is given twice.")
         found[name] = bound_value(name, value)
-    missing = [name for name in known if name not in found]
+    missing = [name for name in known if name not in found and name not in ctx.fixed]
     if missing:
         raise BoundsError(
             f"the bound {missing[0]} is missing.",
-            hint=f"pass {{{', '.join(f'{name}: …' for name in known)}}} to compile.",
+            hint=f"pass {{{', '.join(f'{k}: …' for k in known if k not in ctx.fixed)}}} to compile.",
         )
-    return {name: found[name] for name in known}, ends
+    return fixed_bounds(ctx, found), ends
+
+
+def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
+    """All bounds, those that the program says itself among them, in the context's order.
+
+    Raises:
+        BoundsError: what the program says is no bound.
+    """
+    found = {name: value for name, value in given.items() if name not in ctx.fixed}
+    for name, value in ctx.fixed.items():
+        found[name] = bound_value(name, value(found) if callable(value) else value)
+    return {name: found[name] for name in ctx.space.bounds}
 
 
 def check_mapping(bounds: Any) -> None:

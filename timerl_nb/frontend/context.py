@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -105,6 +105,7 @@ class Context:
         self._orders: list[Order] = []
         self._late: list[Callable[[], None]] = []
         self.parameters: dict[int, Any] = {}
+        self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------
 
@@ -129,6 +130,22 @@ class Context:
             yield
         finally:
             self._region = before
+
+    def fix(self, bound: Index, value: int | Callable[[Mapping[str, int]], int]) -> None:
+        """Let the program say a bound, which `compile` then does not take.
+
+        Args:
+            value: the bound, or a function that returns it, given the other bounds by name.
+
+        Raises:
+            DomainError: it is no bound of this context.
+        """
+        name = bound.lin.as_symbol if isinstance(bound, Index) and bound.owner is self else None
+        if name not in self.space.bounds:
+            raise DomainError(
+                f"{bound!r} is no bound of this context.", hint="fix a bound of ctx.dims."
+            )
+        self.fixed[name] = value
 
     def __repr__(self) -> str:
         dims = ", ".join(f"{d.name} < {d.bound}" for d in self.space)

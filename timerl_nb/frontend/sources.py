@@ -8,6 +8,7 @@ import numpy as np
 
 from timerl_nb.errors import DomainError, GradientError, ShapeError, TimeRLError
 from timerl_nb.frontend.arguments import element_type
+from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import Context, checked_name, current
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.tensor import (
@@ -22,11 +23,10 @@ from timerl_nb.frontend.tensor import (
     constant as const_tensor,
 )
 from timerl_nb.ir.attrs import AxisAttrs, ConstArray, ConstAttrs, OutputAttrs, RngAttrs
-from timerl_nb.ir.ops import Read
 from timerl_nb.ir.pdg import at_own_point
 from timerl_nb.ir.shapes import Shape, TensorType, is_float, narrow
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import Lin, eq, ge, sym
+from timerl_nb.symbolic.expr import Lin
 
 
 class HasType(Protocol):
@@ -211,6 +211,7 @@ class Parameter(RecurrentTensor):
         self._init = init
         self._gradient: RecurrentTensor | None = None
         self._next: RecurrentTensor | None = None
+        self._along = domain[-1:]
         ctx.set_branches(op.id, [init.read])
         ctx.parameters[op.id] = self
         ctx.at_end(self._return_last)
@@ -226,8 +227,7 @@ class Parameter(RecurrentTensor):
                 hint="name them apart.",
             )
         last = self.next
-        step = self.op.domain[-1:]
-        x = last.at({d: self.ctx.space[d].size - 1 for d in step})
+        x = last.at({d: self.ctx.space[d].size - 1 for d in self._along})
         self.ctx.add("output", [x.read], OutputAttrs(self.name, "parameter", x.domain))
 
     @property
@@ -263,8 +263,12 @@ class Parameter(RecurrentTensor):
         """The value after this iteration's update; the parameter itself where it has none."""
         return self if self._next is None else self._next
 
-    def update(self, value: RecurrentTensor) -> None:
+    def update(self, value: RecurrentTensor, along: Any = None) -> None:
         """Let `value` be the parameter at the next iteration.
+
+        Args:
+            along: the dimensions that it changes along, the last one fastest; by default the last of
+                its domain, so that it starts anew at each point of the others.
 
         Raises:
             DomainError: the parameter has an update already, or no dimension to change along.
@@ -290,17 +294,26 @@ class Parameter(RecurrentTensor):
                 f"the update of {self.name} varies over {', '.join(extra)}, which it does not.",
                 hint="reduce the update (the gradient, the learning rate) over it first.",
             )
+        if along is not None:
+            self._along = self._steps(along)
         self._next = value.settled().named_if_new(f"{self.name}'")
-        step = sym(domain[-1])
-        first = self._init.read
-        later = self._next.at({domain[-1]: step - 1}).read
         self.ctx.set_branches(
-            self.op.id,
-            [
-                Read(first.source, first.out, first.index, eq(step, 0)),
-                Read(later.source, later.out, later.index, ge(step, 1)),
-            ],
+            self.op.id, [begun(self._init, self._along), *carried(self._next, self._along)]
         )
+
+    def _steps(self, along: Any) -> Domain:
+        """The dimensions to change along: some of the domain, the last among them."""
+        names, domain = _domain(self.ctx, along), self.op.domain
+        fixed = [d for d in self._init.domain if d in names]
+        if names[-1:] != domain[-1:] or set(names) - set(domain) or fixed:
+            raise DomainError(
+                f"{self.name} varies over ({', '.join(domain)}), its first value over "
+                f"({', '.join(self._init.domain)}): it cannot change along ({', '.join(names)}).",
+                others={"it is made at": self.op.origin},
+                hint="steps go along the last dimension of its domain, and others that its first "
+                "value does not vary over.",
+            )
+        return names
 
 
 def parameter(

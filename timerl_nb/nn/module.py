@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
 from os import PathLike
-from typing import Any
+from typing import Any, Self, overload
 
 from timerl_nb.errors import IndexExpressionError, user_origin
 from timerl_nb.frontend.arguments import folder
 from timerl_nb.frontend.context import current
-from timerl_nb.frontend.indexing import Condition
+from timerl_nb.frontend.indexing import Condition, Index
 from timerl_nb.frontend.sources import Parameter
 from timerl_nb.symbolic.expr import TRUE, Cond
 
@@ -26,14 +27,30 @@ class Module:
                 found.setdefault(p.read.source, p)
         return list(found.values())
 
-    def __getitem__(self, condition: Condition) -> ConditionalModule:
-        """The module at the points where a condition holds; it can be saved there."""
-        if not isinstance(condition, Condition):
+    @overload
+    def __getitem__(self, key: Condition) -> ConditionalModule: ...
+    @overload
+    def __getitem__(self, key: Index | int | tuple[Index | int, ...]) -> Self: ...
+    def __getitem__(self, key: Any) -> Any:
+        """With an index: the module as its parameters are there, `dnn[i, 0]`; it has none to train.
+
+        With a condition: the module at the points where it holds; it can be saved there.
+        """
+        if isinstance(key, Condition):
+            return ConditionalModule(self, key.cond)
+        entries = key if isinstance(key, tuple) else (key,)
+        if not all(isinstance(entry, Index | int) for entry in entries):
             raise IndexExpressionError(
-                f"a module is indexed by a condition, not by {condition!r}.",
-                hint="write dnn[(i + 1) % 10 == 0].checkpoint(path).",
+                f"a module is indexed by points or by a condition, not by {key!r}.",
+                hint="write dnn[i, 0](o), or dnn[(i + 1) % 10 == 0].checkpoint(path).",
             )
-        return ConditionalModule(self, condition.cond)
+        return self._changed(lambda p: p[key])
+
+    def _changed(self, change: Callable[[Parameter], Any]) -> Self:
+        """A module with something else in place of each parameter."""
+        twin = copy(self)
+        vars(twin).update({name: _replaced(value, change) for name, value in vars(self).items()})
+        return twin
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the parameters after every iteration's update to the folder `path`."""
@@ -57,6 +74,19 @@ class ConditionalModule:
             ctx.add_sink(names, [p.next.read for p in params], target, self._cond, origin)
 
         ctx.at_end(write)
+
+
+def _replaced(value: Any, change: Callable[[Parameter], Any]) -> Any:
+    """An attribute with its parameters changed, wherever `_parts` finds them."""
+    if isinstance(value, Parameter):
+        return change(value)
+    if isinstance(value, Module):
+        return value._changed(change)
+    if isinstance(value, list | tuple):
+        return type(value)(_replaced(x, change) for x in value)
+    if isinstance(value, dict):
+        return {key: _replaced(x, change) for key, x in value.items()}
+    return value
 
 
 def _parts(values: Any) -> Iterator[Any]:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from timerl_nb.distributions import Categorical, Normal
 from timerl_nb.env.core import Simulation
 from timerl_nb.env.spaces import Box, Discrete
 from timerl_nb.errors import EnvError, ShapeError, TimeRLError
 from timerl_nb.frontend.context import current
-from timerl_nb.frontend.sources import parameter
+from timerl_nb.frontend.sources import Parameter, parameter
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.ir.ops import Read
 from timerl_nb.nn.layers import MLP, Linear, ScaledInit, scaled_normal
 from timerl_nb.nn.module import Module
 
+Critic = bool | Literal["apart"]
+
 
 @dataclass(frozen=True)
 class Design:
-    """What a network looks like: widths of the tanh layers, a critic or none, first weights."""
+    """What a network looks like: widths of the tanh layers, which critic, first weights."""
 
     hidden: tuple[int, ...]
-    critic: bool
+    critic: Critic
     init: ScaledInit
     gain: float
 
@@ -62,20 +64,31 @@ class Policy(Module):
             else None
         )
         self.critic = Linear(sizes[-1], 1, name=f"{name}critic", **how) if design.critic else None
+        self.critic_trunk = (
+            MLP(sizes, gain=design.gain, name=f"{name}critic.trunk", **how)
+            if design.critic == "apart" and design.hidden
+            else None
+        )
+        self._apart = design.critic == "apart"
         self._made: dict[int, tuple[RecurrentTensor, Categorical | Normal]] = {}
         self._seen: dict[Read, RecurrentTensor] = {}
+
+    def _changed(self, change: Callable[[Parameter], Any]) -> Self:
+        twin = super()._changed(change)
+        twin._made, twin._seen = {}, {}
+        return twin
 
     def _features(self, o: RecurrentTensor) -> RecurrentTensor:
         """The last hidden layer, written once per observation: its gradients add up before it."""
         if o.read not in self._seen:
-            self._seen[o.read] = self._layers(o)
+            self._seen[o.read] = self._layers(o, self.trunk)
         return self._seen[o.read]
 
-    def _layers(self, o: RecurrentTensor) -> RecurrentTensor:
+    def _layers(self, o: RecurrentTensor, trunk: MLP | None) -> RecurrentTensor:
         x = o.floating() if len(self._obs_shape) == 1 else o.floating().reshape((self._inputs,))
-        if self.trunk is None:
+        if trunk is None:
             return x
-        return self.trunk(x).tanh().named(f"h{len(self.trunk.layers) - 1}")
+        return trunk(x).tanh().named(f"h{len(trunk.layers) - 1}")
 
     def __call__(self, o: RecurrentTensor) -> Categorical | Normal:
         """The distribution over actions for the observation `o`."""
@@ -90,7 +103,8 @@ class Policy(Module):
             raise TimeRLError(
                 "this policy has no critic.", hint="build it with from_env(env, critic=True)."
             )
-        return self.critic(self._features(o)).reshape(())
+        seen = self._layers(o, self.critic_trunk) if self._apart else self._features(o)
+        return self.critic(seen).reshape(())
 
     def sample(self, o: RecurrentTensor, **options: Any) -> RecurrentTensor:
         """An action for the observation `o`; `log_prob` knows the distribution it came from."""
@@ -129,7 +143,7 @@ class DNNBuilder:
         env: Simulation,
         hidden: Sequence[int] = (32, 32),
         *,
-        critic: bool = False,
+        critic: Critic = False,
         init: ScaledInit = scaled_normal,
         gain: float = 1.0,
     ) -> Self:
@@ -137,13 +151,16 @@ class DNNBuilder:
 
         Args:
             hidden: the widths of the tanh layers.
-            critic: whether there is a value as well, from the same layers.
+            critic: whether there is a value as well, from the same layers; "apart": from layers of
+                its own.
             init: what draws the first weights, given their gain: `nn.scaled_normal` or
                 `nn.orthogonal`.
             gain: that of the tanh layers; the actor's is 0.01, the critic's 1.
         """
         if not isinstance(env, Simulation):
             raise EnvError(f"{env!r} is no environment.", hint="pass trl.env.make(...).")
+        if not isinstance(critic, bool) and critic != "apart":
+            raise TimeRLError(f"critic={critic!r} is none of False, True and 'apart'.")
         if not isinstance(hidden, Sequence) or isinstance(hidden, str):
             raise ShapeError(f"hidden is a list of widths, not {hidden!r}.", hint="hidden=[32, 32]")
         self._given = env, Design(tuple(hidden), critic, init, gain)
