@@ -1,7 +1,7 @@
 """All benchmarks, as tables in Markdown: `python -m benchmarks [full]`.
 
 The race against hand-written programs also writes its figures to `runs/bench.csv`. One work alone:
-`python -m benchmarks race S jitted ours …`.
+`python -m benchmarks race S jitted ours …`. Stock PPO until it has learnt: `python -m benchmarks learning`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import compiling, depth, interpreter, peaks, race, report
+from benchmarks import compiling, depth, interpreter, learning, peaks, race, report
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -41,6 +41,10 @@ def main(*words: str) -> None:
                 peaks.main()
                 print()
                 interpreter.main()
+                print()
+                learning.main()
+        case ("learning",):
+            learning.main()
         case ("race", work, *systems) if work in race.WORKS and not {*systems} - {*race.SYSTEMS}:
             chosen = systems or list(race.entrants(work, full=True))
             raced(race.race(work, chosen, resident=True))

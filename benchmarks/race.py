@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter
 
 from benchmarks.systems import SYSTEMS, Runner, first
-from benchmarks.works import WORKS
+from benchmarks.works import WORKS, Work
 
 WARM = 3  # rounds that do not count
 
@@ -106,6 +106,7 @@ def entrants(work: str, *, full: bool) -> Iterator[str]:
     yield from ("jitted", "ours", "jitted, whole", "ours, whole")
     if full:
         yield "ours, interpreted"
+    if full and isinstance(WORKS[work], Work):
         yield from ONLINE if WORKS[work].window else BATCH
         yield "floor"
 

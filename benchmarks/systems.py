@@ -12,9 +12,9 @@ from typing import Any, Final
 import jax
 
 import timerl_nb as trl
-from benchmarks.peers import floor, jitted, kept, online
+from benchmarks.peers import floor, jitted, kept, online, stock
 from benchmarks.peers.parts import Carry, Iteration, start
-from benchmarks.works import Work
+from benchmarks.works import Stock, Work
 from timerl_nb.loops.nodes import Loop, Sequence, children
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.xla.run import LoweredRun
@@ -53,12 +53,12 @@ class Runner(ABC):
 class Compiled(Runner):
     """A hand-written program, one call per iteration or several iterations in one call."""
 
-    def __init__(self, iteration: Iteration, work: Work, iterations: int = 1) -> None:
+    def __init__(self, iteration: Iteration, carry: Carry, iterations: int = 1) -> None:
         def several(carry: Carry) -> Any:
             return jax.lax.scan(lambda c, _: iteration(c), carry, None, iterations)
 
         self.iterations = iterations
-        self._carry = start(work)
+        self._carry = carry
         function = jax.jit(iteration if iterations == 1 else several)
         self._run = function.lower(self._carry).compile()
         self._sized(self._run)
@@ -74,7 +74,7 @@ class Compiled(Runner):
 class Ours(Runner):
     """Our program, whose run waits in its thread for each turn of the loop over iterations."""
 
-    def __init__(self, work: Work, most: int, iterations: int = 1, **options: Any) -> None:
+    def __init__(self, work: Work | Stock, most: int, iterations: int = 1, **options: Any) -> None:
         self.iterations = iterations
         given = trl.Options(fuse_iterations=iterations, **options)
         program = work.compile(most * iterations, given)
@@ -138,11 +138,20 @@ def _turns_before(program: trl.Program) -> int:
     return sum((x.last.const - x.first.const) // x.step + 1 for x in loops[:-1])
 
 
-Make = Callable[[Work, int], Runner]  # given how often it will advance at most
+Make = Callable[[Any, int], Runner]  # given the work and how often it will advance at most
 
 
 def _peer(write: Callable[[Work], Iteration], iterations: int = 1) -> Make:
-    return lambda work, most: Compiled(write(work), work, iterations)
+    return lambda work, most: Compiled(write(work), start(work), iterations)
+
+
+def _jitted(iterations: int = 1) -> Make:
+    def make(work: Work | Stock, most: int) -> Runner:
+        if isinstance(work, Stock):
+            return Compiled(stock.iteration(work), stock.start(work), iterations)
+        return Compiled(jitted.iteration(work), start(work), iterations)
+
+    return make
 
 
 def _blocks(recompute: bool) -> Callable[[Work], Iteration]:
@@ -150,10 +159,10 @@ def _blocks(recompute: bool) -> Callable[[Work], Iteration]:
 
 
 SYSTEMS: Final[Mapping[str, Make]] = {
-    "jitted": _peer(jitted.iteration),
+    "jitted": _jitted(),
     "ours": lambda work, most: Ours(work, most, executor="xla"),
     "ours, interpreted": lambda work, most: Ours(work, most, executor="interpret"),
-    "jitted, whole": _peer(jitted.iteration, TOGETHER),
+    "jitted, whole": _jitted(TOGETHER),
     "ours, whole": lambda work, most: Ours(work, most, TOGETHER, executor="xla"),
     "kept": _peer(kept.iteration),
     "kept, blocks": _peer(_blocks(False)),
@@ -164,7 +173,7 @@ SYSTEMS: Final[Mapping[str, Make]] = {
 }
 
 
-def first(name: str, work: Work, most: int) -> tuple[Runner, float]:
+def first(name: str, work: Work | Stock, most: int) -> tuple[Runner, float]:
     """A system after its first step, and the seconds until then, compilation included."""
     began = time.perf_counter()
     runner = SYSTEMS[name](work, most)

@@ -1,4 +1,5 @@
-"""The works that programs are measured on: the synthetic environment, learnt in several ways."""
+"""The works that programs are measured on: the synthetic environment, learnt in several ways, and
+stock PPO on CartPole."""
 
 from __future__ import annotations
 
@@ -60,8 +61,58 @@ class Work:
         return self.context().compile(bounds, options)
 
 
+@dataclass(frozen=True)
+class Stock:
+    """PPO with the hyper-parameters that are commonly used on CartPole-v1.
+
+    Attributes:
+        iterations: after how many the learning rate is 0.
+    """
+
+    envs: int = 4
+    steps: int = 128
+    iterations: int = 976  # half a million environment steps
+    epochs: int = 4
+    minibatches: int = 4
+    hidden: tuple[int, ...] = (64, 64)
+    lam: float = 0.95
+    clip: float = 0.2
+    rate: float = 2.5e-4
+    max_norm: float = 0.5
+
+    @property
+    def points(self) -> int:
+        """Environment steps of an iteration."""
+        return self.envs * self.steps
+
+    @property
+    def updates(self) -> int:
+        """Updates of an iteration."""
+        return self.epochs * self.minibatches
+
+    def context(self, env: trl.env.Simulation | None = None) -> trl.Context:
+        """The work as a recurrent-tensor program; of another environment than its own if given."""
+        return trl.algorithms.clipped_ppo(
+            env or "CartPole-v1",
+            epochs=self.epochs,
+            minibatches=self.minibatches,
+            hidden=self.hidden,
+            gamma=GAMMA,
+            lam=self.lam,
+            clip=self.clip,
+            critic=CRITIC,
+            entropy=ENTROPY,
+            lr=self.rate,
+            max_norm=self.max_norm,
+        )
+
+    def compile(self, iterations: int, options: trl.Options | None = None) -> trl.Program:
+        bounds = {"B": self.envs, "I": iterations, "T": self.steps}
+        return self.context().compile(bounds, options)
+
+
 LARGE: Final = (3, 32, 32)
-WORKS: Final[Mapping[str, Work]] = {
+WORKS: Final[Mapping[str, Work | Stock]] = {
     "S": Work("ppo", 512),
     "s": Work("ppo", 32, 50),
     "L4": Work("ppo", 512, layers=4),
@@ -70,4 +121,5 @@ WORKS: Final[Mapping[str, Work]] = {
     "R-8": Work("reinforce", 256, window=8),
     "V-mc": Work("reinforce", 32, obs_shape=LARGE),
     "V-8": Work("reinforce", 256, obs_shape=LARGE, window=8),
+    "C": Stock(),
 }
