@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from timerl_nb.compiler import Compiler
 from timerl_nb.ir.digest import digest
 from timerl_nb.kept import packed, unpacked
 from timerl_nb.runtime import shelf as shelves
-from timerl_nb.runtime.xla.kept import KeptCalls, _engine
+from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _engine
 from timerl_nb.schedule.trial import Trials
 
 BOUNDS = {"B": 4, "I": 3, "T": 12}
@@ -166,6 +167,36 @@ def test_a_kept_call_follows_jaxs_settings(tmp_path: Path) -> None:
     with jax.default_matmul_precision("highest"):
         call(jnp.float32(1))
     assert traced == [None, "highest"]
+
+
+def test_calls_that_have_begun_are_compiled_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    traced: list[int] = []
+    threads: list[int] = []
+    compile_ = KeptCall._compiled
+
+    def compiled(call: KeptCall, *args: Any) -> Any:
+        threads.append(threading.get_ident())
+        return compile_(call, *args)
+
+    monkeypatch.setattr(KeptCall, "_compiled", compiled)
+
+    def function(k: int) -> Any:
+        def times(x: Any) -> Any:
+            traced.append(threading.get_ident())
+            return x * k
+
+        return jax.jit(times)
+
+    calls = [kept.call(str(k), function(k), lambda: (jnp.float32(1),)) for k in range(3)]
+    KeptCall.begin(calls)
+    KeptCall.begin(calls)
+    assert [float(call(jnp.float32(2))) for call in calls] == [0, 2, 4]
+    here = threading.get_ident()
+    assert traced == [here] * 3
+    assert len(threads) == 3 and here not in threads
 
 
 def test_a_shelf_gives_whole_results_or_none(tmp_path: Path) -> None:

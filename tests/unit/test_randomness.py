@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.random import threefry_2x32
 
 import timerl_nb as trl
 from timerl_nb.ir import randomness
+from timerl_nb.runtime.backends.jax_random import short_threefry
 
 
 def words(*values: int) -> tuple[np.ndarray, ...]:
@@ -24,11 +28,21 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("key", "counter", "want"), KNOWN)
+@pytest.mark.parametrize("threefry", [randomness.threefry, short_threefry])
 def test_known_answers(
-    key: tuple[int, int], counter: tuple[int, int], want: tuple[int, int]
+    threefry: Any, key: tuple[int, int], counter: tuple[int, int], want: tuple[int, int]
 ) -> None:
-    found = randomness.threefry(words(*key), words(*counter))
+    found = threefry(words(*key), words(*counter))
     assert tuple(int(x[0]) for x in found) == want
+
+
+def test_many_numbers_are_gone_through_once() -> None:
+    few, many = (jnp.arange(n, dtype=jnp.uint32) for n in (1 << 10, 1 << 20))
+    loops = [str(jax.make_jaxpr(short_threefry)(words(1, 2), (x, x))) for x in (few, many)]
+    assert ["while" in text or "scan" in text for text in loops] == [True, False]
+    np.testing.assert_array_equal(
+        short_threefry(words(1, 2), (few, few)), randomness.threefry(words(1, 2), (few, few))
+    )
 
 
 def test_the_same_as_jax() -> None:

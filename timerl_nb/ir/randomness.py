@@ -17,17 +17,17 @@ from zlib import crc32
 
 Words = tuple[Any, Any]
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PARITY = 0x1BD11BDA
 
 
 def threefry(key: Words, counter: Words) -> Words:
     """Encrypt a 64-bit counter with a 64-bit key, both as two unsigned 32-bit words."""
     k0, k1 = key
-    keys = (k0, k1, k0 ^ k1 ^ type_like(k0, _PARITY))
+    keys = (k0, k1, k0 ^ k1 ^ type_like(k0, PARITY))
     x0, x1 = counter[0] + k0, counter[1] + k1
     for group in range(5):
-        for r in _ROTATIONS[group % 2]:
+        for r in ROTATIONS[group % 2]:
             x0 = x0 + x1
             x1 = x0 ^ ((x1 << type_like(x1, r)) | (x1 >> type_like(x1, 32 - r)))
         x0 = x0 + keys[(group + 1) % 3]

@@ -8,23 +8,21 @@ the rule per kind). So one kernel serves every point.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from timerl_nb.ir import randomness
 from timerl_nb.ir.attrs import (
     ConstAttrs,
-    RngAttrs,
     ValueAttrs,
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import HALF, NUMPY, Size
 from timerl_nb.runtime.backends import jax_positions as positions
 from timerl_nb.runtime.backends import jax_sums as sums
+from timerl_nb.runtime.backends.jax_random import draw
 from timerl_nb.runtime.backends.jax_scope import Array, Rule, Scope, grid_of
 from timerl_nb.symbolic.expr import sym
 
@@ -47,27 +45,6 @@ def _value(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: ValueAttrs = op.attrs
     made = scope.value(attrs.expr, grid_of(scope, attrs.axes, attrs.sizes))
     return jnp.broadcast_to(jnp.asarray(made, NUMPY[attrs.dtype]), scope.shape(attrs.sizes))
-
-
-_threefry = jax.jit(
-    randomness.threefry
-)  # a hundred operations: traced once for arrays of one shape
-
-
-def _rng(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
-    attrs: RngAttrs = op.attrs
-    lead, shape = scope.shape(attrs.sizes), scope.shape(attrs.shape)
-    along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)
-    coords: list[Array] = []
-    for d in attrs.dims:
-        coord = along[d] if d in along else scope.value(sym(d))
-        coord = jnp.asarray(coord).astype(jnp.uint32)
-        coords.append(coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1)))
-    words = (np.uint32(w) for w in randomness.stream_words(attrs.stream))
-    high, low = (jnp.full((1,), w) for w in words)
-    elements = jnp.arange(prod(shape), dtype=jnp.uint32)
-    drawn = randomness.bits(scope.seed, (high, low), coords, elements, prod(shape), _threefry)
-    return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
 
 
 def _unit(drawn: Array) -> Array:
@@ -95,7 +72,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "const": _const,
     "data": _const,
     "value": _value,
-    "rng": _rng,
+    "rng": draw,
     "neg": _plain(jnp.negative),
     "abs": _plain(jnp.abs),
     "sign": _plain(jnp.sign),

@@ -38,6 +38,7 @@ class Scope:
         seed: the two words of the run's seed.
         capacity: the static size of an axis, the greatest it has at any point.
         division: how arrays lie on several devices, if they do.
+        once: it is in no loop, so that it matters more how long it takes to compile.
     """
 
     bounds: Mapping[str, int]
@@ -45,6 +46,7 @@ class Scope:
     seed: tuple[Array, Array]
     capacity: Callable[[Size], int]
     division: Division | None = None
+    once: bool = False
 
     def value(self, e: Lin | Cond, also: Mapping[str, Array] | None = None) -> Array:
         """A traced index expression or condition."""

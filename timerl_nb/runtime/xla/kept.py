@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import jax
@@ -19,6 +21,8 @@ from timerl_nb.runtime.shelf import Shelf, key_of
 _COMPILED: Final = (
     "/jax/compilation_cache/cache_misses"  # what JAX says when its cache gave nothing
 )
+
+_Compiled = tuple[Callable[..., Any], tuple[Any, ...]]  # a function, and the settings that it met
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,7 @@ class KeptCalls:
     shelf: Shelf
     key: str
 
-    def call(
-        self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
-    ) -> Callable[..., Any]:
+    def call(self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]) -> KeptCall:
         """A call as it was compiled once, or else is compiled when it is made first.
 
         Args:
@@ -43,15 +45,26 @@ class KeptCalls:
             function: the jitted function.
             arguments: gives the types of what it takes.
         """
-        return _Call(self, name, function, arguments)
+        return KeptCall(self, name, function, arguments)
 
 
-class _Call:
+class KeptCall:
+    """A function that is loaded, or compiled, once."""
+
     def __init__(
         self, kept: KeptCalls, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
     ) -> None:
         self._kept, self._name = kept, name
         self._function, self._arguments = function, arguments
+        self._begun: Future[_Compiled] | None = None
+
+    @staticmethod
+    def begin(calls: Iterable[KeptCall]) -> None:
+        """Load calls on other threads, or compile them there; who makes one first waits for it."""
+        new = [call for call in calls if call._begun is None and "_first" not in call.__dict__]
+        under = _meaning()
+        for call, load in [(call, call._loading()) for call in new]:  # traced first, all on this
+            call._begun = _workers().submit(lambda load=load: (load(), under))
 
     def __call__(self, *args: Any) -> Any:
         asked: Any = jax.config
@@ -62,18 +75,29 @@ class _Call:
         return (made if _meaning() == under else self._function)(*args)
 
     @cached_property
-    def _first(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def _first(self) -> _Compiled:
         """What the first call runs, and the settings that it met."""
-        return self._compiled(), _meaning()
+        return (self._loading()(), _meaning()) if self._begun is None else self._begun.result()
 
-    def _compiled(self) -> Callable[..., Any]:
+    def _loading(self) -> Callable[[], Callable[..., Any]]:
+        """What loads it, on any thread; all that asks for JAX's settings is done here."""
         shelf, key = self._kept.shelf, key_of("call", self._kept.key, self._name, _engine())
         known = shelf.read(key)
-        if known is not None:
-            # whatever is wrong with it, it can be made anew
+        lowered = None if known is not None else self._lowered()
+
+        def load() -> Callable[..., Any]:
+            # whatever is wrong with what is known, it can be made anew
             with suppress(Exception):
-                return deserialize_and_load(*pickle.loads(known))
-        lowered = self._function.lower(*self._arguments())
+                if known is not None:
+                    return deserialize_and_load(*pickle.loads(known))
+            return self._compiled(lowered or self._lowered(), shelf, key)
+
+        return load
+
+    def _lowered(self) -> Any:
+        return self._function.lower(*self._arguments())
+
+    def _compiled(self, lowered: Any, shelf: Shelf, key: str) -> Callable[..., Any]:
         with _heard() as heard:
             made = lowered.compile()
         # What JAX's cache gave lacks its code when it is written again, and only fails when it runs;
@@ -82,6 +106,11 @@ class _Call:
             with suppress(Exception):  # not every engine's programs can be kept
                 shelf.write(key, pickle.dumps(serialize(made)))
         return made
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), "timerl-compile")
 
 
 @contextmanager

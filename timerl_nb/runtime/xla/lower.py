@@ -58,6 +58,7 @@ class Lowering:
     ) -> None:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.places, self.flow = kernels, places, flow
+        self._loops = 0  # around what is traced
 
     def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
         """Do what a node does, in place in `state`."""
@@ -111,7 +112,9 @@ class Lowering:
         counter: list[Any] = [None]
 
         def body(inner: State) -> None:
+            self._loops += 1
             self.run(node.body, inner, {**env, node.counter: counter[0]}, seed)
+            self._loops -= 1
 
         carry, changed = self._inside(names, state, body)
 
@@ -192,8 +195,8 @@ class Lowering:
                 return
             kernel = self.kernels[op.id]
             scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
-            if self.shards is not None:
-                scope = replace(scope, division=self.shards.division)
+            division = None if self.shards is None else self.shards.division
+            scope = replace(scope, division=division, once=not self._loops)
             for out, value in enumerate(kernel.compute(scope, found)):
                 self._write((op.id, out), value, state, at)
 

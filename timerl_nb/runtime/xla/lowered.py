@@ -21,7 +21,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.flow import Flow, Names
-from timerl_nb.runtime.xla.kept import KeptCalls
+from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls
 from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.places import Buffer, Places
 from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions, inside
@@ -165,7 +165,11 @@ class Lowered:
         return self._lowering.fresh(name)
 
     def start(self) -> State:
-        """The buffers that calls take before anything is written to them, but for those of turns."""
+        """The buffers that calls take before anything is written to them, but for those of turns.
+
+        All calls begin to be loaded, or compiled, at once.
+        """
+        KeptCall.begin(function for function in self.ready if isinstance(function, KeptCall))
         wanted: set[str] = set()
         known: set[str] = set(self.flow.local)
         for call in self.calls:

@@ -1,0 +1,68 @@
+"""Random bits in JAX: `ir/randomness`, with its rounds written out or as a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from timerl_nb.ir import randomness
+from timerl_nb.ir.attrs import RngAttrs
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.randomness import ROTATIONS, Words
+from timerl_nb.runtime.backends.jax_scope import Scope, grid_of
+from timerl_nb.symbolic.expr import sym
+
+Array = Any  # a JAX array, traced or not
+
+# Arrays of more numbers are gone through once, not once for every turn of a loop.
+_FEW: Final = 1 << 14
+
+_written_out = jax.jit(randomness.threefry)  # traced once for arrays of one shape
+
+
+def draw(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+    """The bits of a draw."""
+    attrs: RngAttrs = op.attrs
+    lead, shape = scope.shape(attrs.sizes), scope.shape(attrs.shape)
+    along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)
+    coords: list[Array] = []
+    for d in attrs.dims:
+        coord = along[d] if d in along else scope.value(sym(d))
+        coord = jnp.asarray(coord).astype(jnp.uint32)
+        coords.append(coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1)))
+    words = (np.uint32(w) for w in randomness.stream_words(attrs.stream))
+    high, low = (jnp.full((1,), w) for w in words)
+    elements = jnp.arange(prod(shape), dtype=jnp.uint32)
+    encrypt = short_threefry if scope.once else _written_out
+    drawn = randomness.bits(scope.seed, (high, low), coords, elements, prod(shape), encrypt)
+    return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
+
+
+def short_threefry(key: Words, counter: Words) -> Words:
+    """`threefry` with a fifth of the operations to compile, for few numbers."""
+    shape = jnp.broadcast_shapes(*(x.shape for x in (*key, *counter)))
+    few = prod(shape) <= _FEW
+    return _looped(key, counter) if few else _written_out(key, counter)
+
+
+@jax.jit
+def _looped(key: Words, counter: Words) -> Words:
+    k0, k1, c0, c1 = jnp.broadcast_arrays(*key, *counter)
+    rotations = jnp.asarray(ROTATIONS, jnp.uint32)
+
+    def group(k: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        x0, x1, now, following, last = state
+        for r in rotations[k % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << r) | (x1 >> (32 - r)))
+        return x0 + now, x1 + following + (k + 1).astype(jnp.uint32), following, last, now
+
+    third = k0 ^ k1 ^ np.uint32(randomness.PARITY)
+    x0, x1, *_ = lax.fori_loop(0, 5, group, (c0 + k0, c1 + k1, k1, third, k0))
+    return x0, x1
