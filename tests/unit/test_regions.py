@@ -46,6 +46,8 @@ def test_gymnasium_acts_between_calls(name: str) -> None:
     for key, value in result.items():
         np.testing.assert_array_equal(again[key], value)
     assert "reset (a Python function)" in program.executable.how
+    fused = program.with_options(fuse_iterations=2)
+    assert "fuse_iterations=2 changes nothing" in fused.executable.how
     assert "on the host (a Python function): reset(c0)" in str(program.executable)
     lowered = program.executable.lowered
     assert lowered is not None and result.memory.peak == lowered.nbytes

@@ -92,6 +92,10 @@ class Executable(Inspectable):
         text += f" around {', '.join(hosted)}, on the host" if hosted else ""
         if self.plan.swaps.all:
             text += f"{', and' if hosted else ''} around copies to the host and back"
+        if self._fuse > 1 and not any(call.loop for call in self.lowered.calls):
+            text += (
+                f"; the host runs every turn, so that fuse_iterations={self._fuse} changes nothing"
+            )
         return text
 
     def reached(self, *, recorded: bool = False) -> Reached:
