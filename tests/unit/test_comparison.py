@@ -8,7 +8,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.show import ComparisonView
+from timerl_nb.show import ComparisonView, LoopView
 
 BOUNDS = {"B": 3, "I": 4, "T": 12}
 
@@ -38,7 +38,7 @@ def test_the_loops_of_both_can_be_read_off_the_lines(
     view = ComparisonView.of(monte_carlo, windowed)
     for program, sign in ((monte_carlo, "-"), (windowed, "+")):
         lines = [line.text for line in view.loops() if line.sign in (" ", sign)]
-        assert "\n".join(lines) == str(program.ast)
+        assert "\n".join(lines) == str(LoopView.of(program))
     assert {"-", "+"} <= {line.sign for line in view.loops()}
 
 

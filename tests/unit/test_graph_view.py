@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from timerl_nb.errors import DrawingError
@@ -15,6 +16,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
 from timerl_nb.show import GraphView, graph_view, laid_out
 from timerl_nb.show import graph as graph_module
+from timerl_nb.show.graph import shortened
 from timerl_nb.show.layout import LayoutTimeout
 
 
@@ -218,3 +220,24 @@ def test_thousands_of_operations_are_folded_to_hundreds() -> None:
     check(view)
     assert len(graph) > 2000 and len(view.nodes) < 300
     assert len(view.unfold().nodes) == len(graph)
+
+
+def test_a_kernels_name_is_shortened_where_it_is_drawn_alone() -> None:
+    assert shortened("acting") == "acting"
+    assert shortened("dactor.bias+dactor.weight+dtrunk") == "dactor.bias + 2 more"
+    assert shortened("dactor.bias+dactor.weight+dtrunk.61") == "dactor.bias + 2 more .61"
+    assert shortened("a_name_that_is_long_and_the_users_own") == (
+        "a_name_that_is_long_and_the_users_own"
+    )
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.tensor((), domain=(i, t))
+        x[i, 0] = 1.0
+        noise = trl.random.normal(domain=(i, t)).named("the_noise_of_a_step")
+        x[i, t + 1] = ((x + noise).named("the_state_of_a_step") * 0.5).tanh().named("what_follows")
+        ctx.output("x", x)
+    view = graph_view(ctx.compile({I: 2, T: 3}).fused)
+    kernel = next(node for node in view.nodes if "more" in node.label)
+    assert kernel.name.count("+") == 2 and kernel.name.endswith("(t)")
+    given = next(node for node in view.values()["nodes"] if node["id"] == kernel.key)
+    assert given["name"] == kernel.name and "+ 2 more" in view.to_svg()

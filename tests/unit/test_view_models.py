@@ -187,7 +187,8 @@ def test_forecasts_are_made_only_when_asked_for() -> None:
 
 def test_lines_are_those_of_the_nest(program: trl.Program) -> None:
     view = LoopView.of(program)
-    assert str(view) == str(program.ast)
+    called = str(program.ast).replace("c0", "i").replace("c1", "t")
+    assert str(view) == called and "acting(i, t)" in called
     for line in view.lines:
         if line.parent >= 0:
             assert view.lines[line.parent].depth == line.depth - 1
@@ -210,8 +211,22 @@ def test_tokens_are_spans_of_their_sort(program: trl.Program) -> None:
             words.setdefault(sort, set()).add(line.text[start:stop])
             end = stop
     assert {"for", "in", "range", "free"} <= words["keyword"]
-    assert {"acting", "reset"} <= words["name"] and "c0" in words["counter"]
+    assert {"acting", "reset"} <= words["name"] and {"i", "t"} <= words["counter"]
     assert words["number"] == {word for word in words["number"] if word.isdigit()}
+
+
+def test_a_counter_of_two_dimensions_keeps_its_name() -> None:
+    with trl.Context("s", "t") as ctx:
+        (s, S), (t, T) = ctx.dims
+        x, y = trl.tensor((), domain=(s,)), trl.tensor((), domain=(t,))
+        x[0] = y[0] = 0.0
+        x[s + 1] = (x + trl.random.normal(domain=(s,))).tanh()
+        y[t + 1] = (y + x[t]).tanh()
+        ctx.output("x", x)
+        ctx.output("y", y)
+    program = ctx.compile({S: 5, T: 5})
+    assert "for c0 in" in str(program.ast)
+    assert str(LoopView.of(program)) == str(program.ast)
 
 
 # --- a turn --------------------------------------------------------------------------------------

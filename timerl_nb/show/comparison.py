@@ -11,6 +11,7 @@ from typing import Any
 from timerl_nb.config import Options
 from timerl_nb.program import Program
 from timerl_nb.show.lineage import inside, operations
+from timerl_nb.show.loop import LoopView
 from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.pipeline import json_value
 from timerl_nb.show.space import IterationSpaceView
@@ -126,7 +127,7 @@ class ComparisonView(View):
 
     def loops(self) -> tuple[LineOfBoth, ...]:
         """The lines of both loop nests, in an order that is that of both."""
-        old, new = ([f"{'  ' * d}{text}" for d, text, _ in p.ast.lines()] for p in self.programs)
+        old, new = (str(LoopView.of(program)).splitlines() for program in self.programs)
         found: list[LineOfBoth] = []
         match = difflib.SequenceMatcher(None, old, new, autojunk=False)
         for what, i, i_end, j, j_end in match.get_opcodes():

@@ -7,6 +7,7 @@ operations is shown as it is. Whatever is folded can be opened, and the other wa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +28,7 @@ from timerl_nb.show.view import View
 QUICK = 120  # nodes above which the layout gives up some beauty
 VALUES = 12  # values that a node lists
 READS = 24  # reads that an edge lists
+LONG = 28  # letters of a kernel's name that is shown as it is
 _OUTLINES = {KERNEL: "bold", LINE: "dashed"}
 
 
@@ -48,7 +50,8 @@ class Value:
 class Node:
     """A node of a view: an operation, or a folded cluster of that `kind`.
 
-    `cluster` is the key of the open cluster around it, empty where there is none.
+    `cluster` is the key of the open cluster around it, empty where there is none; `name` is a
+    kernel's in full, which the label may shorten.
     """
 
     key: str
@@ -60,6 +63,7 @@ class Node:
     place: str
     text: str
     values: tuple[Value, ...] = ()
+    name: str = ""
     fill: str = PLAIN
     outline: str = "box"
     is_folded: bool = False
@@ -150,7 +154,7 @@ class GraphView(View):
         for box in self.boxes:
             if box.parent == inside:
                 graph.open_cluster(
-                    box.label[:60], style=_OUTLINES.get(box.sort, ""), element=box.key
+                    shortened(box.label)[:60], style=_OUTLINES.get(box.sort, ""), element=box.key
                 )
                 self._write(graph, box.key)
                 graph.close_cluster()
@@ -306,6 +310,7 @@ class _Source:
             op.origin.place,
             op.origin.text,
             self._values(op, op.label or f"%{op.id}"),
+            "",
             fill,
             outline,
         )
@@ -325,6 +330,7 @@ class _Source:
             origin.place if cluster.sort == LINE else "",
             origin.text if cluster.sort == LINE else "",
             values[:VALUES],
+            "" if cluster.op is None else _head(self._names[cluster.op.id], cluster.op),
             fill,
             outline,
             True,
@@ -365,7 +371,7 @@ class _Source:
             return f"{len(ops)} parameter{'s' * (len(ops) > 1)}\nreturned"
         if cluster.op is not None:
             inside, outputs = len(ops) - 1, len(cluster.op.outputs)
-            head = f"{self._names[cluster.op.id]}({', '.join(cluster.op.domain)})"
+            head = _head(shortened(self._names[cluster.op.id]), cluster.op)
             return (
                 f"{head}\n{inside} operation{'s' * (inside != 1)}, "
                 f"{outputs} output{'s' * (outputs != 1)}"
@@ -373,6 +379,19 @@ class _Source:
         text = cluster.label if len(cluster.label) <= 46 else f"{cluster.label[:45]}…"
         made = [f"{value.name}: {value}" for value in values[:3]]
         return "\n".join([text, count, *made, *(["…"] if len(values) > 3 else [])])
+
+
+def _head(name: str, op: Op) -> str:
+    return f"{name}({', '.join(op.domain)})"
+
+
+def shortened(name: str) -> str:
+    """The name of a kernel that is called after all that it makes, by the first of that."""
+    first, *more = name.split("+")
+    if not more or len(name) <= LONG:
+        return name
+    number = re.search(r"\.\d+$", more[-1])  # tells kernels of one name apart
+    return f"{first} + {len(more)} more" + (f" {number[0]}" if number else "")
 
 
 def _look(cluster: Cluster, ops: Sequence[Op]) -> tuple[str, str]:
@@ -401,6 +420,7 @@ def _node_json(node: Node) -> dict[str, Any]:
     return {
         "id": node.key,
         "label": node.label,
+        "name": node.name or node.label.split("\n")[0],
         "kind": node.kind,
         "op_ids": list(node.op_ids),
         "region": list(node.region),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from timerl_nb.loops.nodes import VERBS, Ast, Execute, If, Loop, Node, Transfer
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.program import Program
+from timerl_nb.show.counters import counter_names
 from timerl_nb.show.lineage import inside
 from timerl_nb.show.pictures import nest_picture
 from timerl_nb.show.turn import Turn
@@ -68,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LoopView(View):
-    """The lines of a program's loop nest.
+    """The lines of a program's loop nest, with counters called as the dimension that they stand for.
 
     JSON: `{"view": "loop", "lines": [{"line", "depth", "text", "sort", "op_ids", "parent",
     "statement", "lifetime", "tensors", "region", "inside", "tokens"}]}`; `text` is without its
@@ -81,13 +82,18 @@ class LoopView(View):
     def of(cls, program: Program) -> LoopView:
         plan, ast = program.memory, program.ast
         names = frozenset((*ast.names.values(), *plan.names.values()))
+        called = counter_names(ast, plan.pdg)
         found: list[Line] = []
         parents: list[int] = []
+        around: list[Node] = []
         for number, (depth, text, node) in enumerate(ast.lines()):
-            del parents[depth:]
+            del parents[depth:], around[depth:]
             parent = parents[-1] if parents else -1
-            found.append(_line(plan, ast, number, depth, text, node, parent, names))
             parents.append(number)
+            around.append(node)
+            known = {loop.counter: called[id(loop)] for loop in around if isinstance(loop, Loop)}
+            shown = _renamed(text, names, known)
+            found.append(_line(plan, ast, number, depth, shown, node, parent, names))
         return cls(tuple(found))
 
     def of_statement(self, op_id: int) -> tuple[Line, ...]:
@@ -121,6 +127,18 @@ class LoopView(View):
 
     def to_svg(self) -> str:
         return nest_picture([(line.depth, line.text, line.sort) for line in self.lines])
+
+
+def _renamed(text: str, names: frozenset[str], called: Mapping[str, str]) -> str:
+    """A line with its counters as they are called."""
+    parts: list[str] = []
+    at = 0
+    for start, end, sort in tokens(text, names):
+        parts.append(text[at:start])
+        word = text[start:end]
+        parts.append(called.get(word, word) if sort == "counter" else word)
+        at = end
+    return "".join([*parts, text[at:]])
 
 
 def _line(

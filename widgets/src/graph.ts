@@ -106,6 +106,7 @@ export class GraphPane extends Pane<GraphModel> {
     this.#name(drawing);
     this.#listen(drawing.svg);
     this.#table.draw(graph);
+    if (drawing.isShown) this.#viewport.start(this.#beginning(drawing));
     this.#resize();
     if (folding && box && !wasHome) this.#keep(folding, places, box);
     if (before && box && places.size) {
@@ -187,8 +188,21 @@ export class GraphPane extends Pane<GraphModel> {
   #resize(): void {
     const [drawing, viewport] = [this.#drawing, this.#viewport];
     if (!drawing?.isShown || !viewport) return;
-    if (viewport.isHome) viewport.fit();
+    if (viewport.isHome) viewport.refit();
     this.#minimap.draw(drawing, viewport);
+  }
+
+  /** What to look at first: the middle of what is selected, or the first node. */
+  #beginning(drawing: Drawing): [number, number] {
+    const { nodes } = drawing.graph.model;
+    const chosen = nodes.filter((node) => this.selection.marks(node.op_ids));
+    if (chosen.length) {
+      const [x, y, width, height] = drawing.hull(chosen.map(({ id }) => id));
+      return [x + width / 2, y + height / 2];
+    }
+    const tops = nodes.map(({ id }) => drawing.box(id));
+    const [x, y, width] = tops.reduce((a, b) => (b[1] < a[1] ? b : a), tops[0] ?? [0, 0, 0, 0]);
+    return [x + width / 2, y];
   }
 
   /** Let what was opened or folded stay where it is on the screen. */

@@ -11,6 +11,7 @@ export interface GraphValue {
 export interface GraphNode {
   id: string;
   label: string;
+  name: string;
   kind: string;
   op_ids: number[];
   region: string[];
@@ -137,9 +138,9 @@ export function origins(before: Graph, after: Graph): Map<string, string[]> {
   return found;
 }
 
-/** The first line of a label. */
-export function title(item: { label: string }): string {
-  return item.label.split("\n", 1)[0]!;
+/** The first line of a label, or the whole name that it shortens. */
+export function title(item: { label: string; name?: string }): string {
+  return item.name ?? item.label.split("\n", 1)[0]!;
 }
 
 /** `f32[64,4] @ (b, i, t)`. */
@@ -164,9 +165,9 @@ function byId<T extends { id: string }>(items: readonly T[]): Map<string, T> {
   return new Map(items.map((item) => [item.id, item]));
 }
 
-function words({ label, kind, region, place, text, values }: GraphNode): string {
+function words({ label, name, kind, region, place, text, values }: GraphNode): string {
   const named = values.map(({ name }) => name);
-  return [label, kind, region.join(" / "), place, text, ...named].join("\n").toLowerCase();
+  return [label, name, kind, region.join(" / "), place, text, ...named].join("\n").toLowerCase();
 }
 
 function look({ label, kind, op_ids }: GraphNode): string {

@@ -188,21 +188,19 @@ export class RunPane extends Panel<RunModel | null> {
     else this.#bar.value = model.turn;
     this.#figures.replaceChildren(...figures(model));
     const [curves, held, load] = this.#charts as [Chart, Chart, Chart];
-    const { at, values } = aligned(model.curves);
-    curves.draw(
-      at,
-      model.curves.map(({ name }, k) => ({ name, values: values[k]! })),
-    );
+    const known = aligned(model.curves);
+    const lines = model.curves.map(({ name }, k) => ({ name, values: known.values[k]! }));
+    curves.draw(known.at, lines);
     const { first, last, bytes: live, predicted } = model.held;
     if (live.length || !held.filled) {
       const part = (last - first) / Math.max(live.length, 1); // a last frame may bring no points
-      held.draw(
-        Array.from(live, (_, k) => first + (k + 0.5) * part),
-        [
-          { name: "predicted", values: predicted, fill: true },
-          { name: model.source === "measured" ? "measured" : "scaled", values: live },
-        ],
-      );
+      const edges = live.length === 1; // one part alone is drawn from end to end
+      const at = edges ? [first, last] : Array.from(live, (_, k) => first + (k + 0.5) * part);
+      const drawn = (values: Numbers) => (edges ? [values[0]!, values[0]!] : values);
+      held.draw(at, [
+        { name: "predicted", values: drawn(predicted), fill: true },
+        { name: model.source === "measured" ? "measured" : "scaled", values: drawn(live) },
+      ]);
     }
     load.draw(model.load.at, [
       { name: "kernels", values: model.load.busy },

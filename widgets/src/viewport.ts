@@ -4,9 +4,12 @@ export type Box = readonly [x: number, y: number, width: number, height: number]
 
 const CLICK = 4; // pixels that a click may move
 const LARGEST = 1.3; // pixels per unit of a picture that is fitted
+const SMALLEST = 0.9; // and of one whose text, of ten units, is to be read
 
 export class Viewport {
   readonly home: Box;
+  /** Shows what `fit` or `start` did, for a viewport of another size. */
+  #again: () => void = () => this.fit();
   #box: Box;
   #fitted: Box;
   #from: { x: number; y: number; box: Box } | null = null;
@@ -41,7 +44,7 @@ export class Viewport {
     this.changed(box);
   }
 
-  /** Whether all is shown, as `fit` does. */
+  /** Whether what is shown is still what `fit` or `start` did. */
   get isHome(): boolean {
     return this.#box === this.#fitted;
   }
@@ -50,6 +53,24 @@ export class Viewport {
   fit(): void {
     this.frame(this.home, 0);
     this.#fitted = this.#box;
+    this.#again = () => this.fit();
+  }
+
+  /** Show everything, or as much around a point as can be read. */
+  start(at: readonly [number, number]): void {
+    const { width: across, height: down } = this.svg.getBoundingClientRect();
+    const [x, y, width, height] = this.home;
+    if (across && Math.min(across / width, down / height) < SMALLEST) {
+      const [w, h] = [across / SMALLEST, down / SMALLEST];
+      this.show([within(at[0] - w / 2, w, x, width), within(at[1] - h / 2, h, y, height), w, h]);
+      this.#fitted = this.#box;
+    } else this.fit();
+    this.#again = () => this.start(at);
+  }
+
+  /** Do again what `fit` or `start` did. */
+  refit(): void {
+    this.#again();
   }
 
   /** Show a part with some room around it. */
@@ -109,4 +130,10 @@ export class Viewport {
     const { x, y } = point.matrixTransform(this.svg.getScreenCTM()!.inverse());
     this.zoom(Math.exp(event.deltaY / 500), [x, y]);
   }
+}
+
+/** Where a part of that size begins, as near to `low` as leaves nothing beyond either end. */
+function within(low: number, size: number, start: number, room: number): number {
+  if (size >= room) return start + (room - size) / 2;
+  return Math.min(Math.max(low, start), start + room - size);
 }

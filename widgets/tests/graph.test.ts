@@ -14,7 +14,8 @@ import type { GraphEdge, GraphModel, GraphNode } from "../src/graph_model";
 function node(id: string, label: string, ...op_ids: number[]): GraphNode {
   const values = [{ name: "g", domain: ["b", "t"], shape: ["4", "T"], dtype: "f32", bytes: null }];
   return {
-    ...{ id, label, op_ids, values, kind: "add", region: ["learning"], cluster: "", folded: false },
+    ...{ id, label, name: label.split("\n", 1)[0]!, op_ids, values, kind: "add", cluster: "" },
+    ...{ region: ["learning"], folded: false },
     ...{ place: "train.py:3", text: "x + y", detail: "train.py:3: x + y" },
   };
 }
