@@ -131,7 +131,7 @@ def advantages(work: Stock, steps: Steps) -> Array:
     after = jnp.where(steps.terminated, 0.0, steps.v_after)
     surprises = steps.r + GAMMA * after - steps.v
     first = jnp.zeros(surprises.shape[1:])
-    return jax.lax.scan(back, first, (surprises, steps.done), reverse=True, unroll=16)[1]
+    return jax.lax.scan(back, first, (surprises, steps.done), reverse=True)[1]
 
 
 # --- learning ------------------------------------------------------------------------------------
