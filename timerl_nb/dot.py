@@ -44,8 +44,11 @@ class Dot:
         named = {"id": element} if element else {}
         self._open[-1].node(key, escape(label), fillcolor=fill, shape=shape, **named)
 
-    def edge(self, tail: str, head: str, label: str = "", *, element: str = "") -> None:
+    def edge(
+        self, tail: str, head: str, label: str = "", *, element: str = "", dashed: bool = False
+    ) -> None:
         named = {"id": element} if element else {}
+        named |= {"style": "dashed"} if dashed else {}
         beside = "\n".join(f" {line} " for line in label.split("\n")) if label else ""
         self._root.edge(tail, head, label=escape(beside), **named)
 

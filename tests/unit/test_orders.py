@@ -12,6 +12,7 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.errors import DomainError, ScheduleError
 from timerl_nb.program import Program
+from timerl_nb.show import graph_view
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Slice
 
@@ -224,3 +225,32 @@ def test_orders_stay_within_a_context() -> None:
         y = trl.value(t) * 2
     with pytest.raises(DomainError, match="belongs to another context"):
         written(lambda ctx, x, a, *rest: ctx.before(a, y))
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_orders_are_drawn_dashed_in_every_stage(name: str, options: dict[str, Any]) -> None:
+    program = written(ASKED[name]).compile(BOUNDS, trl.Options(**options))
+    plain = written(None).compile(BOUNDS, trl.Options(**options))
+    for stage in ("pdg", "simplify", "fuse", "separate"):
+        if stage not in program.stages or stage not in plain.stages:
+            continue
+        graph: Any = program.stages[stage].artifact
+        view = graph_view(graph).unfold()
+        orders = [edge for edge in view.edges if edge.kind == "order"]
+        assert bool(orders) == bool(graph.orders)
+        picture = view.to_svg()
+        assert picture.count("stroke-dasharray") >= len(orders)
+        told = [edge for edge in view.values()["edges"] if edge["kind"] == "order"]
+        assert len(told) == len(orders) and all(edge["count"] for edge in told)
+        assert all(f'id="{edge["id"]}"' in picture for edge in told)
+        other: Any = plain.stages[stage].artifact
+        assert all(edge.kind == "read" for edge in graph_view(other).unfold().edges)
+
+
+def test_an_order_says_who_waits_for_what() -> None:
+    view = graph_view(written(ASKED["all of a dimension"]).compile(BOUNDS).pdg).unfold()
+    (order,) = [edge for edge in view.edges if edge.kind == "order"]
+    ids = {node.key: node.name or node.label.split("\n")[0] for node in view.nodes}
+    assert "a" in ids[order.tail] and "s" in ids[order.head]
+    assert order.label == "[i, 0:T]" and " before " in str(view)

@@ -86,12 +86,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """The reads of one node by another."""
+    """The reads of one node by another; or, of `kind` "order", that it waits for it."""
 
     tail: str
     head: str
     label: str
     reads: tuple[Flow, ...] = ()
+    kind: str = "read"
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,7 +143,8 @@ class GraphView(View):
         graph = Dot(self.name, level=count <= 12, many=count > QUICK)
         self._write(graph, "")
         for k, edge in enumerate(self.edges):
-            graph.edge(edge.tail, edge.head, edge.label, element=f"edge{k}")
+            dashed = edge.kind == "order"
+            graph.edge(edge.tail, edge.head, edge.label, element=f"edge{k}", dashed=dashed)
         return str(graph)
 
     def _write(self, graph: Dot, inside: str) -> None:
@@ -168,7 +170,9 @@ class GraphView(View):
         lines = [f"graph of {len(self.nodes)} nodes"]
         for edge in self.edges:
             label = edge.label.replace("\n", "; ")
-            lines.append(f"  {names[edge.tail]} -> {names[edge.head]}" + f"  {label}" * bool(label))
+            arrow = "->" if edge.kind == "read" else "before"
+            told = f"  {names[edge.tail]} {arrow} {names[edge.head]}"
+            lines.append(told + f"  {label}" * bool(label))
         return "\n".join(lines)
 
     def values(self) -> dict[str, Any]:
@@ -189,6 +193,7 @@ class GraphView(View):
             "edges": [
                 {
                     "id": f"edge{k}",
+                    "kind": edge.kind,
                     "tail": edge.tail,
                     "head": edge.head,
                     "label": edge.label,
@@ -282,15 +287,17 @@ class _Source:
         return self._names[cluster.op.id] if cluster.op is not None else cluster.label
 
     def _edges(self, shown: Mapping[str, str]) -> tuple[Edge, ...]:
-        pairs: dict[tuple[str, str], list[Flow]] = {}
+        pairs: dict[tuple[str, str, str], list[Flow]] = {}
         for flow in self._flows:
             tail, head = shown[flow.tail], shown[flow.head]
             if tail != head or (flow.label and (flow.chosen or tail == flow.tail)):
-                pairs.setdefault((tail, head), []).append(flow)
+                kind = "order" if flow.orders else "read"
+                pairs.setdefault((tail, head, kind), []).append(flow)
         made: list[Edge] = []
-        for (tail, head), found in pairs.items():
+        for (tail, head, kind), found in pairs.items():
             reads = tuple({(r.index, r.cond): r for r in found}.values())
-            made.append(Edge(tail, head, _joined([r.label for r in reads if r.label]), reads))
+            label = _joined([r.label for r in reads if r.label])
+            made.append(Edge(tail, head, label, reads, kind))
         return tuple(made)
 
     def _node(self, key: str) -> Node:

@@ -17,7 +17,8 @@ class Flow:
     """One operation's read of another: keys of leaves, the index expression φ and the condition ψ.
 
     φ is empty where the source is read at the reader's own point, ψ where it always is.
-    `chosen` says that a merge stood between them, or reads.
+    `chosen` says that a merge stood between them, or reads; `orders` that nothing is read: the user
+    has the one run before the other.
     """
 
     tail: str
@@ -25,6 +26,7 @@ class Flow:
     index: str
     cond: str
     chosen: bool
+    orders: bool = False
 
     @property
     def label(self) -> str:
@@ -32,7 +34,7 @@ class Flow:
 
 
 def flows(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
-    """Every read, reader by reader; merges that have no place are looked through."""
+    """Every read, reader by reader, then the orders; merges that have no place are looked through."""
     for leaf in clusters.leaves.values():
         for read in leaf.op.inputs:
             if leaf.kernel is None:
@@ -41,6 +43,26 @@ def flows(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
                 yield from _into(pdg, clusters, leaf, pdg[leaf.kernel].inputs[read.out])
             else:
                 yield Flow(clusters.places[leaf.kernel, read.source], leaf.key, "", "", False)
+
+    yield from _orders(pdg, clusters)
+
+
+def _orders(pdg: Pdg, clusters: Clusters) -> Iterator[Flow]:
+    for order in pdg.orders:
+        before, after = pdg[order.before], pdg[order.after]
+        waits = Read(before.id, 0, order.index(pdg.dims, before.domain, after.domain))
+        for real in _behind(pdg, clusters, waits):
+            domain = pdg[real.source].domain
+            index = "" if is_own(real.index, domain) else index_text(real.index)
+            cond = "" if real.cond is TRUE else str(real.cond)
+            tail, head = _place(clusters, real.source), _place(clusters, after.id)
+            yield Flow(tail, head, index, cond, False, orders=True)
+
+
+def _place(clusters: Clusters, op_id: int) -> str:
+    """The leaf of an operation; of a kernel the first that is in it."""
+    known = clusters.places.get((None, op_id))
+    return known or next(key for key, leaf in clusters.leaves.items() if leaf.kernel == op_id)
 
 
 def _into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow]:

@@ -10,6 +10,7 @@ import {
 } from "./graph_model";
 import { html } from "./markup";
 
+const VERBS = { read: "reads", order: "runs after" } as const;
 const GAP = 12; // pixels between the pointer and the card
 
 export class Card {
@@ -44,14 +45,14 @@ export class Card {
     this.#show(parts, x, y);
   }
 
-  /** Say what an edge reads. */
+  /** Say what an edge reads, or waits for. */
   edge(edge: GraphEdge, graph: Graph, x: number, y: number): void {
     const name = (id: string) => title(graph.nodes.get(id) ?? { label: id });
     const reads = edge.reads.map((read) => html("code", {}, readText(read)));
     const more = edge.count - edge.reads.length;
     this.#show(
       [
-        html("b", {}, `${name(edge.head)} reads ${name(edge.tail)}`),
+        html("b", {}, `${name(edge.head)} ${VERBS[edge.kind]} ${name(edge.tail)}`),
         ...reads,
         ...(more > 0 ? [html("div", { class: "trl-soft" }, `and ${more} more`)] : []),
       ],

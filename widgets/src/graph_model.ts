@@ -33,6 +33,8 @@ export interface GraphCluster {
 
 export interface GraphEdge {
   id: string;
+  /** Of an order nothing is read: the head waits for the tail. */
+  kind: "read" | "order";
   tail: string;
   head: string;
   label: string;

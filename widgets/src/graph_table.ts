@@ -24,10 +24,10 @@ export class GraphTable {
 
   #write(graph: Graph): void {
     const reads = new Map<string, HTMLElement[]>();
-    for (const { tail, head, reads: found } of graph.model.edges) {
+    for (const { kind, tail, head, reads: found } of graph.model.edges) {
       const source = title(graph.nodes.get(tail) ?? { label: tail });
       const texts = found.filter(({ index, cond }) => index || cond).map(readText);
-      const line = html("div", {}, [source, ...texts].join(" "));
+      const line = html("div", {}, [kind === "order" ? "after" : "", source, ...texts].join(" "));
       reads.set(head, [...(reads.get(head) ?? []), line]);
     }
     this.#rows = graph.model.nodes.map((node) => {

@@ -21,7 +21,7 @@ function node(id: string, label: string, ...op_ids: number[]): GraphNode {
 }
 
 function edge(tail: string, head: string): GraphEdge {
-  return { id: `${tail}-${head}`, tail, head, label: "", count: 1, reads: [] };
+  return { id: `${tail}-${head}`, kind: "read", tail, head, label: "", count: 1, reads: [] };
 }
 
 function graph(nodes: GraphNode[], ...edges: GraphEdge[]): Graph {
