@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jax.extend.random import threefry_2x32
 
 import timerl_nb as trl
 from timerl_nb.ir import randomness
-from timerl_nb.runtime.backends.jax_random import short_threefry
+from timerl_nb.runtime.backends.jax_random import threefry
 
 
 def words(*values: int) -> tuple[np.ndarray, ...]:
@@ -28,20 +29,24 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("key", "counter", "want"), KNOWN)
-@pytest.mark.parametrize("threefry", [randomness.threefry, short_threefry])
+@pytest.mark.parametrize("encrypt", [randomness.threefry, partial(threefry, once=True)])
 def test_known_answers(
-    threefry: Any, key: tuple[int, int], counter: tuple[int, int], want: tuple[int, int]
+    encrypt: Any, key: tuple[int, int], counter: tuple[int, int], want: tuple[int, int]
 ) -> None:
-    found = threefry(words(*key), words(*counter))
+    found = encrypt(words(*key), words(*counter))
     assert tuple(int(x[0]) for x in found) == want
 
 
-def test_many_numbers_are_gone_through_once() -> None:
-    few, many = (jnp.arange(n, dtype=jnp.uint32) for n in (1 << 10, 1 << 20))
-    loops = [str(jax.make_jaxpr(short_threefry)(words(1, 2), (x, x))) for x in (few, many)]
-    assert ["while" in text or "scan" in text for text in loops] == [True, False]
+@pytest.mark.parametrize(
+    ("count", "once", "looped"),
+    [(1, True, True), (1, False, False), (512, False, True), (1 << 20, True, False)],
+)
+def test_rounds_are_a_loop_where_that_is_worthwhile(count: int, once: bool, looped: bool) -> None:
+    x = jnp.arange(count, dtype=jnp.uint32)
+    text = str(jax.make_jaxpr(partial(threefry, once=once))(words(1, 2), (x, x)))
+    assert ("while" in text or "scan" in text) == looped
     np.testing.assert_array_equal(
-        short_threefry(words(1, 2), (few, few)), randomness.threefry(words(1, 2), (few, few))
+        threefry(words(1, 2), (x, x), once=once), randomness.threefry(words(1, 2), (x, x))
     )
 
 

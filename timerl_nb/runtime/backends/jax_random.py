@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -20,7 +21,10 @@ from timerl_nb.symbolic.expr import sym
 
 Array = Any  # a JAX array, traced or not
 
-# Arrays of more numbers are gone through once, not once for every turn of a loop.
+# XLA computes what is written out anew in each fused loop that reads it, often ten times, which a loop
+# spares; to begin one takes as long as a few hundred numbers. Arrays of more than FEW are gone through
+# once, not once for every turn.
+_WORTH: Final = 1 << 8
 _FEW: Final = 1 << 14
 
 _written_out = jax.jit(randomness.threefry)  # traced once for arrays of one shape
@@ -39,16 +43,20 @@ def draw(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     words = (np.uint32(w) for w in randomness.stream_words(attrs.stream))
     high, low = (jnp.full((1,), w) for w in words)
     elements = jnp.arange(prod(shape), dtype=jnp.uint32)
-    encrypt = short_threefry if scope.once else _written_out
+    encrypt = partial(threefry, once=scope.once)
     drawn = randomness.bits(scope.seed, (high, low), coords, elements, prod(shape), encrypt)
     return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
 
 
-def short_threefry(key: Words, counter: Words) -> Words:
-    """`threefry` with a fifth of the operations to compile, for few numbers."""
-    shape = jnp.broadcast_shapes(*(x.shape for x in (*key, *counter)))
-    few = prod(shape) <= _FEW
-    return _looped(key, counter) if few else _written_out(key, counter)
+def threefry(key: Words, counter: Words, *, once: bool) -> Words:
+    """`randomness.threefry` in the form that suits the place.
+
+    Args:
+        once: it is in no loop, so that a fifth of the operations to compile is worth more.
+    """
+    count = prod(jnp.broadcast_shapes(*(x.shape for x in (*key, *counter))))
+    looped = count <= _FEW and (once or count >= _WORTH)
+    return (_looped if looped else _written_out)(key, counter)
 
 
 @jax.jit
