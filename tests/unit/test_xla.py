@@ -90,6 +90,22 @@ def test_n_step_memory_does_not_grow_with_time() -> None:
     assert have[0].nbytes <= 1.01 * short.memory.peak + 8 * BOUNDS["B"] * 4
 
 
+def test_a_recurrence_starts_from_another() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        w, x = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i, t))
+        w[0] = 1.0
+        x[i, 0] = w
+        x[i, t + 1] = (x + trl.random.normal(domain=(i, t))).tanh()
+        mean = x.mean(over=t)
+        w[i + 1] = w - 0.1 * mean
+        ctx.output("mean", mean)
+    program = ctx.compile({I: 9, T: 4}, trl.Options(executor="xla"))
+    assert program.executable.lowered is not None, program.executable.how
+    want = program.with_options(executor="interpret").execute(seed=2)
+    np.testing.assert_allclose(program.execute(seed=2)["mean"], want["mean"], rtol=1e-5)
+
+
 def test_a_dimension_that_ends_early_ends_the_loop() -> None:
     ctx, done = cartpole(None)
     bounds = {"B": 4, "I": 3, "T": trl.until(done, at_most=60)}

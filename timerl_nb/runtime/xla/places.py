@@ -164,11 +164,11 @@ class Places:
             for tensor, _ in join.starts:
                 started.setdefault(tensor, []).append(join)
                 names.setdefault(join.anchor, []).append(self.plan.stores[tensor].name)
-        direct = self._direct({join.merge for join in joins})
+        own = self._direct({join.merge for join in joins}) | {join.anchor for join in joins}
         buffers = {
             tensor: self._buffer(tensor, axes[tensor], names.get(tensor, []))
             for tensor in self.plan.stores
-            if tensor in direct or tensor not in started
+            if tensor in own or tensor not in started
         }
         for tensor in self.plan.stores:
             domain = self.plan.stores[tensor].domain
