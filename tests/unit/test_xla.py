@@ -13,7 +13,9 @@ import timerl_nb as trl
 from tests.actor_critic import actor_critic
 from tests.episodes import cartpole
 from tests.reinforce import reinforce
+from tests.unit.checks import assert_same
 from timerl_nb.errors import OptionError
+from timerl_nb.ir.reference import Reference
 
 BOUNDS = {"B": 8, "I": 6, "T": 30}
 PROGRAMS: dict[str, Callable[[], trl.Context]] = {
@@ -115,6 +117,29 @@ def test_a_dimension_that_ends_early_ends_the_loop() -> None:
     have = program.execute(seed=1)
     np.testing.assert_array_equal(have.lengths["T"], want.lengths["T"])
     assert_close(have, want)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_recurrence_has_a_buffer_if_something_else_than_another_reads_it(read: bool) -> None:
+    """What `w` continues with starts `x`, in whose buffer it is."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        w, x = trl.tensor((2,), domain=(i,)), trl.tensor((2,), domain=(i, t))
+        w[0] = trl.random.normal((2,))
+        x[i, 0] = w
+        x[i, t + 1] = (x * 1.5).sin()
+        w[i + 1] = (x.mean(over=t) + x[i, T - 1]).named("after")
+        ctx.output("x", x)
+        if read:
+            ctx.output("w", w)
+    bounds = {"I": 3, "T": 5}
+    program = ctx.compile(bounds, trl.Options(executor="xla"))
+    lowered = program.executable.lowered
+    assert lowered is not None, program.executable.how
+    held = [set(buffer.tensors) for buffer in lowered.places.buffers.values() if buffer.axes]
+    assert sum("after" in names for names in held) == 1 + read, str(lowered)
+    want = Reference(ctx.pdg(), bounds, seed=2).outputs()
+    assert_same(want, dict(program.execute(seed=2)), "lowered")
 
 
 def test_branches_that_ask_where_a_dimension_ended() -> None:

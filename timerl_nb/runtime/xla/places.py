@@ -129,20 +129,14 @@ class Places:
         self.plan, self.pdg = plan, plan.pdg
         self._spans = plan.spans
         joins = [join for join in map(self._join, self.pdg) if join is not None]
-        guests = {tensor: [self._own(tensor)] for tensor in plan.stores}
-        axes = {tensor: self._axes(tensor) for tensor in plan.stores}
-        accepted: list[_Join] = []
-        for join in joins:
-            new = [self._started(join, tensor, at) for tensor, at in join.starts]
-            together = [*guests[join.anchor], *new]
-            wider = widened(axes[join.anchor], new)
-            if apart(wider, together):
-                axes[join.anchor], guests[join.anchor] = wider, together
-                accepted.append(join)
+        accepted, axes, guests = self._accepted(joins)
+        direct, read = self._reached({join.merge for join in accepted})
+        if len(read) < len(accepted):  # the others are read through these alone
+            accepted, axes, guests = self._accepted([j for j in accepted if j.merge in read])
         self.homes: dict[Tensor, tuple[Home, ...]] = {}
         self.merges: dict[int, Home] = {}
         self.latest: dict[Slot, dict[str, Home]] = {}
-        self._build(axes, accepted)
+        self._build(axes, accepted, direct)
         for tensor in self.plan.stores:
             if axes[tensor] and not self._moves(tensor):
                 self._keep_latest(tensor, guests[tensor])
@@ -157,14 +151,35 @@ class Places:
         """Where a tensor is read that is not read through a merge: the first of its homes."""
         return self.homes[tensor][0]
 
-    def _build(self, axes: Mapping[Tensor, tuple[Axis, ...]], joins: Sequence[_Join]) -> None:
+    def _accepted(
+        self, joins: Sequence[_Join]
+    ) -> tuple[list[_Join], dict[Tensor, tuple[Axis, ...]], dict[Tensor, list[Guests]]]:
+        """The joins whose values never meet; by tensor, the places of a buffer, and what they hold."""
+        axes = {tensor: self._axes(tensor) for tensor in self.plan.stores}
+        guests = {tensor: [self._own(tensor)] for tensor in self.plan.stores}
+        accepted: list[_Join] = []
+        for join in joins:
+            new = [self._started(join, tensor, at) for tensor, at in join.starts]
+            together = [*guests[join.anchor], *new]
+            wider = widened(axes[join.anchor], new)
+            if apart(wider, together):
+                axes[join.anchor], guests[join.anchor] = wider, together
+                accepted.append(join)
+        return accepted, axes, guests
+
+    def _build(
+        self,
+        axes: Mapping[Tensor, tuple[Axis, ...]],
+        joins: Sequence[_Join],
+        direct: set[Tensor],
+    ) -> None:
         started: dict[Tensor, list[_Join]] = {}
         names: dict[Tensor, list[str]] = {}
         for join in joins:
             for tensor, _ in join.starts:
                 started.setdefault(tensor, []).append(join)
                 names.setdefault(join.anchor, []).append(self.plan.stores[tensor].name)
-        own = self._direct({join.merge for join in joins}) | {join.anchor for join in joins}
+        own = direct | {join.anchor for join in joins}
         buffers = {
             tensor: self._buffer(tensor, axes[tensor], names.get(tensor, []))
             for tensor in self.plan.stores
@@ -191,8 +206,8 @@ class Places:
         shape = self.plan.sizes.shape(op, kind.shape)
         return Buffer(_name(tensor), axes, shape, kind.dtype, fill, held, kind.shape, beyond)
 
-    def _direct(self, joined: set[int]) -> set[Tensor]:
-        """The tensors that something reads without such a merge between."""
+    def _reached(self, joined: set[int]) -> tuple[set[Tensor], set[int]]:
+        """The tensors that something reads without a joined merge between, and such merges that it reads."""
         found: set[Tensor] = set()
         seen: set[int] = set()
         stack = [read for op in self.pdg if op.kind != "merge" for read in op.inputs]
@@ -200,10 +215,11 @@ class Places:
             read = stack.pop()
             if self.pdg[read.source].kind != "merge":
                 found.add((read.source, read.out))
-            elif read.source not in joined | seen:
+            elif read.source not in seen:
                 seen.add(read.source)
-                stack += self.pdg[read.source].inputs
-        return found
+                if read.source not in joined:
+                    stack += self.pdg[read.source].inputs
+        return found, seen & joined
 
     def _keep_latest(self, tensor: Tensor, guests: Sequence[Guests]) -> None:
         """Keep the value beside the buffer that its own kernel reads again, if it is the last written."""
