@@ -52,3 +52,5 @@ def change_theme(page: Page, name: str) -> None:
     )
     is_light = str("Dark" not in name).lower()
     page.wait_for_selector(f'body[data-jp-theme-light="{is_light}"]', state="attached")
+    # JupyterLab takes its splash away twice where another theme is asked for meanwhile, which is an error
+    page.wait_for_selector("#jupyterlab-splash", state="detached")

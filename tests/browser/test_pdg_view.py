@@ -186,7 +186,6 @@ def test_dark_theme(watched: Watched, lab: Lab) -> None:
         arg=light,
     )
     SCREENSHOTS.mkdir(exist_ok=True)
-    page.wait_for_selector("#jupyterlab-splash", state="detached")
     page.screenshot(path=SCREENSHOTS / "pdg_dark.png")
     assert watched.errors == []
 

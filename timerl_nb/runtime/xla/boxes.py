@@ -15,6 +15,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # Boxes of point maps: so many sizes are tried along each dimension.
 _TRIES = 8
+_FIRST = 1 << 11
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -58,14 +59,22 @@ def box(guests: Guests, along: Sequence[int]) -> tuple[Axis, ...]:
     low = guests.coordinates.min(axis=0)
     high = guests.coordinates.max(axis=0)
     axes = [Axis(k, int(high[k] - low[k]) + 1, int(low[k]), False) for k in along]
-    most = _most_at_once(guests)
+    most, first = _most_at_once(guests), _first(guests)
     for k in reversed(range(len(axes))):
         for size in range(1, min(axes[k].size, _TRIES + 1)):
             smaller = [*axes[:k], Axis(along[k], size, 0, True), *axes[k + 1 :]]
-            if prod(axis.size for axis in smaller) >= most and apart(smaller, [guests]):
+            if prod(axis.size for axis in smaller) >= most and all(
+                apart(smaller, [some]) for some in (first, guests)
+            ):
                 axes = smaller
                 break
     return tuple(axes)
+
+
+def _first(guests: Guests) -> Guests:
+    """Those that are there first: most boxes that are too small are so for them."""
+    some = np.argsort(guests.born, kind="stable")[:_FIRST]
+    return Guests(guests.coordinates[some], guests.born[some], guests.last[some])
 
 
 def _most_at_once(guests: Guests) -> int:
