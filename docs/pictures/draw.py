@@ -1,10 +1,14 @@
-"""Draws the README's picture anew: `make pictures`."""
+"""Draws the README's picture and those of single views anew: `make pictures`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from timerl_widgets import RunMonitor
+
 import timerl_nb as trl
+
+HERE = Path(__file__).parent
 
 
 def reinforce(window: int | None) -> trl.Program:
@@ -28,9 +32,18 @@ def reinforce(window: int | None) -> trl.Program:
 
 
 def main() -> None:
-    schedules = {"r[b, i, t:T]": reinforce(None), "r[b, i, t:trl.min(t + 5, T)]": reinforce(5)}
+    whole, five = reinforce(None), reinforce(5)
+    schedules = {"r[b, i, t:T]": whole, "r[b, i, t:trl.min(t + 5, T)]": five}
     picture = trl.show.side_by_side({title: p.schedule for title, p in schedules.items()})
-    Path(__file__).with_name("one_line_change.svg").write_text(picture.svg, encoding="utf-8")
+    (HERE / "one_line_change.svg").write_text(picture.svg, encoding="utf-8")
+    trl.show.graph_view(five.stages["fuse"].artifact).save(HERE / "graph.svg")
+    trl.show.LoopView.of(five).save(HERE / "loops.svg")
+    trl.show.IterationSpaceView.of(five).save(HERE / "space.svg")
+    trl.show.MemoryView.of(whole).save(HERE / "memory.svg")
+    monitor = RunMonitor(whole.with_bounds({"I": 60}).with_options(executor="interpret"))
+    monitor.start().result()
+    bundle, _ = monitor._repr_mimebundle_()
+    (HERE / "run.svg").write_text(bundle["image/svg+xml"], encoding="utf-8")
 
 
 if __name__ == "__main__":
