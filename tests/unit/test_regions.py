@@ -57,6 +57,28 @@ def test_gymnasium_acts_between_calls(name: str) -> None:
     assert {part["runs"] for part in turn["parts"]} == {"host", "xla"}
 
 
+def test_what_has_no_operands_gets_none_of_the_one_before(tmp_path: Path) -> None:
+    """A turn ends with a checkpoint, and the next one begins with a reset."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, T) = ctx.dims
+        env = trl.env.make("gym.CartPole-v1", max_steps=3)
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[4]).build()
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = dnn.sample(o)
+        step = env.step(a)
+        o[b, i, t + 1], r, _ = step
+        g = r[b, i, t:T].discounted_sum(0.9)
+        step.masked(-dnn.log_prob(a) * g).mean(over=(b, t)).backward()
+        trl.optim.Adam(dnn.params).step()
+        dnn[i % 2 == 0].checkpoint(str(tmp_path))
+        ctx.output("o", o)
+    program = compiled(ctx, {"B": 2, "I": 4, "T": 4}, vectorize=("b",))
+    lines = [line.strip() for line in str(program.executable).splitlines()]
+    assert any("checkpoint" in line for line in lines)
+    assert_same(dict(interpreted(program)), program.execute(seed=5), "lowered")
+
+
 def test_iterations_with_checkpoints_stay_whole(tmp_path: Path) -> None:
     bounds = {"B": 2, "I": 20, "T": 4}
     saved: list[dict[str, Any]] = []

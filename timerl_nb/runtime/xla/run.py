@@ -82,6 +82,7 @@ class LoweredRun:
         for part in parts:
             if isinstance(part, OnHost):
                 self._made = self._on_host(part, at)
+                self._asked = ()  # the next one may have no operands, and no call ahead of it
                 self.instructions += 1
             elif isinstance(part, Around):
                 self._around(part, at)
