@@ -103,7 +103,7 @@ def _check(what: str, value: float, low: float, high: float, *, closed: bool = F
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (low < value < high or (closed and value == low)):
         start = f"from {low:g}" if closed else f"above {low:g}"
-        meant = "positive" if high == inf else f"a number {start} and below {high:g}"
+        meant = "a positive number" if high == inf else f"a number {start} and below {high:g}"
         raise ShapeError(f"{what} must be {meant}, not {value!r}.")
     return value
 

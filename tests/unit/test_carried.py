@@ -71,7 +71,7 @@ def test_what_cannot_be_changed_along() -> None:
         both = trl.parameter(2, domain=(i, e), name="both")
         with pytest.raises(trl.errors.DomainError, match=r"cannot change along \(i\)"):
             both.update(both * 0.5, along=(i,))
-        with pytest.raises(trl.errors.ShapeError, match="max_norm must be positive"):
+        with pytest.raises(trl.errors.ShapeError, match="max_norm must be a positive number"):
             trl.optim.SGD([both], max_norm=0.0)
 
 
@@ -176,6 +176,31 @@ def test_bounds_that_the_program_says() -> None:
     with pytest.raises(trl.errors.BoundsError, match=r"(?s)bound I is missing.*\{I: …\}") as error:
         ctx.compile({})
     assert "K: …" not in str(error.value)
+
+
+def test_bounds_that_cannot_be_said() -> None:
+    with trl.Context("i", "k", "t") as ctx:
+        (i, I), (k, K), (t, T) = ctx.dims
+        x = trl.tensor((), domain=(t,))
+        x[0] = 0.0
+        x[t + 1] = x + 1.0
+        done = (x > 2.0).named("done")
+        ctx.output("x", x * (i + k))
+
+    def refused(said: Any, given: Any, match: str) -> None:
+        ctx.fix(K, said)
+        with pytest.raises(trl.errors.BoundsError, match=match):
+            ctx.compile(given)
+
+    refused(lambda bounds: bounds["Q"], {I: 3, T: 2}, "(?s)follows from Q.*known are I, T;")
+    refused(lambda bounds: bounds["K"], {I: 3, T: 2}, "follows from K, which is not known then")
+    refused(lambda bounds: bounds[T], {I: 3, T: done}, "follows from T, which is found by running")
+    refused(done, {I: 3, T: 2}, r"(?s)only by running.*\{K: …\}")
+    refused(trl.until(done, at_most=3), {I: 3, T: 2}, "found only by running")
+    ctx.fix(K, lambda bounds: bounds[I] + bounds["T"])
+    assert ctx.compile({I: 3, T: 2}).bounds == {"I": 3, "K": 5, "T": 2}
+    ctx.fix(K, lambda bounds: bounds[I])
+    assert ctx.compile({I: 3, T: done}).bounds["K"] == 3
 
 
 def test_draws_that_are_read_whole_are_drawn_at_once() -> None:

@@ -509,7 +509,7 @@ def update_without_iterations(ctx, b, B, t, T):
     trl.optim.SGD([w]).step()  # here
 
 
-@wrong(errors.ShapeError, "must be positive")
+@wrong(errors.ShapeError, "must be a positive number")
 def learning_rate_of_zero(ctx, b, B, t, T):
     trl.optim.SGD([trl.parameter((2,), domain=(t,))], lr=0.0)  # here
 

@@ -12,6 +12,7 @@ from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, ceiling, until
+from timerl_nb.symbolic.domain import Ceiling
 
 
 def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:
@@ -63,8 +64,36 @@ def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
     """
     found = {name: value for name, value in given.items() if name not in ctx.fixed}
     for name, value in ctx.fixed.items():
-        found[name] = bound_value(name, value(found) if callable(value) else value)
+        if isinstance(value, Until | RecurrentTensor):
+            raise BoundsError(
+                f"{name} is fixed to what is found only by running.",
+                hint=f"leave out ctx.fix, and pass {{{name}: …}} to compile.",
+            )
+        found[name] = bound_value(name, value(_Known(name, found)) if callable(value) else value)
     return {name: found[name] for name in ctx.space.bounds}
+
+
+class _Known(dict[str, int]):
+    """The bounds that another one, which the program says, can follow from; by name or symbol."""
+
+    def __init__(self, wanted: str, bounds: Mapping[str, int]) -> None:
+        self._wanted, self._dynamic = (
+            wanted,
+            [k for k, v in bounds.items() if isinstance(v, Ceiling)],
+        )
+        super().__init__({k: v for k, v in bounds.items() if k not in self._dynamic})
+
+    def __missing__(self, key: Any) -> int:
+        name: Any = key.lin.as_symbol if isinstance(key, Index) else key
+        if name in self:
+            return self[name]
+        asked = f"{self._wanted} follows from {name}"
+        if name in self._dynamic:
+            raise BoundsError(f"{asked}, which is found by running.", hint="give an integer.")
+        raise BoundsError(
+            f"{asked}, which is not known then.",
+            hint=f"known are {', '.join(self) or 'none'}; a bound that others follow from is fixed first.",
+        )
 
 
 def check_mapping(bounds: Any) -> None:

@@ -135,7 +135,8 @@ class Context:
         """Let the program say a bound, which `compile` then does not take.
 
         Args:
-            value: the bound, or a function that returns it, given the other bounds by name.
+            value: the bound, or a function that returns it, given by name those bounds that are
+                integers, and those fixed before.
 
         Raises:
             DomainError: it is no bound of this context.
