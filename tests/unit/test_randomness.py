@@ -45,9 +45,10 @@ def test_rounds_are_a_loop_where_that_is_worthwhile(count: int, once: bool, loop
     x = jnp.arange(count, dtype=jnp.uint32)
     text = str(jax.make_jaxpr(partial(threefry, once=once))(words(1, 2), (x, x)))
     assert ("while" in text or "scan" in text) == looped
-    np.testing.assert_array_equal(
-        threefry(words(1, 2), (x, x), once=once), randomness.threefry(words(1, 2), (x, x))
-    )
+    want = randomness.threefry(words(1, 2), (x, x))
+    np.testing.assert_array_equal(threefry(words(1, 2), (x, x), once=once), want)
+    with jax.disable_jit():
+        np.testing.assert_array_equal(threefry(words(1, 2), (x, x), once=once), want)
 
 
 def test_the_same_as_jax() -> None:

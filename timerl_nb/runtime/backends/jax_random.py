@@ -69,7 +69,7 @@ def _looped(key: Words, counter: Words) -> Words:
         for r in rotations[k % 2]:
             x0 = x0 + x1
             x1 = x0 ^ ((x1 << r) | (x1 >> (32 - r)))
-        return x0 + now, x1 + following + (k + 1).astype(jnp.uint32), following, last, now
+        return x0 + now, x1 + following + jnp.uint32(k + 1), following, last, now
 
     third = k0 ^ k1 ^ np.uint32(randomness.PARITY)
     x0, x1, *_ = lax.fori_loop(0, 5, group, (c0 + k0, c1 + k1, k1, third, k0))
