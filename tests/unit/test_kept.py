@@ -210,3 +210,23 @@ def test_a_shelf_gives_whole_results_or_none(tmp_path: Path) -> None:
     gone = shelves.Shelf(tmp_path / "gone")
     gone.write("k", b"result")
     assert gone.read("k") is None
+
+
+def test_a_call_that_could_not_be_compiled_is_compiled_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device may have been full then."""
+    call = KeptCalls(shelves.Shelf(tmp_path), "a program").call(
+        "1", jax.jit(lambda x: x + 1), lambda: (jnp.float32(1),)
+    )
+
+    def full(*_: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(KeptCall, "_compiled", full)
+        KeptCall.begin([call])
+        with pytest.raises(RuntimeError, match="out of memory"):
+            call(jnp.float32(1))
+    KeptCall.begin([call])
+    assert call(jnp.float32(1)) == 2

@@ -77,7 +77,13 @@ class KeptCall:
     @cached_property
     def _first(self) -> _Compiled:
         """What the first call runs, and the settings that it met."""
-        return (self._loading()(), _meaning()) if self._begun is None else self._begun.result()
+        if self._begun is None:
+            return self._loading()(), _meaning()
+        try:
+            return self._begun.result()
+        except Exception:
+            self._begun = None  # the next run tries again
+            raise
 
     def _loading(self) -> Callable[[], Callable[..., Any]]:
         """What loads it, on any thread; all that asks for JAX's settings is done here."""
