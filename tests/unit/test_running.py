@@ -714,3 +714,35 @@ def test_a_process_ends_though_a_run_goes_on(speed: float | None, paused: bool) 
     command = [sys.executable, "-W", "error", "-c", LEAVES % (speed, paused)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+LEAVES_SWAPPING = """
+import threading, timerl_nb as trl
+with trl.Context("i", "t") as ctx:
+    (i, I), (t, T) = ctx.dims
+    w, x, g = (trl.tensor((2000,), "f32", domain=d).named("x") for d in ((i,), (i, t), (i, t)))
+    w[0] = trl.random.normal((2000,))
+    x[i, 0] = w
+    x[i, t + 1] = (x * 1.5).sin()
+    g[i, T - 1] = x[i, T - 1]
+    g[t < T - 1] = x * 0.5 + g[i, trl.min(t + 1, T - 1)].tanh()
+    w[i + 1] = g[i, 0]
+    ctx.output("w", w[I - 1].sum())
+options = trl.Options(executor="%s", vectorize=False, incrementalize=False)
+whole = ctx.compile({I: 1_500, T: 14}, options.with_(lift=False))
+program = whole.with_options(device_memory=whole.memory.peak * 5 // 6)
+assert program.memory.swaps.all and (program.executable.lowered is None) == %s
+run = program.start()
+run.on_frame(lambda frame: None)
+threading.Event().wait(0.5)
+assert run.state == "running", run
+"""
+
+
+@pytest.mark.parametrize("executor", ["xla", "interpret"])
+def test_a_process_ends_though_values_go_to_the_host(executor: str) -> None:
+    """No thread may begin anything then; copies are made all the same."""
+    script = LEAVES_SWAPPING % (executor, executor == "interpret")
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr

@@ -52,7 +52,12 @@ class Transfers:
     def submit(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Future[Any]:
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, THREAD)
-        return self._worker.submit(self.noted, verb, store, copy)
+        try:
+            return self._worker.submit(self.noted, verb, store, copy)
+        except RuntimeError:  # the interpreter exits, and lets no thread begin anything
+            made: Future[Any] = Future()
+            made.set_result(self.noted(verb, store, copy))
+            return made
 
     def noted(self, verb: str, store: SwapStore, copy: Callable[[], Any]) -> Any:
         """Make a copy, on this thread; it is among `copies`."""

@@ -64,7 +64,8 @@ class KeptCall:
         new = [call for call in calls if call._begun is None and "_first" not in call.__dict__]
         under = _meaning()
         for call, load in [(call, call._loading()) for call in new]:  # traced first, all on this
-            call._begun = _workers().submit(lambda load=load: (load(), under))
+            with suppress(RuntimeError):  # the interpreter exits: who makes the call compiles it
+                call._begun = _workers().submit(lambda load=load: (load(), under))
 
     def __call__(self, *args: Any) -> Any:
         asked: Any = jax.config
