@@ -58,6 +58,15 @@ def test_iterations_run_several_to_a_call(fuse: int) -> None:
     assert program.execute(seed=5).instructions == 1 + -(-BOUNDS["I"] // fuse)
 
 
+def test_a_program_of_one_call_has_no_turns_to_fuse() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("y", trl.value(t) * 2)
+    how = ctx.compile({T: 3}, trl.Options(executor="xla", fuse_iterations=2)).executable.how
+    why = "no loop is called turn by turn, so that fuse_iterations=2 changes nothing"
+    assert how == f"1 XLA program; {why}"
+
+
 @pytest.mark.parametrize("name", ["Monte Carlo", "5-step"])
 def test_loops_carry_what_the_plan_proves_and_copy_nothing_large(name: str) -> None:
     program = compiled(name)

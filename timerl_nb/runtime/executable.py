@@ -85,7 +85,8 @@ class Executable(Inspectable):
         """How the program runs, and why, in a line."""
         if self.lowered is None:
             return f"interpreted: {self._interpreted}"
-        shards, text = self.lowered.shards, f"{len(self.lowered.calls)} XLA programs"
+        shards, count = self.lowered.shards, len(self.lowered.calls)
+        text = f"{count} XLA program{'s' if count > 1 else ''}"
         hosted = [f"{name} ({why})" for name, why in self.lowered.hosted.items()]
         if shards is not None:
             text += f" on {shards.count} devices, divided along {shards.dim.name}"
@@ -93,9 +94,12 @@ class Executable(Inspectable):
         if self.plan.swaps.all:
             text += f"{', and' if hosted else ''} around copies to the host and back"
         if self._fuse > 1 and not any(call.loop for call in self.lowered.calls):
-            text += (
-                f"; the host runs every turn, so that fuse_iterations={self._fuse} changes nothing"
+            why = (
+                "the host runs every turn"
+                if self.lowered.loops
+                else "no loop is called turn by turn"
             )
+            text += f"; {why}, so that fuse_iterations={self._fuse} changes nothing"
         return text
 
     def reached(self, *, recorded: bool = False) -> Reached:

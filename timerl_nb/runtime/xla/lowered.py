@@ -353,7 +353,8 @@ def too_little(lowered: Lowered) -> str | None:
     if not lowered.hosted:
         return "values go to the host and back, and nothing between is a loop or two operations"
     names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
-    return f"{names} runs on the host, and nothing between is a loop or two operations"
+    run = "runs" if len(lowered.hosted) == 1 else "run"
+    return f"{names} {run} on the host, and nothing between is a loop or two operations"
 
 
 def too_large(lowered: Lowered, budget: int | None = None) -> str | None:
