@@ -70,6 +70,17 @@ def test_what_does_not_touch_a_buffer_does_not_wait_for_its_moves(swapped: trl.P
     )
 
 
+def test_an_algorithm_within_a_budget_runs_as_xla_programs() -> None:
+    env = trl.env.make("synthetic", obs_shape=(3, 16, 16))
+    options = STEP_BY_STEP.with_(incrementalize=False, rematerialize=False)
+    program = trl.algorithms.reinforce(env).compile({"B": 32, "I": 3, "T": 30}, options)
+    tight = program.with_options(device_memory=int(program.memory.peak * 0.6))
+    assert tight.memory.swaps.all and tight.executable.lowered is not None, tight.executable.how
+    np.testing.assert_array_equal(
+        tight.execute(seed=1)["return"], program.execute(seed=1)["return"]
+    )
+
+
 def test_moves_show_in_the_stage_and_in_profiles(swapped: trl.Program) -> None:
     assert "around copies to the host and back" in swapped.stages["executable"].summary
     assert "offload" in str(swapped.executable)

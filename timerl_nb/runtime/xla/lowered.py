@@ -58,9 +58,10 @@ class Lowered:
 
     @cached_property
     def moving(self) -> int:
-        """The bytes of the values that are on their way: one that leaves, and one that returns."""
+        """The bytes that may be on their way: what leaves together, and what returns together."""
         plan = self.plan
-        return 2 * max((plan.stores[tensor].unit for tensor in plan.swaps.tensors), default=0)
+        units = (sum(plan.stores[t].unit for t in plan.moved(life)) for life in plan.swaps.away)
+        return 2 * max(units, default=0)
 
     @property
     def nbytes_each(self) -> int:
@@ -343,15 +344,13 @@ def why_not(ast: Ast, plan: MemoryPlan, devices: int = 1) -> str | None:
 
 def too_little(lowered: Lowered) -> str | None:
     """Why it is not worthwhile, where hardly anything runs between operations on the host."""
-    if not lowered.hosted and not lowered.plan.swaps.all:
+    if not lowered.hosted:
         return None
     for call in lowered.calls:
         nodes = inside(call.node)
         launches = sum(isinstance(node, Execute) for node in nodes)
         if launches > 1 or any(isinstance(node, Loop) for node in nodes):
             return None
-    if not lowered.hosted:
-        return "values go to the host and back, and nothing between is a loop or two operations"
     names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
     run = "runs" if len(lowered.hosted) == 1 else "run"
     return f"{names} {run} on the host, and nothing between is a loop or two operations"

@@ -1,15 +1,14 @@
 """Values of a lowered program that wait on the host, and how they come and go.
 
-A value that leaves is cut out of its buffer and copied by the background thread; the next one leaves when
-that copy is complete, so that at most one is on the device besides the buffers. One that returns is
-put into its place again.
+What leaves together is cut out of its buffers and copied by the background thread; the next leaves when
+these copies are complete, so that no more than that is on the device besides the buffers. What returns
+is put into its places again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import product
 from typing import Any
 
 import jax
@@ -23,11 +22,10 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
 from timerl_nb.runtime.xla.places import Buffer, Places
-from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Slice
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Point = tuple[int, ...]
+_Held = tuple[SwapStore, Any, Tensor]  # a value: its store, and the key in it
 
 
 class Moving:
@@ -55,55 +53,63 @@ class Moving:
             tensor: SwapStore(self._transfers, plan.stores[tensor], plan.origin(tensor))
             for tensor in plan.swaps.tensors
         }
-        self._leaving: tuple[SwapStore, Any] | None = None
+        self._leaving: Sequence[_Held] = ()
 
-    def run(self, node: Transfer, env: Mapping[str, int]) -> None:
-        """Move, or free on the host, all that a node names.
-
-        Args:
-            env: the counters around it, and what its point says besides.
+    def run(self, node: Transfer, points: Iterable[Point]) -> None:
+        """Move, or free on the host, what a node names at some points.
 
         Raises:
             ExecutionError: a copy failed.
         """
-        for point in _points(node, env):
-            for tensor in self._plan.moved(node.lifetime):
-                if isinstance(node, Offload):
-                    self._leave(tensor, point)
-                elif isinstance(node, Deallocate):
-                    self._free(tensor, point)
-                else:
-                    self._return(tensor, point)
+        tensors = self._plan.moved(node.lifetime)
+        for point in points:
+            held = [(self._stores[t], self._key(t, point), t) for t in tensors]
+            if isinstance(node, Deallocate):
+                self._free(held)
+            elif isinstance(node, Offload):
+                # what has been copied has not changed since
+                self._leave([one for one in held if not one[0].is_away(one[1])], point)
+            else:  # under a dynamic bound its point may never have run
+                self._return([one for one in held if one[0].is_away(one[1])], point)
 
-    def _leave(self, tensor: Tensor, point: Point) -> None:
-        store, key = self._stores[tensor], self._key(tensor, point)
-        if store.is_away(key):
-            return  # it has not changed since
+    def _leave(self, held: Sequence[_Held], point: Point) -> None:
+        if not held:
+            return
         self.settle()
-        array = self._state[self._buffer(tensor).name]
-        store[key] = _cut(array, self._place(tensor, point), self._size(tensor))
-        store.copy(key)
-        self._leaving = store, key
+        arrays = tuple(self._state[self._buffer(t).name] for _, _, t in held)
+        sizes = tuple(self._size(t) for _, _, t in held)
+        rows = _cut(arrays, self._places_of(held, point), sizes)
+        for (store, key, _), row in zip(held, rows, strict=True):
+            store[key] = row
+            store.copy(key)
+        self._leaving = held
 
-    def _return(self, tensor: Tensor, point: Point) -> None:
-        store, key = self._stores[tensor], self._key(tensor, point)
-        if not store.is_away(key):
-            return  # under a dynamic bound its point may never have run
+    def _return(self, held: Sequence[_Held], point: Point) -> None:
+        if not held:
+            return
         self.settle()
-        name = self._buffer(tensor).name
-        value = self._transfers.noted("fetch", store, lambda: backend.to_numpy(store[key]))
-        self._state[name] = _put(self._state.pop(name), value, self._place(tensor, point))
+        names = [self._buffer(t).name for _, _, t in held]
+        values = tuple(self._brought(store, key) for store, key, _ in held)
+        arrays = tuple(self._state.pop(name) for name in names)
+        self._state.update(
+            zip(names, _put(arrays, values, self._places_of(held, point)), strict=True)
+        )
 
-    def _free(self, tensor: Tensor, point: Point) -> None:
-        store, key = self._stores[tensor], self._key(tensor, point)
-        if self._leaving is not None and self._leaving[0] is store and self._leaving[1] == key:
+    def _brought(self, store: SwapStore, key: Any) -> Array:
+        return self._transfers.noted("fetch", store, lambda: backend.to_numpy(store[key]))
+
+    def _free(self, held: Sequence[_Held]) -> None:
+        if any(
+            one[0] is other[0] and one[1] == other[1] for one in held for other in self._leaving
+        ):
             self.settle()
-        store.pop(key)
+        for store, key, _ in held:
+            store.pop(key)
 
     def settle(self) -> None:
-        """Wait for the value that is leaving."""
-        if self._leaving is not None:
-            (store, key), self._leaving = self._leaving, None
+        """Wait for the values that are leaving."""
+        held, self._leaving = self._leaving, ()
+        for store, key, _ in held:
             store.drop(key)
 
     def copied(self, tensor: Tensor, point: Point) -> Array | None:
@@ -129,7 +135,7 @@ class Moving:
     def close(self) -> None:
         """End the thread, and let go of all copies."""
         self._transfers.close()
-        self._leaving = None
+        self._leaving = ()
         for store in self._stores.values():
             store.clear()
 
@@ -141,9 +147,13 @@ class Moving:
     def _key(self, tensor: Tensor, point: Point) -> Any:
         return self._plan.stores[tensor].key(self._whole(tensor, point))
 
-    def _place(self, tensor: Tensor, point: Point) -> Point:
-        buffer = self._buffer(tensor)
-        return (*buffer.place(self._whole(tensor, point)), *(0 for _ in buffer.shape))
+    def _places_of(self, held: Sequence[_Held], point: Point) -> Array:
+        """Where the values are in their buffers, one after the other."""
+        found: list[int] = []
+        for _, _, tensor in held:
+            buffer = self._buffer(tensor)
+            found += [*buffer.place(self._whole(tensor, point)), *(0 for _ in buffer.shape)]
+        return np.array(found, np.int32)
 
     def _whole(self, tensor: Tensor, point: Point) -> Point:
         """The point of a value; of a block, that of its first row."""
@@ -160,23 +170,27 @@ class Moving:
         return (*places, *buffer.shape)
 
 
-def _points(node: Transfer, env: Mapping[str, int]) -> product[Point]:
-    """The points that a move names."""
-    along: list[range] = []
-    for entry in node.point:
-        if isinstance(entry, Slice):
-            along.append(range(evaluate(entry.lo, env), evaluate(entry.hi, env)))
-        else:
-            at = evaluate(entry, env)
-            along.append(range(at, at + 1))
-    return product(*along)
-
-
 @partial(jax.jit, static_argnums=2)
-def _cut(array: Any, place: Point, size: tuple[int, ...]) -> Any:
-    return lax.dynamic_slice(array, place, size, allow_negative_indices=False)
+def _cut(arrays: Sequence[Any], places: Any, sizes: Sequence[tuple[int, ...]]) -> tuple[Any, ...]:
+    """One call for all that leaves together."""
+    starts = _split(places, arrays)
+    return tuple(
+        lax.dynamic_slice(array, start, size, allow_negative_indices=False)
+        for array, start, size in zip(arrays, starts, sizes, strict=True)
+    )
 
 
 @partial(jax.jit, donate_argnums=0)
-def _put(array: Any, value: Any, place: Point) -> Any:
-    return lax.dynamic_update_slice(array, value, place, allow_negative_indices=False)
+def _put(arrays: Sequence[Any], values: Sequence[Any], places: Any) -> tuple[Any, ...]:
+    """One call for all that returns together."""
+    starts = _split(places, arrays)
+    return tuple(
+        lax.dynamic_update_slice(array, value, start, allow_negative_indices=False)
+        for array, value, start in zip(arrays, values, starts, strict=True)
+    )
+
+
+def _split(places: Any, arrays: Sequence[Any]) -> list[list[Any]]:
+    """The starts in each array."""
+    left = iter(range(places.shape[0]))
+    return [[places[next(left)] for _ in range(array.ndim)] for array in arrays]

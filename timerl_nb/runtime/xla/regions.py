@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any, Final
 
 from timerl_nb.ir.attrs import BoundAttrs
@@ -33,6 +34,7 @@ from timerl_nb.loops.nodes import (
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names, operands
 from timerl_nb.symbolic.evaluate import compile_python, python_source
+from timerl_nb.symbolic.expr import Entry, Slice
 
 # Why an operation runs on the host.
 HOSTED: Final[Mapping[str, str]] = {
@@ -92,6 +94,15 @@ class Move:
 
     node: Transfer
     counters: tuple[str, ...]
+
+    @cached_property
+    def points(self) -> Any:
+        """A function to the points, from the counters' values and the length that its guard asks for."""
+        node = self.node
+        names = self.counters if node.guard is None else (*self.counters, node.guard.name)
+        text = "".join(f"{_range_source(entry)}, " for entry in node.point)
+        ranges = compile_python(f"({text})", names)
+        return lambda *at: product(*ranges(*at))
 
 
 @dataclass(frozen=True)
@@ -285,6 +296,12 @@ class Regions:
         if isinstance(node, Offload | Fetch):
             return True
         return any(map(self._hosted, children(node)))
+
+
+def _range_source(entry: Entry) -> str:
+    if isinstance(entry, Slice):
+        return f"range({python_source(entry.lo)}, {python_source(entry.hi)})"
+    return f"({python_source(entry)},)"
 
 
 def is_repeated(node: Node) -> bool:

@@ -164,17 +164,15 @@ class LoweredRun:
 
     def _move(self, part: Move, at: tuple[int, ...]) -> None:
         """Move values between their buffers and the host."""
-        node, env = (
-            part.node,
-            {**self.lowered.plan.bounds, **dict(zip(part.counters, at, strict=True))},
-        )
+        node = part.node
         if node.guard is not None:
+            env = {**self.lowered.plan.bounds, **dict(zip(part.counters, at, strict=True))}
             if not self._asks(node.guard, env):
                 return
-            env[node.guard.name] = self._length(node.guard.at, env)
+            at = (*at, self._length(node.guard.at, env))
         for name in self.lowered.flow.touched(node):
             self._look(name)
-        self._moving.run(node, env)
+        self._moving.run(node, part.points(*at))
         self.instructions += 1
 
     def _asks(self, guard: Guard, env: Mapping[str, int]) -> bool:
