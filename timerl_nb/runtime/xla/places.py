@@ -1,7 +1,7 @@
 """Where the values of a lowered program live: a buffer per store, a place in it per point.
 
 A buffer has the size that the memory plan proves: one value for a slot, `size` of them for a ring or a
-block. Point maps get the smallest box that keeps live values apart, dimension by dimension.
+block; one for a ring, too, where each value is made of the one before as a whole. Point maps get the smallest box that keeps live values apart, dimension by dimension.
 
 A merge chooses between an initial value and what a recurrence made before. Where the two never live
 at once, the initial value is put into the recurrence's buffer, at the place ahead of its first: the
@@ -372,9 +372,11 @@ class Places:
         store = self.plan.stores[tensor]
         if store.kind == "slot":
             return ()
-        if store.kind == "ring" and not self._moves(tensor):
-            return (Axis(store.position, store.size, 0, True),)
         own = self._own(tensor)
+        if store.kind == "ring" and not self._moves(tensor):
+            if apart((), [own]):  # each is made of the one before: as a whole, in its place
+                return ()
+            return (Axis(store.position, store.size, 0, True),)
         if store.kind == "block":
             row = Axis(store.position, store.size, store.first, False)
             others = [k for k in range(len(store.domain)) if k != store.position]
