@@ -119,11 +119,12 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     )
     expect(page.locator("text=/picked .* in simplify/")).to_be_visible()
     # however large a graph is, it is read from the start
-    scale = "(element) => element.getScreenCTM().a"
-    shown = page.locator(".trl-graph g.graph").first
-    assert 10 * shown.evaluate(scale) >= 8.9, "pixels that a letter is high"
+    high = (
+        "10 * document.querySelector('.trl-graph g.graph').getScreenCTM().a"  # pixels of a letter
+    )
+    page.wait_for_function(f"() => {high} >= 8.9")
     page.locator('.trl-graph [aria-label^="show everything"]').click()
-    assert 10 * shown.evaluate(scale) < 8.9, "all of it is small"
+    page.wait_for_function(f"() => {high} < 8.9")  # all of it is small
     # the steps of the pass, one by one
     expect(page.locator(".trl-step")).to_contain_text("steps:")
     page.locator('[aria-label="next step"]').click()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.reinforce import reinforce
 
@@ -24,14 +24,14 @@ def test_a_page_works_offline_with_and_without_its_script(browser: Browser, tmp_
     view.on("pageerror", lambda error: said.append(str(error)))
     view.goto(path.as_uri())
     shown = view.locator("section:visible")
-    assert shown.evaluate_all("all => all.map(one => one.id)") == ["overview"]
+    expect(shown).to_have_id("overview")
 
     view.click("nav a >> text=fuse")
-    assert shown.evaluate_all("all => all.map(one => one.id)") == ["stage-fuse"]
+    expect(shown).to_have_id("stage-fuse")
     assert view.locator("nav a[aria-current]").inner_text() == "fuse"
     kernel = next(op.id for op in program.fused if op.label == "acting")
     view.click(f"#fuse-op{kernel}")  # a node of the picture
-    assert shown.evaluate_all("all => all.map(one => one.id)") == ["operations"]
+    expect(shown).to_have_id("operations")
     assert view.evaluate("location.hash") == f"#kernel-{kernel}"
 
     view.fill(".asks input", "tanh")

@@ -117,7 +117,7 @@ class KeptCall:
 
 @cache
 def _workers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), "timerl-compile")
+    return ThreadPoolExecutor(os.cpu_count(), "xla-compile")
 
 
 @contextmanager
