@@ -62,7 +62,7 @@ class _Planned:
 
     @property
     def weight(self) -> int:
-        return max(len(self.plan.clock.order), POINTS // MOST)
+        return max(len(self.plan.clock), POINTS // MOST)
 
     @cached_property
     def loops(self) -> Stage:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from timerl_nb.memory.lives import Lives, series
 from timerl_nb.memory.stores import choose
-from timerl_nb.memory.timeline import Span, series
+from timerl_nb.memory.timeline import Span
 
 
 def live_pairs(span: Span) -> list[tuple[int, int]]:
@@ -34,13 +35,13 @@ def spans(draw: st.DrawFn) -> Span:
     longest = draw(st.integers(0, 5))
     ages = draw(st.lists(st.integers(0, longest), min_size=len(born), max_size=len(born)))
     dies = born + np.array(ages, np.int64)
-    return Span((("x", 4),), points, born, dies, dies)
+    return Span((("x", 4),), Lives(points, born, dies, dies))
 
 
 @given(spans())
 def test_most_at_once_is_the_height_of_the_series(span: Span) -> None:
     end = int(max(span.dies.max(), span.born.max())) + 2
-    assert span.most_at_once == series(span.born, span.dies, 1, end).max()
+    assert span.lives.most_at_once == series(span.born, span.dies, 1, end).max()
 
 
 @given(spans())

@@ -35,11 +35,13 @@ from timerl_nb.symbolic.expr import (
     sym,
 )
 from timerl_nb.symbolic.polyhedra import Relation, Set, primed, union
+from timerl_nb.symbolic.ranges import extent, settled
 from timerl_nb.symbolic.substitute import subst, subst_cond
 
 DIMS = Dims((Dim("i", "I"), Dim("t", "T")))
 BOUNDS = {"I": 3, "T": 7}
 i, t, I, T = map(sym, ("i", "t", "I", "T"))
+WITHIN = {"i": (0, 2), "t": (0, 6), "I": (3, 3), "T": (7, 7)}
 GRID = [dict(zip(("i", "t"), p, strict=True)) | BOUNDS for p in product(range(3), range(7))]
 
 # An expression is drawn together with a Python function that says what it means.
@@ -112,6 +114,26 @@ def test_simplification_keeps_the_value(pair: tuple[Lin, Any]) -> None:
 def test_conditions_keep_their_truth(pair: tuple[Cond, Any]) -> None:
     cond, meaning = pair
     assert [bool(evaluate(cond, env)) for env in GRID] == [bool(meaning(env)) for env in GRID]
+
+
+@given(expressions)
+def test_an_expression_lies_within_its_extent(pair: tuple[Lin, Any]) -> None:
+    e, meaning = pair
+    low, high = extent(e, WITHIN)
+    assert all(low <= meaning(env) <= high for env in GRID)
+
+
+@given(conditions)
+def test_what_is_certain_within_ranges_is_left_out(pair: tuple[Cond, Any]) -> None:
+    cond, meaning = pair
+    rest = settled(cond, WITHIN)
+    assert [bool(evaluate(rest, env)) for env in GRID] == [bool(meaning(env)) for env in GRID]
+
+
+def test_a_condition_that_holds_within_ranges_is_true() -> None:
+    assert settled(all_of(ge(t, 0), lt(t, T), ne(i, 3)), WITHIN) is TRUE
+    assert settled(any_of(gt(t, 6), eq(i, -1)), WITHIN) is FALSE
+    assert settled(all_of(ge(t, 0), ge(t, 2)), WITHIN) is ge(t, 2)
 
 
 @given(expressions, expressions)

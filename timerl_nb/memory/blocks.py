@@ -16,6 +16,7 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_own, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit
+from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.slices import Part, Tensor, leaves, split
 from timerl_nb.memory.stores import Choice
 from timerl_nb.memory.timeline import Span
@@ -191,8 +192,8 @@ def too_large(block: Block, span: Span, gathered: int) -> str | None:
     born, dies = np.full(count, span.born.max()), np.full(count, -1)
     np.minimum.at(born, which, span.born)
     np.maximum.at(dies, which, span.dies)
-    blocks = Span((), np.zeros((count, 0)), born, dies, dies).most_at_once
-    have = span.most_at_once + gathered
+    blocks = Lives(np.zeros((count, 0)), born, dies, dies).most_at_once
+    have = span.lives.most_at_once + gathered
     if blocks * block.size <= have:
         return None
     return f"blocks of {block.size} would hold more than the {have} values that are live at once"

@@ -16,7 +16,6 @@ from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.passes.core import Pass
-from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic.polyhedra import Point
@@ -107,7 +106,7 @@ class Forecasts:
     def _exact(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> Forecast:
         plan = self._plan(constraints, tree, bounds)
         sizes = Sizes(constraints.pdg, bounds)
-        counts = {name: len(points) for name, points in Clock(tree, bounds).points.items()}
+        counts = {name: len(points) for name, points in plan.clock.points.items()}
         seconds = sum(
             count * point_seconds(sizes, constraints.ops[name]) for name, count in counts.items()
         )

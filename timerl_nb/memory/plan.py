@@ -157,7 +157,7 @@ class MemoryPlan(Inspectable):
             found[tensor] = name
         return {tensor: found[tensor] for tensor in tensors}
 
-    @property
+    @cached_property
     def spans(self) -> Mapping[Tensor, Span]:
         """When the values (or blocks) of each tensor live."""
         pairs = zip(self.lifetimes.values(), self._timeline.spans, strict=True)
@@ -199,7 +199,7 @@ class MemoryPlan(Inspectable):
                     how.kind,
                     domain,
                     nbytes if block is None else nbytes // block.size,
-                    span.most_at_once,
+                    span.lives.most_at_once,
                     life.name,
                     why,
                     how.along,

@@ -106,7 +106,7 @@ def choose(span: Span, domain: Domain, *, smallest: bool) -> Choice:
     """
     if not smallest:
         return Choice("point", "the option stores is 'point'")
-    if span.most_at_once <= 1:
+    if span.lives.most_at_once <= 1:
         return Choice("slot", "never two live values")
     ring = _ring(span, domain)
     if ring is None:
@@ -126,21 +126,26 @@ def _ring(span: Span, domain: Domain) -> tuple[str, int] | None:
     found: tuple[str, int] | None = None
     for k in reversed(range(len(domain))):
         extent = int(np.ptp(points[:, k])) + 1
-        limit = min(extent - 1, span.most_at_once + _MORE, found[1] - 1 if found else extent)
-        for size in range(span.most_at_once, limit + 1):
-            if _apart(points[:, k] % size, born, dies):
+        limit = min(extent - 1, span.lives.most_at_once + _MORE, found[1] - 1 if found else extent)
+        for size in range(span.lives.most_at_once, limit + 1):
+            if _apart(points[:, k] % size, size, born, dies):
                 found = domain[k], size
                 break
     return found
 
 
-def _apart(place: Array, born: Array, dies: Array) -> bool:
+def by_place(place: Array, count: int) -> Array:
+    """The order of values by their places, of which there are so many, and then as they are given."""
+    # NumPy sorts short numbers in one turn for each of their bytes
+    return np.argsort(place.astype(np.uint16) if count <= 1 << 16 else place, kind="stable")
+
+
+def _apart(place: Array, count: int, born: Array, dies: Array) -> bool:
     """Whether values of the same place never live at once; all in the order of their birth.
 
     A value that is born while another is read for the last time meets it: the operands and the
     outputs of a kernel are there together.
     """
-    order = np.argsort(place, kind="stable")
-    same = place[order][1:] == place[order][:-1]
-    meets = born[order][1:] <= dies[order][:-1]
-    return not bool((same & meets).any())
+    order = by_place(place, count)
+    place, born, dies = place[order], born[order], dies[order]
+    return not bool(((born[1:] <= dies[:-1]) & (place[1:] == place[:-1])).any())

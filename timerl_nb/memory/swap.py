@@ -178,7 +178,7 @@ class Swapping:
 
     def _times(self, life: Lifetime, gap: Gap) -> tuple[Array, Array, Array]:
         codes, used = self._ranks(life, gap.before, gap.leaves)
-        back = np.full(len(used), len(self._clock.order), np.int64)
+        back = np.full(len(used), len(self._clock), np.int64)
         if gap.after is not None and gap.returns is not None:
             # a value's gaps follow one another: the first to begin is the first to end
             _, back = self._ranks(life, gap.after, gap.returns)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.memory.lifetimes import Lifetime, Tensor
+from timerl_nb.memory.lives import Lives, enter, lives_of, series
 from timerl_nb.schedule.clock import Clock
-from timerl_nb.symbolic.arrays import values
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -133,30 +133,31 @@ class Away:
 
 @dataclass(frozen=True)
 class Span:
-    """When the values of one lifetime are born and die, and the bytes of each tensor's value.
+    """When the values of one lifetime live, and the bytes of each tensor's value.
 
-    `points` has a row per value. `last` is when each is read for the last time, which is as it dies, or
-    just behind where another value takes its memory over. `moves` says which tensors are `away` between
-    some uses.
+    `moves` says which tensors are `away` between some uses.
     """
 
     tensors: tuple[tuple[str, int], ...]
-    points: Array
-    born: Array
-    dies: Array
-    last: Array
+    lives: Lives
     moves: tuple[bool, ...] = ()
     away: tuple[Away, ...] = ()
 
-    @cached_property
-    def most_at_once(self) -> int:
-        """How many values live at the same time at most, wherever they are."""
-        if not len(self.born):
-            return 0
-        # most live as one is born: those that were born by then, less those that died before
-        born, dies = np.sort(self.born), np.sort(self.dies)
-        before = np.searchsorted(dies, born, side="left")
-        return int((np.searchsorted(born, born, side="right") - before).max())
+    @property
+    def points(self) -> Array:
+        return self.lives.points
+
+    @property
+    def born(self) -> Array:
+        return self.lives.born
+
+    @property
+    def dies(self) -> Array:
+        return self.lives.dies
+
+    @property
+    def last(self) -> Array:
+        return self.lives.last
 
     def held(self, length: int, *, moves: bool) -> Array:
         """How many values of a tensor are on the device at every time."""
@@ -164,20 +165,6 @@ class Span:
         for away in self.away if moves else ():
             count = count - away.change(length) // away.nbytes
         return count
-
-
-def series(first: Array, last: Array, nbytes: int, length: int) -> Array:
-    """The sum over time of what lasts from `first` to `last`, both included."""
-    change = np.zeros(length + 1, np.int64)
-    _enter(change, first, last, nbytes)
-    return np.cumsum(change[:length])
-
-
-def _enter(change: Array, first: Array, last: Array, nbytes: int) -> None:
-    """Add what lasts from `first` to `last` to the changes of a series, of which the last is beyond it."""
-    length = len(change) - 1
-    np.add.at(change, np.minimum(first, length), nbytes)
-    np.add.at(change, np.minimum(last + 1, length), -nbytes)
 
 
 def predict(
@@ -198,20 +185,21 @@ def predict(
         away: by lifetime, when its values are not on the device.
         moves: the tensors that this concerns.
     """
-    total = len(clock.order)
+    total = len(clock)
     change, host = np.zeros(total + 1, np.int64), np.zeros(total, np.int64)
     spans: list[Span] = []
     for life in lifetimes:
-        points, born, dies, last = _span(clock, life)
+        lives = lives_of(clock, life)
         named = tuple((tensors[t], sizes[t]) for t in life.tensors)
         gaps = tuple(away.get(life.name, ()))
         moving = tuple(t in moves for t in life.tensors)
-        spans.append(Span(named, points, born, dies, last, moving, gaps))
-        _enter(change, born, dies, sum(n for _, n in named))
+        spans.append(Span(named, lives, moving, gaps))
+        enter(change, lives.born, lives.dies, sum(n for _, n in named))
         for gap in gaps:
-            _enter(change, gap.gone, gap.kept_off, -gap.nbytes)
+            enter(change, gap.gone, gap.kept_off, -gap.nbytes)
         if gaps:
-            host += _hosted(gaps, clock.codes(life.domain, points), dies, total)
+            codes = clock.codes(life.domain, lives.points)
+            host += _hosted(gaps, codes, lives.dies, total)
     live = np.cumsum(change[:total])
     transient = np.zeros(total, np.int64)
     for name, nbytes in gathered.items():
@@ -235,7 +223,7 @@ def _hosted(gaps: Sequence[Away], codes: Array, dies: Array, length: int) -> Arr
 def _turns(clock: Clock) -> tuple[str | None, Array]:
     """The dimension that the outermost loop runs along, and its value at every executed point."""
     schedule = clock.schedule
-    turn = np.full(len(clock.order), -1, np.int64)
+    turn = np.full(len(clock), -1, np.int64)
     along = [at for loops in schedule.loops().values() for loop, at in loops if loop == 0]
     dims = {d for at in along for d in schedule.dims.ordered(at.symbols)}
     if len(dims) != 1:
@@ -245,32 +233,3 @@ def _turns(clock: Clock) -> tuple[str | None, Array]:
         if outer in points.domain:
             turn[clock.ranks[name]] = clock.points[name][:, points.domain.index(outer)]
     return outer, turn
-
-
-def _span(clock: Clock, life: Lifetime) -> tuple[Array, Array, Array, Array]:
-    """The values of a lifetime, a row each, and when each is born, dies, and is read last."""
-    made, ranks = clock.points[life.producer], clock.ranks[life.producer]
-    producer = clock.schedule.statements[life.producer].domain
-    rows = made
-    if life.domain != producer:
-        rows = made[:, [producer.index(d) for d in life.domain]]
-    end = len(clock.order)
-    points, born = rows, ranks
-    if life.domain != producer:  # values that several points add to are born at the first
-        codes = clock.codes(life.domain, rows)
-        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-        points, born = rows[first], np.full(len(first), end, np.int64)
-        np.minimum.at(born, which, ranks)
-    dies, last = np.full(len(points), end, np.int64), np.full(len(points), end, np.int64)
-    env = clock.env(life.domain, points)
-    # a value whose memory is taken over is gone when the outputs are counted
-    for edge, early in [*((e, 0) for e in life.frees), *((e, 1) for e in life.taken)]:
-        for where, reader in edge.pairs.pieces:
-            here = np.broadcast_to(values(where, env), len(points))
-            if not here.any():
-                continue
-            at = [np.broadcast_to(values(e, env), len(points)) for e in reader]
-            target = np.stack(at, axis=1)[here] if at else np.zeros((int(here.sum()), 0), np.int64)
-            last[here] = clock.rank(edge.sink, target)
-            dies[here] = last[here] - early
-    return points, born, dies, last

@@ -1,16 +1,24 @@
-"""All points of a schedule in order, by number: affine times evaluated on whole arrays at once."""
+"""All points of a schedule in order, by number: affine times evaluated on whole arrays at once.
+
+Times are laid out as addresses, in their order and nearly without gaps, so that the place of a time
+among all others is one look into a table.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from timerl_nb.errors import BoundsError
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import Cond
 from timerl_nb.symbolic.polyhedra import Point, Set
+from timerl_nb.symbolic.ranges import Range, settled
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -18,12 +26,22 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # A plan takes some 100 bytes for each.
 MOST_POINTS: Final = 50_000_000
 
+# So many addresses for each point have a table, which takes four bytes for each of them.
+_GAPS: Final = 4
+
 
 class Clock:
-    """Ranks of all points of all statements in the order of the schedule."""
+    """Ranks of all points of all statements in the order of the schedule.
+
+    Rows of points are arrays whose columns are contiguous: they are looked at one by one.
+
+    Attributes:
+        found: what users have found out about points, for as long as one of them holds it.
+    """
 
     def __init__(self, schedule: ScheduleTree, bounds: Point) -> None:
         self.schedule, self.bounds = schedule, bounds
+        self.found: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         self.sizes = {d.name: d.count(bounds) for d in schedule.dims}
         count = sum(prod(self.sizes[d] for d in s.domain) for s in schedule.statements.values())
         if count > MOST_POINTS:
@@ -31,40 +49,47 @@ class Clock:
                 f"the program runs step by step at {count:,} points: too many to plan its memory.",
                 hint="give smaller bounds, or leave vectorize and lift on.",
             )
-        self.times = schedule.times()
+        exact = {name: (value, value) for name, value in bounds.items()}
+        self._within = {**exact, **{d: (0, size - 1) for d, size in self.sizes.items()}}
+        self._times = schedule.times()
         self.points = {name: self.grid(points) for name, points in schedule.statements.items()}
-        vectors = {name: self._vectors(name, pts) for name, pts in self.points.items()}
-        stacked = np.concatenate(list(vectors.values()))
-        self._low = stacked.min(0) if len(stacked) else np.zeros(stacked.shape[1], np.int64)
-        self._radix = (stacked.max(0) - self._low + 1) if len(stacked) else self._low + 1
-        self.order = np.sort(self._encode(stacked))
-        self.ranks = {n: np.searchsorted(self.order, self._encode(v)) for n, v in vectors.items()}
+        times = {name: self._time(name, rows.T) for name, rows in self.points.items()}
+        run = {name: len(rows) for name, rows in self.points.items() if len(rows)}
+        size, self._layout = _laid_out({name: [_reach(e) for e in times[name]] for name in run})
+        found = {n: np.broadcast_to(self._address(n, times[n]), run[n]) for n in run}
+        self._order = _Order(size, list(found.values()))
+        none = np.zeros(0, np.int64)
+        self.ranks = {n: self._order.ranks(found.get(n, none)) for n in self.points}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.points.values()))
+
+    def box(self, domain: Domain) -> Array:
+        """All points of some dimensions, one row each, in the order of their codes."""
+        sizes = [self.sizes[d] for d in domain]
+        columns = np.empty((len(sizes), *sizes), np.int64)
+        for column, along in zip(columns, np.ogrid[*map(slice, sizes)], strict=True):
+            column[...] = along
+        return columns.reshape(len(sizes), prod(sizes)).T
 
     def grid(self, points: Set) -> Array:
         """All points of a set, one row each."""
-        axes = [np.arange(self.sizes[d]) for d in points.domain]
-        if not axes:
-            rows = np.zeros((1, 0), np.int64)
-        else:
-            rows = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-        inside = values(
-            points.condition(Set.of(points.dims, points.domain)), self.env(points.domain, rows)
-        )
-        return rows[np.broadcast_to(inside, len(rows))]
+        rows, there = self.box(points.domain), points.condition(Set.of(points.dims, points.domain))
+        inside = self.where(there, self.env(points.domain, rows))
+        if inside is True:
+            return rows
+        return np.compress(np.broadcast_to(inside, len(rows)), rows.T, axis=1).T
 
     def env(self, domain: Domain, rows: Array) -> dict[str, Any]:
-        return {**self.bounds, **{d: rows[:, k] for k, d in enumerate(domain)}}
+        return {**self.bounds, **dict(zip(domain, rows.T, strict=True))}
 
-    def _vectors(self, name: str, rows: Array) -> Array:
-        env = self.env(self.schedule.statements[name].domain, rows)
-        parts = [np.broadcast_to(values(e, env), len(rows)) for e in self.times[name]]
-        return np.stack(parts, axis=1).astype(np.int64) if parts else np.zeros((len(rows), 1), int)
+    def where(self, cond: Cond, env: Mapping[str, Any]) -> Any:
+        """Where a condition holds: an array, or one value where it is the same everywhere.
 
-    def _encode(self, vectors: Array) -> Array:
-        code = np.zeros(len(vectors), np.int64)
-        for k in range(vectors.shape[1]):
-            code = code * self._radix[k] + (vectors[:, k] - self._low[k])
-        return code
+        Args:
+            env: the bounds, and coordinates of points.
+        """
+        return values(settled(cond, self._within), env)
 
     def at(self, rank: int) -> tuple[str, dict[str, int]]:
         """The statement and the point that run at a rank."""
@@ -85,4 +110,79 @@ class Clock:
 
     def rank(self, name: str, rows: Array) -> Array:
         """The ranks of the given points of a statement."""
-        return np.searchsorted(self.order, self._encode(self._vectors(name, rows)))
+        return self.rank_at(name, list(rows.T), len(rows))
+
+    def rank_at(self, name: str, coordinates: Sequence[Any], count: int) -> Array:
+        """The ranks of points of a statement.
+
+        Args:
+            coordinates: by dimension, an array of them, or one that all points have.
+            count: how many points there are.
+        """
+        if not count:
+            return np.zeros(0, np.int64)
+        address = self._address(name, self._time(name, coordinates))
+        return self._order.ranks(np.broadcast_to(address, count))
+
+    def _time(self, name: str, coordinates: Iterable[Any]) -> list[Any]:
+        domain = self.schedule.statements[name].domain
+        env = {**self.bounds, **dict(zip(domain, coordinates, strict=True))}
+        return [values(e, env) for e in self._times[name]]
+
+    def _address(self, name: str, time: Sequence[Any]) -> Any:
+        address, weights = self._layout[name]
+        for weight, part in zip(weights, time, strict=True):
+            if weight:
+                address = address + weight * part
+        return address
+
+
+def _reach(part: Any) -> Range:
+    return int(np.min(part)), int(np.max(part))
+
+
+def _laid_out(times: Mapping[str, Sequence[Range]]) -> tuple[int, dict[str, tuple[int, list[int]]]]:
+    """Addresses for times, in the same order: how many, and every statement's first and weights.
+
+    Statements of which each has one value of a component are laid out one behind another, others
+    share the places of the component's values.
+
+    Args:
+        times: from where to where each component of a statement's time goes.
+    """
+    if not all(times.values()):
+        return 1, {name: (0, []) for name in times}
+    first = {name: time[0] for name, time in times.items()}
+    inner = {name: time[1:] for name, time in times.items()}
+    if any(low != high for low, high in first.values()):
+        size, found = _laid_out(inner)
+        low, end = min(low for low, _ in first.values()), max(high for _, high in first.values())
+        return (end - low + 1) * size, {
+            name: (at - low * size, [size, *weights]) for name, (at, weights) in found.items()
+        }
+    total, whole = 0, dict[str, tuple[int, list[int]]]()
+    for value in sorted({low for low, _ in first.values()}):
+        size, found = _laid_out({name: inner[name] for name in times if first[name][0] == value})
+        whole |= {name: (total + at, [0, *weights]) for name, (at, weights) in found.items()}
+        total += size
+    return total, whole
+
+
+class _Order:
+    """The places of addresses among all that are there."""
+
+    def __init__(self, size: int, addresses: Sequence[Array]) -> None:
+        self._table = self._sorted = np.zeros(0, np.int64)
+        if size > _GAPS * sum(map(len, addresses)):
+            self._sorted = np.sort(np.concatenate(addresses))
+            return
+        there = np.zeros(size, np.bool_)
+        for some in addresses:
+            there[some] = True
+        self._table = np.cumsum(there, dtype=np.int32)
+        self._table -= there
+
+    def ranks(self, addresses: Array) -> Array:
+        if len(self._sorted):
+            return np.searchsorted(self._sorted, addresses)
+        return self._table[addresses].astype(np.int64)

@@ -273,7 +273,7 @@ def _holder(holder: Holder) -> dict[str, Any]:
 
 def _who(clock: Clock) -> Array:
     """For every place in the order of all points, the number of the statement that runs there."""
-    found = np.full(len(clock.order), -1, np.int32)
+    found = np.full(len(clock), -1, np.int32)
     for k, ranks in enumerate(clock.ranks.values()):
         found[ranks] = k
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -27,23 +28,26 @@ def values(e: Lin | Cond, env: Mapping[str, Any], numpy: Any = np) -> Any:
 
     Args:
         e: an index expression or a condition.
-        env: the symbols' values; arrays broadcast against each other.
+        env: the symbols' values; arrays broadcast against each other. What is one symbol is its
+            value itself, no copy.
         numpy: the module whose functions are used, `numpy` or `jax.numpy`.
     """
     if isinstance(e, Lin):
-        total: Any = e.const
-        for atom, coef in e.terms:
-            total = total + coef * _atom(atom, env, numpy)
-        return total
+        parts: list[Any] = [_times(coef, _atom(atom, env, numpy)) for atom, coef in e.terms]
+        return reduce(add, [*parts, e.const] if e.const or not parts else parts)
     if isinstance(e, Cmp):
         arg = values(e.arg, env, numpy)
         return arg >= 0 if e.rel == ">=" else arg == 0 if e.rel == "==" else arg != 0
     if not e.args:
         return e is TRUE
-    parts: list[Any] = [values(part, env, numpy) for part in e.args]
+    conds: list[Any] = [values(part, env, numpy) for part in e.args]
     if isinstance(e, And):
-        return reduce(lambda a, b: a & b, parts)
-    return reduce(lambda a, b: a | b, parts)
+        return reduce(lambda a, b: a & b, conds)
+    return reduce(lambda a, b: a | b, conds)
+
+
+def _times(coef: int, value: Any) -> Any:
+    return value if coef == 1 else coef * value
 
 
 def _atom(atom: Sym | Div | Mod | Extremum | Pick, env: Mapping[str, Any], numpy: Any) -> Any:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.memory.timeline import Away, series
+from timerl_nb.memory.lives import series
+from timerl_nb.memory.stores import by_place
+from timerl_nb.memory.timeline import Away
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,6 +38,28 @@ class Guests:
     coordinates: Array
     born: Array
     last: Array
+
+
+@dataclass(frozen=True)
+class Written:
+    """The values of a buffer in the order in which they are written.
+
+    Attributes:
+        earlier: how many of them are written ahead of each point of time.
+    """
+
+    coordinates: Array
+    earlier: Array
+
+    @classmethod
+    def of(cls, guests: Sequence[Guests], end: int) -> Written | None:
+        """The values that a buffer holds until some end; None where some are written at once."""
+        born = np.concatenate([g.born for g in guests])
+        at = np.bincount(born, minlength=end)
+        if (at > 1).any():
+            return None
+        columns = np.concatenate([g.coordinates.T for g in guests], axis=1)
+        return cls(columns[:, np.argsort(born, kind="stable")].T, np.cumsum(at) - at)
 
 
 def widened(axes: tuple[Axis, ...], new: Sequence[Guests]) -> tuple[Axis, ...]:
@@ -91,7 +115,10 @@ def apart(axes: Sequence[Axis], all_guests: Sequence[Guests]) -> bool:
     place = np.concatenate([_codes(axes, guests) for guests in all_guests])
     born = np.concatenate([guests.born for guests in all_guests])
     last = np.concatenate([guests.last for guests in all_guests])
-    order = np.lexsort((last, born, place))
+    if (born[1:] < born[:-1]).any():
+        order = np.argsort(born, kind="stable")
+        place, born, last = place[order], born[order], last[order]
+    order = by_place(place, prod(axis.size for axis in axes))
     place, born, last = place[order], born[order], last[order]
     meets = (born[1:] < last[:-1]) | (born[1:] == born[:-1])
     return not bool((meets & (place[1:] == place[:-1])).any())

@@ -7,6 +7,8 @@ of the outermost loop.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from timerl_nb.ir.attrs import BoundAttrs
@@ -23,7 +25,7 @@ from timerl_nb.loops.nodes import (
     Sequence,
     children,
 )
-from timerl_nb.memory.lifetimes import Tensor
+from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.xla.places import Places
 from timerl_nb.symbolic.arrays import values
@@ -230,7 +232,7 @@ def _within_turns(plan: MemoryPlan, places: Places, outer: Loop) -> Names:
     It need not be the schedule's first: one that turns once is none. isl numbers the counters.
     """
     clock, depth = plan.clock, int(outer.counter.removeprefix("c"))
-    end = len(clock.order)
+    end = len(clock)
     loop, turn = np.full(end + 1, -1), np.full(end + 1, -1)
     for name, around in clock.schedule.loops().items():
         if len(around) > depth:
@@ -240,13 +242,14 @@ def _within_turns(plan: MemoryPlan, places: Places, outer: Loop) -> Names:
             loop[clock.ranks[name]] = number
             turn[clock.ranks[name]] = np.broadcast_to(values(at, env), len(points))
 
-    def inside(tensor: Tensor) -> bool:
-        span = plan.spans[tensor]
-        same = (loop[span.born] == loop[span.last]) & (turn[span.born] == turn[span.last])
-        return bool((same & (loop[span.last] >= 0)).all())
+    @cache  # many tensors live alike
+    def inside(lives: Lives) -> bool:
+        born, last = lives.born, lives.last
+        same = (loop[born] == loop[last]) & (turn[born] == turn[last])
+        return bool((same & (loop[last] >= 0)).all())
 
-    held: dict[str, list[Tensor]] = {}
+    held: dict[str, list[Lives]] = {}
     for tensor, homes in places.homes.items():
         for home in homes:
-            held.setdefault(home.buffer.name, []).append(tensor)
-    return frozenset(name for name, tensors in held.items() if all(map(inside, tensors)))
+            held.setdefault(home.buffer.name, []).append(plan.spans[tensor].lives)
+    return frozenset(name for name, lives in held.items() if all(map(inside, lives)))

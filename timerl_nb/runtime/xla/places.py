@@ -32,7 +32,7 @@ from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import leaves
 from timerl_nb.memory.timeline import Span
-from timerl_nb.runtime.xla.boxes import Axis, Guests, apart, box, while_there, widened
+from timerl_nb.runtime.xla.boxes import Axis, Guests, Written, apart, box, while_there, widened
 from timerl_nb.schedule.constraints import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
@@ -128,6 +128,8 @@ class Places:
     def __init__(self, plan: MemoryPlan) -> None:
         self.plan, self.pdg = plan, plan.pdg
         self._spans = plan.spans
+        self._guests = {tensor: self._own(tensor) for tensor in plan.stores}
+        self._boxes = {tensor: self._axes(tensor) for tensor in plan.stores}
         joins = [join for join in map(self._join, self.pdg) if join is not None]
         accepted, axes, guests = self._accepted(joins)
         direct, read = self._reached({join.merge for join in accepted})
@@ -155,8 +157,8 @@ class Places:
         self, joins: Sequence[_Join]
     ) -> tuple[list[_Join], dict[Tensor, tuple[Axis, ...]], dict[Tensor, list[Guests]]]:
         """The joins whose values never meet; by tensor, the places of a buffer, and what they hold."""
-        axes = {tensor: self._axes(tensor) for tensor in self.plan.stores}
-        guests = {tensor: [self._own(tensor)] for tensor in self.plan.stores}
+        axes = dict(self._boxes)
+        guests = {tensor: [own] for tensor, own in self._guests.items()}
         accepted: list[_Join] = []
         for join in joins:
             new = [self._started(join, tensor, at) for tensor, at in join.starts]
@@ -229,11 +231,12 @@ class Places:
         )
         if buffer is None:
             return
-        slots = [
-            slot
-            for slot, read in enumerate(op.inputs)
-            if not is_sliced(read) and self._is_latest(op, read, buffer, guests)
-        ]
+        reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
+        found = [(k, inside) for k, read in reads if (inside := self._inside(read, buffer))]
+        written = Written.of(guests, len(self.plan.clock)) if found else None
+        if written is None:
+            return
+        slots = [k for k, inside in found if self._is_latest(op, inside, written)]
         if not slots:
             return
         why = "beside it, what was written last"
@@ -244,30 +247,29 @@ class Places:
         for slot in slots:
             self.latest.setdefault((op.id, slot), {})[buffer.name] = Home(last, ())
 
-    def _is_latest(self, op: Op, read: Read, buffer: Buffer, guests: Sequence[Guests]) -> bool:
-        """Whether what an operand reads of a buffer is what was written there last, at every point."""
+    def _inside(self, read: Read, buffer: Buffer) -> list[tuple[Read, Home]]:
+        """The reads behind an operand that are of a buffer, and where in it."""
         behind = [read] if read.source in self.merges else leaves(self.pdg, read)
-        found = [(leaf, home) for leaf in behind if (home := self._found(leaf)).buffer == buffer]
-        if not found:
-            return False
-        born = np.concatenate([g.born for g in guests])
+        return [(leaf, home) for leaf in behind if (home := self._found(leaf)).buffer == buffer]
+
+    def _is_latest(self, op: Op, found: Sequence[tuple[Read, Home]], written: Written) -> bool:
+        """Whether what reads find in a buffer is what was written there last, at every point."""
         clock, name = self.plan.clock, statement_name(op)
-        at = np.bincount(born, minlength=len(clock.order))
-        if (at > 1).any():
-            return False
-        made = np.concatenate([g.coordinates for g in guests])[np.argsort(born)]
-        count = np.cumsum(at)  # of the values that are there behind each point of time
         env = clock.env(op.domain, clock.points[name])
+        before = written.earlier[clock.ranks[name]] - 1
         for leaf, home in found:
-            there = np.broadcast_to(values(leaf.cond, env), len(clock.points[name]))
+            there = np.broadcast_to(clock.where(leaf.cond, env), len(before))
+            if not there.any():
+                continue
+            if (there & (before < 0)).any():
+                return False
             domain = self.pdg[leaf.source].outputs[leaf.out].domain
             index = [values(e, env) for e in leaf.index if isinstance(e, Lin)]
             inner = {**self.plan.bounds, **dict(zip(domain, index, strict=True))}
-            wanted = [np.broadcast_to(values(e, inner), len(there)) for e in home.coordinates]
-            ranks = clock.ranks[name][there]
-            before = count[ranks] - at[ranks] - 1
-            if (before < 0).any() or (made[before] != np.stack(wanted, axis=1)[there]).any():
-                return False
+            wanted = [values(e, inner) for e in home.coordinates]
+            for column, want in zip(written.coordinates.T, wanted, strict=True):
+                if (there & (column[before] != want)).any():
+                    return False
         return True
 
     def _found(self, leaf: Read) -> Home:
@@ -323,7 +325,7 @@ class Places:
             return guests
         clock, life = self.plan.clock, self.plan.lifetimes[self.plan.stores[tensor].lifetime]
         codes = clock.codes(life.domain, span.points)
-        return while_there(guests, codes, span.away, len(clock.order))
+        return while_there(guests, codes, span.away, len(clock))
 
     def _moves(self, tensor: Tensor) -> bool:
         """Whether its values wait on the host in between."""
@@ -339,7 +341,7 @@ class Places:
 
     def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> Guests:
         """The values of an initial tensor among those of the recurrence, while the merge is read."""
-        own = self._own(tensor)
+        own = self._guests[tensor]
         domain = self.plan.stores[tensor].domain
         env = dict(zip(domain, own.coordinates.T, strict=True))
         size = len(own.born)
@@ -372,7 +374,7 @@ class Places:
         store = self.plan.stores[tensor]
         if store.kind == "slot":
             return ()
-        own = self._own(tensor)
+        own = self._guests[tensor]
         if store.kind == "ring" and not self._moves(tensor):
             if apart((), [own]):  # each is made of the one before: as a whole, in its place
                 return ()
