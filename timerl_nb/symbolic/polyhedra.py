@@ -144,6 +144,19 @@ def _read_map(text: str) -> isl.Map:
     return isl.Map.read_from_str(_CONTEXT, text)
 
 
+# Passes and plans ask for the same points and reads again and again; the text alone takes long.
+@lru_cache(maxsize=50_000)
+def _set_of(dims: Dims, domain: Domain, cond: Cond) -> isl.Set:
+    full = _without_choices(all_of(dims.inside(domain), cond))
+    return _read_set(f"{_params(dims)}{{ [{', '.join(domain)}] : {_cond_text(full)} }}")
+
+
+@lru_cache(maxsize=50_000)
+def _map_of(dims: Dims, left: Domain, right: Domain, cond: Cond) -> isl.Map:
+    sides = f"[{', '.join(left)}] -> [{', '.join(map(primed, right))}]"
+    return _read_map(f"{_params(dims)}{{ {sides} : {_cond_text(_without_choices(cond))} }}")
+
+
 # --- isl to expressions ------------------------------------------------------------------------
 
 
@@ -244,9 +257,7 @@ class Set:
     @classmethod
     def of(cls, dims: Dims, domain: Domain, cond: Cond = TRUE) -> Set:
         """{ domain : 0 <= d < D for each dimension, and cond }."""
-        full = _without_choices(all_of(dims.inside(domain), cond))
-        text = f"{_params(dims)}{{ [{', '.join(domain)}] : {_cond_text(full)} }}"
-        return cls(dims, domain, _read_set(text))
+        return cls(dims, domain, _set_of(dims, domain, cond))
 
     def _like(self, raw: isl.Set) -> Set:
         return Set(self.dims, self.domain, raw)
@@ -357,6 +368,7 @@ def ceilings_set(dims: Dims, bounds: Point) -> isl.Set:
     return _params_set(dims, all_of(*(eq(sym(n), bounds[n]) for n in dims.bounds)))
 
 
+@lru_cache(maxsize=1_000)
 def _params_set(dims: Dims, cond: Cond) -> isl.Set:
     return _read_set(f"{_params(dims)}{{ : {_cond_text(cond)} }}")
 
@@ -393,11 +405,7 @@ class Relation:
     @classmethod
     def of(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
         """The pairs for which `cond` holds; it names the right side's dimensions with a prime."""
-        text = (
-            f"{_params(dims)}{{ [{', '.join(left)}] -> [{', '.join(map(primed, right))}] : "
-            f"{_cond_text(_without_choices(cond))} }}"
-        )
-        return cls(dims, left, right, _read_map(text))
+        return cls(dims, left, right, _map_of(dims, left, right, cond))
 
     @classmethod
     def reads(cls, sink: Set, index: Index, source: Set) -> Relation:
