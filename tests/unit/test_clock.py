@@ -52,4 +52,4 @@ def test_statements_one_behind_another_take_no_more_addresses_than_points() -> N
     }
     size, layout = clocks._laid_out(times)  # pyright: ignore[reportPrivateUsage]
     assert size == 1 + 10 + 10
-    assert layout == {"a": (0, [0, 0, 0]), "b": (1, [0, 2, 0]), "c": (2, [0, 2, 0])}
+    assert layout == {"a": (0, (0, 0, 0)), "b": (1, (0, 2, 0)), "c": (2, (0, 2, 0))}

@@ -204,7 +204,7 @@ def predict(
     transient = np.zeros(total, np.int64)
     for name, nbytes in gathered.items():
         transient[clock.ranks[name]] += nbytes
-    outer, turn = _turns(clock)
+    outer, turn = clock.turns
     return Timeline(np.arange(total), live + transient, host, tuple(spans), transient, outer, turn)
 
 
@@ -218,18 +218,3 @@ def _hosted(gaps: Sequence[Away], codes: Array, dies: Array, length: int) -> Arr
     order = np.argsort(codes)
     places = order[np.searchsorted(codes, distinct, sorter=order)]
     return series(first, dies[places], gaps[0].nbytes, length)
-
-
-def _turns(clock: Clock) -> tuple[str | None, Array]:
-    """The dimension that the outermost loop runs along, and its value at every executed point."""
-    schedule = clock.schedule
-    turn = np.full(len(clock), -1, np.int64)
-    along = [at for loops in schedule.loops().values() for loop, at in loops if loop == 0]
-    dims = {d for at in along for d in schedule.dims.ordered(at.symbols)}
-    if len(dims) != 1:
-        return None, turn
-    (outer,) = dims
-    for name, points in schedule.statements.items():
-        if outer in points.domain:
-            turn[clock.ranks[name]] = clock.points[name][:, points.domain.index(outer)]
-    return outer, turn

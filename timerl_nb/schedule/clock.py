@@ -7,6 +7,7 @@ among all others is one look into a table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -101,6 +102,23 @@ class Clock:
                 return name, dict(zip(domain, point, strict=True))
         raise AssertionError(f"nothing runs at {rank}")
 
+    @cached_property
+    def turns(self) -> tuple[str | None, Array]:
+        """The dimension that the outermost loop runs along, and its value at every executed point.
+
+        None where there is not one; -1 outside that loop.
+        """
+        schedule, turn = self.schedule, np.full(len(self), -1, np.int64)
+        along = [at for loops in schedule.loops().values() for loop, at in loops if loop == 0]
+        dims = {d for at in along for d in schedule.dims.ordered(at.symbols)}
+        if len(dims) != 1:
+            return None, turn
+        (outer,) = dims
+        for name, points in schedule.statements.items():
+            if outer in points.domain:
+                turn[self.ranks[name]] = self.points[name][:, points.domain.index(outer)]
+        return outer, turn
+
     def codes(self, domain: Domain, rows: Array) -> Array:
         """A number per row, the same for equal points of a domain."""
         code = np.zeros(len(rows), np.int64)
@@ -141,7 +159,9 @@ def _reach(part: Any) -> Range:
     return int(np.min(part)), int(np.max(part))
 
 
-def _laid_out(times: Mapping[str, Sequence[Range]]) -> tuple[int, dict[str, tuple[int, list[int]]]]:
+def _laid_out(
+    times: Mapping[str, Sequence[Range]], depth: int = 0
+) -> tuple[int, dict[str, tuple[int, tuple[int, ...]]]]:
     """Addresses for times, in the same order: how many, and every statement's first and weights.
 
     Statements of which each has one value of a component are laid out one behind another, others
@@ -149,21 +169,24 @@ def _laid_out(times: Mapping[str, Sequence[Range]]) -> tuple[int, dict[str, tupl
 
     Args:
         times: from where to where each component of a statement's time goes.
+        depth: the first component that counts.
     """
-    if not all(times.values()):
-        return 1, {name: (0, []) for name in times}
-    first = {name: time[0] for name, time in times.items()}
-    inner = {name: time[1:] for name, time in times.items()}
-    if any(low != high for low, high in first.values()):
-        size, found = _laid_out(inner)
-        low, end = min(low for low, _ in first.values()), max(high for _, high in first.values())
+    if not times or depth == len(next(iter(times.values()))):
+        return min(1, len(times)), dict.fromkeys(times, (0, ()))
+    at = {name: time[depth] for name, time in times.items()}
+    if any(low != high for low, high in at.values()):
+        size, found = _laid_out(times, depth + 1)
+        low, end = min(low for low, _ in at.values()), max(high for _, high in at.values())
         return (end - low + 1) * size, {
-            name: (at - low * size, [size, *weights]) for name, (at, weights) in found.items()
+            name: (first - low * size, (size, *weights)) for name, (first, weights) in found.items()
         }
-    total, whole = 0, dict[str, tuple[int, list[int]]]()
-    for value in sorted({low for low, _ in first.values()}):
-        size, found = _laid_out({name: inner[name] for name in times if first[name][0] == value})
-        whole |= {name: (total + at, [0, *weights]) for name, (at, weights) in found.items()}
+    groups: dict[int, dict[str, Sequence[Range]]] = {}
+    for name, (value, _) in at.items():
+        groups.setdefault(value, {})[name] = times[name]
+    total, whole = 0, dict[str, tuple[int, tuple[int, ...]]]()
+    for value in sorted(groups):
+        size, found = _laid_out(groups[value], depth + 1)
+        whole |= {n: (total + first, (0, *weights)) for n, (first, weights) in found.items()}
         total += size
     return total, whole
 
