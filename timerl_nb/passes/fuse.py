@@ -18,7 +18,7 @@ from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain
 from timerl_nb.passes.cycles import components
-from timerl_nb.passes.grouping import Grouping
+from timerl_nb.passes.grouping import Grouping, joined
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,7 @@ class Fuse:
 
     def run(self, pdg: Pdg) -> Rewritten:
         ready = break_alias_cycles(pdg)
-        grouping = Grouping(ready.pdg)
-        grouping.recurrences()
-        grouping.single_readers()
-        grouping.settle()
-        return chain(ready, _materialise(ready.pdg, grouping))
+        return chain(ready, _materialise(ready.pdg, joined(ready.pdg)))
 
 
 @dataclass(frozen=True)

@@ -432,6 +432,15 @@ class Grouping:
         return found
 
 
+def joined(pdg: Pdg) -> Grouping:
+    """The operations in groups that no rule joins any further."""
+    grouping = Grouping(pdg)
+    grouping.recurrences()
+    grouping.single_readers()
+    grouping.settle()
+    return grouping
+
+
 # --- small questions -----------------------------------------------------------------------------
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from timerl_nb.errors import CeilingError, VerificationError, point_text
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
+from timerl_nb.schedule.groups import grouped
 from timerl_nb.symbolic.polyhedra import TooMuchWork, at_most
 from timerl_nb.symbolic.scheduling import ScheduleTree, Unschedulable, solve
 
@@ -48,17 +49,10 @@ def find_schedule(
     Raises:
         ScheduleError: no order exists (the message shows a cycle), or isl reached its ceiling.
     """
-    pdg = constraints.pdg
     try:
-        schedule = solve(
-            pdg.dims,
-            constraints.statements,
-            constraints.validity,
-            constraints.proximity,
-            ceiling,
-        )
+        schedule = _solved(constraints, ceiling)
     except Unschedulable:
-        raise find_cycle(source or pdg) from None
+        raise find_cycle(source or constraints.pdg) from None
     except TooMuchWork:
         raise CeilingError(
             f"scheduling {len(constraints.statements)} statements takes more than the ceiling of "
@@ -69,6 +63,16 @@ def find_schedule(
         ) from None
     validate(constraints, schedule)
     return schedule
+
+
+def _solved(constraints: Constraints, ceiling: int) -> ScheduleTree:
+    """isl's schedule, of groups where there are some that can be scheduled as such."""
+    dims, groups = constraints.pdg.dims, grouped(constraints)
+    if groups is not None:
+        with suppress(Unschedulable):
+            tree = solve(dims, groups.statements, groups.validity, groups.proximity, ceiling)
+            return tree.expanded(constraints.statements, groups.members)
+    return solve(dims, constraints.statements, constraints.validity, constraints.proximity, ceiling)
 
 
 def validate(constraints: Constraints, schedule: ScheduleTree) -> None:

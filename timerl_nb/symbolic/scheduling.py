@@ -11,10 +11,10 @@ questions about it: what runs when, who is the last to read a value, and the loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import islpy as isl
 
@@ -203,8 +203,15 @@ def _attempt(
         raise Unschedulable(str(error)) from None
     if not salt:
         return raw
+    return _pulled_back(raw, dims, statements, new)
+
+
+def _pulled_back(
+    raw: isl.Schedule, dims: Dims, statements: Mapping[str, Set], to: Mapping[str, str]
+) -> isl.Schedule:
+    """The schedule of statements that run when those do that they are mapped to by name."""
     same = [
-        f"{name}[{', '.join(s.domain)}] -> {new[name]}[{', '.join(s.domain)}]"
+        f"{name}[{', '.join(s.domain)}] -> {to[name]}[{', '.join(s.domain)}]"
         for name, s in statements.items()
     ]
     back = f"[{', '.join(dims.bounds)}] -> {{ {'; '.join(same)} }}"
@@ -245,11 +252,11 @@ def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
     return ScheduleTree(body.dims, dict(names), body.raw.insert_partial_schedule(band))
 
 
-def _total(raw: isl.Schedule) -> isl.Schedule:
+def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any] = str) -> isl.Schedule:
     """The schedule as a total order.
 
     Statements that share a leaf, and parts that isl leaves unordered (a `set` node, which loop
-    generation may reorder), run one after the other: any order will do.
+    generation may reorder), run one after the other: any order will do, if no `key` gives one.
     """
 
     def split(node: isl.ScheduleNode) -> isl.ScheduleNode:
@@ -262,7 +269,7 @@ def _total(raw: isl.Schedule) -> isl.Schedule:
         if len(parts) < 2:
             return node
         filters = isl.UnionSetList.alloc(isl.DEFAULT_CONTEXT, len(parts))
-        for part in sorted(parts, key=str):
+        for part in sorted(parts, key=key):
             filters = filters.add(part)
         return node.insert_sequence(filters)
 
@@ -291,6 +298,25 @@ class ScheduleTree:
     def text(self) -> str:
         """The schedule as a text that `parse` reads."""
         return self.raw.to_str()
+
+    def expanded(
+        self, statements: Mapping[str, Set], members: Mapping[str, Sequence[str]]
+    ) -> ScheduleTree:
+        """The schedule with several statements in the place of one, in order at each of its points.
+
+        Args:
+            statements: those of the new schedule; those that replace one have its points.
+            members: a statement -> those that replace it.
+        """
+        to = {name: name for name in statements}
+        to |= {member: name for name, row in members.items() for member in row}
+        place = {member: k for row in members.values() for k, member in enumerate(row)}
+
+        def at(part: isl.UnionSet) -> int:
+            return place[isl.Set.from_union_set(part).get_tuple_name()]
+
+        raw = _pulled_back(self.raw, self.dims, statements, to)
+        return ScheduleTree(self.dims, dict(statements), _total(raw, at))
 
     # --- when does what run --------------------------------------------------------------------
 
@@ -354,8 +380,15 @@ class ScheduleTree:
         before = isl.UnionMap.from_map(isl.Map.lex_lt(space))
         everything = _union_map(self.dims, validity).intersect_domain(self.domain)
         everything = everything.intersect_range(self.domain)
-        broken = everything.apply_domain(self._theta).apply_range(self._theta).subtract(before)
-        if broken.is_empty():
+        maps: list[isl.Map] = []
+        everything.foreach_map(maps.append)
+
+        def is_kept(one: isl.Map) -> bool:
+            times = isl.UnionMap.from_map(one).apply_domain(self._theta).apply_range(self._theta)
+            return times.is_subset(before)
+
+        # two statements at a time: in one map, isl would compare the times of all with each other
+        if all(is_kept(one) for one in maps):
             return None
         for edge in validity:
             pairs = _named(edge.pairs, edge.source, edge.sink)
