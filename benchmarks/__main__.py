@@ -2,6 +2,7 @@
 
 The race against hand-written programs also writes its figures to `runs/bench.csv`. One work alone:
 `python -m benchmarks race S jitted ours …`. Stock PPO until it has learnt: `python -m benchmarks learning`.
+From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import compiling, depth, interpreter, learning, peaks, race, report
+from benchmarks import compiling, depth, interpreter, learning, peaks, race, report, toggles
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -45,6 +46,8 @@ def main(*words: str) -> None:
                 learning.main()
         case ("learning",):
             learning.main()
+        case ("toggles",):
+            toggles.main()
         case ("race", work, *systems) if work in race.WORKS and not {*systems} - {*race.SYSTEMS}:
             chosen = systems or list(race.entrants(work, full=True))
             raced(race.race(work, chosen, resident=True))

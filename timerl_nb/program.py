@@ -8,6 +8,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +62,9 @@ class Program:
         owner: Context,
         front: Front | None = None,
         see: See = unseen,
+        told: int = 3,
     ) -> None:
+        """Compile, and warn whoever is `told` levels up the stack, or nobody (0)."""
         self._compiler = compiler
         self._owner = owner  # the context whose symbols are ours
         self.options, self.bounds = options, dict(bounds)
@@ -75,9 +78,8 @@ class Program:
         self.stages = Stages((*source, *self._front.stages, *back))
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
-        _warn_of_long_windows(self.memory, self._front.constraints)
-        if self._front.parts is not None and self._front.parts.text:
-            warnings.warn(self._front.parts.lost(self.memory.peak), stacklevel=3)
+        for text in self.warnings if told else ():
+            warnings.warn(text, stacklevel=told)
 
     def _tuned(self) -> Tuning:
         """The fastest of a few ways, measured on this machine."""
@@ -97,7 +99,7 @@ class Program:
             self.bounds,
             alone,
             lambda options: Program(
-                self._compiler, self.bounds, options, self._owner
+                self._compiler, self.bounds, options, self._owner, told=0
             )._turn_seconds(),
             self._compiler.place("tuned", alone, self.bounds),
         )
@@ -168,6 +170,15 @@ class Program:
         """The passes that ran, in order; prints as one line."""
         return pipeline(self.options, self.bounds, dynamic=self.pdg.bound is not None)
 
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the program slower or larger than it need be, and what to do about it."""
+        parts = self._front.parts
+        found = _long_windows(self.memory, self._front.constraints)
+        if parts is not None and parts.text:
+            found.append(parts.lost(self.memory.peak))
+        return tuple(found)
+
     # --- again, differently ----------------------------------------------------------------------
 
     def with_options(self, **changes: Any) -> Program:
@@ -199,18 +210,22 @@ class Program:
         bounds: Mapping[Any, int] | None = None,
         options: Mapping[str, Any] | None = None,
         see: See = unseen,
+        warn: bool = True,
     ) -> Program:
         """The same program under other bounds and options, as `with_bounds` and `with_options` say.
 
         Args:
             see: is called with every stage that is not kept, in order, as soon as it is there.
+            warn: issue the program's `warnings`.
         """
         changed = self.options.with_(**options) if options else self.options
         under = self._under({} if bounds is None else bounds)
         # what is chosen within a budget depends on the bounds
         keeps = not options and holds_for_all_bounds(changed)
         front = self._front if keeps else None
-        return Program(self._compiler, under, changed, self._owner, front, see)
+        return Program(
+            self._compiler, under, changed, self._owner, front, see, told=4 if warn else 0
+        )
 
     def _under(self, bounds: Mapping[Any, int]) -> dict[str, int]:
         """The program's bounds with some changed."""
@@ -321,7 +336,7 @@ class Program:
         if self._twice is None:
             longer = {**self.bounds, name: Ceiling(2 * bound, bound.until, raised=True)}
             front = self._front if holds_for_all_bounds(self.options) else None
-            self._twice = Program(self._compiler, longer, self.options, self._owner, front)
+            self._twice = Program(self._compiler, longer, self.options, self._owner, front, told=0)
         return self._twice
 
     def _run_whole(
@@ -531,9 +546,9 @@ def _named(blocks: int | Blocks | None) -> tuple[str, ...]:
     return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()
 
 
-def _warn_of_long_windows(plan: MemoryPlan, constraints: Constraints) -> None:
-    """Say where every point of a loop gathers a slice that grows with a bound."""
-    dims = constraints.pdg.dims
+def _long_windows(plan: MemoryPlan, constraints: Constraints) -> list[str]:
+    """Where every point of a loop gathers a slice that grows with a bound."""
+    dims, found = constraints.pdg.dims, list[str]()
     for op in constraints.ops.values():
         own = {d for d in op.domain if dims[d].step == 1}  # blocks are long on purpose
         for read in op.inputs:
@@ -541,9 +556,9 @@ def _warn_of_long_windows(plan: MemoryPlan, constraints: Constraints) -> None:
             span = plan.sizes.span(op, read)
             if moving and span > 64:
                 source = constraints.pdg[read.source]
-                warnings.warn(
+                found.append(
                     f"{source.name} is read in slices [{moving[0]}] of up to {span} points at every "
                     f"point of ({', '.join(op.domain)}): padded to {span} each time. "
-                    "Leave lift and vectorize on, or shorten the slice.",
-                    stacklevel=5,
+                    "Leave lift and vectorize on, or shorten the slice."
                 )
+    return found

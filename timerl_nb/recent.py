@@ -46,6 +46,8 @@ class Recent(Generic[Key, Value]):
     def known(self, key: Key) -> Value | None:
         """The result for a key, if there is one."""
         with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
             return self._held.get(key)
 
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,14 +42,16 @@ class Lab:
     root: Path
 
 
+def find_chromium() -> str | None:
+    """The system's Chromium."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The system's Chromium; without one the tests are skipped, or fail where one is required."""
-    found = (
-        shutil.which("chromium")
-        or shutil.which("chromium-browser")
-        or shutil.which("google-chrome")
-    )
+    found = find_chromium()
     if found is None:
         message = "no Chromium found: `apt install chromium` to run the browser tests"
         if os.environ.get("TIMERL_REQUIRE_BROWSER") == "1":
@@ -67,8 +70,13 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    home = tmp_path_factory.mktemp("home")
-    root = tmp_path_factory.mktemp("notebooks")
+    with serving(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("notebooks")) as served:
+        yield served
+
+
+@contextmanager
+def serving(home: Path, root: Path) -> Iterator[Lab]:
+    """A JupyterLab on the notebooks under `root`, with settings of its own under `home`."""
     settings = home / "settings/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False}
@@ -111,7 +119,7 @@ def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
             if server.poll() is not None:
                 break
             time.sleep(0.1)
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
+    raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
 
 
 @dataclass

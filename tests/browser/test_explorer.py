@@ -160,11 +160,13 @@ def test_the_scrubber_sets_the_instant_everywhere(watched: Watched, lab: Lab) ->
 
 def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     page = explore(watched, lab, "change.ipynb")
+    status = page.locator(".trl-settings .trl-status")
+    # what a click would change is compiled while nothing else is to be done
+    expect(status).to_have_attribute("data-left", "0", timeout=60_000)
     switch = page.locator('[data-key="switch-lift"]')
     switch.focus()
     page.keyboard.press("Space")
-    status = page.locator(".trl-settings .trl-status")
-    expect(status).to_contain_text("drawn after", timeout=10_000)
+    expect(status).to_contain_text("compiled before, drawn after", timeout=10_000)
     print(f"toggle to drawn: {status.get_attribute('data-drawn')} ms")
     expect(switch).not_to_be_checked()
     expect(switch).to_be_focused()  # although the strip was drawn anew

@@ -164,6 +164,16 @@ class PipelineView(View):
         """What all stages cost together."""
         return sum(row.seconds for row in self.stages)
 
+    @property
+    def switches(self) -> tuple[dict[str, Any], ...]:
+        """The changes of options that are one click away, those of the last stages first."""
+        found: list[dict[str, Any]] = []
+        for option in self.options:
+            if option.name not in ("tune", "backend"):  # the one runs the program
+                found += [{option.name: value} for value in _others(option)]
+        order = [row.name for row in self.stages]
+        return tuple(sorted(found, key=lambda change: _cost(change, order)))
+
     def values(self) -> dict[str, Any]:
         values = {option.name: option for option in self.options}
         return {
@@ -262,6 +272,25 @@ def _switching(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
     option = options[row.option]
     is_off = option.value is False
     return {"off": False, "on": option.default if is_off else option.value}
+
+
+# What is not fused is many statements, and what is not vectorised many points.
+_MANY: Final = ("fuse", "vectorize")
+
+
+def _cost(change: Mapping[str, Any], order: list[str]) -> tuple[bool, int]:
+    (name,) = change
+    stage = STAGE_OF[name]
+    return name in _MANY, -order.index(stage) if stage in order else 0
+
+
+def _others(option: Option) -> tuple[Any, ...]:
+    """The values that a click gives an option."""
+    if option.kind in ("bool", "choice"):
+        return tuple(value for value in option.choices if value != option.value)
+    if option.kind in ("dims", "blocks"):
+        return (option.default,) if option.value is False else (False,)
+    return ()
 
 
 # --- options -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import { MemoryPane, type MemoryModel } from "./memory";
 import { RunPane, type RunModel } from "./run";
 import { Scrubber } from "./scrubber";
 import type { Selection } from "./selection";
-import { Settings, type SearchModel, type Status } from "./settings";
+import { Settings, type Foreseen, type SearchModel, type Status } from "./settings";
 import { SpacePane } from "./space";
 import { StepsPane, type StepsModel } from "./steps";
 import { Strip, type PipelineModel } from "./strip";
@@ -37,6 +37,7 @@ export interface ExplorerTraits {
   selected: number[];
   instant: number | null;
   status: Status;
+  foreseen: Foreseen;
 }
 
 // In this order they are drawn: what others need comes first.
@@ -56,6 +57,7 @@ const TRAITS = [
   "acknowledged",
   "instant",
   "status",
+  "foreseen",
 ] as const;
 type Trait = (typeof TRAITS)[number];
 
@@ -162,6 +164,7 @@ export class ExplorerView {
       },
       acknowledged: () => run.acknowledge(model.get("acknowledged")),
       instant: () => selection.at(model.get("instant")),
+      foreseen: () => settings.foreseen(model.get("foreseen")),
       status: () => {
         const status = model.get("status");
         settings.status(status);
@@ -195,6 +198,7 @@ export class ExplorerView {
     );
     host.append(this.#style, this.#root);
     draw();
+    send({ kind: "shown" });
   }
 
   dispose(): void {

@@ -13,6 +13,14 @@ export interface Status {
   text?: string;
   hint?: string;
   seconds?: number;
+  ahead?: boolean;
+  warnings?: string[];
+}
+
+/** How many of the changes that are one click away are not compiled yet; nothing where none will be. */
+export interface Foreseen {
+  left?: number;
+  of?: number;
 }
 
 export interface SearchModel {
@@ -125,11 +133,20 @@ export class Settings extends Pane<PipelineModel> {
       box.replaceChildren(html("b", {}, first), ...rest.map((line) => `\n${line}`));
       this.#refuse();
     } else if (status.seconds !== undefined) {
-      const compiled = `compiled in ${(status.seconds * 1e3).toFixed(0)} ms`;
-      box.textContent =
-        drawn === undefined ? compiled : `${compiled}, drawn after ${drawn.toFixed(0)} ms`;
+      const compiled = status.ahead
+        ? "compiled before"
+        : `compiled in ${(status.seconds * 1e3).toFixed(0)} ms`;
+      const took = drawn === undefined ? "" : `, drawn after ${drawn.toFixed(0)} ms`;
+      box.textContent = [compiled + took, ...(status.warnings ?? [])].join("\n");
       if (drawn !== undefined) box.dataset.drawn = drawn.toFixed(0);
     } else box.textContent = status.text ?? "";
+  }
+
+  /** Say how many of the changes that are one click away are compiled. */
+  foreseen({ left, of }: Foreseen): void {
+    const known = of !== undefined && left !== undefined;
+    this.#status.title = known ? `${of - left} of ${of} clicks are compiled ahead` : "";
+    this.#status.dataset.left = known ? `${left}` : "";
   }
 
   /** Take over what there is to filter a search by. */

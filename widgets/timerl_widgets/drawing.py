@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -141,16 +141,33 @@ class Drawing:
     def traits(self, stage: str, before: GraphView | None = None) -> dict[str, Any]:
         """Everything that changes with the program, but the search."""
         return {
-            "lineage": packed(self.lineage),
-            "pipeline": packed(PipelineView.of(self.program)),
+            **self._whole,
             "stage": stage,
-            "space": packed(self.space),
-            "memory": packed(self.memory),
-            "loops": packed(self.loops),
             "graph": self.graph(stage, before),
             "steps": self.steps(stage),
             "inspector": NOTHING,
         }
+
+    def prepare(self, stage: str, before: GraphView | None) -> None:
+        """Make what `traits` and a search need."""
+        self.traits(self.nearest(stage), before)
+        assert self.index
+
+    @cached_property
+    def pipeline(self) -> PipelineView:
+        return PipelineView.of(self.program)
+
+    @cached_property
+    def _whole(self) -> Mapping[str, Packed]:
+        """The views of the whole program."""
+        views = {
+            "lineage": self.lineage,
+            "pipeline": self.pipeline,
+            "space": self.space,
+            "memory": self.memory,
+            "loops": self.loops,
+        }
+        return {name: packed(view) for name, view in views.items()}
 
     def _inside(self, ids: Sequence[int]) -> set[int]:
         chosen, found = set(ids), set[int]()

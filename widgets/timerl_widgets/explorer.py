@@ -15,9 +15,11 @@ from timerl_nb.program import Program
 from timerl_nb.running import Running
 from timerl_nb.show import ComparisonView
 from timerl_nb.show.progress import Progress, following
+from timerl_widgets.ahead import LIMIT, Ahead, Change
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
+from timerl_widgets.known import Known, See
 from timerl_widgets.live import NO_TURN
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.panes import with_picture
@@ -30,6 +32,7 @@ from timerl_widgets.requests import (
     Search,
     SetBounds,
     SetOptions,
+    Shown,
     parse,
 )
 from timerl_widgets.worker import Worker
@@ -48,6 +51,9 @@ class Explorer(anywidget.AnyWidget):
         status: what the last change came to: `state`, and `seconds`, or `text` and `hint`.
         program: the program that is shown, with what was changed in the page.
         running: the run that was started last, here or in the page; None where there is none.
+        ahead: compile what a click would change while a page shows the explorer and nothing else is
+            to be done.
+        foreseen: how many such changes are `left` to compile, `of` how many.
     """
 
     _esm = module("explorer")
@@ -65,12 +71,18 @@ class Explorer(anywidget.AnyWidget):
     run = traitlets.Dict().tag(sync=True)
     acknowledged = traitlets.Int(0).tag(sync=True)
     status = traitlets.Dict().tag(sync=True)
+    foreseen = traitlets.Dict().tag(sync=True)
     stage = traitlets.Unicode("pdg").tag(sync=True)
     selected = traitlets.List(traitlets.Int()).tag(sync=True)
     instant = traitlets.Int(None, allow_none=True).tag(sync=True)
 
     def __init__(
-        self, program: Program, other: Program | None = None, *, stage: str = FIRST_SHOWN
+        self,
+        program: Program,
+        other: Program | None = None,
+        *,
+        stage: str = FIRST_SHOWN,
+        ahead: bool = True,
     ) -> None:
         """Show a program, and the graph of one of its stages; beside another program, if it is given.
 
@@ -78,7 +90,9 @@ class Explorer(anywidget.AnyWidget):
             OptionError: there is no such stage.
         """
         self._conductor = Conductor(self._show_run)
-        self._drawing = Drawing(program)
+        self._known = Known()
+        self._drawing = self._known.of(program)
+        self.ahead, self._is_shown = ahead, False
         self._beside, self._titles = other, ("other", "this")
         self._worker = Worker("timerl explorer", self._fail)
         self._sought = Search("", None, None, changed=False)
@@ -134,7 +148,7 @@ class Explorer(anywidget.AnyWidget):
     # --- what comes from the page ----------------------------------------------------------------
 
     @traitlets.validate("selected")
-    def _known(self, proposal: dict[str, Any]) -> list[int]:
+    def _are_known(self, proposal: dict[str, Any]) -> list[int]:
         return known_ids(self._drawing, proposal["value"])
 
     @traitlets.validate("stage")
@@ -156,6 +170,9 @@ class Explorer(anywidget.AnyWidget):
 
     def _act(self, request: Request) -> None:
         match request:
+            case Shown():
+                self._is_shown = True
+                self._look_ahead()
             case SetOptions(changes):
                 self._change({}, changes)
             case SetBounds(changes):
@@ -184,8 +201,11 @@ class Explorer(anywidget.AnyWidget):
         self._changes.append((bounds, options))
         self._later("compile", self._recompile)
 
-    def _changed(self) -> Program:
-        """The program with all changes that wait; where one is impossible, with none of them."""
+    def _changed(self) -> tuple[Drawing, bool]:
+        """The program with all changes that wait, or, where one is impossible, with none of them.
+
+        Also says whether it was known.
+        """
         bounds: dict[str, int] = {}
         options: dict[str, Any] = {}
         while self._changes:
@@ -193,7 +213,33 @@ class Explorer(anywidget.AnyWidget):
             bounds.update(of_bounds)
             options.update(of_options)
         see = following(self.program, bounds, options, self._sketching(complete=not bounds))
-        return self.program.again(bounds=bounds, options=options, see=see)
+        if not bounds:
+            known = self._known.changed(self.program, options)
+            return known or self._known.compiled(self.program, options, see), known is not None
+        program = self.program.again(bounds=bounds, options=options, see=see, warn=False)
+        return self._known.of(program), False
+
+    def _look_ahead(self) -> None:
+        """Compile what a click would change while nothing else is to be done."""
+        drawing, stage = self._drawing, self.stage
+        if not self.ahead or not self._is_shown or drawing.program.stages.seconds > LIMIT:
+            self._worker.meanwhile(None)
+            self.foreseen = {}
+            return
+
+        def make(change: Change, see: See) -> None:
+            made = self._known.compiled(drawing.program, change, see)
+            made.prepare(stage, drawing.view)
+
+        def runs() -> bool:
+            return self.running is not None and self.running.state == "running"
+
+        def told(left: int) -> None:
+            self.foreseen = {"left": left, "of": len(changes)}
+
+        changes = drawing.pipeline.switches
+        told(len(changes))
+        self._worker.meanwhile(Ahead(make, changes, lambda: self._worker.waits, runs, told))
 
     def _sketching(self, complete: bool) -> Callable[[Progress], None]:
         """Says what comes next, and shows the passes once they have run, if nothing else changes."""
@@ -218,13 +264,12 @@ class Explorer(anywidget.AnyWidget):
         start, stage = time.perf_counter(), self.stage
         shown = self.pipeline, self.graph, self.steps
         try:
-            program = self._changed()
+            drawing, known = self._changed()
         except Exception:
             with self.hold_sync():
                 self.pipeline, self.graph, self.steps = shown
             raise
         seconds = time.perf_counter() - start
-        drawing = Drawing(program)
         views = drawing.traits(drawing.nearest(stage), self._drawing.view)
         views["comparison"] = self._compared(drawing)
         self._drawing = drawing
@@ -236,8 +281,10 @@ class Explorer(anywidget.AnyWidget):
                 setattr(self, name, value)
             self.selected = known_ids(drawing, self.selected)
             self.instant = self.instant  # as far as the new turn goes
-            self.status = {"state": "ready", "seconds": seconds}
+            told = list(drawing.program.warnings)
+            self.status = {"state": "ready", "seconds": seconds, "ahead": known, "warnings": told}
         self._search(drawing.widened(self._sought))
+        self._look_ahead()
 
     def _show_stage(self, _: Any) -> None:
         self._later("stage", self._draw_stage)

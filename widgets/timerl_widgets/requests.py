@@ -74,7 +74,12 @@ class Compare:
     close: bool
 
 
-Request = SetOptions | SetBounds | Inspect | Search | Fold | Command | Compare
+@dataclass(frozen=True)
+class Shown:
+    """A page shows the widget."""
+
+
+Request = Shown | SetOptions | SetBounds | Inspect | Search | Fold | Command | Compare
 
 
 def parse(message: object) -> Request:
@@ -86,6 +91,8 @@ def parse(message: object) -> Request:
     if not isinstance(message, Mapping):
         raise OptionError("a message is an object with a kind.")
     match message.get("kind"):
+        case "shown":
+            return Shown()
         case "options":
             return SetOptions(_names(message.get("changes")))
         case "bounds":

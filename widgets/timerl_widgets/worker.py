@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 Job = Callable[[], None]
+# Does one piece of what nobody waits for, and says whether there is more.
+Piece = Callable[[], bool]
+
+REST: Final = 1.0  # seconds without a job after which there is time for what nobody waits for,
+BREATH: Final = 0.05  # and between two pieces of that
 
 
 class Worker:
@@ -22,24 +30,52 @@ class Worker:
     def __init__(self, name: str, failed: Callable[[Exception], object], idle: float = 5.0) -> None:
         self._name, self._failed, self._idle = name, failed, idle
         self._jobs: dict[str, Job] = {}
+        self._spare: Piece | None = None
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._busy = False
+        self._rested = False  # whether there has been no job for long enough
 
     def ask(self, kind: str, job: Job) -> None:
         """Do a job soon, instead of an earlier one of its kind that has not begun."""
         with self._changed:
             self._jobs.pop(kind, None)
             self._jobs[kind] = job
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+            self._begin()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left to do; False if there is after so many seconds."""
+    def meanwhile(self, piece: Piece | None) -> None:
+        """Do this, piece by piece, instead of what was to be done before while no job waits.
+
+        A piece should end early where a job `waits`. An error ends it all, and is not shown.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: not self._jobs and not self._busy, timeout)
+            self._spare = piece
+            if piece is not None:
+                self._begin()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is a job that has not begun."""
+        return bool(self._jobs)
+
+    def wait(self, timeout: float | None = None, *, spare: bool = False) -> bool:
+        """Wait until nothing is left to do; False if there is after so many seconds.
+
+        Args:
+            spare: wait for what is done meanwhile, too.
+        """
+
+        def done() -> bool:
+            return not self._jobs and not self._busy and not (spare and self._spare)
+
+        with self._changed:
+            return self._changed.wait_for(done, timeout)
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -61,8 +97,27 @@ class Worker:
 
     def _next(self) -> Job | None:
         with self._changed:
-            if not self._changed.wait_for(lambda: bool(self._jobs), self._idle):
-                self._thread = None
-                return None
-            self._busy = True
+            end = time.monotonic() + self._idle
+            while not self._changed.wait_for(lambda: self.waits, self._pause):
+                self._rested = True
+                if self._spare is not None:
+                    piece = self._spare
+                    return lambda: self._use(piece)
+                if time.monotonic() > end:
+                    self._thread = None
+                    return None
+            self._busy, self._rested = True, False
             return self._jobs.pop(next(iter(self._jobs)))
+
+    @property
+    def _pause(self) -> float:
+        return BREATH if self._rested else min(REST, self._idle)
+
+    def _use(self, piece: Piece) -> None:
+        more = False
+        with suppress(Exception):  # nobody asked for it; who does is told
+            more = piece()
+        with self._changed:
+            if self._spare is piece and not more:
+                self._spare = None
+                self._changed.notify_all()

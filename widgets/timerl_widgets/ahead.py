@@ -1,0 +1,60 @@
+"""Compiles what could be asked for next, while nothing else is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from timerl_nb.errors import TimeRLError
+from timerl_widgets.kernel import runs_a_cell
+from timerl_widgets.known import See
+
+LIMIT: Final = 3.0  # seconds; about a program that took longer to compile nothing is guessed
+
+Change = dict[str, Any]  # options by name
+
+
+class Ahead:
+    """The changes that are one click away from a program, made before anybody asks.
+
+    Args:
+        make: makes a change, calling what it is given after every stage; what it makes is kept by it.
+        changes: the options to change, what is likely or quickly done first.
+        waits: whether somebody waits for something else, for which a change is left halfway. What
+            was found out by then is known when it is taken up again.
+        runs: whether a run goes on, which would be slowed down.
+        told: is called with how many changes are left, whenever that is another number.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Change, See], object],
+        changes: tuple[Change, ...],
+        waits: Callable[[], bool],
+        runs: Callable[[], bool],
+        told: Callable[[int], object],
+    ) -> None:
+        self._make, self._waits, self._runs, self._told = make, waits, runs, told
+        self._left = list(changes)
+
+    def __call__(self) -> bool:
+        """Make one change, if there is time; whether there are more."""
+        if self._left and not runs_a_cell() and not self._runs():
+
+            def see(_: object) -> None:
+                if self._waits():
+                    raise _Interrupted
+
+            try:
+                self._make(self._left[0], see)
+            except _Interrupted:
+                return True
+            except TimeRLError:  # what is impossible is told to who asks for it
+                pass
+            del self._left[0]
+            self._told(len(self._left))
+        return bool(self._left)
+
+
+class _Interrupted(Exception):
+    """Somebody waits."""
