@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.browser.conftest import FLAGS, find_chromium, serving
+from tests.browser.conftest import FLAGS, Lab, find_chromium, serving
 from tests.browser.opened import open_and_run, write
 
 PROGRAM = """
 import timerl_nb as trl
-from tests.reinforce import reinforce
-program = reinforce(hidden=(32, 32)).compile({"B": 64, "I": 20, "T": 500})
-explorer = program.explore(ahead=AHEAD)
-explorer
+program = trl.algorithms.reinforce(hidden=(32, 32)).compile({"B": 64, "I": 20, "T": 500})
 """
 SWITCHES = (
     "simplify",
@@ -32,53 +31,79 @@ SWITCHES = (
     "vectorize",
     "fuse",
 )
+COMPILED = ".trl-settings .trl-status[data-left='0']"  # all that one click would change
 LONGEST = 120_000  # milliseconds that are waited for anything
 
 
+@dataclass(frozen=True)
+class Row:
+    """The milliseconds until a switch is drawn, off and on again.
+
+    Attributes:
+        first, ahead: switched off for the first time; and when it had been compiled ahead.
+        again, back: off again, and on again: medians.
+    """
+
+    switch: str
+    first: float
+    ahead: float
+    again: float
+    back: float
+
+    def __str__(self) -> str:
+        cells = (self.first, self.ahead, self.again, self.back)
+        return f"| `{self.switch}` | {' | '.join(f'{ms:.0f}' for ms in cells)} |"
+
+
 def main(repeats: int = 5) -> None:
-    """Print the milliseconds of each switch, off and on again: at first, known, and made ahead."""
+    """Print a table of all switches."""
     chromium = find_chromium()
     if chromium is None:
         sys.exit("no Chromium found: `apt install chromium`")
+    print("| switched off, drawn after ms | at first | made ahead | again | on again |")
+    print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         home, root = Path(folder, "home"), Path(folder, "notebooks")
         root.mkdir()
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         with serving(home, root) as lab:
-            pages: dict[bool, Page] = {}
-            for ahead in (False, True):
-                page = browser.new_page(viewport={"width": 1400, "height": 1000})
-                write(lab, f"ahead_{ahead}.ipynb", PROGRAM.replace("AHEAD", str(ahead)))
-                open_and_run(page, lab, f"ahead_{ahead}.ipynb")
-                page.wait_for_selector(".trl-explorer .trl-graph g.node", timeout=LONGEST)
-                pages[ahead] = page
-            pages[True].wait_for_selector(
-                ".trl-status[data-left='0']", state="attached", timeout=LONGEST
-            )
-            print("| switch off, drawn after ms | at first | made ahead | known | on again |")
-            print("|---|---|---|---|---|")
-            for name in SWITCHES:
-                first = _click(pages[False], name)
-                back = [_click(pages[False], name)]
-                ahead = _click(pages[True], name)
-                again: list[float] = []
-                for _ in range(repeats):
-                    again.append(_click(pages[False], name))
-                    back.append(_click(pages[False], name))
-                _click(pages[True], name)
-                cells = (first, ahead, median(again), median(back))
-                print(f"| `{name}` | {' | '.join(f'{ms:.0f}' for ms in cells)} |", flush=True)
+            for row in measure(browser, lab, PROGRAM, SWITCHES, repeats):
+                print(row, flush=True)
         browser.close()
 
 
+def measure(
+    browser: Browser, lab: Lab, program: str, switches: Sequence[str], repeats: int
+) -> Iterator[Row]:
+    """Click the switches of a program, which a cell makes, one after another."""
+    plain = _opened(browser, lab, program, ahead=False)
+    foreseen = _opened(browser, lab, program, ahead=True)
+    for name in switches:
+        first, back, again = _click(plain, name), list[float](), list[float]()
+        for _ in range(repeats):
+            back.append(_click(plain, name))
+            again.append(_click(plain, name))
+        _click(plain, name)
+        foreseen.wait_for_selector(COMPILED, state="attached", timeout=LONGEST)
+        ahead = _click(foreseen, name)
+        _click(foreseen, name)
+        yield Row(name, first, ahead, median(again), median(back))
+    for page in (plain, foreseen):
+        page.close()
+
+
+def _opened(browser: Browser, lab: Lab, program: str, *, ahead: bool) -> Page:
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    write(lab, f"ahead_{ahead}.ipynb", program, f"program.explore(ahead={ahead})")
+    open_and_run(page, lab, f"ahead_{ahead}.ipynb")
+    page.wait_for_selector(".trl-explorer .trl-graph g.node", timeout=LONGEST)
+    return page
+
+
 def _click(page: Page, name: str) -> float:
-    status = page.locator(".trl-settings .trl-status")
-    status.evaluate("(box) => delete box.dataset.drawn")
+    """Switch a pass, and say how long that took until it was drawn."""
+    page.locator(".trl-settings .trl-status").evaluate("(box) => delete box.dataset.drawn")
     names = (name, "separate") if name == "fuse" else (name,)
     page.locator(", ".join(f'[data-key="switch-{one}"]' for one in names)).click()
-    page.wait_for_selector(".trl-status[data-drawn]", timeout=LONGEST)
-    return float(status.get_attribute("data-drawn") or "nan")
-
-
-if __name__ == "__main__":
-    main()
+    page.wait_for_selector(".trl-settings .trl-status[data-drawn]", timeout=LONGEST)
+    return float(page.locator(".trl-settings .trl-status").get_attribute("data-drawn") or "nan")

@@ -51,4 +51,4 @@ def _key(program: Program, options: Mapping[str, Any]) -> Key:
 
 
 def _weight(drawing: Drawing) -> int:
-    return max(len(drawing.program.memory.clock.order), POINTS // MOST)
+    return max(len(drawing.program.memory.clock), POINTS // MOST)

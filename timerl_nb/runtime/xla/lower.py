@@ -113,8 +113,10 @@ class Lowering:
 
         def body(inner: State) -> None:
             self._loops += 1
-            self.run(node.body, inner, {**env, node.counter: counter[0]}, seed)
-            self._loops -= 1
+            try:
+                self.run(node.body, inner, {**env, node.counter: counter[0]}, seed)
+            finally:
+                self._loops -= 1
 
         carry, changed = self._inside(names, state, body)
 
