@@ -103,7 +103,6 @@ def _opened(browser: Browser, lab: Lab, program: str, *, ahead: bool) -> Page:
 def _click(page: Page, name: str) -> float:
     """Switch a pass, and say how long that took until it was drawn."""
     page.locator(".trl-settings .trl-status").evaluate("(box) => delete box.dataset.drawn")
-    names = (name, "separate") if name == "fuse" else (name,)
-    page.locator(", ".join(f'[data-key="switch-{one}"]' for one in names)).click()
+    page.locator(f'[data-key="switch-{name}"]').click()
     page.wait_for_selector(".trl-settings .trl-status[data-drawn]", timeout=LONGEST)
     return float(page.locator(".trl-settings .trl-status").get_attribute("data-drawn") or "nan")

@@ -172,6 +172,13 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     expect(switch).not_to_be_checked()
     expect(switch).to_be_focused()  # although the strip was drawn anew
     expect(page.locator(".trl-tabbed.trl-off")).to_contain_text(["lift", "windows"])
+    # another pass takes the place of this one, and the focus stays there
+    fuse = page.locator('[data-key="switch-fuse"]')
+    fuse.focus()
+    for stage in ("separate", "fuse"):
+        page.keyboard.press("Space")
+        expect(page.locator(f'.trl-strip [data-stage="{stage}"]')).to_be_visible(timeout=20_000)
+        expect(fuse).to_be_focused()
     # bounds
     page.locator('[data-key="bound-T"]').fill("9")
     page.keyboard.press("Enter")

@@ -115,15 +115,26 @@ def test_the_bars_of_a_pipeline_are_as_long_as_its_stages_took(program: trl.Prog
 
 
 def test_the_switch_of_every_stage_switches_it(program: trl.Program) -> None:
-    for row in PipelineView.of(program).to_json()["stages"]:
-        if row["option"] is None or row["name"] in ("fuse", "rematerialize", "incrementalize"):
+    for k, row in enumerate(PipelineView.of(program).to_json()["stages"]):
+        if row["option"] is None:
             continue
+        assert row["is_on"]
         other = program.with_options(**{row["option"]: row["off"]})
         assert row["name"] not in other.stages
-        back = next(
-            r for r in PipelineView.of(other).to_json()["stages"] if r["name"] == row["name"]
-        )
-        assert not back["ran"] and back["on"] == row["on"]
+        off = PipelineView.of(other).to_json()["stages"][k]
+        assert off["name"] == {"fuse": "separate"}.get(row["name"], row["name"])
+        assert off["is_on"] is False and off["on"] == row["on"]
+        again = other.with_options(**{off["option"]: off["on"]})
+        assert again.options == program.options
+
+
+def test_what_is_on_and_not_needed_says_so(program: trl.Program) -> None:
+    rows = {row.name: row for row in PipelineView.of(program).stages}
+    assert rows["rematerialize"].is_on and not rows["rematerialize"].ran
+    assert rows["rematerialize"].cost == "not needed"
+    assert re.search("rematerialize +not needed", str(PipelineView.of(program)))
+    off = PipelineView.of(program.with_options(rematerialize=False))
+    assert {row.name: row.cost for row in off.stages}["rematerialize"] == "off"
 
 
 def test_a_stage_that_changes_nothing_says_so(program: trl.Program) -> None:

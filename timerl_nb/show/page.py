@@ -130,9 +130,8 @@ def overview(program: Program, view: PipelineView) -> Part:
         name = element("a", row.name, href=f"#stage-{row.name}") if row.ran else row.name
         width = f"width: {row.seconds / most * 9:.2f}rem" if most else ""
         bar = element("span", class_="bar", style=width) if row.ran else None
-        cost = f"{row.seconds * 1e3:.1f} ms" if row.ran else "off"
         same = "changed nothing" if row.changed is False else row.summary
-        rows.append([name, cost, bar, same])
+        rows.append([name, row.cost, bar, same])
     given = [option for option in view.options if option.value != option.default]
     bounds = [
         [b.name, f"{b.value:,}", ", ".join(b.dims), f"until {b.until}" if b.until else ""]

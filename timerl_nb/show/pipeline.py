@@ -86,7 +86,8 @@ class StageRow:
         seconds: what it cost.
         changed: whether a pass changed anything; None where nothing is compared.
         operations: how many its graph has; None where it is no graph.
-        option: the option that switches the pass.
+        option: the option that switches the pass, and
+        is_on: whether it does not leave it out; None where there is none.
     """
 
     name: str
@@ -96,6 +97,14 @@ class StageRow:
     changed: bool | None
     operations: int | None
     option: str | None
+    is_on: bool | None
+
+    @property
+    def cost(self) -> str:
+        """What it cost, or why it did not run."""
+        if self.ran:
+            return f"{self.seconds * 1e3:.1f} ms"
+        return "not needed" if self.is_on else "off"
 
 
 @dataclass(frozen=True)
@@ -113,10 +122,10 @@ class PipelineView(View):
     """A program's stages, options and bounds.
 
     JSON: `{"view": "pipeline", "seconds", "stages": [{"name", "ran", "seconds", "summary", "changed",
-    "operations", "option", "off", "on"}], "options": [{"name", "kind", "value", "default", "choices",
-    "doc", "stage"}], "bounds": [{"name", "value", "dims", "dynamic", "until"}]}`. `off` and `on` are
-    the values of the stage's option that switch it; passes that are off stand at their places with
-    `ran` false.
+    "operations", "option", "is_on", "off", "on"}], "options": [{"name", "kind", "value", "default",
+    "choices", "doc", "stage"}], "bounds": [{"name", "value", "dims", "dynamic", "until"}]}`. `off` and
+    `on` are the values of the stage's option that switch it, and `is_on` whether that is on; passes
+    that did not run, because they are off or not needed, stand at their places with `ran` false.
     """
 
     stages: tuple[StageRow, ...]
@@ -137,7 +146,7 @@ class PipelineView(View):
             given: its options.
             actual: its bounds.
         """
-        found = {name: _row(stage) for name, stage in stages.items()}
+        found = {name: _row(stage, given) for name, stage in stages.items()}
         rows = [found.pop(name) for name in ("source", "pdg")]
         for name in PASSES:
             if name == "fuse" and "separate" in found:
@@ -145,7 +154,7 @@ class PipelineView(View):
             elif name in found:
                 rows.append(found.pop(name))
             elif name != "dynamic_bounds":
-                rows.append(StageRow(name, False, 0.0, "", None, None, _switch(name)))
+                rows.append(StageRow(name, False, 0.0, "", None, None, *_switch(name, given)))
         written: Any = stages["pdg"].artifact
         dims = written.dims
         bounds = tuple(
@@ -188,7 +197,8 @@ class PipelineView(View):
                     "changed": row.changed,
                     "operations": row.operations,
                     "option": row.option,
-                    **_switching(row, values),
+                    "is_on": row.is_on,
+                    **_values(row, values),
                 }
                 for row in self.stages
             ],
@@ -219,10 +229,7 @@ class PipelineView(View):
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.stages)
         lines = [
-            f"{row.name:<{width}}  {row.seconds * 1e3:7.1f} ms  {row.summary}"
-            if row.ran
-            else f"{row.name:<{width}}        off"
-            for row in self.stages
+            f"{row.name:<{width}}  {row.cost:>10}  {row.summary}".rstrip() for row in self.stages
         ]
         given = [f"{o.name}={o.value!r}" for o in self.options if o.value != o.default]
         bounds = ", ".join(f"{row.name} = {row.value}" for row in self.bounds)
@@ -241,37 +248,36 @@ class PipelineView(View):
             y = 46 + 20 * k
             ink = INK if row.ran and row.changed is not False else FAINT
             svg.text(12, y, row.name, fill=ink)
-            svg.text(
-                185, y, f"{row.seconds * 1e3:.1f} ms" if row.ran else "off", anchor="end", fill=ink
-            )
+            svg.text(185, y, row.cost, anchor="end", fill=ink)
             svg.rect(195, y - 9, 130 * row.seconds / most, 11, BLUE)
             svg.text(335, y, "changed nothing" if row.changed is False else row.summary, fill=ink)
         return str(svg)
 
 
-def _row(stage: Stage) -> StageRow:
+def _row(stage: Stage, given: Options) -> StageRow:
     count, changed = None, None
     if isinstance(stage.artifact, Pdg):
         count = len(stage.artifact)
         if stage.previous is not None:
             changed = dict(stage.artifact.ops) != dict(stage.previous.ops)
-    return StageRow(
-        stage.name, True, stage.seconds, stage.summary, changed, count, _switch(stage.name)
-    )
+    switch = _switch(stage.name, given)
+    return StageRow(stage.name, True, stage.seconds, stage.summary, changed, count, *switch)
 
 
-def _switch(name: str) -> str | None:
-    """The option that leaves a pass out."""
+def _switch(name: str, given: Options) -> tuple[str | None, bool | None]:
+    """The option that leaves a pass out, and whether it does not."""
     found = SWITCH_OF.get(name, name)
-    return found if STAGE_OF.get(found) == found else None
+    if STAGE_OF.get(found) != found:
+        return None, None
+    return found, getattr(given, found) is not False
 
 
-def _switching(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
+def _values(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
+    """The values of its option that switch a stage."""
     if row.option is None:
         return {"off": None, "on": None}
     option = options[row.option]
-    is_off = option.value is False
-    return {"off": False, "on": option.default if is_off else option.value}
+    return {"off": False, "on": option.value if row.is_on else option.default}
 
 
 # What is not fused is many statements, and what is not vectorised many points.

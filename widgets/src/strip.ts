@@ -14,6 +14,7 @@ export interface StageRow {
   changed: boolean | null;
   operations: number | null;
   option: string | null;
+  is_on: boolean | null;
   off: unknown;
   on: unknown;
 }
@@ -134,7 +135,8 @@ export class Strip extends Pane<PipelineModel> {
 
   #cell(row: StageRow, share: number): HTMLElement {
     const hits = this.#hits.get(row.name);
-    const figures = row.ran ? [seconds(row.seconds)] : ["off"];
+    const idle = row.is_on ? "not needed" : "off";
+    const figures = row.ran ? [seconds(row.seconds)] : [idle];
     if (row.operations !== null) figures.push(`${row.operations} ops`);
     const name = html("span", { class: "trl-name" }, row.name);
     if (row.changed === false) name.append(html("span", { class: "trl-same" }, " ="));
@@ -145,9 +147,9 @@ export class Strip extends Pane<PipelineModel> {
         id: this.#id(row),
         role: "tab",
         "data-stage": row.name,
-        "data-key": `tab-${row.name}`,
+        "data-key": `tab-${placeOf(row)}`,
         disabled: !row.ran,
-        title: row.ran ? row.summary : `${row.name} is off`,
+        title: row.ran ? row.summary : `${row.name} is ${idle}`,
         style: `--share: ${share.toFixed(3)}`,
       },
       name,
@@ -163,15 +165,20 @@ export class Strip extends Pane<PipelineModel> {
   #switch(row: StageRow): HTMLElement {
     const box = html("input", {
       type: "checkbox",
-      "aria-label": `run ${row.name}`,
-      "data-key": `switch-${row.name}`,
-      title: `${row.option}: ${row.ran ? "on" : "off"}`,
+      "aria-label": `run ${placeOf(row)}`,
+      "data-key": `switch-${placeOf(row)}`,
+      title: `${row.option}: ${row.is_on ? "on" : "off"}`,
     });
-    box.checked = row.ran;
+    box.checked = row.is_on === true;
     box.addEventListener("change", () => {
       const value = box.checked ? row.on : row.off;
       this.send({ kind: "options", changes: { [row.option!]: value } });
     });
     return box;
   }
+}
+
+/** What one of two passes that run in place of each other is known by: the focus stays on it. */
+function placeOf(row: StageRow): string {
+  return row.name === "separate" ? "fuse" : row.name;
 }
