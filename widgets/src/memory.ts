@@ -344,10 +344,18 @@ export function palette(models: readonly MemoryModel[]): Map<string, number> {
   return new Map([...new Set(all.map((one) => one.name))].map((name, k) => [name, k]));
 }
 
+const MOST = new WeakMap<Held, number>();
+
+/** The most bytes that a tensor holds at once. */
 function most(one: Held): number {
-  let held = 0;
-  one.held.forEach((n) => (held = Math.max(held, n)));
-  return one.value_bytes * held;
+  let found = MOST.get(one);
+  if (found === undefined) {
+    let held = 0;
+    one.held.forEach((n) => (held = Math.max(held, n)));
+    found = one.value_bytes * held;
+    MOST.set(one, found);
+  }
+  return found;
 }
 
 function layers(

@@ -18,7 +18,8 @@ class Ahead:
     """The changes that are one click away from a program, made before anybody asks.
 
     Args:
-        make: makes a change, calling what it is given after every stage; what it makes is kept by it.
+        make: makes a change, calling what it is given after every stage and view; what it makes is
+            kept by it.
         changes: the options to change, what is likely or quickly done first.
         waits: whether somebody waits for something else, for which a change is left halfway. What
             was found out by then is known when it is taken up again.

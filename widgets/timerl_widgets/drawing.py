@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -148,10 +148,11 @@ class Drawing:
             "inspector": NOTHING,
         }
 
-    def prepare(self, stage: str, before: GraphView | None) -> None:
-        """Make what `traits` and a search need."""
+    def prepare(self, stage: str, before: GraphView | None, see: Callable[[object], None]) -> None:
+        """Make what `traits` and a search need, view by view; `see` gets each."""
+        for name in ("lineage", "pipeline", "turn", "space", "memory", "loops", "index"):
+            see(getattr(self, name))
         self.traits(self.nearest(stage), before)
-        assert self.index
 
     @cached_property
     def pipeline(self) -> PipelineView:

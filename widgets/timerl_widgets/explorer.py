@@ -229,7 +229,7 @@ class Explorer(anywidget.AnyWidget):
 
         def make(change: Change, see: See) -> None:
             made = self._known.compiled(drawing.program, change, see)
-            made.prepare(stage, drawing.view)
+            made.prepare(stage, drawing.view, see)
 
         def runs() -> bool:
             return self.running is not None and self.running.state == "running"
