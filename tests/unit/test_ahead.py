@@ -52,6 +52,7 @@ def test_what_a_click_would_change_is_known(program: trl.Program) -> None:
     switches = PipelineView.of(program).switches
     assert {"lift": False} in switches and {"fuse": False} in switches
     assert not any("tune" in change for change in switches)
+    assert switches[0] == {"executor": "xla"} and switches[-1] == {"vectorize": False}
     assert shown(explorer) == 1 + len(switches)
     assert explorer.foreseen == {"left": 0, "of": len(switches)}
     explorer.change(lift=False)

@@ -37,6 +37,7 @@ class Ahead:
     ) -> None:
         self._make, self._waits, self._runs, self._told = make, waits, runs, told
         self._left = list(changes)
+        runs_a_cell()  # is heard of from now on
 
     def __call__(self) -> bool:
         """Make one change, if there is time; whether there are more."""
