@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.events import EventManager, available_events
 from timerl_widgets import Explorer
-from timerl_widgets.ahead import Ahead
+from timerl_widgets.ahead import Ahead, guesses
 from timerl_widgets.kernel import Cells
 from timerl_widgets.worker import Worker
 
@@ -52,7 +52,7 @@ def test_what_a_click_would_change_is_known(program: trl.Program) -> None:
     switches = PipelineView.of(program).switches
     assert {"lift": False} in switches and {"fuse": False} in switches
     assert not any("tune" in change for change in switches)
-    assert switches[0] == {"executor": "xla"} and switches[-1] == {"vectorize": False}
+    assert switches[0] == {"executor": "xla"} and switches[-1] == {"simplify": False}
     assert shown(explorer) == 1 + len(switches)
     assert explorer.foreseen == {"left": 0, "of": len(switches)}
     explorer.change(lift=False)
@@ -78,10 +78,15 @@ def test_nothing_is_compiled_ahead_where_nobody_looks_or_wants_it(program: trl.P
     assert shown(unwanted) == 1 and unwanted.foreseen == {}
 
 
-def test_a_program_that_compiles_long_is_not_guessed_about(
+def test_of_a_program_that_compiles_long_little_is_guessed(
     program: trl.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_widgets.explorer.LIMIT", 0.0)
+    switches = PipelineView.of(program).switches
+    assert sorted(map(str, guesses(switches, 1.0))) == sorted(map(str, switches))
+    assert guesses(switches, 1.0)[-2:] == ({"fuse": False}, {"vectorize": False})
+    assert guesses(switches, 2.0) == guesses(switches, 1.0)[:-2]
+    assert guesses(switches, 5.0) == ()
+    monkeypatch.setattr("timerl_widgets.ahead.LIMIT", 0.0)
     assert shown(program.explore()) == 1
 
 

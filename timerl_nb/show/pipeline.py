@@ -181,7 +181,12 @@ class PipelineView(View):
             if option.name not in ("tune", "backend"):  # the one runs the program
                 found += [{option.name: value} for value in _others(option)]
         order = [row.name for row in self.stages]
-        return tuple(sorted(found, key=lambda change: _cost(change, order)))
+
+        def place(change: dict[str, Any]) -> int:
+            (stage,) = (STAGE_OF[name] for name in change)
+            return order.index(stage) if stage in order else len(order)
+
+        return tuple(sorted(found, key=place, reverse=True))
 
     def values(self) -> dict[str, Any]:
         values = {option.name: option for option in self.options}
@@ -278,16 +283,6 @@ def _values(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
         return {"off": None, "on": None}
     option = options[row.option]
     return {"off": False, "on": option.value if row.is_on else option.default}
-
-
-# What is not fused is many statements, and what is not vectorised many points.
-_MANY: Final = ("fuse", "vectorize")
-
-
-def _cost(change: Mapping[str, Any], order: list[str]) -> tuple[bool, int]:
-    (name,) = change
-    stage = STAGE_OF[name]
-    return name in _MANY, -order.index(stage) if stage in order else 0
 
 
 def _others(option: Option) -> tuple[Any, ...]:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from timerl_nb.errors import TimeRLError
 from timerl_widgets.kernel import runs_a_cell
 from timerl_widgets.known import See
 
-LIMIT: Final = 3.0  # seconds; about a program that took longer to compile nothing is guessed
+LIMIT: Final = 4.0  # seconds; about a program that took longer to compile nothing is guessed,
+QUICK: Final = 1.5  # and, of one that took longer than this, not what takes many times as long:
+MANY: Final = ("fuse", "vectorize")  # without them there are many statements, or many points
 
 Change = dict[str, Any]  # options by name
+
+
+def guesses(switches: Sequence[Change], seconds: float) -> tuple[Change, ...]:
+    """What to compile ahead of the changes to a program that took so long: what is quick first."""
+    if seconds > LIMIT:
+        return ()
+    costly = [change for change in switches if change.keys() & set(MANY)]
+    few = [change for change in switches if change not in costly]
+    return (*few, *costly) if seconds <= QUICK else tuple(few)
 
 
 class Ahead:

@@ -15,7 +15,7 @@ from timerl_nb.program import Program
 from timerl_nb.running import Running
 from timerl_nb.show import ComparisonView
 from timerl_nb.show.progress import Progress, following
-from timerl_widgets.ahead import LIMIT, Ahead, Change
+from timerl_widgets.ahead import Ahead, Change, guesses
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
@@ -222,7 +222,8 @@ class Explorer(anywidget.AnyWidget):
     def _look_ahead(self) -> None:
         """Compile what a click would change while nothing else is to be done."""
         drawing, stage = self._drawing, self.stage
-        if not self.ahead or not self._is_shown or drawing.program.stages.seconds > LIMIT:
+        changes = guesses(drawing.pipeline.switches, drawing.program.stages.seconds)
+        if not self.ahead or not self._is_shown or not changes:
             self._worker.meanwhile(None)
             self.foreseen = {}
             return
@@ -237,7 +238,6 @@ class Explorer(anywidget.AnyWidget):
         def told(left: int) -> None:
             self.foreseen = {"left": left, "of": len(changes)}
 
-        changes = drawing.pipeline.switches
         told(len(changes))
         self._worker.meanwhile(Ahead(make, changes, lambda: self._worker.waits, runs, told))
 
