@@ -174,7 +174,7 @@ def test_jobs_go_before_what_nobody_waits_for() -> None:
         done.append("piece")
         return len(done) < 4
 
-    worker.meanwhile(piece)
+    worker.meanwhile(piece, 0.01)
     assert begun.wait(10)
     worker.ask("job", lambda: done.append("job"))
     assert worker.waits and not worker.wait(0.01)
@@ -190,7 +190,7 @@ def test_an_error_of_what_nobody_waits_for_ends_it() -> None:
         done.append(1)
         raise KeyError("no such thing")
 
-    worker.meanwhile(piece)
+    worker.meanwhile(piece, 0.01)
     assert worker.wait(10, spare=True) and done == [1]
     worker.ask("job", lambda: done.append(2))
     assert worker.wait(10) and done == [1, 2]

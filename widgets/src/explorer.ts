@@ -40,16 +40,17 @@ export interface ExplorerTraits {
   foreseen: Foreseen;
 }
 
-// In this order they are drawn: what others need comes first.
+// In this order they are drawn: what others need comes first, and the graph before panes that it would
+// have the browser lay out, in order to see where its nodes were.
 const TRAITS = [
   "lineage",
   "pipeline",
   "stage",
+  "graph",
+  "steps",
   "space",
   "memory",
   "loops",
-  "graph",
-  "steps",
   "inspector",
   "search",
   "comparison",

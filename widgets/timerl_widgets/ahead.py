@@ -16,6 +16,11 @@ MANY: Final = ("fuse", "vectorize")  # without them there are many statements, o
 Change = dict[str, Any]  # options by name
 
 
+def rest(seconds: float) -> float:
+    """How long to wait for another click on a program that took so many seconds to compile."""
+    return max(1.0, 3 * seconds)
+
+
 def guesses(switches: Sequence[Change], seconds: float) -> tuple[Change, ...]:
     """What to compile ahead of the changes to a program that took so long: what is quick first."""
     if seconds > LIMIT:

@@ -15,7 +15,7 @@ from timerl_nb.program import Program
 from timerl_nb.running import Running
 from timerl_nb.show import ComparisonView
 from timerl_nb.show.progress import Progress, following
-from timerl_widgets.ahead import Ahead, Change, guesses
+from timerl_widgets.ahead import Ahead, Change, guesses, rest
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.drawing import FIRST_SHOWN, Drawing, drawn, known_ids
@@ -222,7 +222,8 @@ class Explorer(anywidget.AnyWidget):
     def _look_ahead(self) -> None:
         """Compile what a click would change while nothing else is to be done."""
         drawing, stage = self._drawing, self.stage
-        changes = guesses(drawing.pipeline.switches, drawing.program.stages.seconds)
+        seconds = drawing.program.stages.seconds
+        changes = guesses(drawing.pipeline.switches, seconds)
         if not self.ahead or not self._is_shown or not changes:
             self._worker.meanwhile(None)
             self.foreseen = {}
@@ -239,7 +240,8 @@ class Explorer(anywidget.AnyWidget):
             self.foreseen = {"left": left, "of": len(changes)}
 
         told(len(changes))
-        self._worker.meanwhile(Ahead(make, changes, lambda: self._worker.waits, runs, told))
+        ahead = Ahead(make, changes, lambda: self._worker.waits, runs, told)
+        self._worker.meanwhile(ahead, rest(seconds))
 
     def _sketching(self, complete: bool) -> Callable[[Progress], None]:
         """Says what comes next, and shows the passes once they have run, if nothing else changes."""

@@ -13,8 +13,7 @@ Job = Callable[[], None]
 # Does one piece of what nobody waits for, and says whether there is more.
 Piece = Callable[[], bool]
 
-REST: Final = 1.0  # seconds without a job after which there is time for what nobody waits for,
-BREATH: Final = 0.05  # and between two pieces of that
+BREATH: Final = 0.05  # seconds between two pieces of what nobody waits for
 
 
 class Worker:
@@ -34,7 +33,8 @@ class Worker:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._busy = False
-        self._rested = False  # whether there has been no job for long enough
+        self._rest = 1.0
+        self._rested = False  # whether there has been no job for so long
 
     def ask(self, kind: str, job: Job) -> None:
         """Do a job soon, instead of an earlier one of its kind that has not begun."""
@@ -43,13 +43,16 @@ class Worker:
             self._jobs[kind] = job
             self._begin()
 
-    def meanwhile(self, piece: Piece | None) -> None:
+    def meanwhile(self, piece: Piece | None, rest: float = 1.0) -> None:
         """Do this, piece by piece, instead of what was to be done before while no job waits.
 
         A piece should end early where a job `waits`. An error ends it all, and is not shown.
+
+        Args:
+            rest: seconds without a job after which it begins, or goes on.
         """
         with self._changed:
-            self._spare = piece
+            self._spare, self._rest = piece, rest
             if piece is not None:
                 self._begin()
 
@@ -111,7 +114,9 @@ class Worker:
 
     @property
     def _pause(self) -> float:
-        return BREATH if self._rested else min(REST, self._idle)
+        if self._rested and self._spare is not None:
+            return BREATH
+        return min(self._rest, self._idle)
 
     def _use(self, piece: Piece) -> None:
         more = False
