@@ -78,6 +78,14 @@ def test_nothing_is_compiled_ahead_where_nobody_looks_or_wants_it(program: trl.P
     assert shown(unwanted) == 1 and unwanted.foreseen == {}
 
 
+def test_a_widget_that_is_closed_compiles_nothing(program: trl.Program) -> None:
+    explorer = program.explore()
+    say(explorer, kind="shown")
+    explorer.close()
+    assert explorer._worker.wait(60, spare=True)
+    assert explorer.foreseen["left"] == explorer.foreseen["of"]
+
+
 def test_of_a_program_that_compiles_long_little_is_guessed(
     program: trl.Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:

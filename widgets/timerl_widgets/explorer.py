@@ -48,7 +48,8 @@ class Explorer(anywidget.AnyWidget):
         selected: the ids of the selected operations, of any stages; set it to select from Python.
         stage: the stage whose graph is shown.
         instant: the position in the turn that is shown; None for no one.
-        status: what the last change came to: `state`, and `seconds`, or `text` and `hint`.
+        status: what the last change came to: `state`, and `seconds`, whether it had been compiled
+            `ahead` and the program's `warnings`, or `text` and `hint`.
         program: the program that is shown, with what was changed in the page.
         running: the run that was started last, here or in the page; None where there is none.
         ahead: compile what a click would change while a page shows the explorer and nothing else is
@@ -138,6 +139,7 @@ class Explorer(anywidget.AnyWidget):
     def close(self) -> None:
         """Leave the page; a run goes on without it."""
         self._conductor.leave()
+        self._worker.meanwhile(None)
         super().close()
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
