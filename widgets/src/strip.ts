@@ -157,7 +157,8 @@ export class Strip extends Pane<PipelineModel> {
     );
     tab.addEventListener("click", () => this.show(row.name));
     const same = row.changed === false ? " trl-unchanged" : "";
-    const cell = html("div", { class: `trl-tabbed${row.ran ? "" : " trl-off"}${same}` }, tab);
+    const rest = row.ran ? "" : row.is_on ? " trl-idle" : " trl-off";
+    const cell = html("div", { class: `trl-tabbed${rest}${same}` }, tab);
     if (row.option !== null) cell.prepend(this.#switch(row));
     return cell;
   }
