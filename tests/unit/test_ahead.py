@@ -57,7 +57,7 @@ def test_what_a_click_would_change_is_known(program: trl.Program) -> None:
     assert explorer.foreseen == {"left": 0, "of": len(switches)}
     explorer.change(lift=False)
     assert explorer.wait(60)
-    assert explorer.status["ahead"] and explorer.status["state"] == "ready"
+    assert explorer.status["known"] and explorer.status["state"] == "ready"
     fresh = program.with_options(lift=False).explore()
     for name in ("graph", "steps", "loops", "space", "memory", "lineage", "search"):
         assert arrays(getattr(explorer, name)) == arrays(getattr(fresh, name)), name
@@ -68,7 +68,7 @@ def test_what_was_not_foreseen_is_compiled(program: trl.Program) -> None:
     shown(explorer)
     explorer.change(lift=False, accumulate=False)
     assert explorer.wait(60)
-    assert not explorer.status["ahead"]
+    assert not explorer.status["known"]
     assert explorer.program.options == trl.Options(lift=False, accumulate=False)
 
 

@@ -203,7 +203,7 @@ class PipelineView(View):
                     "operations": row.operations,
                     "option": row.option,
                     "is_on": row.is_on,
-                    **_values(row, values),
+                    **_switching(row, values),
                 }
                 for row in self.stages
             ],
@@ -277,7 +277,7 @@ def _switch(name: str, given: Options) -> tuple[str | None, bool | None]:
     return found, getattr(given, found) is not False
 
 
-def _values(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
+def _switching(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
     """The values of its option that switch a stage."""
     if row.option is None:
         return {"off": None, "on": None}

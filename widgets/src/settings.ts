@@ -13,7 +13,7 @@ export interface Status {
   text?: string;
   hint?: string;
   seconds?: number;
-  ahead?: boolean;
+  known?: boolean;
   warnings?: string[];
 }
 
@@ -133,7 +133,7 @@ export class Settings extends Pane<PipelineModel> {
       box.replaceChildren(html("b", {}, first), ...rest.map((line) => `\n${line}`));
       this.#refuse();
     } else if (status.seconds !== undefined) {
-      const compiled = status.ahead
+      const compiled = status.known
         ? "compiled before"
         : `compiled in ${(status.seconds * 1e3).toFixed(0)} ms`;
       const took = drawn === undefined ? "" : `, drawn after ${drawn.toFixed(0)} ms`;

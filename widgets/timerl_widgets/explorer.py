@@ -48,8 +48,8 @@ class Explorer(anywidget.AnyWidget):
         selected: the ids of the selected operations, of any stages; set it to select from Python.
         stage: the stage whose graph is shown.
         instant: the position in the turn that is shown; None for no one.
-        status: what the last change came to: `state`, and `seconds`, whether it had been compiled
-            `ahead` and the program's `warnings`, or `text` and `hint`.
+        status: what the last change came to: `state`, and `seconds`, whether it was `known` before
+            and the program's `warnings`, or `text` and `hint`.
         program: the program that is shown, with what was changed in the page.
         running: the run that was started last, here or in the page; None where there is none.
         ahead: compile what a click would change while a page shows the explorer and nothing else is
@@ -286,7 +286,7 @@ class Explorer(anywidget.AnyWidget):
             self.selected = known_ids(drawing, self.selected)
             self.instant = self.instant  # as far as the new turn goes
             told = list(drawing.program.warnings)
-            self.status = {"state": "ready", "seconds": seconds, "ahead": known, "warnings": told}
+            self.status = {"state": "ready", "seconds": seconds, "known": known, "warnings": told}
         self._search(drawing.widened(self._sought))
         self._look_ahead()
 

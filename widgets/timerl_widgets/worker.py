@@ -55,6 +55,7 @@ class Worker:
             self._spare, self._rest = piece, rest
             if piece is not None:
                 self._begin()
+            self._changed.notify_all()
 
     @property
     def waits(self) -> bool:
