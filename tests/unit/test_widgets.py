@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import timerl_widgets
 import traitlets
 from timerl_widgets import PdgView
 
@@ -44,6 +45,32 @@ def test_a_selection_is_data() -> None:
     with pytest.raises(traitlets.TraitError):
         widget.set_state({"selected": ["<script>"]})
     assert widget.selected == [1]
+
+
+WRITTEN = {"Explorer": {"selected", "stage", "instant"}, "RunMonitor": set[str]()}
+
+
+@pytest.mark.parametrize("name", timerl_widgets.__all__)
+def test_a_page_writes_what_is_named_and_nothing_else(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above all not the module that every page would run, nor a view, nor what was said of a change."""
+    pattern = PATTERNS["forward_recurrence"]
+    made = getattr(timerl_widgets, name)(pattern.context().compile(pattern.bounds))
+    written = WRITTEN.get(name, {"selected"})
+    others = set(made.keys) - written
+    assert made.written == written and written < set(made.keys)
+    assert {"_esm", "_view_module", "layout"} < others
+    sent = list[str]()
+    monkeypatch.setattr(made, "send_state", lambda key=None: sent.extend(key or made.keys))
+    before = {key: getattr(made, key) for key in others}
+    for key in sorted(others):
+        for bad in ("alert(1)", {"json": {}}, 7, None):
+            made.set_state({key: bad, "selected": []})
+    made.set_state({"no such trait": 1, "__class__": "x"})
+    assert {key: getattr(made, key) for key in others} == before
+    assert set(sent) == others  # the page is told what is so
+    made.close()
 
 
 def told(widget: PdgView, message: object) -> None:

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import anywidget
 import traitlets
 
 from timerl_nb.errors import TimeRLError
@@ -35,10 +34,11 @@ from timerl_widgets.requests import (
     Shown,
     parse,
 )
+from timerl_widgets.widget import Widget
 from timerl_widgets.worker import Worker
 
 
-class Explorer(anywidget.AnyWidget):
+class Explorer(Widget):
     """A program to look into: what is selected in one view is marked in all.
 
     A change of an option or bound, here or in the page, compiles on a thread of its own; an error is
@@ -58,6 +58,7 @@ class Explorer(anywidget.AnyWidget):
     """
 
     _esm = module("explorer")
+    written = frozenset({"selected", "stage", "instant"})
 
     pipeline = traitlets.Dict().tag(sync=True)
     lineage = traitlets.Dict().tag(sync=True)

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import anywidget
 import traitlets
 
 from timerl_nb import show
 from timerl_nb.program import Program
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import NOTHING, packed
+from timerl_widgets.widget import Widget
 
 
-class Pane(anywidget.AnyWidget):
+class Pane(Widget):
     """One view: click, or use the keyboard, and `selected` follows.
 
     Attributes:
         selected: the ids of the selected operations; set it to select from Python.
     """
+
+    written = frozenset({"selected"})
 
     view = traitlets.Dict().tag(sync=True)
     lineage = traitlets.Dict().tag(sync=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import anywidget
 import traitlets
 
 from timerl_nb.errors import DrawingError
@@ -12,9 +11,10 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
 from timerl_nb.show import GraphView, graph_view, laid_out
 from timerl_widgets.bundles import module
+from timerl_widgets.widget import Widget
 
 
-class PdgView(anywidget.AnyWidget):
+class PdgView(Widget):
     """A dependence graph: click a node, or move with the keyboard, and `selected` follows.
 
     Attributes:
@@ -24,6 +24,7 @@ class PdgView(anywidget.AnyWidget):
     """
 
     _esm = module("pdg_view")
+    written = frozenset({"selected"})
 
     view = traitlets.Dict().tag(sync=True)
     selected = traitlets.List(traitlets.Int()).tag(sync=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import anywidget
 import traitlets
 
 from timerl_nb.errors import OptionError, TimeRLError
@@ -15,9 +14,10 @@ from timerl_widgets.conductor import Conductor
 from timerl_widgets.packed import Packed
 from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import Command, parse
+from timerl_widgets.widget import Widget
 
 
-class RunMonitor(anywidget.AnyWidget):
+class RunMonitor(Widget):
     """A program to run, pause, step and stop, and what it comes to meanwhile.
 
     Attributes:
