@@ -15,9 +15,9 @@ from timerl_nb.errors import (
     TimeRLError,
     user_origin,
 )
+from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.bounds import check_bounds
 from timerl_nb.frontend.context import Context as Frontend
-from timerl_nb.frontend.context import checked_name
 from timerl_nb.frontend.ordering import order_of
 from timerl_nb.frontend.tensor import operand
 from timerl_nb.frontend.until import Until, write_bound

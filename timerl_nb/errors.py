@@ -13,6 +13,7 @@ import linecache
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -64,12 +65,28 @@ def user_origin() -> Origin:
     return Origin(frame.f_code.co_filename, frame.f_lineno)
 
 
+def warn(what: str, *, hint: str = "") -> None:
+    """Warn at the user's own line of a program that is sound, but probably not what was meant."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and _is_ours(frame):
+        level, frame = level + 1, frame.f_back
+    text = f"{what}\n  What to do: {hint}" if hint else what
+    warnings.warn(text, TimeRLWarning, stacklevel=level)
+
+
 def _is_ours(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     # and what stands between: dataclasses, context managers, cached properties, frozen mix-ins
     made = file == "<string>" and frame.f_code.co_name == "__init__"
     between = file in _BETWEEN
     return made or between or file.startswith((_PACKAGE, "<frozen "))
+
+
+class TimeRLWarning(UserWarning):
+    """Something that is accepted, and probably not what was meant; or that costs more than it need.
+
+    `warnings.filterwarnings("ignore", category=trl.errors.TimeRLWarning)` silences all of them.
+    """
 
 
 class TimeRLError(Exception):
@@ -105,6 +122,17 @@ class TimeRLError(Exception):
     def _render_traceback_(self) -> list[str]:
         # IPython shows this in place of the stack of compiler frames.
         return [f"{type(self).__name__}: {self}"]
+
+
+class CallError(TimeRLError, TypeError):
+    """A call with arguments that it does not take, or a use that tensors do not allow."""
+
+
+class MissingNameError(TimeRLError, AttributeError):
+    """A name that a tensor, an index or a module does not have; the hint says what does the work.
+
+    Also an `AttributeError`, so that `hasattr` and `getattr` with a default work.
+    """
 
 
 class IndexExpressionError(TimeRLError):

@@ -310,7 +310,11 @@ def with_conditional(d: Drawn) -> None:
     elif way == "reduce" and x.domain:
         dims = d.draw(st.lists(st.sampled_from(x.domain), unique=True, min_size=1, max_size=2))
         f = d.pick(("sum", "max", "min", "prod"))
-        d.add(getattr(x, f)(over=tuple(dims)).tanh(), f"{f} over {dims} of what is defined")
+        # there may be no points; sums and products are then their neutral value
+        empty = {"initial": 0.25} if f in ("max", "min") else {}
+        d.add(
+            getattr(x, f)(over=tuple(dims), **empty).tanh(), f"{f} over {dims} of what is defined"
+        )
     elif way == "branches":
         y = trl.tensor(x.shape, domain=x.domain)
         symbols = {str(var): var for var, _ in x.ctx.dims}

@@ -123,6 +123,63 @@ def test_reference_and_run_name_the_same_points() -> None:
     assert {d: x.tolist() for d, x in want.items()} == {d: x.tolist() for d, x in have.items()}
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"vectorize": False}, {"fuse": False}, {"executor": "interpret"}]
+)
+def test_what_nothing_comes_to(options: dict[str, Any]) -> None:
+    """Reductions of slices and subsets that are empty at some points, or not needed there."""
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, T) = ctx.dims
+        x = trl.data(X[0, :6], domain=(t,))
+        n = trl.value(t)
+        w = trl.parameter((), domain=(b,), init=2.0)
+        ctx.output("max", x[0:t].max(axis=0, initial=-9.0))
+        ctx.output("min", n[t + 1 : T].min(axis=0, initial=4))
+        ctx.output("mean", x[0:t].mean(axis=0, initial=7.0))
+        ctx.output("over", x[t > 4 + b].mean(over=t, initial=7.0))
+        ctx.output("both", x[t > 4 + b].max(over=t, initial=-9.0))
+        ctx.output("chosen", trl.where(t > 0, x[0:t].max(axis=0), 5.0))
+        ctx.output("other", trl.where(t == 0, 5.0, x[0:t].mean(axis=0) * 2))
+        y = trl.like(x)
+        y[0] = 0.0
+        y[t >= 1] = x[0:t].max(axis=0)
+        ctx.output("branch", y)
+        ctx.output("any", (x > 0)[0:t].any(axis=0))
+        ctx.output("all", (x > 0)[0:t].all(axis=0))
+        ctx.output("log", x[0:t].logsumexp(axis=0))
+        ctx.output("zero", trl.zeros((0,)).max(initial=3.0))
+        (x * w[0])[0:t].mean(axis=0, initial=0.0).backward()
+        ctx.output("grad", w.grad)
+    bounds = {B: 2, T: 6}
+    result = ctx.compile(bounds, trl.Options(**options)).execute()
+    f = X[0, :6]
+    before = [f[:k] for k in range(1, 6)]
+    most = [s.max() for s in before]
+    means = [s.mean() for s in before]
+    with np.errstate(divide="ignore"):
+        logs = [np.log(np.exp(s).sum()) for s in (f[:0], *before)]
+    want = {
+        "max": [-9.0, *most],
+        "min": [1, 2, 3, 4, 4, 4],
+        "mean": [7.0, *means],
+        "over": [f[5], 7.0],
+        "both": [f[5], -9.0],
+        "chosen": [5.0, *most],
+        "other": [5.0, *(2 * m for m in means)],
+        "branch": [0.0, *most],
+        "any": [False, *((s > 0).any() for s in before)],
+        "all": [True, *((s > 0).all() for s in before)],
+        "log": logs,
+        "zero": 3.0,
+        "grad": [sum(means), 0.0],
+    }
+    for name, value in want.items():
+        np.testing.assert_allclose(result[name], value, rtol=1e-5, err_msg=name)
+    whole = Reference(ctx.pdg(), {"B": 2, "T": 6}).outputs()
+    for name, value in want.items():
+        np.testing.assert_allclose(whole[name], value, rtol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
 def test_what_never_holds(options: dict[str, Any]) -> None:
     """Conditions and slices that leave nothing, whatever the bounds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -232,6 +233,46 @@ def read_where_a_conditional_is_not_defined(ctx, b, B, t, T):
 def slice_of_a_conditional(ctx, b, B, t, T):
     y = series(t)[t > 2]
     ctx.output("y", y[0:T].sum(axis=0))  # here
+
+
+@wrong(errors.ReadError, "max of nothing at t = 0")
+def greatest_of_an_empty_slice(ctx, b, B, t, T):
+    ctx.output("y", series(t)[0:t].max(axis=0))  # here
+
+
+@wrong(errors.ReadError, "min of nothing at t = 5")
+def least_of_an_empty_slice(ctx, b, B, t, T):
+    ctx.output("y", series(t)[t + 1 : T].min(axis=0) * 2)  # here
+
+
+@wrong(errors.ReadError, "mean of nothing at t = 0")
+def mean_of_an_empty_slice(ctx, b, B, t, T):
+    ctx.output("y", series(t)[0:t].mean(axis=0))  # here
+
+
+@wrong(errors.ReadError, "mean of nothing at t = 0")
+def variance_of_an_empty_slice(ctx, b, B, t, T):
+    ctx.output("y", series(t)[0:t].std(axis=0))  # here
+
+
+@wrong(errors.ReadError, "argmax of nothing at t = 0")
+def position_in_an_empty_slice(ctx, b, B, t, T):
+    ctx.output("y", series(t)[0:t].argmax(axis=0))  # here
+
+
+@wrong(errors.ReadError, "max of nothing at b = 1")
+def greatest_of_a_conditional_without_points(ctx, b, B, t, T):
+    ctx.output("y", series(t)[t > 4 + b].max(over=t))  # here
+
+
+@wrong(errors.ReadError, "mean of nothing at b = 1")
+def mean_of_a_conditional_without_points(ctx, b, B, t, T):
+    ctx.output("y", series(t)[t > 4 + b].mean(over=t))  # here
+
+
+@wrong(errors.ReadError, "max of nothing: ")
+def greatest_of_no_elements(ctx, b, B, t, T):
+    ctx.output("y", trl.zeros((2, 0)).max(axis=1))  # here
 
 
 @wrong(errors.BranchError, "no branch covers that point")
@@ -846,15 +887,59 @@ def test_a_program_without_outputs() -> None:
 
 
 def test_names_are_only_names() -> None:
-    hostile = ["x\n    raise SystemExit\n    #", "\ud800", "a\x00b", "{y}", "'", '"""', "\\", ""]
+    hostile = ["<b>&amp;</b>", "</script>", "{y}", "%s", "'", '"""', "\\", "\\n", "", "ü 名 😀"]
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         for k, name in enumerate(hostile):
             ctx.output(name, trl.value(t).named(name) * k)
-    result = ctx.compile({T: 2}, trl.Options(fuse=False)).execute(on_event=lambda event: None)
+    program = ctx.compile({T: 2}, trl.Options(fuse=False))
+    json.dumps([stage.artifact.to_json() for stage in program.stages.values()])
+    result = program.execute(on_event=lambda event: None)
     assert {name: result[name].tolist() for name in hostile} == {
         name: [0, k] for k, name in enumerate(hostile)
     }
+
+
+UNPRINTABLE = ("x\n    raise SystemExit\n    #", "\ud800", "a\x00b", "a\u2028b", "\x1b[31m", "\r")
+
+
+def _named_function(name: str) -> Any:
+    def function(x: Any) -> Any:
+        return x
+
+    function.__name__ = name
+    return function
+
+
+@pytest.mark.parametrize("name", UNPRINTABLE)
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda ctx, x, name: ctx.output(name, x),
+        lambda ctx, x, name: x.named(name),
+        lambda ctx, x, name: ctx.region(name).__enter__(),
+        lambda ctx, x, name: x.checkpoint(name),
+        lambda ctx, x, name: trl.parameter((2,), name=name),
+        lambda ctx, x, name: trl.random.normal(stream=name),
+        lambda ctx, x, name: trl.udf(np.sin, x, out="f32", name=name),
+        lambda ctx, x, name: trl.udf(_named_function(name), x, out="f32"),
+        lambda ctx, x, name: trl.Resource(print, name=name),
+        lambda ctx, x, name: trl.nn.Linear(2, 3, name=name),
+        lambda ctx, x, name: trl.env.register(name, print),
+        lambda ctx, x, name: trl.Context(name),
+    ],
+)
+def test_names_that_cannot_be_written_down(give: Any, name: str) -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        with pytest.raises(TimeRLError, match="cannot be written down|cannot name a dimension"):
+            give(ctx, trl.value(t), name)
+
+
+@pytest.mark.parametrize("name", ["range", "__debug__", "program", "kernel_1", "lambda", "min"])
+def test_names_that_generated_programs_use(name: str) -> None:
+    with pytest.raises(errors.IndexExpressionError, match="cannot name a dimension"):
+        trl.Context(name)
 
 
 def test_unknown_names_in_mappings() -> None:

@@ -479,7 +479,7 @@ def test_without_lifting_a_prefix_is_read_whole() -> None:
 
 SUFFIXES: dict[str, Write] = {
     "sum": lambda x, b, B, t, T: x[b, t:T].sum(axis=0),
-    "what is to come": lambda x, b, B, t, T: x[b, t + 1 : T].max(axis=0),
+    "what is to come": lambda x, b, B, t, T: x[b, t + 1 : T].max(axis=0, initial=-1.0),
     "discounted": lambda x, b, B, t, T: x[b, t:T].discounted_sum(0.9),
     "product": lambda x, b, B, t, T: x[b, t:T].prod(axis=0),
     "all": lambda x, b, B, t, T: (x < 1.0)[b, t:T].all(axis=0),

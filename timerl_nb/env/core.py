@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
+from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
@@ -318,7 +319,7 @@ _FAMILIES: dict[str, Callable[..., Simulation]] = {}
 
 def register(name: str, factory: Callable[..., Simulation]) -> None:
     """Let `make(name, …)` call `factory(…)`; for a name `family.*`, `factory(rest, …)`."""
-    if name.endswith(".*"):
+    if checked_name(name, "an environment's name").endswith(".*"):
         _FAMILIES[name[:-2]] = factory
     else:
         _FACTORIES[name] = factory

@@ -69,7 +69,8 @@ class Along(Arithmetic):
     def mean(self, over: Any = None, axis: Any = None) -> Self: ...
 
     @abstractmethod
-    def max(self, over: Any = None, axis: Any = None) -> Self: ...
+    def _reduced(self, kind: str, over: Any, axis: Any) -> Self:
+        """A reduction that says nothing about axes without elements."""
 
     @abstractmethod
     def reshape(self, *shape: Any) -> Self: ...
@@ -273,7 +274,7 @@ class Along(Arithmetic):
     def logsumexp(self, over: Any = None, axis: Any = None) -> Self:
         """log(sum(e**x)) over dimensions or axes, without overflow."""
         x = self.floating()
-        most = x.max(over, axis).detach()
+        most = x._reduced("max", over, axis).detach()
         most = most.isfinite()._where(most, 0.0)  # -inf - -inf is no number
         return (x - x._kept(most, over, axis)).exp().sum(over, axis).log() + most
 
@@ -287,7 +288,7 @@ class Along(Arithmetic):
         """e**x / sum(e**x) along an axis, or over symbolic dimensions."""
         axis = None if over is not None else axis
         x = self.floating()
-        e = (x - x._kept(x.max(over, axis).detach(), over, axis)).exp()
+        e = (x - x._kept(x._reduced("max", over, axis).detach(), over, axis)).exp()
         return e / e._kept(e.sum(over, axis), over, axis)
 
     def _kept(self, reduced: Self, over: Any, axis: Any) -> Self:

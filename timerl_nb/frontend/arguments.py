@@ -1,4 +1,4 @@
-"""What a user gives beside tensors: element types, sizes, discounts and folders, checked at once.
+"""What a user gives beside tensors: names, element types, sizes, discounts and folders.
 
 Nothing here knows of tensors; `tensor` and `sources` build on it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from math import isfinite
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 
@@ -15,6 +16,27 @@ from timerl_nb.errors import DomainError, ShapeError
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.ir.shapes import NUMPY, DType, dtype_name
 from timerl_nb.symbolic.expr import Lin
+
+# Names stand in lines of text, in generated programs, in JSON and in the names of files: control
+# characters and separators would break a line, half a surrogate pair has no encoding.
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def checked_name(name: Any, of: str = "a name") -> str:
+    """A name that the user gives to something.
+
+    Raises:
+        DomainError: it is no string, or has characters that cannot be written down.
+    """
+    if not isinstance(name, str):
+        raise DomainError(f"{of} must be a string, not {name!r}.")
+    found = next((c for c in name if category(c) in _UNPRINTABLE), None)
+    if found is not None:
+        raise DomainError(
+            f"{of} has the character {ascii(found)}, which cannot be written down: {ascii(name)}.",
+            hint="leave out line breaks, other control characters and lone surrogates.",
+        )
+    return name
 
 
 def element_type(dtype: Any) -> DType:
@@ -49,7 +71,7 @@ def folder(path: Any) -> str:
             f"a checkpoint goes to a folder, not to {path!r}.",
             hint='name one: checkpoint("runs/first").',
         )
-    return found
+    return checked_name(found, "the name of a folder")
 
 
 _TYPES = ("bool", "i32", "u32", "bf16", "f16", "f32")

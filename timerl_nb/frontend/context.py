@@ -22,6 +22,7 @@ from timerl_nb.errors import (
     ShapeError,
     user_origin,
 )
+from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.subsets import subsets_of
 from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
@@ -53,7 +54,9 @@ _RESERVED = frozenset(
 
 
 # names in generated programs (`runtime.source`)
-_GENERATED = re.compile(r"rt(_.*)?|program|(kernel|start|pad|free|output)_.*|v\d+_\d+|c\d+")
+_GENERATED = re.compile(
+    r"rt(_.*)?|program|range|__debug__|(kernel|start|pad|free|output)_.*|v\d+_\d+|c\d+"
+)
 
 
 def current() -> Context:
@@ -339,17 +342,6 @@ class Context:
             return restricted(self.snapshot())
         finally:
             self._ops = kept
-
-
-def checked_name(name: Any) -> str:
-    """A name that the user gives to something.
-
-    Raises:
-        DomainError: it is no string.
-    """
-    if not isinstance(name, str):
-        raise DomainError(f"a name must be a string, not {name!r}.")
-    return name
 
 
 def _bound_name(name: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from timerl_nb.errors import DomainError, GradientError, ShapeError, TimeRLError
-from timerl_nb.frontend.arguments import element_type
+from timerl_nb.frontend.arguments import checked_name, element_type
 from timerl_nb.frontend.carried import begun, carried
-from timerl_nb.frontend.context import Context, checked_name, current
+from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.tensor import (
     RecurrentTensor,
@@ -371,7 +371,7 @@ def random_bits(
     if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int | str)):
         raise DomainError(f"a stream is a name or an integer, not {stream!r}.")
     # a stream that the user numbers is one of that name, apart from the ordinals
-    of = ctx.next_stream() if stream is None else str(stream)
+    of = ctx.next_stream() if stream is None else checked_name(str(stream), "a stream's name")
     attrs = RngAttrs(of, _domain(ctx, domain), sizes)
     op = ctx.add("rng", [], attrs)
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))

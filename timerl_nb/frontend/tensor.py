@@ -33,6 +33,7 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     DiscountAttrs,
     DotAttrs,
+    Filled,
     PermAttrs,
     RangeAttrs,
     ShapeAttrs,
@@ -56,7 +57,7 @@ from timerl_nb.ir.shapes import (
 )
 from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Entry, Lin, lin, sym
+from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Entry, Lin, all_of, ge, lin, sym
 
 # `autodiff` stands above this module and enters itself here.
 _BACKWARD: list[Callable[[RecurrentTensor], None]] = []
@@ -272,21 +273,28 @@ class RecurrentTensor(Along):
         """The product over symbolic dimensions or concrete axes."""
         return self._reduced("prod", over, axis)
 
-    def max(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
-        """The greatest element over symbolic dimensions or concrete axes."""
-        return self._reduced("max", over, axis)
+    def max(self, over: Any = None, axis: Any = None, *, initial: Any = None) -> RecurrentTensor:
+        """The greatest element over symbolic dimensions or concrete axes, and `initial` if given.
 
-    def min(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
-        """The least element over symbolic dimensions or concrete axes."""
-        return self._reduced("min", over, axis)
+        Where there may be no element it has to be given: the program is refused otherwise.
+        """
+        return self._extreme("max", over, axis, initial)
+
+    def min(self, over: Any = None, axis: Any = None, *, initial: Any = None) -> RecurrentTensor:
+        """The least element over symbolic dimensions or concrete axes, and `initial` if given."""
+        return self._extreme("min", over, axis, initial)
+
+    def _extreme(self, kind: str, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
+        found = self._reduced(kind, over, axis, filled=initial is None)
+        return found if initial is None else found._map(f"{kind}2", initial)
 
     def any(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """Whether a boolean tensor holds anywhere."""
-        return self._boolean().max(over, axis)
+        return self._boolean()._reduced("max", over, axis)
 
     def all(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """Whether a boolean tensor holds everywhere."""
-        return self._boolean().min(over, axis)
+        return self._boolean()._reduced("min", over, axis)
 
     def _boolean(self) -> RecurrentTensor:
         if self.dtype != "bool":
@@ -295,16 +303,21 @@ class RecurrentTensor(Along):
             )
         return self
 
-    def mean(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+    def mean(self, over: Any = None, axis: Any = None, *, initial: Any = None) -> RecurrentTensor:
         """The mean over symbolic dimensions or concrete axes, as floating-point numbers.
 
         Of a conditional tensor over symbolic dimensions: over the points at which it is defined.
+        `initial` is the mean of nothing; where there may be nothing, it has to be given.
         """
         x = self.floating()
-        total = x.sum(over, axis)
+        total = x._reduced("sum", over, axis, filled=initial is None)
+        empty = None
         for size in x._counts(over, axis):
+            if initial is not None:
+                none = size <= 0
+                empty, size = (none if empty is None else empty | none), size._map("max2", 1)
             total = total / size.cast(total.dtype)
-        return total
+        return total if empty is None else empty._where(initial, total)
 
     def _counts(self, over: Any, axis: Any) -> Iterator[RecurrentTensor]:
         """The numbers of values that a reduction combines; their product is how many there are."""
@@ -341,13 +354,18 @@ class RecurrentTensor(Along):
             )
         return int(axis) % self.rank
 
-    def _reduced(self, kind: str, over: Any, axis: Any) -> RecurrentTensor:
-        """A reduction over symbolic dimensions, which become leading axes, or over axes."""
+    def _reduced(self, kind: str, over: Any, axis: Any, *, filled: bool = False) -> RecurrentTensor:
+        """A reduction over symbolic dimensions, which become leading axes, or over axes.
+
+        `filled` asks that there be something to reduce at every point that is needed.
+        """
         if over is not None and axis is not None:
             raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
         x, rest = self, TRUE
+        has = Filled(TRUE)
         if over is None:
             axes = self._axes(axis)
+            has = Filled(all_of(TRUE, *(ge(lin(self.shape[a]), 1) for a in axes)))
         else:
             names = self._names(over)
             axes = tuple(range(len(names)))
@@ -356,11 +374,13 @@ class RecurrentTensor(Along):
             guard, others = split(x.subset, names)
             if guard is not TRUE:  # what is not defined counts for nothing
                 rest = others
+                has = Filled(guard, tuple(n for n in names if n in guard.symbols))
                 x = x.otherwise(constant(self.ctx, identity(kind, NUMPY[x.dtype]), x.dtype))
             x = x.at({n: self.ctx.space[n].whole for n in names})
         if not axes:
             return x._counted() if kind in ("sum", "prod") else x
-        return _add(self.ctx, kind, [x], AxesAttrs(axes), where=rest)
+        proof = has if filled and has.cond is not TRUE else None
+        return _add(self.ctx, kind, [x], AxesAttrs(axes, proof), where=rest)
 
     def _axes(self, axis: Any) -> tuple[int, ...]:
         given: Any = range(self.rank) if axis is None else axis

@@ -14,8 +14,8 @@ from itertools import groupby
 from typing import Any
 
 from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.frontend.arguments import element_type
-from timerl_nb.frontend.context import Context, checked_name, current
+from timerl_nb.frontend.arguments import checked_name, element_type
+from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.indexing import Condition, as_dims
 from timerl_nb.frontend.sources import shape_of_user
 from timerl_nb.frontend.tensor import RecurrentTensor, constant, operand
@@ -46,7 +46,7 @@ class Resource:
             raise DomainError(f"a resource is made by a function, not by {make!r}.")
         self.ctx: Context = current()
         dims = as_dims(self.ctx, self.ctx.space, instances)
-        label = checked_name(name) or getattr(make, "__name__", "resource")
+        label = checked_name(name or getattr(make, "__name__", "resource"))
         self.inner = host.Resource(make, dims, label)
         self._turns: list[_Turn] = []
         self.ctx.at_end(self._order)
@@ -167,7 +167,7 @@ def udf(
         raise ShapeError(f"{function!r} is no function.")
     ctx = current()
     reads = [operand(ctx, x).read for x in inputs]
-    label = checked_name(name) or getattr(function, "__name__", "udf").strip("<>")
+    label = checked_name(name or getattr(function, "__name__", "udf").strip("<>"))
     dims = as_dims(ctx, ctx.space, domain)
     several = isinstance(out, list)
     types = tuple(_type(one) for one in (out if several else [out]))

@@ -91,10 +91,22 @@ class CastAttrs:
 
 
 @dataclass(frozen=True)
+class Filled:
+    """That a reduction has something to reduce: `cond` holds, for some values of the symbols `among`."""
+
+    cond: Cond
+    among: Domain = ()
+
+
+@dataclass(frozen=True)
 class AxesAttrs:
-    """The axes that a reduction removes."""
+    """The axes that a reduction removes; of the program as written also what fills them.
+
+    `filled` is proved of a reduction that has no meaning over nothing, and says nothing afterwards.
+    """
 
     axes: tuple[int, ...]
+    filled: Filled | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

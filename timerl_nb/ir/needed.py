@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.symbolic.expr import TRUE
+from timerl_nb.symbolic.expr import TRUE, Cond, Lin, negate
 from timerl_nb.symbolic.polyhedra import Relation, Set
+from timerl_nb.symbolic.substitute import subst_cond
 
 # Reads that are outside under small bounds only, as x[3] where T = 2, are the bounds' concern.
 _LARGE = 1000
@@ -28,7 +29,7 @@ def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
     """
     if not any(_is_partial(pdg, op) for op in pdg):
         return pdg
-    needed = _needed(pdg, frozenset(roots))
+    needed = needed_points(pdg, frozenset(roots))
     current = pdg
     dropped: set[int] = set()
     for op_id in pdg.order:
@@ -69,8 +70,13 @@ def _leaves(pdg: Pdg, op: Op, read: Read) -> bool:
     return not outside.beyond(_LARGE).is_empty()
 
 
-def _needed(pdg: Pdg, roots: frozenset[int]) -> Mapping[int, Set | None]:
-    """Per operation the points that are needed of it; None for none."""
+def needed_points(
+    pdg: Pdg, roots: frozenset[int] = frozenset(), *, chosen: bool = False
+) -> Mapping[int, Set | None]:
+    """Per operation the points that are needed of it; None for none.
+
+    `chosen`: of the sides of a `where` by an index condition only the points that it takes.
+    """
     found: dict[int, Set | None] = {}
     for op_id in reversed(pdg.order):
         op = pdg[op_id]
@@ -87,8 +93,23 @@ def _needed(pdg: Pdg, roots: frozenset[int]) -> Mapping[int, Set | None]:
             read = reader.inputs[slot]
             if read.cond is not TRUE:
                 points = points & Set.of(pdg.dims, reader.domain, read.cond)
+            if chosen and reader.kind == "where" and slot:
+                points = points & Set.of(pdg.dims, reader.domain, _side(pdg, reader, slot))
             full = Set.of(pdg.dims, op.outputs[read.out].domain)
             image = Relation.reads(points, read.index, full).within(full).inverse().domain()
             total = image if total is None else total | image
         found[op_id] = None if total is None else total & pdg.points(op)
     return found
+
+
+def _side(pdg: Pdg, op: Op, slot: int) -> Cond:
+    """Where a `where` takes the operand in a slot, as far as index expressions say."""
+    read = op.inputs[0]
+    condition = pdg[read.source]
+    if condition.kind != "value":
+        return TRUE
+    at = {d: e for d, e in zip(condition.domain, read.index, strict=True) if isinstance(e, Lin)}
+    if len(at) < len(condition.domain):
+        return TRUE
+    held = subst_cond(condition.attrs.expr, at)
+    return held if slot == 1 else negate(held)

@@ -7,18 +7,29 @@ bounds; a failure there is the program's, and names tensor, line and a sample po
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from timerl_nb.errors import BranchError, Origin, ReadError, VerificationError, point_text
-from timerl_nb.ir.attrs import AccumulateAttrs, AtAttrs, MergeAttrs, RangeAttrs
+from timerl_nb.ir.attrs import (
+    AccumulateAttrs,
+    AtAttrs,
+    AxesAttrs,
+    AxisAttrs,
+    Filled,
+    MergeAttrs,
+    RangeAttrs,
+)
 from timerl_nb.ir.kinds import KINDS, SINKS
+from timerl_nb.ir.needed import needed_points
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, is_sliced, read_symbols
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
 from timerl_nb.ir.text import op_line, read_text
 from timerl_nb.ir.type_rules import TypeRuleError
-from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, lt, negate
-from timerl_nb.symbolic.polyhedra import Point, Set
-from timerl_nb.symbolic.substitute import subst_entry
+from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, lt, negate, sym
+from timerl_nb.symbolic.polyhedra import Point, Relation, Set, primed
+from timerl_nb.symbolic.substitute import subst_cond, subst_entry
 
 
 def verify(pdg: Pdg) -> None:
@@ -126,6 +137,63 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
             found = outside.sample()
             if found is not None:
                 raise _outside(pdg, op, read, *found)
+    _prove_filled(pdg, bounds)
+
+
+def _prove_filled(pdg: Pdg, bounds: Point) -> None:
+    """What has no value for nothing must have something wherever it is needed."""
+    needed: Mapping[int, Set | None] | None = None
+    for op in pdg:
+        filled = _must_hold(pdg, op)
+        if filled is None or filled.cond is TRUE:
+            continue
+        empty = (pdg.points(op) - _filled(pdg, op, filled)).at(bounds)
+        if empty.is_empty():
+            continue
+        needed = needed_points(pdg, chosen=True) if needed is None else needed
+        points = needed[op.id]
+        at = None if points is None else (empty & points).sample()
+        if at is not None:
+            raise _nothing(pdg, op, filled, at)
+
+
+def _must_hold(pdg: Pdg, op: Op) -> Filled | None:
+    """What an operation needs to have a value."""
+    if isinstance(op.attrs, AxesAttrs):
+        return op.attrs.filled
+    if isinstance(op.attrs, AxisAttrs) and op.kind in ("argmax", "argmin"):
+        size = pdg.read_type(op.inputs[0]).shape[op.attrs.axis]
+        return Filled(ge(lin(size), 1))
+    return None
+
+
+def _filled(pdg: Pdg, op: Op, filled: Filled) -> Set:
+    """The points at which an operation has something to reduce."""
+    if not filled.among:
+        return Set.of(pdg.dims, op.domain, filled.cond)
+    inner = {name: sym(primed(name)) for name in filled.among}
+    inside = subst_cond(pdg.dims.inside(filled.among), inner)
+    cond = all_of(subst_cond(filled.cond, inner), inside)
+    return Relation.of(pdg.dims, op.domain, filled.among, cond).domain()
+
+
+def _nothing(pdg: Pdg, op: Op, filled: Filled, at: dict[str, int]) -> ReadError:
+    (read,) = op.inputs
+    source = pdg[read.source]
+    what = f"{source.label or 'the operand'}, {pdg.read_type(read)}"
+    if filled.among:
+        over = ", ".join(filled.among)
+        what = f"{source.label or 'the operand'}, defined where {filled.cond}, over {over}"
+    word = "mean" if op.kind == "sum" else op.kind
+    where = f" at {point_text(at)}" if at else ""
+    return ReadError(
+        f"{word} of nothing{where}: there is no element to reduce.",
+        origin=op.origin,
+        others={"made at": source.origin} if source.origin != op.origin else {},
+        evidence=f"{word} of {what}",
+        hint="let there be an element at every point that is needed, define the tensor by branches, "
+        "or say what nothing comes to: max, min and mean take initial=.",
+    )
 
 
 def _prove_across(pdg: Pdg, op: Op, read: Read, bounds: Point) -> None:
