@@ -24,10 +24,11 @@ from timerl_nb.compilation import (
     unlimited,
 )
 from timerl_nb.config import Options
-from timerl_nb.errors import BoundsError
+from timerl_nb.errors import BoundsError, ShapeError
 from timerl_nb.ir.attrs import ConstAttrs
 from timerl_nb.ir.digest import Digest, digest
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.shapes import NUMPY, WIDE
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.kept import packed, unpacked
 from timerl_nb.loops.build import build_ast
@@ -37,7 +38,7 @@ from timerl_nb.memory.least import inevitable, least
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.recent import Recent
-from timerl_nb.runtime.backends.jax import device_name
+from timerl_nb.runtime.backends.jax import device_name, has_wide_types
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.shelf import Shelf, key_of, shelf
 from timerl_nb.runtime.xla.kept import KeptCalls
@@ -127,7 +128,9 @@ class Compiler:
         Raises:
             BoundsError: given arrays are too short.
             ReadError, BranchError: reads of what is not defined, branches that do not fit.
+            ShapeError: it computes in types that JAX has not been told to have.
         """
+        check_types(self.pdg)
         listing, text = Listing(self.pdg), bounds_text(bounds)
         seconds = self._verified + self._proved.get(text, lambda: self._prove(bounds))
         return (
@@ -268,6 +271,20 @@ class Compiler:
 
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
         return advice(needed, budget, options, given, need)
+
+
+def check_types(pdg: Pdg) -> None:
+    """Refuse 64-bit types where JAX would narrow them."""
+    if has_wide_types():
+        return
+    for op in pdg:
+        wide = next((o.type.dtype for o in op.outputs if o.type.dtype in WIDE), None)
+        if wide is not None:
+            raise ShapeError(
+                f"{op.name} is of {NUMPY[wide].name}, which JAX computes in only where it is told to.",
+                origin=op.origin,
+                hint='call jax.config.update("jax_enable_x64", True) first, or use 32-bit types.',
+            )
 
 
 def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.sources import random_gumbel, random_normal, where
 from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, one_hot, operand
-from timerl_nb.ir.shapes import is_float
+from timerl_nb.ir.shapes import is_float, is_integer
 
 
 class Categorical:
@@ -39,7 +39,7 @@ class Categorical:
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """The log-probability of each position in `a` (integers)."""
         a = operand(self.logits.ctx, a)
-        if a.dtype not in ("i32", "u32"):
+        if not is_integer(a.dtype):
             raise ShapeError(f"positions are integers, not {a.type}.")
         chosen = one_hot(a, self.logits.shape[-1])
         return where(chosen, self.log_probs, 0.0).sum(axis=-1)  # impossible ones are -inf

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from timerl_nb.compilation import Front, holds_for_all_bounds, pipeline
-from timerl_nb.compiler import Compiler
+from timerl_nb.compiler import Compiler, check_types
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.doors import door
 from timerl_nb.errors import BoundsError, OptionError, Origin, one_of
@@ -434,7 +434,11 @@ class Program:
         return Running(gate, run, watched, outputs)
 
     def _check_machine(self) -> None:
-        """Refuse to begin what ends with the machine's memory; it may be planned all the same."""
+        """Refuse to begin what ends with the machine's memory; it may be planned all the same.
+
+        So with 64-bit types, which JAX may have been told to have no more.
+        """
+        check_types(self.pdg)
         most = main_memory()
         if most is not None and self.memory.peak > most:
             fits = f"device_memory={most // 2} compiles it to fit, if that can be; or give smaller bounds."

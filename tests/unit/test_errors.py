@@ -628,7 +628,7 @@ def positions_beyond_an_axis(ctx, b, B, t, T):
     trl.zeros((3,)).slice(2, 7)  # here
 
 
-@wrong(errors.ShapeError, "do not fit into 32 bits")
+@wrong(errors.ShapeError, "do not fit into int32")
 def integers_of_64_bits(ctx, b, B, t, T):
     trl.data(np.arange(6) + 2**40, domain=(t,))  # here
 

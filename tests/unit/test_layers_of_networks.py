@@ -212,7 +212,7 @@ WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "put": (ShapeError, "does not replace", lambda x, t: x.put(0, np.ones(7))),
     "squeezed": (ShapeError, "has not size 1", lambda x, t: x.squeeze(0)),
     "flattened": (ShapeError, "cannot be joined", lambda x, t: x[0 : t + 1].flatten()),
-    "no booleans": (ShapeError, "takes booleans", lambda x, t: x ^ x),
+    "no bits": (ShapeError, "needs booleans or integers", lambda x, t: x ^ x),
     "too many": (ShapeError, "elements along", lambda x, t: x.topk(9)),
     "no number": (ShapeError, "positive integer", lambda x, t: x.topk(True)),
     "factors": (ShapeError, "do not go with", lambda x, t: x.linear_scan(np.ones(7))),

@@ -17,7 +17,7 @@ from timerl_nb.errors import EnvError
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.udf import Resource, udf
-from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.ir.shapes import NUMPY, narrow
 from timerl_nb.symbolic.domain import Domain
 
 Array = np.ndarray[Any, Any]
@@ -169,7 +169,8 @@ def _space(space: Any, what: str) -> Any:
     """A space of Gymnasium's as one of ours."""
     kind = type(space).__name__
     if kind == "Box":
-        return Box(float(np.min(space.low)), float(np.max(space.high)), tuple(space.shape))
+        low, high = float(np.min(space.low)), float(np.max(space.high))
+        return Box(low, high, tuple(space.shape), narrow(np.zeros(0, space.dtype)).dtype)
     if kind == "Discrete" and space.start == 0:
         return Discrete(int(space.n))
     raise EnvError(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from timerl_nb.frontend.arguments import element_type
 
 
 @dataclass(frozen=True)
 class Box:
-    """Floating-point arrays between two bounds."""
+    """Arrays of numbers between two bounds, kept in their element type: frames as "u8"."""
 
     low: float
     high: float
     shape: tuple[int, ...] = ()
-    dtype: str = "f32"
+    dtype: Any = "f32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", element_type(self.dtype))
 
 
 @dataclass(frozen=True)

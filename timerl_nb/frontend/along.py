@@ -22,7 +22,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     SortAttrs,
 )
-from timerl_nb.ir.shapes import DType, Shape, TensorType, broadcast, same_shape
+from timerl_nb.ir.shapes import DType, Shape, TensorType, broadcast, is_integer, same_shape
 
 LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
 
@@ -57,6 +57,10 @@ class Along(Arithmetic):
     @abstractmethod
     def _operand(self, value: Any, like: DType | None = None) -> Self:
         """A tensor of whatever arithmetic accepts; Python numbers are of type `like`, or this one's."""
+
+    @abstractmethod
+    def _counted(self) -> Self:
+        """This in the element type that sums are in."""
 
     @abstractmethod
     def _expanded(self, shape: Shape) -> Self:
@@ -214,13 +218,15 @@ class Along(Arithmetic):
 
     def cumsum(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The running sum along an axis, from its far end where `reverse`."""
-        return self._made("sliding_sum", SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse)))
+        x = self._counted()
+        return x._made("sliding_sum", SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse)))
 
     def cumprod(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The running product along an axis, from its far end where `reverse`."""
-        first = self._ones().cumsum(axis, reverse=reverse) == 1
-        attrs = ScanAttrs(self._axis(axis), bool(reverse))
-        return self._made("linear_scan", attrs, first._where(self, 0))
+        x = self._counted()
+        first = x._ones().cumsum(axis, reverse=reverse) == 1
+        attrs = ScanAttrs(x._axis(axis), bool(reverse))
+        return x._made("linear_scan", attrs, first._where(x, 0))
 
     def cummax(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The greatest element so far along an axis; its gradient goes to the last such element."""
@@ -309,5 +315,5 @@ def _without(shape: Shape, k: int) -> Shape:
 
 
 def _expect_positions(at: Any) -> None:
-    if at.dtype not in ("i32", "u32"):
+    if not is_integer(at.dtype):
         raise ShapeError(f"positions must be integers, not {at.type}.")

@@ -128,15 +128,22 @@ class Arithmetic(ABC):
         return self._map("abs")
 
     def __xor__(self, other: Any) -> Self:
-        """Exclusive or, of booleans."""
-        return self._booleans()._with("ne", other)
+        return self._with("xor", other)
 
-    __rxor__ = __xor__
+    def __rxor__(self, other: Any) -> Self:
+        return self._with("xor", other, swap=True)
 
-    def _booleans(self) -> Self:
-        if self.dtype != "bool":
-            raise ShapeError(f"^ takes booleans, not {self}.", hint="compare first, as in x != 0.")
-        return self
+    def __lshift__(self, other: Any) -> Self:
+        return self._with("shl", other)
+
+    def __rlshift__(self, other: Any) -> Self:
+        return self._with("shl", other, swap=True)
+
+    def __rshift__(self, other: Any) -> Self:
+        return self._with("shr", other)
+
+    def __rrshift__(self, other: Any) -> Self:
+        return self._with("shr", other, swap=True)
 
     # --- functions ---------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from timerl_nb.frontend.tensor import (
 )
 from timerl_nb.ir.attrs import AxisAttrs, ConstArray, ConstAttrs, OutputAttrs, RngAttrs
 from timerl_nb.ir.pdg import at_own_point
-from timerl_nb.ir.shapes import Shape, TensorType, is_float, narrow
+from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, exactly, is_float, narrow
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import Lin
 
@@ -91,20 +91,26 @@ def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
     return tensor(model.shape, model.dtype, domain=domain)
 
 
-def data(array: Any, *, domain: Any = ()) -> RecurrentTensor:
+def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     """Given values: the array's leading axes are the domain as given, the others the shape.
 
+    Args:
+        dtype: their element type; by default the array's own, but for 64-bit types, which are
+            those that NumPy makes of any numbers: they become 32-bit ones.
+
     Raises:
-        ShapeError: the array has fewer axes than the domain has dimensions.
+        ShapeError: the array has fewer axes than the domain has dimensions, or integers that do not
+            fit.
     """
     ctx = current()
     names = _domain(ctx, domain)
     try:
-        values = narrow(np.asarray(array))
+        values = np.asarray(array)
+        values = narrow(values) if dtype is None else exactly(values, element_type(dtype))
     except (TypeError, ValueError):
         raise ShapeError(f"{type(array).__name__} is no array of numbers.") from None
     except OverflowError:
-        raise ShapeError("the array has integers that do not fit into 32 bits.") from None
+        raise _beyond(dtype) from None
     if values.ndim < len(names):
         raise ShapeError(
             f"an array of rank {values.ndim} cannot vary over ({', '.join(names)}).",
@@ -126,8 +132,18 @@ def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
     """A given number or array, the same at every point."""
     try:
         return const_tensor(current(), given, None if dtype is None else element_type(dtype))
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         raise ShapeError(f"{given!r} is no number or array of numbers.") from None
+    except OverflowError:
+        raise _beyond(dtype) from None
+
+
+def _beyond(dtype: Any) -> ShapeError:
+    name = "int32 (or uint32)" if dtype is None else NUMPY[element_type(dtype)].name
+    return ShapeError(
+        f"there are numbers that do not fit into {name}.",
+        hint='give dtype="i64", where the backend has 64-bit types.',
+    )
 
 
 def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:

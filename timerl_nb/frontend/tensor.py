@@ -49,6 +49,8 @@ from timerl_nb.ir.shapes import (
     Shape,
     Size,
     TensorType,
+    counted,
+    exactly,
     is_float,
     narrow,
     promote,
@@ -226,7 +228,7 @@ class RecurrentTensor(Along):
 
     def _with(self, kind: str, other: Any, *, swap: bool = False) -> RecurrentTensor:
         try:
-            rhs = as_tensor(self.ctx, other, like=self.dtype)
+            rhs = as_tensor(self.ctx, other, like=_weak(kind, self.dtype, [other]))
         except TypeError:
             return NotImplemented  # Python then says so itself, at the user's line
         return elementwise(kind, [rhs, self] if swap else [self, rhs])
@@ -267,7 +269,7 @@ class RecurrentTensor(Along):
         return self._reduced("sum", over, axis)
 
     def _counted(self) -> RecurrentTensor:
-        return self.cast("i32") if self.dtype == "bool" else self
+        return self.cast(counted(self.dtype))
 
     def prod(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
         """The product over symbolic dimensions or concrete axes."""
@@ -523,7 +525,7 @@ def apply(kind: str, args: Sequence[RecurrentTensor], attrs: Any = NO_ATTRS) -> 
 def constant(ctx: Context, value: Any, dtype: DType | None = None) -> RecurrentTensor:
     """A constant tensor without symbolic dimensions."""
     array = np.asarray(value)
-    array = narrow(array) if dtype is None else array.astype(NUMPY[dtype])
+    array = narrow(array) if dtype is None else exactly(array, dtype)
     return _add(ctx, "const", [], ConstAttrs(ConstArray(array)))
 
 
@@ -554,10 +556,14 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
     if isinstance(value, bool):
         return constant(ctx, np.bool_(value))
     if isinstance(value, int):
-        kind = NUMPY[like if like not in (None, "bool") else "i32"]
-        if kind.kind in "iu" and not np.iinfo(kind).min <= value <= np.iinfo(kind).max:
-            raise ShapeError(f"{value} does not fit into {kind.name}.", hint="write a float.")
-        return constant(ctx, value, like if like not in (None, "bool") else "i32")
+        dtype = like if like is not None and like != "bool" else "i32"
+        kind = NUMPY[dtype]
+        if kind.kind in "iu" and not _fits(value, dtype):
+            raise ShapeError(
+                f"{value} does not fit into {kind.name}.",
+                hint='cast the tensor first, as in x.cast("i32"), or write a float.',
+            )
+        return constant(ctx, value, dtype)
     if isinstance(value, float):
         return constant(ctx, value, like if like is not None and is_float(like) else "f32")
     if isinstance(value, str) or value is None or callable(value):
@@ -578,15 +584,29 @@ def operand(ctx: Context | None, value: Any, like: DType | None = None) -> Recur
         ) from None
 
 
+def _weak(kind: str, dtype: DType, values: Sequence[Any]) -> DType:
+    """The type of Python numbers beside tensors of type `dtype`.
+
+    What integers of few bits cannot hold is compared with them all the same.
+    """
+    if kind in ("eq", "ne", "lt", "le") and dtype in ("i8", "u8", "i16"):
+        if any(isinstance(x, int) and not _fits(x, dtype) for x in values):
+            return "i32"
+    return dtype
+
+
+def _fits(value: int, dtype: DType) -> bool:
+    return np.iinfo(NUMPY[dtype]).min <= value <= np.iinfo(NUMPY[dtype]).max
+
+
 def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
     """An elementwise operation after NumPy's rules of broadcasting and type promotion."""
     ctx = next((a.ctx for a in args if isinstance(a, RecurrentTensor)), None)
     known = [a.dtype for a in args if isinstance(a, RecurrentTensor)]
-    like = promote(known) if known else None
+    like = _weak(kind, promote(known), args) if known else None
     xs = [operand(ctx, a, like) for a in args]
-    logical = kind in ("and", "or", "not")
     values = xs[1:] if kind == "where" else xs
-    if len(values) > 1 and not logical:
+    if len(values) > 1:
         common = promote(x.dtype for x in values)
         if kind == "div" and not is_float(common):
             common = "f32"

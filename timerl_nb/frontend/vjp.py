@@ -344,8 +344,7 @@ NO_VJP: Final[Mapping[str, str]] = {
     "ne": "a comparison",
     "lt": "a comparison",
     "le": "a comparison",
-    "and": "boolean",
-    "or": "boolean",
+    **dict.fromkeys(("and", "or", "xor", "shl", "shr"), "boolean, or bits"),
     "argmax": "an integer choice",
     **dict.fromkeys(
         ("reindex", "sliding_max", "sliding_min"), "made by the compiler, after differentiation"

@@ -85,7 +85,7 @@ def _table() -> Mapping[str, KindSpec]:
         ("round", "The nearest integer, the even one of two"),
     ):
         row(kind, 1, t.float_type, "elementwise", f"{doc}, element by element.")
-    row("not", 1, t.logical_type, "elementwise", "Logical negation.")
+    row("not", 1, t.logical_type, "elementwise", "Logical negation; of integers, of each bit.")
     row("cast", 1, t.cast_type, "elementwise", "The same values in another element type.")
     row("unit", 1, t.unit_type, "elementwise", "Random bits as numbers strictly between 0 and 1.")
     row("copy", 1, t.same_type, "elementwise", "x itself, as a value of its own.")
@@ -105,11 +105,19 @@ def _table() -> Mapping[str, KindSpec]:
     row("atan2", 2, t.float_type, "elementwise", "The angle of the point (y, x), given x and y.")
     for kind, doc in (("eq", "="), ("ne", "!="), ("lt", "<"), ("le", "<=")):
         row(kind, 2, t.comparison_type, "elementwise", f"x {doc} y, element by element.")
-    row("and", 2, t.logical_type, "elementwise", "Logical and.")
-    row("or", 2, t.logical_type, "elementwise", "Logical or.")
+    for kind, doc in (("and", "and"), ("or", "or"), ("xor", "exclusive or")):
+        row(kind, 2, t.logical_type, "elementwise", f"Logical {doc}; of integers, bit by bit.")
+    row("shl", 2, t.shift_type, "elementwise", "The bits of x moved up by y places.")
+    row("shr", 2, t.shift_type, "elementwise", "The bits of x moved down by y, its sign kept.")
     row("where", 3, t.where_type, "elementwise", "y where x holds, else z.")
 
-    row("sum", 1, t.sum_type, "reduction", "The sum over axes; booleans are counted.")
+    row(
+        "sum",
+        1,
+        t.sum_type,
+        "reduction",
+        "The sum over axes; booleans, and integers of few bits, in int32.",
+    )
     row("prod", 1, t.sum_type, "reduction", "The product over axes.")
     row("max", 1, t.extremum_type, "reduction", "The greatest element over axes.")
     row("min", 1, t.extremum_type, "reduction", "The least element over axes.")

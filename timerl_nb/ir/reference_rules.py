@@ -59,6 +59,16 @@ def _copy(x: Array) -> Array:
     return x
 
 
+def _cast(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Integers wrap; of floating-point numbers, what is beyond an end is that end, and NaN is 0."""
+    if x.dtype.kind != "f" or dtype.kind not in "iu":
+        return x.astype(dtype)
+    ends, wide = np.iinfo(dtype), np.asarray(x, np.float64)
+    inside = (wide > float(ends.min)) & (wide < float(ends.max))
+    beyond = np.where(wide > 0, ends.max, np.where(np.isnan(wide), 0, ends.min))
+    return np.where(inside, np.where(inside, wide, 0).astype(dtype), beyond.astype(dtype))
+
+
 def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
@@ -228,7 +238,8 @@ def _scatter(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
 def _argsort(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: SortAttrs = op.attrs
     x = args[0] if args[0].dtype.kind == "f" else args[0].astype(np.int64)
-    return np.argsort(-x if attrs.descending else x, attrs.axis, kind="stable")
+    backwards = -x if x.dtype.kind == "f" else ~x  # -x of the least integer is itself
+    return np.argsort(backwards if attrs.descending else x, attrs.axis, kind="stable")
 
 
 def _orthonormal(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
@@ -318,9 +329,14 @@ def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
     return np.iinfo(dtype).min if reduce == "max" else np.iinfo(dtype).max
 
 
+def _counted(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What is added up in: int32 for booleans and integers of fewer bits."""
+    return np.dtype(np.int32) if dtype.kind in "biu" and dtype.itemsize < 4 else dtype
+
+
 REDUCE: Final[Mapping[str, Callable[[Array], Any]]] = {
-    "sum": lambda x: x.sum(0, dtype=np.int32 if x.dtype.kind == "b" else x.dtype),
-    "prod": lambda x: x.prod(0, dtype=np.int32 if x.dtype.kind == "b" else x.dtype),
+    "sum": lambda x: x.sum(0, dtype=_counted(x.dtype)),
+    "prod": lambda x: x.prod(0, dtype=_counted(x.dtype)),
     "max": lambda x: x.max(0, initial=identity("max", x.dtype)),
     "min": lambda x: x.min(0, initial=identity("min", x.dtype)),
 }
@@ -354,8 +370,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "erf_inv": _plain(erf_inv),
     "floor": _plain(np.floor),
     "round": _plain(np.round),
-    "not": _plain(np.logical_not),
-    "cast": lambda ref, op, args, env: args[0].astype(ref.dtype(op.dtype)),
+    "not": _plain(np.invert),
+    "cast": lambda ref, op, args, env: _cast(args[0], ref.dtype(op.dtype)),
     "unit": _plain(unit),
     "copy": _plain(_copy),
     "detach": _plain(_copy),
@@ -373,8 +389,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "ne": _plain(np.not_equal),
     "lt": _plain(np.less),
     "le": _plain(np.less_equal),
-    "and": _plain(np.logical_and),
-    "or": _plain(np.logical_or),
+    "and": _plain(np.bitwise_and),
+    "or": _plain(np.bitwise_or),
+    "xor": _plain(np.bitwise_xor),
+    "shl": _plain(np.left_shift),
+    "shr": _plain(np.right_shift),
     "where": _plain(np.where),
     "sum": _reduction,
     "prod": _reduction,

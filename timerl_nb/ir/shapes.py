@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, reduce
 from typing import Any, Final
 
 import numpy as np
@@ -19,16 +20,41 @@ DType = str
 
 NUMPY: Final[Mapping[DType, np.dtype[Any]]] = {
     "bool": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "u8": np.dtype(np.uint8),
+    "i16": np.dtype(np.int16),
     "i32": np.dtype(np.int32),
     "u32": np.dtype(np.uint32),
+    "i64": np.dtype(np.int64),
     "bf16": np.dtype(bfloat16),
     "f16": np.dtype(np.float16),
     "f32": np.dtype(np.float32),
     "f64": np.dtype(np.float64),
 }
 _FROM_NUMPY: Final = {dtype: name for name, dtype in NUMPY.items()}
-_RANK: Final = {"bool": 0, "u32": 1, "i32": 1, "bf16": 2, "f16": 2, "f32": 3, "f64": 4}
 HALF: Final = ("bf16", "f16")  # computed in float32, and rounded
+WIDE: Final = ("i64", "f64")  # where the backend is told to have them
+# The types next above each: two operands meet in the least type that is above both.
+_NEXT: Final[Mapping[DType, tuple[DType, ...]]] = {
+    "bool": ("u8", "i8"),
+    "u8": ("i16", "u32"),
+    "i8": ("i16",),
+    "i16": ("i32",),
+    "u32": ("i32",),  # as without 64-bit types, whatever the backend has: it wraps from 2**31 on
+    "i32": ("i64",),
+    "i64": HALF,
+    "bf16": ("f32",),
+    "f16": ("f32",),
+    "f32": ("f64",),
+    "f64": (),
+}
+
+
+def _above(dtype: DType) -> frozenset[DType]:
+    return frozenset({dtype}).union(*(_above(higher) for higher in _NEXT[dtype]))
+
+
+_ABOVE: Final = {dtype: _above(dtype) for dtype in _NEXT}
 
 
 def dtype_name(dtype: Any) -> DType:
@@ -40,36 +66,60 @@ def dtype_name(dtype: Any) -> DType:
 
 
 def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The array in one of the program's element types: 64-bit values become 32-bit ones.
+    """An array whose element type nobody asked for, in one of the program's: 64-bit values, which
+    NumPy makes of any numbers, become 32-bit ones.
 
     Raises:
         TypeError: there is no element type for it.
         OverflowError: integers that do not fit.
     """
-    if array.dtype in _FROM_NUMPY and array.dtype != np.float64:
+    if _FROM_NUMPY.get(array.dtype, "f64") not in WIDE:
         return array
     for kind, name in (("f", "f32"), ("u", "u32"), ("i", "i32"), ("b", "bool")):
         if array.dtype.kind == kind:
-            narrowed = array.astype(NUMPY[name])
-            if kind in "ui" and not np.array_equal(narrowed, array):
-                raise OverflowError(f"values beyond {name}")
-            return narrowed
+            return exactly(array, name)
     raise TypeError(f"no element type for {array.dtype}")
+
+
+def exactly(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """The array as another element type; fractions that an integer type has not are left out.
+
+    Raises:
+        OverflowError: numbers that no integer type of that name holds.
+    """
+    with np.errstate(invalid="ignore"):
+        made = array.astype(NUMPY[dtype])
+    if made.dtype.kind in "iu" and array.dtype.kind in "iuf":
+        if not np.array_equal(made, np.trunc(array)):
+            raise OverflowError(f"values beyond {NUMPY[dtype].name}")
+    return made
 
 
 def is_float(dtype: DType) -> bool:
     return dtype in ("f32", "f64", *HALF)
 
 
+def is_integer(dtype: DType) -> bool:
+    return NUMPY[dtype].kind in "iu"
+
+
 def promote(dtypes: Iterable[DType]) -> DType:
-    """The element type that can hold all: bool < integers < bf16, f16 < f32 < f64."""
-    found = list(dtypes)
-    if set(HALF) <= set(found) and "f64" not in found:
-        return "f32"
-    best = max(found, key=_RANK.__getitem__)
-    if best == "u32" and "i32" in found:
-        return "i32"
-    return best
+    """The element type in which operands meet: the least that is above all of them.
+
+    bool < u8, i8 < i16, u32 < i32 < i64 < bf16, f16 < f32 < f64; docs/functions.md shows all pairs.
+    """
+    return reduce(_meet, dtypes)
+
+
+@cache
+def _meet(a: DType, b: DType) -> DType:
+    # the least of those above both has all the others above itself
+    return max(_ABOVE[a] & _ABOVE[b], key=lambda dtype: len(_ABOVE[dtype]))
+
+
+def counted(dtype: DType) -> DType:
+    """The element type of a sum or product: booleans and integers of few bits add up in int32."""
+    return "i32" if dtype in ("bool", "i8", "u8", "i16") else dtype
 
 
 def size(value: Size) -> Size:

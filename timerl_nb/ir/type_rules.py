@@ -39,8 +39,10 @@ from timerl_nb.ir.shapes import (
     Size,
     TensorType,
     broadcast,
+    counted,
     dtype_name,
     is_float,
+    is_integer,
     promote,
     same_shape,
     same_size,
@@ -90,9 +92,16 @@ def comparison_type(types: Types, _: Any) -> TensorType:
 
 
 def logical_type(types: Types, _: Any) -> TensorType:
-    if any(t.dtype != "bool" for t in types):
-        raise TypeRuleError(f"needs booleans, not {_shown(types)}")
-    return TensorType(_broadcast(types), "bool")
+    dtype = promote(t.dtype for t in types)
+    if is_float(dtype):
+        raise TypeRuleError(f"needs booleans or integers, not {_shown(types)}")
+    return TensorType(_broadcast(types), dtype)
+
+
+def shift_type(types: Types, _: Any) -> TensorType:
+    if not all(is_integer(t.dtype) for t in types):
+        raise TypeRuleError(f"only the bits of integers are shifted, not those of {_shown(types)}")
+    return TensorType(_broadcast(types), promote(t.dtype for t in types))
 
 
 def where_type(types: Types, _: Any) -> TensorType:
@@ -120,8 +129,7 @@ def _axis(types: Types, axis: int) -> int:
 
 
 def sum_type(types: Types, attrs: AxesAttrs) -> TensorType:
-    dtype = types[0].dtype
-    return TensorType(_without(types, attrs.axes), "i32" if dtype == "bool" else dtype)
+    return TensorType(_without(types, attrs.axes), counted(types[0].dtype))
 
 
 def extremum_type(types: Types, attrs: AxesAttrs) -> TensorType:
@@ -210,7 +218,7 @@ def scatter_type(types: Types, attrs: ScatterAttrs) -> TensorType:
 
 
 def _positions(t: TensorType) -> None:
-    if t.dtype not in ("i32", "u32"):
+    if not is_integer(t.dtype):
         raise TypeRuleError(f"positions must be integers, not {t}")
 
 

@@ -140,7 +140,7 @@ def _rests(edit: Edit, found: Recurrence) -> Read:
     """What each point adds of its own, at all points of the dimension."""
     head, nothing = found.head, NONE
     if found.extremum is not None:
-        nothing = float(identity(found.extremum, NUMPY[head.dtype]))
+        nothing = identity(found.extremum, NUMPY[head.dtype])
     values = [
         (cond, shaped(edit, nothing if part.rest is None else part.rest, head.shape, head))
         for cond, part in found.branches

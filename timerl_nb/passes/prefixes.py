@@ -35,7 +35,7 @@ def step_by_step(edit: Edit, op: Op, dim: Dim) -> None:
     backwards, inclusive = _ends(edit, op, dim)
     own = _own_part(edit, op, dim)
     reduce = "sum" if op.kind == "discounted_sum" else op.kind
-    least = float(identity(reduce, NUMPY[op.dtype]))
+    least = identity(reduce, NUMPY[op.dtype])
     nothing = shaped(edit, constant(edit, least, op), op.shape, op)
 
     total, before = (op.id, edit.fresh_id()) if inclusive else (edit.fresh_id(), op.id)

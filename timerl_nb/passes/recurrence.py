@@ -20,7 +20,7 @@ from timerl_nb.ir.ops import Op, Read, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, compose
-from timerl_nb.ir.shapes import NUMPY, Shape, same_shape
+from timerl_nb.ir.shapes import NUMPY, Shape, is_float, same_shape
 from timerl_nb.passes.batch_rules import Refused
 from timerl_nb.passes.cycles import components
 from timerl_nb.symbolic.domain import Dim
@@ -192,12 +192,13 @@ class _Apart:
         if isinstance(x, Read):
             source = self.edit.ops[x.source]
             if source.kind == "const" and not source.shape:
-                return float(str(source.attrs.value.array))  # the shortest that rounds to it
+                value = float(str(source.attrs.value.array))  # the shortest that rounds to it
+                return value if _is_exact(value, source) else x
         return x
 
     def times(self, x: Factor, y: Factor, like: Op) -> Factor:
         x, y = self.known(x), self.known(y)
-        if isinstance(x, float) and isinstance(y, float):
+        if isinstance(x, float) and isinstance(y, float) and _is_exact(x * y, like):
             return x * y
         for one, other in ((x, y), (y, x)):
             if one == 1.0:
@@ -207,7 +208,7 @@ class _Apart:
         return NONE if NONE in (x, y) else self.op("mul", x, y, like=like)
 
     def plus(self, x: Factor, y: Factor, like: Op) -> Factor:
-        if isinstance(x, float) and isinstance(y, float):
+        if isinstance(x, float) and isinstance(y, float) and _is_exact(x + y, like):
             return x + y
         return y if x == NONE else x if y == NONE else self.op("add", x, y, like=like)
 
@@ -225,9 +226,18 @@ class _Apart:
         )
 
 
+def _is_exact(value: float, op: Op) -> bool:
+    """Whether a number stands for an integer of the operation's, if these are integers."""
+    return is_float(op.dtype) or abs(value) < 2**53
+
+
 def constant(edit: Edit, value: float, like: Op) -> Read:
-    array = ConstAttrs(ConstArray(np.asarray(value, NUMPY[like.dtype])))
-    return edit.own(edit.add("const", (), array, like=like))
+    kind = NUMPY[like.dtype]
+    if kind.kind in "iu":  # as their arithmetic does, factors of integers wrap
+        made = np.asarray(int(value) % 2**64, np.uint64).astype(kind)
+    else:
+        made = np.asarray(value, kind)
+    return edit.own(edit.add("const", (), ConstAttrs(ConstArray(made)), like=like))
 
 
 def shaped(edit: Edit, x: Factor, shape: Shape, like: Op) -> Read:
@@ -334,7 +344,7 @@ def _extremum_where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     if x.rest is None and y.rest is None:
         return Part(1.0)
     assert apart.extremum is not None
-    least = float(identity(apart.extremum, NUMPY[op.dtype]))
+    least = identity(apart.extremum, NUMPY[op.dtype])
     rests = [least if p.rest is None else p.rest for p in (x, y)]
     return Part(1.0, apart.op("where", chosen.rest, *rests, like=op))
 
@@ -344,7 +354,7 @@ def _extremum_merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     if any(p.factor == NONE for _, p in found):
         raise Refused(f"{op.name} leaves its value out")
     assert apart.extremum is not None
-    least = float(identity(apart.extremum, NUMPY[op.dtype]))
+    least = identity(apart.extremum, NUMPY[op.dtype])
     rests: list[tuple[Cond, Factor]] = [(c, least if p.rest is None else p.rest) for c, p in found]
     rest = apart.merged(op, rests)
     return Part(1.0, rest if isinstance(rest, Read) else None)

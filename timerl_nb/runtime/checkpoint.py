@@ -69,9 +69,14 @@ def read_checkpoint(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
 # safetensors' own reader for NumPy knows no bfloat16
 _TYPES: Final = {
     "BOOL": NUMPY["bool"],
+    "I8": NUMPY["i8"],
+    "U8": NUMPY["u8"],
+    "I16": NUMPY["i16"],
     "I32": NUMPY["i32"],
     "U32": NUMPY["u32"],
+    "I64": NUMPY["i64"],
     "BF16": NUMPY["bf16"],
     "F16": NUMPY["f16"],
     "F32": NUMPY["f32"],
+    "F64": NUMPY["f64"],
 }

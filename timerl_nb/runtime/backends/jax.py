@@ -79,6 +79,12 @@ def seed_words(seed: int) -> tuple[Array, Array]:
     return jnp.asarray(high), jnp.asarray(low)
 
 
+def has_wide_types() -> bool:
+    """Whether JAX was told to have 64-bit types; it would narrow them otherwise."""
+    asked: Any = jax.config
+    return bool(asked.jax_enable_x64)
+
+
 def to_device(array: np.ndarray[Any, Any]) -> Array:
     return jnp.asarray(array)
 

@@ -46,7 +46,7 @@ def argsort(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
 
 def gather(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     a: GatherAttrs = op.attrs
-    x, at = args
+    x, at = args[0], _positions(args[1])
     k = a.left.index(a.axis)
     length, n = scope.length(sizes[0][k]), x.shape[k]
     if not n:
@@ -71,12 +71,12 @@ def gather(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
 
 def scatter_add(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     a: ScatterAttrs = op.attrs
-    x, at = args
+    x, at = args[0], _positions(args[1])
     summed = [k for k, label in enumerate(a.left) if label not in a.out]
     x = masked(scope, x, sizes[0], summed, 0)
     size = scope.capacity(a.size)
     # negative positions would count from the end: they are dropped like those beyond it
-    position = jnp.where(at < 0, size, at) if at.dtype == jnp.int32 else at
+    position = at if jnp.issubdtype(at.dtype, jnp.unsignedinteger) else jnp.where(at < 0, size, at)
 
     def place(x: Array, position: Array) -> Array:
         made = jnp.zeros((size, *x.shape[position.ndim :]), x.dtype)
@@ -90,6 +90,11 @@ def scatter_add(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
     for _ in both:
         place = jax.vmap(place)
     return _in_order(place(x, position), [*both, a.axis, *rest], a.out)
+
+
+def _positions(at: Array) -> Array:
+    """Positions in a type that holds any length."""
+    return at.astype(jnp.int32) if at.dtype.itemsize < 4 else at
 
 
 def _in_order(x: Array, have: Sequence[str], want: Sequence[str]) -> Array:

@@ -89,7 +89,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "erf_inv": _plain(jax.lax.erf_inv),
     "floor": _plain(jnp.floor),
     "round": _plain(jnp.round),
-    "not": _plain(jnp.logical_not),
+    "not": _plain(jnp.invert),
     "cast": lambda scope, op, args, sizes: args[0].astype(NUMPY[op.dtype]),
     "unit": _plain(_unit),
     "copy": _plain(lambda x: x),
@@ -108,8 +108,11 @@ RULES: Final[Mapping[str, Rule]] = {
     "ne": _plain(jnp.not_equal),
     "lt": _plain(jnp.less),
     "le": _plain(jnp.less_equal),
-    "and": _plain(jnp.logical_and),
-    "or": _plain(jnp.logical_or),
+    "and": _plain(jnp.bitwise_and),
+    "or": _plain(jnp.bitwise_or),
+    "xor": _plain(jnp.bitwise_xor),
+    "shl": _plain(jnp.left_shift),
+    "shr": _plain(jnp.right_shift),
     "where": _plain(jnp.where),
     "sum": sums.reduction,
     "prod": sums.reduction,
@@ -150,7 +153,8 @@ def compute(scope: Scope, op: Op, args: Sequence[Array], sizes: Sequence[Sequenc
     if op.kind not in _AS_IT_IS and (op.dtype in HALF or any(x.dtype in half for x in args)):
         args = [x.astype(jnp.float32) if x.dtype in half else x for x in args]
         return RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
-    found = RULES[op.kind](scope, op, args, sizes)
+    # where JAX has 64-bit types, it makes such positions and sums
+    found = RULES[op.kind](scope, op, args, sizes).astype(NUMPY[op.dtype])
     return found if op.inputs else scope.placed(found, op.shape)
 
 
