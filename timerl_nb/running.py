@@ -8,6 +8,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final
 
@@ -15,6 +16,7 @@ from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin
 from timerl_nb.frames import Frame
 from timerl_nb.gate import Gate, Stopped
 from timerl_nb.results import Result
+from timerl_nb.runtime.backends.jax import settled
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.reached import SoFar
 from timerl_nb.runtime.xla.run import LoweredRun
@@ -179,7 +181,9 @@ class _Course:
         self._sampler, self._begun_at = sampler, begun_at
         self._result: Result | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._go, name="timerl run", daemon=True)
+        self._thread = threading.Thread(
+            target=self._go, args=(settled(),), name="timerl run", daemon=True
+        )
 
     def begin(self) -> None:
         atexit.register(self._leave)
@@ -197,7 +201,11 @@ class _Course:
         self._unknown = False
         return self._error
 
-    def _go(self) -> None:
+    def _go(self, alike: Callable[[], AbstractContextManager[object]]) -> None:
+        with alike():
+            self._run_through()
+
+    def _run_through(self) -> None:
         start, state = time.perf_counter(), "finished"
         try:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -12,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
+from jax.experimental.serialize_executable import serialize
 
 from timerl_nb import config
 from timerl_nb.runtime.backends import jax_cache
+from timerl_nb.runtime.shelf import Shelf
+from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
@@ -91,6 +96,27 @@ def test_without_a_folder_a_program_runs_and_says_so_once(tmp_path: Path) -> Non
     seen, said = run(TIMERL_CACHE=str(tmp_path / "file" / "cache"))
     assert (seen["hits"], seen["misses"]) == (0, 0) and seen["sums"]
     assert said.count("cannot be used") == 1 and "TIMERL_CACHE" in said
+
+
+def test_what_is_no_call_is_compiled_anew(tmp_path: Path) -> None:
+    """Bytes that are none, those of other things, and a call that needs more devices than its own."""
+    tmp_path.chmod(0o700)
+    function = jax.jit(lambda x: 2 * x)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("b",))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    other = jax.jit(lambda x: 3 * x, in_shardings=everywhere).lower(1.0).compile()
+    wrong = [b"", b"?", pickle.dumps(3), pickle.dumps((b"", 1, 2)), pickle.dumps(serialize(other))]
+    for payload in wrong if len(jax.devices()) > 1 else wrong[:-1]:
+        shelf = Shelf(tmp_path)
+        call = KeptCalls(shelf, "program").call("double", function, lambda: (np.float32(1),))
+        shelf.write(call._key(), payload)
+        for begun in (False, True):
+            call = KeptCalls(shelf, "program").call("double", function, lambda: (np.float32(1),))
+            if begun:
+                KeptCall.begin([call])
+            assert call(np.float32(4)) == 8
+            with jax.default_device(jax.devices()[-1]):
+                assert call(np.float32(5)) == 10
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from tests.reinforce import reinforce
 from timerl_nb.errors import OptionError
 
 ROOT = Path(__file__).parent.parent.parent
-TWO = "--xla_force_host_platform_device_count=2"
+COUNT = "--xla_force_host_platform_device_count="
+TWO = f"{COUNT}2"
 PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")
 
 
@@ -103,3 +104,36 @@ def test_more_devices_than_there_are() -> None:
     for wrong in (0, -1, 1.5, True, "2"):
         with pytest.raises(OptionError, match="devices"):
             trl.Options(devices=wrong)  # pyright: ignore[reportArgumentType]
+
+
+def beginning(count: int, folder: Path) -> subprocess.Popen[str]:
+    """A process that sees so many devices."""
+    environment = {"XLA_FLAGS": f"{COUNT}{count}", "TIMERL_CACHE": str(folder)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.visible_devices"],
+        cwd=ROOT,
+        env={**os.environ, **environment, "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_one_cache_serves_any_number_of_devices(tmp_path: Path) -> None:
+    """At once, one after the other, and whichever device is the default one."""
+    tmp_path.chmod(0o700)
+    found: list[dict[str, Any]] = []
+    for counts in ((2, 1), (1, 2)):
+        for process in [beginning(count, tmp_path) for count in counts]:
+            output, complaints = process.communicate()
+            assert process.returncode == 0 and not complaints, complaints
+            found += json.loads(output)
+    assert len(found) == 6
+    want = found[0]["values"]
+    assert len(want["xla"]) == 2
+    for one in found:
+        assert one["values"].keys() == want.keys()
+        for way, values in one["values"].items():
+            assert values == want["swapped again" if "swapped" in way else "xla"], way
+    for cold, warm in zip((*found[2:3], *found[:2]), found[3:], strict=True):
+        assert warm["traced"] < cold["traced"] // 2

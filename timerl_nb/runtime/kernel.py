@@ -10,7 +10,6 @@ compiled once, whatever the point: lengths that vary are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -49,6 +48,7 @@ class Kernel:
         others = [k for k in range(len(op.outputs)) if k not in paired]
         self.order = {out: k for k, out in enumerate((*paired, *others))}
         self.coords = self._coordinates()
+        self._runs: dict[Any, Callable[..., Any]] = {}
         self._check_padding()
 
     def _coordinates(self) -> tuple[str, ...]:
@@ -110,11 +110,15 @@ class Kernel:
             for inner in self.body
         }
 
-    @cached_property
+    @property
     def run(self) -> Callable[..., Any]:
         """The compiled function: (seed, coordinates, operands, taken, slots, blocks) -> outputs."""
-        taken = (3, 4, 5) if self.plan.donates else (5,)
-        return backend.compile_kernel(self.trace, taken, bound=bool(self.plan.swaps.all))
+        # what is bound to a device runs on that one alone
+        device = backend.device() if self.plan.swaps.all else None
+        if device not in self._runs:
+            taken = (3, 4, 5) if self.plan.donates else (5,)
+            self._runs[device] = backend.compile_kernel(self.trace, taken, device)
+        return self._runs[device]
 
     def trace(
         self,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -17,25 +18,55 @@ Array = Any  # a JAX array, traced or not
 
 
 def compile_kernel(
-    f: Callable[..., Any], taken: tuple[int, ...] = (), *, bound: bool = False
+    f: Callable[..., Any], taken: tuple[int, ...] = (), bound: Any = None
 ) -> Callable[..., Any]:
     """The function as one XLA program per operand types; it may overwrite the arguments `taken`.
 
     JAX gives each output, in order, the first array of its type among them that is left.
 
     Args:
-        bound: its results are bound to the device, as copies from the host are: a mixture of both
-            would be compiled twice.
+        bound: the device that its results are bound to, as copies from the host are: a mixture of
+            both would be compiled twice. None for none.
     """
-    if bound:
-        return jax.jit(f, donate_argnums=taken, out_shardings=_home())
-    return jax.jit(f, donate_argnums=taken)
+    if bound is None:
+        return jax.jit(f, donate_argnums=taken)
+    return jax.jit(f, donate_argnums=taken, out_shardings=_memory(bound))
+
+
+def device() -> Any:
+    """The device that programs run on: the default of this thread, as JAX has it."""
+    given = cast(Any, jax.config).jax_default_device
+    if given is None or isinstance(given, str):
+        return jax.local_devices(backend=given)[0]
+    return given
+
+
+def beside(first: Any) -> list[Any]:
+    """All devices of the kind of one, that one first."""
+    return [first, *(other for other in first.client.devices() if other != first)]
+
+
+def settled() -> Callable[[], AbstractContextManager[object]]:
+    """What makes any thread compute as this one does now: on its device, and as precisely."""
+    here, now = device(), cast(Any, jax.config)
+    precision, wide = now.jax_default_matmul_precision, now.jax_enable_x64
+
+    @contextmanager
+    def same() -> Iterator[None]:
+        with (
+            jax.default_device(here),
+            jax.default_matmul_precision(precision),
+            jax.enable_x64(wide),
+        ):
+            yield
+
+    return same
 
 
 @cache
-def _home() -> Any:
-    """The memory of the device that arrays are made on."""
-    return jnp.zeros(()).sharding
+def _memory(device: Any) -> Any:
+    """The memory of a device that arrays are made in."""
+    return jnp.zeros((), device=device).sharding
 
 
 @cache
@@ -91,7 +122,7 @@ def to_device(array: np.ndarray[Any, Any]) -> Array:
 
 def bind(array: Array | np.ndarray[Any, Any]) -> Array:
     """The array bound to the device, as what `bound` kernels make."""
-    return jax.device_put(array, _home())
+    return jax.device_put(array, _memory(device()))
 
 
 def wait(made: Any) -> Any:
@@ -112,20 +143,20 @@ def from_host(array: Array, home: Any) -> Array:
 
 def device_memory() -> int | None:
     """The bytes that the device has for us; None where it does not say, as a CPU."""
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = device().memory_stats() or {}
     return stats.get("bytes_limit")
 
 
 def is_accelerated() -> bool:
     """Whether programs run on another device than the CPU."""
-    return jax.default_backend() != "cpu"
+    return device().platform != "cpu"
 
 
 def device_name() -> str:
     """What programs run on."""
-    device = jax.devices()[0]
+    here = device()
     cores = f" of {os.cpu_count()} cores" if not is_accelerated() else ""
-    return f"{device.platform} {device.device_kind}{cores}"
+    return f"{here.platform} {here.device_kind}{cores}"
 
 
 def main_memory() -> int | None:

@@ -22,6 +22,7 @@ from timerl_nb.ir.attrs import (
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import HALF, NUMPY
+from timerl_nb.runtime.backends.jax import is_accelerated
 from timerl_nb.runtime.backends.jax_scope import Array, Scope, masked
 
 _FOLD: Final[Mapping[str, Callable[..., Any]]] = {
@@ -216,7 +217,7 @@ def linear_scan(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
 
 def _runs_in_order() -> bool:
     """Whether a loop is faster than a scan by doubling: a processor of few lanes reads each once."""
-    return jax.default_backend() == "cpu"
+    return not is_accelerated()
 
 
 def _in_order(factor: Array, term: Array, axis: int, *, reverse: bool) -> Array:

@@ -16,13 +16,16 @@ import jax
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 
 from timerl_nb.config import xla_flags
+from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.shelf import Shelf, key_of
 
 _COMPILED: Final = (
     "/jax/compilation_cache/cache_misses"  # what JAX says when its cache gave nothing
 )
+_DEVICE_COUNT: Final = "--xla_force_host_platform_device_count"
 
-_Compiled = tuple[Callable[..., Any], tuple[Any, ...]]  # a function, and the settings that it met
+# a function, None where it could not be loaded, and the settings that it met
+_Loaded = tuple[Callable[..., Any] | None, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class KeptCall:
     ) -> None:
         self._kept, self._name = kept, name
         self._function, self._arguments = function, arguments
-        self._begun: Future[_Compiled] | None = None
+        self._begun: Future[_Loaded] | None = None
 
     @staticmethod
     def begin(calls: Iterable[KeptCall]) -> None:
@@ -76,43 +79,54 @@ class KeptCall:
         return (made if _meaning() == under else self._function)(*args)
 
     @cached_property
-    def _first(self) -> _Compiled:
+    def _first(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """What the first call runs, and the settings that it met."""
-        if self._begun is None:
-            return self._loading()(), _meaning()
+        begun = self._begun
         try:
-            return self._begun.result()
+            made, under = (self._loading()(), _meaning()) if begun is None else begun.result()
         except Exception:
             self._begun = None  # the next run tries again
             raise
+        if made is None:  # whatever is wrong with what is known, it can be made anew
+            made, under = self._compiled(self._lowered(), self._key()), _meaning()
+        return made, under
 
-    def _loading(self) -> Callable[[], Callable[..., Any]]:
+    def _loading(self) -> Callable[[], Callable[..., Any] | None]:
         """What loads it, on any thread; all that asks for JAX's settings is done here."""
-        shelf, key = self._kept.shelf, key_of("call", self._kept.key, self._name, _engine())
-        known = shelf.read(key)
-        lowered = None if known is not None else self._lowered()
+        device, key = backend.device(), self._key()
+        known = self._kept.shelf.read(key)
+        if known is not None:
+            return lambda: _loaded(known, device)
+        lowered = self._lowered()
+        return lambda: self._compiled(lowered, key)
 
-        def load() -> Callable[..., Any]:
-            # whatever is wrong with what is known, it can be made anew
-            with suppress(Exception):
-                if known is not None:
-                    return deserialize_and_load(*pickle.loads(known))
-            return self._compiled(lowered or self._lowered(), shelf, key)
-
-        return load
+    def _key(self) -> str:
+        return key_of("call", self._kept.key, self._name, _engine())
 
     def _lowered(self) -> Any:
         return self._function.lower(*self._arguments())
 
-    def _compiled(self, lowered: Any, shelf: Shelf, key: str) -> Callable[..., Any]:
+    def _compiled(self, lowered: Any, key: str) -> Callable[..., Any]:
         with _heard() as heard:
             made = lowered.compile()
         # What JAX's cache gave lacks its code when it is written again, and only fails when it runs;
         # the targets of custom calls are there only once they are lowered.
         if _COMPILED in heard and "custom_call" not in lowered.as_text():
             with suppress(Exception):  # not every engine's programs can be kept
-                shelf.write(key, pickle.dumps(serialize(made)))
+                self._kept.shelf.write(key, pickle.dumps(serialize(made)))
         return made
+
+
+def _loaded(known: bytes, device: Any) -> Callable[..., Any] | None:
+    """A call that runs on a device; None where these are not the bytes of one."""
+    with suppress(Exception):
+        # JAX takes it to be of all devices that there are, unless it is told
+        made: Any = deserialize_and_load(
+            *pickle.loads(known), backend=device.client, execution_devices=[device]
+        )
+        if made.runtime_executable().local_devices() == [device]:
+            return made
+    return None
 
 
 @cache
@@ -139,15 +153,21 @@ def _heard() -> Iterator[list[str]]:
 def _meaning() -> tuple[Any, ...]:
     """The settings that change what a program computes, or where."""
     now: Any = jax.config
-    return now.jax_enable_x64, now.jax_default_matmul_precision, now.jax_default_device
+    return now.jax_enable_x64, now.jax_default_matmul_precision, backend.device()
 
 
 def _engine() -> str:
-    """What JAX's compilations depend on: its settings as they are here and now, and the devices."""
-    devices = [(d.id, d.platform, d.device_kind) for d in jax.devices()]
-    return repr((_settings(), xla_flags(), devices, jax.devices()[0].client.platform_version))
+    """What JAX's compilations depend on: its settings as they are here and now, and the device.
+
+    How many others there are beside it makes no difference to a call that runs on one.
+    """
+    device = backend.device()
+    about = device.id, device.platform, device.device_kind, device.client.platform_version
+    flags = [one for one in xla_flags().split() if not one.startswith(_DEVICE_COUNT)]
+    return repr((_settings(), flags, about))
 
 
 def _settings() -> dict[str, Any]:
     values = jax.config.values
-    return {name: getattr(jax.config, name, values[name]) for name in sorted(values)}
+    names = sorted(values.keys() - {"jax_default_device", "jax_num_cpu_devices"})
+    return {name: getattr(jax.config, name, values[name]) for name in names}

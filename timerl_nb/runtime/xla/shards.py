@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -18,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from timerl_nb.errors import BoundsError, OptionError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends.jax_scope import Division
 from timerl_nb.runtime.xla.places import Buffer
 from timerl_nb.symbolic.domain import Dim
@@ -102,7 +102,7 @@ def _dimension(pdg: Pdg, buffers: list[Buffer], count: int) -> Dim:
 
 
 def _devices(count: int) -> list[Any]:
-    found = jax.devices()
+    found = backend.beside(backend.device())
     if len(found) < count:
         platform = found[0].platform
         more = "start with XLA_FLAGS=--xla_force_host_platform_device_count=" + str(count)
