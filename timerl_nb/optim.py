@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from timerl_nb.errors import DomainError, GradientError, ShapeError
+from timerl_nb.errors import DomainError, GradientError, ShapeError, user_origin
 from timerl_nb.frontend.carried import begun, carried, ordinal
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.sources import Parameter, tensor, where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.nn.module import Parameters
 from timerl_nb.symbolic.domain import Domain
 
 Rate = float | RecurrentTensor
@@ -40,6 +41,7 @@ class Optimizer(ABC):
         max_norm: float | None = None,
     ) -> None:
         self.params = [params] if isinstance(params, Parameter) else list(params)
+        self._given, self._taken_at = params, user_origin()
         if not self.params or not all(isinstance(p, Parameter) for p in self.params):
             raise ShapeError("an optimiser needs a list of parameters.", hint="pass dnn.params.")
         if not isinstance(lr, RecurrentTensor):
@@ -71,8 +73,9 @@ class Optimizer(ABC):
 
         Raises:
             GradientError: a parameter has no gradient.
-            DomainError: a parameter has an update already.
+            DomainError: a parameter has an update already, or the list of parameters has changed.
         """
+        self._check_unchanged()
         for p in self.params:
             if not p.has_grad:
                 raise GradientError(
@@ -84,6 +87,24 @@ class Optimizer(ABC):
             for p in self.params:
                 g = p.grad if scale is None else p.grad * scale
                 p.update(self._next(p, g), along=self.along(p))
+
+    def _check_unchanged(self) -> None:
+        """The list, or the module, that the parameters were taken from has the same ones still."""
+        given = self._given
+        now = given.module.params if isinstance(given, Parameters) else given
+        if not isinstance(now, list) or [*map(id, now)] == [*map(id, self.params)]:
+            return
+        others = {"the optimiser took them at": self._taken_at}
+        others |= {
+            f"{p.name} is made at": p.op.origin
+            for p in now
+            if isinstance(p, Parameter) and id(p) not in map(id, self.params)
+        }
+        raise DomainError(
+            "the parameters are others than those that the optimiser took.",
+            others=others,
+            hint="make the optimiser when the network is complete.",
+        )
 
     def _scale(self) -> RecurrentTensor | None:
         """What gradients are multiplied by, so that together they measure `max_norm` at most."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from timerl_nb.errors import GradientError
+from timerl_nb.errors import GradientError, user_origin
 from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.paths import Paths
 from timerl_nb.frontend.pull import counted_at, inverse_of, pull, reduces_its_slices, through_slices
 from timerl_nb.frontend.sources import Parameter, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, constant, register_backward
@@ -38,7 +39,8 @@ def backward(loss: Tensor) -> None:
     if all(g is None for g in found):
         raise GradientError(
             "backward() reaches no parameter from this loss.",
-            hint="check that the loss depends on parameters and was not detached.",
+            hint="check that the loss depends on parameters and was not detached; p.next is as if "
+            "detached.",
         )
     for leaf, g in zip(leaves, found, strict=True):
         if g is not None:
@@ -72,8 +74,10 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
                 hint="take the gradient with respect to the tensor itself and index that.",
             )
     graph = restricted(ctx.snapshot(), [loss.read.source])
-    targets = {leaf.read.source for leaf in leaves}
-    active = _active(graph, ctx, loss.read.source, targets)
+    targets = frozenset(leaf.read.source for leaf in leaves)
+    paths = Paths(ctx, loss.read.source, None if optional else targets)
+    active = paths.active(graph)
+    paths.hold(user_origin())
     total: dict[int, list[Tensor]] = {op_id: [] for op_id in active}
     if loss.read.source in active:
         total[loss.read.source].append(broadcast_to(constant(ctx, 1.0, loss.dtype), loss.shape))
@@ -111,7 +115,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         elif optional:
             result.append(None)
         else:
-            raise _unreached(graph, ctx, loss, leaf)
+            raise _unreached(graph, paths, leaf)
     return result
 
 
@@ -134,41 +138,10 @@ def _added(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
     return total
 
 
-def _stops(ctx: Context, op: Op) -> bool:
-    """Whether gradients do not flow through the operation into its operands."""
-    if op.kind == "merge":
-        return op.id in ctx.parameters
-    return op.kind not in VJP or not is_float(op.dtype)
-
-
-def _active(graph: Pdg, ctx: Context, root: int, targets: set[int]) -> dict[int, None]:
-    """The operations on a path of floating-point values from the root to a target."""
-    reached: dict[int, None] = {}
-    stack = [root]
-    while stack:
-        op_id = stack.pop()
-        if op_id in reached or not is_float(graph[op_id].dtype):
-            continue
-        reached[op_id] = None
-        if not _stops(ctx, graph[op_id]):
-            stack += [read.source for read in graph[op_id].inputs]
-    useful: set[int] = set()
-    stack = [t for t in targets if t in reached]
-    while stack:
-        op_id = stack.pop()
-        if op_id in useful:
-            continue
-        useful.add(op_id)
-        for reader, _ in graph.readers[op_id]:
-            if reader in reached and not _stops(ctx, graph[reader]):
-                stack.append(reader)
-    return {op_id: None for op_id in graph.order if op_id in useful}
-
-
-def _unreached(graph: Pdg, ctx: Context, loss: Tensor, leaf: Tensor) -> GradientError:
+def _unreached(graph: Pdg, paths: Paths, leaf: Tensor) -> GradientError:
     """Say what lies between the loss and a leaf that the gradient does not reach."""
     seen: dict[int, None] = {}
-    stack = [loss.read.source]
+    stack = [paths.root]
     while stack:
         op_id = stack.pop()
         if op_id not in seen:
@@ -179,7 +152,7 @@ def _unreached(graph: Pdg, ctx: Context, loss: Tensor, leaf: Tensor) -> Gradient
     blocks = {
         f"{op.name} ({NO_VJP.get(op.kind, 'a parameter')}) at": op.origin
         for op in (graph[k] for k in seen)
-        if _stops(ctx, op) and op.inputs and op.id != leaf.read.source
+        if paths.stop_at(op) and op.inputs and op.id != leaf.read.source
     }
     return GradientError(
         f"the gradient reaches {leaf.name} only through operations without a derivative.",

@@ -108,6 +108,7 @@ class Context:
         self._orders: list[Order] = []
         self._late: list[Callable[[], None]] = []
         self.parameters: dict[int, Any] = {}
+        self.after_update: dict[int, Any] = {}  # parameters, by the merge that is their `next`
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------
@@ -302,11 +303,11 @@ class Context:
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Take back what was written inside if it fails."""
-        ops, traversed = dict(self._ops), dict(self._traversed)
+        kept = dict(self._ops), dict(self._traversed), list(self._late)
         try:
             yield
         except Exception:
-            self._ops, self._traversed = ops, traversed
+            self._ops, self._traversed, self._late = kept
             raise
 
     def add_order(self, order: Order) -> None:

@@ -6,7 +6,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from timerl_nb.errors import DomainError, GradientError, ShapeError, TimeRLError
+from timerl_nb.errors import (
+    DomainError,
+    GradientError,
+    Origin,
+    ShapeError,
+    TimeRLError,
+    user_origin,
+)
 from timerl_nb.frontend.arguments import checked_name, element_type
 from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import Context, current
@@ -226,6 +233,8 @@ class Parameter(RecurrentTensor):
         init = init if init.is_plain() else init.settled()
         self._init = init
         self._gradient: RecurrentTensor | None = None
+        self._read_at: Origin | None = None  # where the gradient so far was read
+        self._updated: RecurrentTensor | None = None
         self._next: RecurrentTensor | None = None
         self._along = domain[-1:]
         ctx.set_branches(op.id, [init.read])
@@ -242,8 +251,7 @@ class Parameter(RecurrentTensor):
                 others={"the first is at": twin.op.origin},
                 hint="name them apart.",
             )
-        last = self.next
-        x = last.at({d: self.ctx.space[d].size - 1 for d in self._along})
+        x = self.after.at({d: self.ctx.space[d].size - 1 for d in self._along})
         self.ctx.add("output", [x.read], OutputAttrs(self.name, "parameter", x.domain))
 
     @property
@@ -253,19 +261,23 @@ class Parameter(RecurrentTensor):
             raise TimeRLError(
                 f"{self.name} has no gradient.", hint="call loss.backward() before reading it."
             )
+        self._read_at = self._read_at or user_origin()
         return self._gradient
 
     def accumulate(self, gradient: RecurrentTensor) -> None:
         """Add to the gradient; several losses' gradients add up.
 
         Raises:
-            GradientError: the optimiser has stepped already, with the gradient so far.
+            GradientError: the program has read `grad`, for the update or otherwise, with the
+                gradient so far.
         """
-        if self._next is not None:
+        if self._read_at is not None:
+            late = self._updated is not None
             raise GradientError(
-                f"{self.name} gets a gradient after its update was written.",
-                others={"updated at": self._next.op.origin},
-                hint="call backward() on all losses before opt.step().",
+                f"{self.name} gets a gradient after its {'update was written' if late else 'grad was read'}.",
+                others={"the gradient so far was read at": self._read_at},
+                hint="call backward() on all losses before opt.step() and before reading p.grad; "
+                "trl.grad(loss, p) is the gradient of one loss.",
             )
         total = gradient if self._gradient is None else self._gradient + gradient
         self._gradient = total.named_if_new(f"d{self.name}")
@@ -276,8 +288,22 @@ class Parameter(RecurrentTensor):
 
     @property
     def next(self) -> RecurrentTensor:
-        """The value after this iteration's update; the parameter itself where it has none."""
-        return self if self._next is None else self._next
+        """The value after this iteration's update; the parameter itself where it has none.
+
+        Which of the two it is counts at `compile`: it may be read before the update is written.
+        `backward()` stops here, as it does at the parameter's own update.
+        """
+        if self._next is None:
+            merge = self.ctx.open_merge(self.type, self.op.domain, f"{self.name}.next")
+            self.ctx.set_branches(merge.id, [self.after.read])
+            self.ctx.after_update[merge.id] = self
+            self._next = RecurrentTensor(self.ctx, at_own_point(merge.id, merge.outputs[0]))
+        return self._next
+
+    @property
+    def after(self) -> RecurrentTensor:
+        """What `next` is as far as the program has been written."""
+        return self if self._updated is None else self._updated
 
     def update(self, value: RecurrentTensor, along: Any = None) -> None:
         """Let `value` be the parameter at the next iteration.
@@ -290,10 +316,10 @@ class Parameter(RecurrentTensor):
             DomainError: the parameter has an update already, or no dimension to change along.
         """
         domain = self.op.domain
-        if self._next is not None:
+        if self._updated is not None:
             raise DomainError(
                 f"{self.name} is updated twice.",
-                others={"first at": self._next.op.origin},
+                others={"first at": self._updated.op.origin},
                 hint="step one optimiser per parameter.",
             )
         if not domain:
@@ -312,10 +338,12 @@ class Parameter(RecurrentTensor):
             )
         if along is not None:
             self._along = self._steps(along)
-        self._next = value.settled().named_if_new(f"{self.name}'")
+        after = self._updated = value.settled().named_if_new(f"{self.name}'")
         self.ctx.set_branches(
-            self.op.id, [begun(self._init, self._along), *carried(self._next, self._along)]
+            self.op.id, [begun(self._init, self._along), *carried(after, self._along)]
         )
+        if self._next is not None:
+            self.ctx.set_branches(self._next.read.source, [after.read])
 
     def _steps(self, along: Any) -> Domain:
         """The dimensions to change along: some of the domain, the last among them."""

@@ -15,7 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.errors import BranchError, DomainError, IndexExpressionError, ShapeError
+from timerl_nb.errors import (
+    BranchError,
+    DomainError,
+    IndexExpressionError,
+    ShapeError,
+    user_origin,
+)
 from timerl_nb.frontend.along import LABELS as LABELS
 from timerl_nb.frontend.along import Along
 from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, folder, is_size
@@ -114,6 +120,19 @@ class RecurrentTensor(Along):
     @property
     def name(self) -> str:
         return self.op.label or f"%{self.op.id}"
+
+    @property
+    def next(self) -> RecurrentTensor:
+        """What a parameter is after its update (`Parameter.next`); other tensors have no such value.
+
+        Raises:
+            DomainError: this is none.
+        """
+        raise DomainError(
+            f"{self.name} is no parameter: only a parameter has a next value.",
+            others={"it is made at": self.op.origin},
+            hint="index it, as in x[i + 1]; p.next[i + 1] is p after the update of iteration i + 1.",
+        )
 
     def named(self, label: str) -> RecurrentTensor:
         """Give the operation behind the tensor a name that pictures and errors show."""
@@ -243,7 +262,12 @@ class RecurrentTensor(Along):
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the tensor, at every point at which it is defined, to the folder `path`."""
         x = self if self.is_plain() else self.settled()
-        self.ctx.add_sink([self.op.label or "value"], [x.read], folder(path), TRUE)
+        target, origin = folder(path), user_origin()
+
+        def write() -> None:  # at the end, when it has its name
+            self.ctx.add_sink([self.op.label or "value"], [x.read], target, TRUE, origin)
+
+        self.ctx.at_end(write)
 
     def backward(self) -> None:
         """Add to each parameter's `grad` the gradient of the sum of this over all its points.

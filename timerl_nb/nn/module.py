@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from os import PathLike
 from typing import Any, Self, overload
@@ -15,17 +15,25 @@ from timerl_nb.frontend.sources import Parameter
 from timerl_nb.symbolic.expr import TRUE, Cond
 
 
+class Parameters(list[Parameter]):
+    """The parameters that a module had when it was asked for them."""
+
+    def __init__(self, module: Module, found: Iterable[Parameter]) -> None:
+        super().__init__(found)
+        self.module = module
+
+
 class Module:
     """Something with parameters: its own attributes' and those of the modules among them."""
 
     @property
-    def params(self) -> list[Parameter]:
+    def params(self) -> Parameters:
         """All parameters, each once, in the order in which the attributes were set."""
         found: dict[int, Parameter] = {}
         for value in _parts(vars(self).values()):
             for p in [value] if isinstance(value, Parameter) else value.params:
                 found.setdefault(p.read.source, p)
-        return list(found.values())
+        return Parameters(self, found.values())
 
     @overload
     def __getitem__(self, key: Condition) -> ConditionalModule: ...
@@ -69,9 +77,10 @@ class ConditionalModule:
         params = self._module.params
         ctx = params[0].ctx if params else current()
 
-        def write() -> None:
+        def write() -> None:  # at the end, when it is complete
+            params = self._module.params
             names = [p.name for p in params]
-            ctx.add_sink(names, [p.next.read for p in params], target, self._cond, origin)
+            ctx.add_sink(names, [p.after.read for p in params], target, self._cond, origin)
 
         ctx.at_end(write)
 

@@ -1,0 +1,39 @@
+"""A graph whatever the order in which it was written: its operations numbered from the sinks down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from timerl_nb.errors import Origin
+from timerl_nb.ir.attrs import MergeAttrs
+from timerl_nb.ir.digest import digest
+from timerl_nb.ir.pdg import Pdg
+
+
+def canonical(pdg: Pdg) -> Pdg:
+    """The graph without lines and with new ids, which depend on what reads an operation."""
+    numbers: dict[int, int] = {}
+    sinks = sorted(pdg.sinks, key=lambda op: (op.kind, str(op.attrs)))
+    stack = [op.id for op in reversed(sinks)]
+    while stack:
+        op_id = stack.pop()
+        if op_id not in numbers:
+            numbers[op_id] = len(numbers)
+            stack += [read.source for read in reversed(pdg[op_id].inputs)]
+    renamed = {
+        new: pdg[old].with_(
+            id=new,
+            inputs=tuple(replace(r, source=numbers[r.source]) for r in pdg[old].inputs),
+            origin=Origin(),
+            attrs=MergeAttrs() if pdg[old].kind == "merge" else pdg[old].attrs,
+        )
+        for old, new in numbers.items()
+    }
+    return Pdg(pdg.dims, renamed)
+
+
+def meaning(pdg: Pdg) -> str:
+    """A number that two graphs share if they are the same up to ids and what nobody needs."""
+    found = digest(canonical(pdg))
+    assert found is not None
+    return found.text
