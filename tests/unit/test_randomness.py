@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,7 +14,9 @@ import pytest
 from jax.extend.random import threefry_2x32
 
 import timerl_nb as trl
+from tests.draws import BOUNDS, DRAWS, EXACT, NEAR, SEEDS, summary, written
 from timerl_nb.ir import randomness
+from timerl_nb.ir.reference import Reference
 from timerl_nb.runtime.backends.jax_random import threefry
 
 
@@ -64,6 +68,50 @@ def test_the_same_as_jax() -> None:
         words(0, 7), words(0, 3), list(words(2, 5)), np.arange(4, dtype=np.uint32), 4
     )
     np.testing.assert_array_equal(mine, jax.random.bits(folded, (12,))[8:12])
+
+
+FROZEN: dict[str, list[Any]] = json.loads(
+    (Path(__file__).parents[1] / "golden" / "draws.json").read_text()
+)
+WAYS = {
+    "xla": trl.Options(),
+    "xla, point by point": trl.Options(vectorize=False),
+    "interpreted, b alone vectorised": trl.Options(executor="interpret", vectorize=("b",)),
+}
+
+
+def check_frozen(seed: int, found: Any) -> None:
+    for k, (kind, *_) in enumerate(DRAWS):
+        have, want = summary(kind, found[f"{k} {kind}"]), FROZEN[str(seed)][k]
+        if kind in EXACT:
+            assert have == want, DRAWS[k]
+        else:
+            np.testing.assert_allclose(have, want, atol=2e-4, err_msg=str(DRAWS[k]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_reference_draws_what_it_always_drew(seed: int) -> None:
+    check_frozen(seed, Reference(written()[0].pdg(), BOUNDS, seed=seed).outputs())
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_draws_what_it_always_drew(way: str) -> None:
+    program = written()[0].compile(BOUNDS, WAYS[way])
+    for seed in SEEDS:
+        check_frozen(seed, program.execute(seed=seed, progress=False))
+
+
+def test_draws_with_counters_of_32_bits_keep_their_bits() -> None:
+    found = [
+        int(
+            randomness.bits(
+                words(1, 7), words(*randomness.stream_words(s)), words(*c), *words(e), n
+            )[0]
+        )
+        for s in ("s", 4)
+        for c, e, n in NEAR
+    ]
+    assert found == FROZEN["near"]
 
 
 def draws(options: trl.Options, bounds: dict[str, int], seed: int = 3) -> np.ndarray:
