@@ -26,14 +26,16 @@ class Categorical:
         shifted = logits - logits.max(axis=-1).unsqueeze(-1).detach()
         self.log_probs = shifted - shifted.exp().sum(axis=-1).unsqueeze(-1).log()
 
-    def sample(self, domain: Any = None, stream: int | str | None = None) -> RecurrentTensor:
+    def sample(
+        self, domain: Any = None, stream: int | str | None = None, *, shared: bool = False
+    ) -> RecurrentTensor:
         """A draw (int32, the shape without the last axis) at every point.
 
         Draws are independent over `domain`, by default the logits' own; to draw independently per
         environment from logits that do not vary over environments, name the dimension.
         """
         over = self.logits.domain if domain is None else domain
-        noise = random_gumbel(self.logits.shape, domain=over, stream=stream)
+        noise = random_gumbel(self.logits.shape, domain=over, stream=stream, shared=shared)
         return (self.logits + noise).argmax(-1)
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
@@ -70,13 +72,15 @@ class Normal:
             raise ShapeError(f"log_std is {given.type}, which does not go with {self.mean.type}.")
         self.log_std, self._domain = broadcast_to(given, both.shape), both.domain
 
-    def sample(self, domain: Any = None, stream: int | str | None = None) -> RecurrentTensor:
+    def sample(
+        self, domain: Any = None, stream: int | str | None = None, *, shared: bool = False
+    ) -> RecurrentTensor:
         """A draw at every point of `domain`, by default the dimensions of mean and log_std.
 
         No gradient flows through it into the mean and the standard deviation.
         """
         over = self._domain if domain is None else domain
-        noise = random_normal(self.mean.shape, domain=over, stream=stream)
+        noise = random_normal(self.mean.shape, domain=over, stream=stream, shared=shared)
         return (self.mean + self.log_std.exp() * noise).detach()
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:

@@ -530,6 +530,8 @@ def _asks_for_ceiling(name: str, bound: int, why: str, origin: Origin | None = N
 def _seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise OptionError(f"the seed must be an integer, not {seed!r}.")
+    if not -(2**63) <= seed < 2**64:
+        raise OptionError(f"the seed must have 64 bits, which {seed} has not.")
     return int(seed)
 
 

@@ -11,6 +11,7 @@ import pytest
 import timerl_nb as trl
 from tests.unit.checks import assert_same
 from timerl_nb import errors
+from timerl_nb.env.gym import distinct_seeds
 from timerl_nb.ir.reference import Reference
 
 BOUNDS = {"B": 3, "I": 2, "T": 40}
@@ -101,3 +102,12 @@ def test_continuous_actions() -> None:
 def test_wrong_environments(name: str, options: dict[str, Any], message: str) -> None:
     with trl.Context("b"), pytest.raises(errors.EnvError, match=message):
         trl.env.make(name, **options)
+
+
+def test_no_two_environments_have_one_seed() -> None:
+    count = 200_000  # of so many words of 32 bits some five are equal
+    words = list(map(int, np.random.SeedSequence(SEED).generate_state(count)))
+    assert len(set(words)) < count
+    seeds = distinct_seeds(SEED, count)
+    assert len(set(seeds)) == count and seeds[:1000] == words[:1000]
+    assert distinct_seeds(-1, 3) == distinct_seeds(2**64 - 1, 3)

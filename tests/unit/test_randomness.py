@@ -16,8 +16,16 @@ from jax.extend.random import threefry_2x32
 import timerl_nb as trl
 from tests.draws import BOUNDS, DRAWS, EXACT, NEAR, SEEDS, summary, written
 from timerl_nb.ir import randomness
+from timerl_nb.ir.attrs import RngAttrs
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.backends.jax_random import threefry
+from timerl_nb.ir.reference_rules import RULES
+from timerl_nb.runtime.backends import jax as backend
+from timerl_nb.runtime.backends.jax_random import draw, threefry
+from timerl_nb.runtime.backends.jax_scope import Scope
+from timerl_nb.symbolic.domain import Dims
+from timerl_nb.symbolic.expr import sym
 
 
 def words(*values: int) -> tuple[np.ndarray, ...]:
@@ -152,10 +160,127 @@ def test_streams() -> None:
             "d": "noise",
             "e": "other",
         }.items():
-            ctx.output(name, trl.random.bits(domain=(t,), stream=stream))
+            x = trl.random.bits(domain=(t,), stream=stream, shared=stream == "noise")
+            ctx.output(name, x)
     result = ctx.compile({T: 8}).execute()
     same = {(x, y) for x in "abcde" for y in "abcde" if x < y and (result[x] == result[y]).all()}
     assert same == {("c", "d")}
+
+
+@pytest.mark.parametrize(("first", "second"), [("x", "x"), (3, 3), (3, "3"), ("", "")])
+def test_a_stream_is_one_draws_unless_all_share_it(first: int | str, second: int | str) -> None:
+    for shared in ((False, False), (True, False), (False, True)):
+        with trl.Context("t") as ctx:
+            t = ctx.dims[0][0]
+            trl.random.normal(domain=(t,), stream=first, shared=shared[0])
+            with pytest.raises(trl.errors.DomainError, match="same bits at the same") as raised:
+                trl.random.uniform((2,), domain=(t,), stream=second, shared=shared[1])
+            lines = [raised.value.origin, *raised.value.others.values()]
+            assert ["normal(" in o.text for o in lines] == [False, True]
+            assert "uniform(" in lines[0].text
+            # what failed has taken no name
+            trl.random.gumbel(domain=(t,), stream="another")
+    with pytest.raises(trl.errors.DomainError, match="has a name"), ctx:
+        trl.random.bits(shared=True)
+
+
+def test_streams_whose_names_have_one_number_are_refused() -> None:
+    one, other = "plumless", "buckeroo"  # the same CRC-32
+    assert randomness.stream_words(one) == randomness.stream_words(other)
+    for shared in (False, True):
+        with trl.Context("t") as ctx:
+            t = ctx.dims[0][0]
+            trl.random.bits(domain=(t,), stream=one, shared=shared)
+            with pytest.raises(trl.errors.DomainError, match="'plumless' and 'buckeroo'") as raised:
+                trl.random.bits(domain=(t,), stream=other, shared=shared)
+            (origin,) = raised.value.others.values()
+            assert "stream=one" in origin.text and "stream=other" in raised.value.origin.text
+
+
+# --- the counter ---------------------------------------------------------------------------------
+
+
+def edges(limit: int) -> list[int]:
+    """Numbers below `limit` where products of 32 or 16 bits are about to overflow."""
+    near = [0, 1, 2**16, 2**20, 2**31, 2**32, limit, limit // 2, limit // 3]
+    return sorted({n + d for n in near for d in (-2, -1, 0, 1) if 0 <= n + d < limit})
+
+
+COUNTS = [1, 3, 4096, 65535, 65537, 2**20, 2**24 - 1, 2**31, 2**32 - 1]
+
+
+@pytest.mark.parametrize("numpy", [np, jnp])
+def test_the_counter_is_a_number_of_64_bits(numpy: Any) -> None:
+    """So no two pairs of coordinate and element have the same: n * m + e is one-to-one for e < m."""
+    for count in COUNTS:
+        coords = edges(2**31) + [
+            2**32 // count + d for d in (-1, 0, 1) if 2**32 // count + d < 2**31
+        ]
+        elements = edges(count)
+        grid = (
+            numpy.asarray(np.array(coords, np.uint32))[:, None],
+            numpy.asarray(np.array(elements, np.uint32)),
+        )
+        high, low = (np.asarray(w) for w in randomness.counter(grid[0], count, grid[1]))
+        assert high.dtype == low.dtype == np.uint32
+        found = [[(int(h) << 32) + int(w) for h, w in zip(*row)] for row in zip(high, low)]  # noqa: B905
+        assert found == [[n * count + e for e in elements] for n in coords]
+
+
+def expected(counters: np.ndarray[Any, Any], *coords: int) -> np.ndarray[Any, Any]:
+    """The bits of stream "s" under seed 7 at Python's own numbers, the key's coordinates given."""
+    key = randomness.threefry(words(0, 7), words(*randomness.stream_words("s")))
+    for coord in coords:
+        key = randomness.threefry(key, words(0, coord))
+    pair = (counters >> np.uint64(32), counters & np.uint64(0xFFFFFFFF))
+    high, low = randomness.threefry(key, tuple(w.astype(np.uint32) for w in pair))
+    return high ^ low
+
+
+@pytest.mark.parametrize(("first", "count"), [(2**16, 2**16 + 1), (2**31 - 2, 5)])
+def test_draws_at_high_coordinates(first: int, count: int) -> None:
+    """Alone and along an axis that starts there, whose counters need a second word; also as blocks."""
+    counters = np.arange(count, dtype=np.uint64) + np.uint64(first) * np.uint64(count)
+    want = [expected(counters + np.uint64(k * count), 3) for k in range(2)]
+    assert counters[-1] >= 2**32
+    alone = RngAttrs("s", ("t", "i"), (count,))
+    along = RngAttrs("s", ("t", "i"), (count,), ("t",), (2,), (sym("k") * 2 + first % 2,))
+    for attrs, env, of in (
+        (alone, {"t": first, "i": 3}, want[0]),
+        (along, {"k": first // 2, "i": 3}, np.stack(want)),
+    ):
+        op = Op(0, "rng", (), (), (), attrs)
+        reference = RULES["rng"](Reference(Pdg(Dims(()), {}), {}, seed=7), op, [], env)
+        point = {name: jnp.int32(value) for name, value in env.items()}
+        scope = Scope({}, point, backend.seed_words(7), lambda size: int(str(size)))
+        found = np.asarray(draw(scope, op, [], ()))
+        np.testing.assert_array_equal(reference, of)
+        np.testing.assert_array_equal(found, of)
+
+
+def test_draws_of_large_values_do_not_repeat() -> None:
+    """The first coordinate at which 32 bits were used up, read alone from a whole program."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.bits((2**20,), domain=(t,))
+        ctx.output("first", x[0])
+        ctx.output("last", x[T - 1])
+    found = Reference(ctx.pdg(), {"T": 4097}, seed=1).outputs()
+    assert (found["first"] == found["last"]).mean() < 1e-5
+
+
+def test_a_draw_has_less_than_2_to_the_32_elements() -> None:
+    with trl.Context(), pytest.raises(trl.errors.ShapeError, match="less than"):
+        trl.random.bits((2**16, 2**16))
+
+
+def test_seeds_have_64_bits() -> None:
+    with trl.Context("t") as ctx:
+        ctx.output("x", trl.random.bits(domain=(ctx.dims[0][0],)))
+    program = ctx.compile({"T": 1})
+    for seed in (2**64, -(2**63) - 1):
+        with pytest.raises(trl.errors.OptionError, match="64 bits"):
+            program.execute(seed=seed)
 
 
 def test_distributions_of_the_draws() -> None:

@@ -95,6 +95,17 @@ class GymEnvironment(Simulation):
         return Step(*made)
 
 
+def distinct_seeds(seed: int, count: int) -> list[int]:
+    """A seed of 32 bits for each of `count` environments, no two the same."""
+    words = np.random.SeedSequence(seed % 2**64)
+    found: dict[int, None] = {}
+    asked = count
+    while len(found) < count:
+        found = dict.fromkeys(map(int, words.generate_state(asked)))
+        asked += count - len(found)
+    return list(found)
+
+
 class _Instances:
     """The environments of one run: the state that the host functions share."""
 
@@ -103,9 +114,7 @@ class _Instances:
         self._mode = env.autoreset
         self._ids = np.arange(int(np.prod(shape))).reshape(shape)
         self._envs = [make() for _ in range(self._ids.size)]
-        self._seeds: list[int | None] = [
-            int(s) for s in np.random.SeedSequence(seed).generate_state(self._ids.size)
-        ]
+        self._seeds: list[int | None] = list(distinct_seeds(seed, self._ids.size))
         self._over = np.zeros(self._ids.size, bool)
         self._obs = np.zeros((self._ids.size, *env.obs_space.shape), NUMPY[env.obs_space.dtype])
 

@@ -25,12 +25,13 @@ from timerl_nb.errors import (
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.subsets import subsets_of
-from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs
+from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, RngAttrs
 from timerl_nb.ir.host import CallAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg, read_type
+from timerl_nb.ir.randomness import stream_words
 from timerl_nb.ir.rewrite import operation
 from timerl_nb.ir.shapes import TensorType
 from timerl_nb.ir.type_rules import TypeRuleError
@@ -318,6 +319,32 @@ class Context:
         """The ordinal of the next random operation."""
         self._streams += 1
         return self._streams - 1
+
+    def named_stream(self, name: str, *, shared: bool) -> str:
+        """A stream that the user names.
+
+        Raises:
+            DomainError: another operation draws from it, or from one that no number tells apart,
+                and not both share it.
+        """
+        number = stream_words(checked_name(name, "a stream's name"))
+        for op in self._ops.values():
+            if not isinstance(op.attrs, RngAttrs) or stream_words(op.attrs.stream) != number:
+                continue
+            if op.attrs.stream != name:
+                raise DomainError(
+                    f"the streams {op.attrs.stream!r} and {name!r} have the same number, "
+                    f"{number[1]:#010x}: they would draw the same bits.",
+                    others={"the first is at": op.origin},
+                    hint="rename one of them.",
+                )
+            if not (shared and op.attrs.shared):
+                raise DomainError(
+                    f"two draws from the stream {name!r} have the same bits at the same points.",
+                    others={"the first is at": op.origin},
+                    hint="name the streams apart, or give shared=True to both where that is meant.",
+                )
+        return name
 
     def snapshot(self) -> Pdg:
         """The program as written so far, as a frozen graph."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -401,22 +402,41 @@ def parameter(
 
 
 def random_bits(
-    shape: Any = (), *, domain: Any = (), stream: int | str | None = None
+    shape: Any = (),
+    *,
+    domain: Any = (),
+    stream: int | str | None = None,
+    shared: bool = False,
 ) -> RecurrentTensor:
     """Random 32-bit unsigned integers, independent at every point of the domain.
 
     The bits are a function of the run's seed, the stream (an ordinal unless a name is given) and
     the point, never of the order of execution (`ir.randomness`).
+
+    Args:
+        shape: integers, with a product of less than 2**32.
+        stream: a name that no other draw of the program has.
+        shared: the draws of that name, which all say so, have the same bits at the same points.
+
+    Raises:
+        DomainError: the stream is another draw's, too, and not shared; both lines are named.
     """
     ctx = current()
     sizes = shape_of_user(shape)
     if any(not isinstance(s, int) for s in sizes):
         raise ShapeError("random values need a shape of integers.")
+    if prod(s for s in sizes if isinstance(s, int)) >= 2**32:
+        raise ShapeError(
+            f"a draw has less than 2**32 elements at a point, not those of {sizes}.",
+            hint="draw over another dimension.",
+        )
     if stream is not None and (isinstance(stream, bool) or not isinstance(stream, int | str)):
         raise DomainError(f"a stream is a name or an integer, not {stream!r}.")
+    if shared and stream is None:
+        raise DomainError("a shared stream has a name.", hint='give stream="…" to all its draws.')
     # a stream that the user numbers is one of that name, apart from the ordinals
-    of = ctx.next_stream() if stream is None else checked_name(str(stream), "a stream's name")
-    attrs = RngAttrs(of, _domain(ctx, domain), sizes)
+    of = ctx.next_stream() if stream is None else ctx.named_stream(str(stream), shared=shared)
+    attrs = RngAttrs(of, _domain(ctx, domain), sizes, shared=shared)
     op = ctx.add("rng", [], attrs)
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
@@ -428,10 +448,11 @@ def random_uniform(
     *,
     domain: Any = (),
     stream: int | str | None = None,
+    shared: bool = False,
 ) -> RecurrentTensor:
     """Uniform float32 numbers strictly between `low` and `high`."""
     low, high = _number(low), _number(high)
-    drawn = apply("unit", [random_bits(shape, domain=domain, stream=stream)])
+    drawn = apply("unit", [random_bits(shape, domain=domain, stream=stream, shared=shared)])
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
 
@@ -442,10 +463,11 @@ def random_normal(
     *,
     domain: Any = (),
     stream: int | str | None = None,
+    shared: bool = False,
 ) -> RecurrentTensor:
     """Normal float32 numbers, by the inverse of the distribution function."""
     mean, std = _number(mean), _number(std)
-    drawn = random_uniform(shape, domain=domain, stream=stream)
+    drawn = random_uniform(shape, domain=domain, stream=stream, shared=shared)
     unit = (drawn * 2.0 - 1.0).erf_inv() * float(2**0.5)
     return unit if (mean, std) == (0.0, 1.0) else unit * std + mean
 
@@ -459,10 +481,15 @@ def _number(value: Any) -> float:
 
 
 def random_gumbel(
-    shape: Any = (), *, domain: Any = (), stream: int | str | None = None
+    shape: Any = (),
+    *,
+    domain: Any = (),
+    stream: int | str | None = None,
+    shared: bool = False,
 ) -> RecurrentTensor:
     """Standard Gumbel float32 numbers: the argmax of logits plus these is a categorical draw."""
-    return -(-(random_uniform(shape, domain=domain, stream=stream).log())).log()
+    drawn = random_uniform(shape, domain=domain, stream=stream, shared=shared)
+    return -(-(drawn.log())).log()
 
 
 __all__ = [

@@ -83,6 +83,7 @@ class RngAttrs:
     axes: Domain = ()
     sizes: Shape = ()
     starts: tuple[Lin, ...] = ()  # 0 for all where empty
+    shared: bool = False  # others may draw from the stream, too
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The generator is threefry2x32 with 20 rounds (Salmon et al. 2011). A key starts as the seed, and the
 stream and every original coordinate but the first are folded into it; the first coordinate is the
 instance (environments come first in a context), and counts: element e of instance n of a value with
-m elements has the counter n * m + e, and its bits are the exclusive or of the two words.
+m elements has the 64-bit counter n * m + e, and its bits are the exclusive or of the two words.
 So a draw does not depend on when, in what batch, or how often it is made.
 
 The arithmetic works on any arrays of unsigned 32-bit integers, NumPy's and JAX's alike.
@@ -40,9 +40,27 @@ def type_like(array: Any, value: int) -> Any:
     return array.dtype.type(value)
 
 
+def zero(array: Any) -> Any:
+    return array ^ array
+
+
 def stream_words(stream: int | str) -> tuple[int, int]:
     """The counter that stands for a stream; named streams never meet numbered ones."""
     return (1, crc32(stream.encode())) if isinstance(stream, str) else (0, stream)
+
+
+def counter(coord: Any, count: int, element: Any) -> Words:
+    """coord * count + element as two words, high and low.
+
+    The factors are multiplied in halves of 16 bits, whose products fit into one word.
+    """
+    half, mask = type_like(coord, 16), type_like(coord, 0xFFFF)
+    upper, lower = type_like(coord, count >> 16), type_like(coord, count & 0xFFFF)
+    middle = (coord >> half) * lower + ((coord & mask) * lower >> half)
+    other = (coord & mask) * upper + (middle & mask)
+    high = (coord >> half) * upper + (middle >> half) + (other >> half)
+    low = coord * type_like(coord, count) + element
+    return high + (low < element).astype(high.dtype), low
 
 
 def bits(
@@ -59,11 +77,13 @@ def bits(
     unsigned 32-bit arrays that broadcast against each other.
 
     Args:
+        count: less than 2**32.
         encrypt: `threefry`, maybe compiled.
     """
     key = encrypt(seed, stream)
     for coord in coords[1:]:
-        key = encrypt(key, (coord ^ coord, coord))
-    counter = coords[0] * type_like(coords[0], count) + element if coords else element
-    x0, x1 = encrypt(key, (counter ^ counter, counter))
+        key = encrypt(key, (zero(coord), coord))
+    x0, x1 = encrypt(
+        key, counter(coords[0], count, element) if coords else (zero(element), element)
+    )
     return x0 ^ x1

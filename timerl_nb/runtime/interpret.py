@@ -48,7 +48,7 @@ class Run:
     """A run in progress: its stores, its ledger, and the program at the instruction it has reached.
 
     Args:
-        seed: of all random streams; any integer.
+        seed: of all random streams; 64 bits.
         recorder: is called with every event, if given (slower).
         progress: is called after every turn of the outermost loop.
         follow: keep track of which points the stores hold (slower).

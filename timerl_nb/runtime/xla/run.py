@@ -37,7 +37,7 @@ class LoweredRun:
     """A run in progress: its buffers, between two calls.
 
     Args:
-        seed: of all random streams; any integer.
+        seed: of all random streams; 64 bits.
         progress: is called with the number of turns after every call that makes some.
         recorder: is called ahead of every call and operation on the host, and when it is done.
     """
