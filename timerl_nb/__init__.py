@@ -6,7 +6,9 @@
 from timerl_nb import algorithms, distributions, env, errors, nn, optim, random, show
 from timerl_nb.config import Options
 from timerl_nb.context import Context
+from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
 from timerl_nb.frontend.autodiff import grad
+from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.sources import (
     Parameter,
     arange,
@@ -76,3 +78,5 @@ __all__ = [
     "where",
     "zeros",
 ]
+
+__getattr__ = _module_names("trl", lambda: __all__)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from timerl_nb.compiler import Compiler
 from timerl_nb.config import Options
 from timerl_nb.errors import (
+    CallError,
     DomainError,
     OptionError,
     ShapeError,
@@ -18,6 +19,7 @@ from timerl_nb.errors import (
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.bounds import check_bounds
 from timerl_nb.frontend.context import Context as Frontend
+from timerl_nb.frontend.foreign import CONTEXT, all_asked, missing
 from timerl_nb.frontend.ordering import order_of
 from timerl_nb.frontend.tensor import operand
 from timerl_nb.frontend.until import Until, write_bound
@@ -26,6 +28,7 @@ from timerl_nb.program import Program
 from timerl_nb.symbolic.expr import Lin
 
 
+@all_asked
 class Context(Frontend):
     """Symbolic dimensions and the program written over them; `compile` makes it runnable.
 
@@ -33,6 +36,18 @@ class Context(Frontend):
         names: the dimensions' variables, outermost first; the bound of `t` is named `T`.
         num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
     """
+
+    def __getattr__(self, name: str) -> Any:
+        pairs = ", ".join(f"({d.name}, {d.bound})" for d in vars(self).get("space", ()))
+        dims = f"{pairs}, = ctx.dims." if pairs else "ctx.dims."
+        words = {word: dims for pair in self.dims for word in map(str, pair)}
+        raise missing("a context", name, dir(type(self)), {**CONTEXT, **words})
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        raise CallError(
+            "a context cannot be copied or pickled.",
+            hint="keep the code that writes the program; x.checkpoint saves values.",
+        )
 
     def output(self, name: str, x: Any) -> None:
         """Return the values of the tensor `x`, stacked over its domain, as `name`.

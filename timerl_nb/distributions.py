@@ -6,6 +6,7 @@ from math import e, log, pi
 from typing import Any
 
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.sources import random_gumbel, random_normal, where
 from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, one_hot, operand
 from timerl_nb.ir.shapes import is_float, is_integer
@@ -98,3 +99,8 @@ class Normal:
     def mode(self) -> RecurrentTensor:
         """The mean."""
         return self.mean
+
+
+__getattr__ = _module_names(
+    "trl.distributions", lambda: [name for name in globals() if name[0].isupper()]
+)

@@ -7,6 +7,7 @@ program), the evidence (a sample point, the shapes, the legal values) and what t
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import linecache
@@ -19,7 +20,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-_BETWEEN = tuple(m.__file__ for m in (contextlib, dataclasses, functools, threading))
+_BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, threading))
+# whose functions ask arguments for their values
+_LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("numpy", "jax"))
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -78,7 +81,7 @@ def _is_ours(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     # and what stands between: dataclasses, context managers, cached properties, frozen mix-ins
     made = file == "<string>" and frame.f_code.co_name == "__init__"
-    between = file in _BETWEEN
+    between = file in _BETWEEN or any(part in file for part in _LIBRARIES)
     return made or between or file.startswith((_PACKAGE, "<frozen "))
 
 

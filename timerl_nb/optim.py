@@ -7,12 +7,14 @@ parameter along the last dimension of its domain, or along several.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any
 
 from timerl_nb.errors import DomainError, GradientError, ShapeError, user_origin
 from timerl_nb.frontend.carried import begun, carried, ordinal
+from timerl_nb.frontend.foreign import MODULE, all_asked, missing
+from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.sources import Parameter, tensor, where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor
@@ -32,6 +34,12 @@ class Optimizer(ABC):
             scaled down to it.
     """
 
+    def __init_subclass__(cls) -> None:
+        all_asked(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("an optimiser", name, dir(type(self)), MODULE)
+
     def __init__(
         self,
         params: Sequence[Parameter] | Parameter,
@@ -40,7 +48,9 @@ class Optimizer(ABC):
         along: Any = None,
         max_norm: float | None = None,
     ) -> None:
-        self.params = [params] if isinstance(params, Parameter) else list(params)
+        one = isinstance(params, Parameter) or not isinstance(params, Iterable)
+        given: Any = [params] if one else list(params)
+        self.params: list[Parameter] = given
         self._given, self._taken_at = params, user_origin()
         if not self.params or not all(isinstance(p, Parameter) for p in self.params):
             raise ShapeError("an optimiser needs a list of parameters.", hint="pass dnn.params.")
@@ -194,3 +204,5 @@ def _carry(state: RecurrentTensor, value: RecurrentTensor, along: Domain) -> Non
 
 
 __all__ = ["SGD", "Adam", "Optimizer"]
+
+__getattr__ = _module_names("trl.optim", lambda: __all__)

@@ -1,8 +1,11 @@
 """Random tensors (`trl.random`): functions of the run's seed, a stream and the point."""
 
+from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.sources import random_bits as bits
 from timerl_nb.frontend.sources import random_gumbel as gumbel
 from timerl_nb.frontend.sources import random_normal as normal
 from timerl_nb.frontend.sources import random_uniform as uniform
 
 __all__ = ["bits", "gumbel", "normal", "uniform"]
+
+__getattr__ = _module_names("trl.random", lambda: __all__)

@@ -5,6 +5,7 @@ from timerl_nb.env.core import Environment, Simulation, Step, make, register
 from timerl_nb.env.gym import GymEnvironment
 from timerl_nb.env.spaces import Box, Discrete
 from timerl_nb.env.synthetic import Synthetic
+from timerl_nb.frontend.foreign import module_names as _module_names
 
 register("CartPole-v1", CartPole)
 register("gym.*", GymEnvironment)
@@ -22,3 +23,5 @@ __all__ = [
     "make",
     "register",
 ]
+
+__getattr__ = _module_names("trl.env", lambda: __all__)

@@ -13,6 +13,7 @@ from typing import Any
 
 from timerl_nb.errors import GradientError, user_origin
 from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.paths import Paths
 from timerl_nb.frontend.pull import counted_at, inverse_of, pull, reduces_its_slices, through_slices
 from timerl_nb.frontend.sources import Parameter, zeros
@@ -47,6 +48,7 @@ def backward(loss: Tensor) -> None:
             leaf.accumulate(g)
 
 
+@asked
 def grad(loss: Tensor, of: Tensor | Sequence[Tensor]) -> Any:
     """The gradients of the sum of `loss` over its points, with respect to each tensor in `of`.
 
@@ -56,6 +58,12 @@ def grad(loss: Tensor, of: Tensor | Sequence[Tensor]) -> Any:
         GradientError: a tensor cannot be reached, or only through what has no derivative.
     """
     several = [of] if isinstance(of, RecurrentTensor) else list(of)
+    for x in (loss, *several):
+        if not isinstance(x, RecurrentTensor):  # the annotation is not checked
+            raise GradientError(
+                f"{x!r} is no tensor to differentiate.",
+                hint="write trl.grad(loss, [x, y]) of tensors: it returns gradients as tensors.",
+            )
     with loss.ctx.attempt():
         found = gradients(loss, several, optional=False)
     return found[0] if isinstance(of, RecurrentTensor) else found

@@ -160,6 +160,10 @@ class Context:
     # --- building ----------------------------------------------------------------------------
 
     def __getitem__(self, op_id: int) -> Op:
+        if not isinstance(op_id, int):  # a user's key: the annotation is not checked
+            raise DomainError(
+                f"a context has no {op_id!r}.", hint="(b, B), (t, T) = ctx.dims are its symbols."
+            )
         return self._ops[op_id]
 
     @property

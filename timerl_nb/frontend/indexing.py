@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import DomainError, IndexExpressionError
+from timerl_nb.frontend.foreign import INDEX
+from timerl_nb.frontend.opaque import Opaque
 from timerl_nb.symbolic import expr
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import Cond, Entry, Lin
@@ -23,11 +25,15 @@ def _refuse(what: str, hint: str = _TENSOR_HINT) -> IndexExpressionError:
     return IndexExpressionError(what, hint=hint)
 
 
-class _Symbolic:
+def _power(text: str, index: Index) -> str:
+    return f"write {text}trl.value({index}): the index as a tensor."
+
+
+class _Symbolic(Opaque):
     """What integer and boolean index expressions share."""
 
     __slots__ = ("owner",)
-    __array_ufunc__ = None  # NumPy leaves operators to us
+    _ERROR = IndexExpressionError
 
     def __init__(self, owner: object) -> None:
         self.owner = owner
@@ -42,14 +48,20 @@ class _Symbolic:
     def __bool__(self) -> bool:
         raise _refuse(
             f"{self} has no truth value while the program is written.",
-            "use trl.where(condition, x, y), or define a tensor by branches.",
+            "trl.where(condition, x, y) chooses, & | ~ join conditions, trl.min and trl.max are of "
+            "indices; Python's if, and, or, not, min, max and a < b < c cannot be. Or define a tensor "
+            "by branches.",
         )
+
+    def _as_tensor(self) -> str:
+        return f"trl.value({self})"
 
 
 class Index(_Symbolic):
     """An integer expression of symbolic dimensions and their bounds."""
 
     __slots__ = ("lin",)
+    _KIND, _WORDS = "an index", INDEX
 
     def __init__(self, owner: object, value: Lin) -> None:
         super().__init__(owner)
@@ -128,8 +140,36 @@ class Index(_Symbolic):
             return NotImplemented
         raise _refuse(f"({self}) / {other}: an index is an integer; // divides and rounds down.")
 
+    def __rtruediv__(self, other: Any) -> Any:
+        raise _refuse(f"{other} / ({self}) is not affine.", _power(f"{other} / ", self))
+
     def __pow__(self, other: Any) -> Any:
         raise _refuse(f"({self}) ** {other} is not affine.")
+
+    def __rpow__(self, other: Any) -> Any:
+        raise _refuse(f"{other} ** ({self}) is not affine.", _power(f"{other} ** ", self))
+
+    def __abs__(self) -> Any:
+        raise _refuse(f"abs({self}) is no index expression.", f"trl.max({self}, -({self})) is.")
+
+    def __round__(self, digits: int | None = None) -> Any:
+        raise _refuse(f"{self} is an integer: there is nothing to round.")
+
+    __floor__ = __ceil__ = __round__
+
+    def __invert__(self) -> Any:
+        raise _refuse(f"~({self}): an index is no condition.", "compare first, as in t > 0.")
+
+    def _no_bits(self, other: Any) -> Any:
+        if isinstance(other, Condition | Index | int | float):
+            raise _refuse(
+                f"bits of ({self}) and ({other}) cannot be joined: & and | are of conditions.",
+                f"compare first, as in {self} > 0; // and * by constants shift.",
+            )
+        return NotImplemented
+
+    __and__ = __or__ = __xor__ = __rand__ = __ror__ = __rxor__ = _no_bits
+    __lshift__ = __rshift__ = __rlshift__ = __rrshift__ = _no_bits
 
     def _compared(self, other: Any, sign: str, join: Callable[[Lin, Lin], Cond]) -> Any:
         found = self._other(other, sign)
@@ -158,6 +198,7 @@ class Condition(_Symbolic):
     """A boolean expression of symbolic dimensions; `&`, `|` and `~` join them."""
 
     __slots__ = ("cond",)
+    _KIND, _WORDS = "a condition", INDEX
 
     def __init__(self, owner: object, value: Cond) -> None:
         super().__init__(owner)
@@ -194,6 +235,8 @@ class Condition(_Symbolic):
     def __ne__(self, other: object) -> Any:
         return self.__xor__(other)
 
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
     def __invert__(self) -> Condition:
         return Condition(self.owner, expr.negate(self.cond))
 
@@ -223,9 +266,9 @@ def as_lin(owner: object, value: Any) -> Lin:
         return expr.const(int(value))
     kind = type(value).__name__
     hint = "an index is made of symbols, integers, + - * // %, trl.min and trl.max."
-    if getattr(value, "dtype", None) == "bool":
+    if not isinstance(value, _Symbolic) and getattr(value, "dtype", None) == "bool":
         hint = "trl.where(mask, x, y) chooses by values; a condition in an index is of symbols."
-    elif hasattr(value, "read"):
+    elif not isinstance(value, _Symbolic) and hasattr(value, "read"):
         hint = "x.take(...) selects along a concrete axis by a tensor."
     raise _refuse(f"{value!r} ({kind}) is not an index expression.", hint)
 
@@ -249,7 +292,7 @@ def as_dims(owner: object, dims: Dims, value: Any) -> Domain:
         if not isinstance(name, str) or name not in dims:
             raise DomainError(
                 f"{one!r} is not a dimension of this context.",
-                hint=f"the dimensions are {', '.join(dims.names)}.",
+                hint=f"the dimensions are {', '.join(dims.names)}; axes are given as axis=0.",
             )
         if name in names:
             raise DomainError(f"the dimension {name} is named twice.")

@@ -18,11 +18,11 @@ from timerl_nb.errors import (
 from timerl_nb.frontend.arguments import checked_name, element_type
 from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.foreign import all_asked, asked
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.tensor import (
     RecurrentTensor,
     apply,
-    as_tensor,
     broadcast_to,
     elementwise,
     operand,
@@ -57,7 +57,7 @@ def shape_of_user(shape: Any) -> Shape:
         ShapeError: it is none.
     """
     try:
-        given = tuple(shape)
+        given = (shape,) if isinstance(shape, Index | Lin) else tuple(shape)
     except TypeError:
         given = (shape,)
     found: list[int | Lin] = []
@@ -73,6 +73,7 @@ def shape_of_user(shape: Any) -> Shape:
     return tuple(found)
 
 
+@asked
 def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTensor:
     """A tensor to be defined by branches: `x[t + 1] = …`, `x[0] = …`."""
     ctx = current()
@@ -87,6 +88,7 @@ def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTens
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
 
+@asked
 def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
     """A tensor to be defined by branches, of the shape and dtype of a space or tensor.
 
@@ -99,6 +101,7 @@ def like(model: HasType, *, domain: Any = None) -> RecurrentTensor:
     return tensor(model.shape, model.dtype, domain=domain)
 
 
+@asked
 def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     """Given values: the array's leading axes are the domain as given, the others the shape.
 
@@ -131,11 +134,13 @@ def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
 
+@asked
 def value(index: Index | Condition | int) -> RecurrentTensor:
     """An index expression as a tensor: int32, or boolean for a condition."""
-    return as_tensor(current(), index)
+    return operand(current(), index)
 
 
+@asked
 def constant(given: Any, dtype: Any = None) -> RecurrentTensor:
     """A given number or array, the same at every point."""
     try:
@@ -154,19 +159,23 @@ def _beyond(dtype: Any) -> ShapeError:
     )
 
 
+@asked
 def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
     """A tensor whose elements are all `fill`."""
     return broadcast_to(constant(fill, dtype), shape_of_user(shape))
 
 
+@asked
 def zeros(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
     return full(shape, 0, dtype)
 
 
+@asked
 def ones(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
     return full(shape, 1, dtype)
 
 
+@asked
 def arange(size: int, dtype: Any = "i32") -> RecurrentTensor:
     """The integers 0 to size - 1 along one axis."""
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
@@ -177,16 +186,19 @@ def arange(size: int, dtype: Any = "i32") -> RecurrentTensor:
     return const_tensor(current(), np.arange(size), element_type(dtype))
 
 
+@asked
 def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
     """`x` where the condition (a boolean tensor or an index condition) holds, else `y`."""
     return elementwise("where", [condition, x, y])
 
 
+@asked
 def minimum(*args: Any) -> Any:
     """`trl.min`: of index expressions an index expression, of tensors a tensor."""
     return _extremum("min", args)
 
 
+@asked
 def maximum(*args: Any) -> Any:
     """`trl.max`: of index expressions an index expression, of tensors a tensor."""
     return _extremum("max", args)
@@ -203,6 +215,7 @@ def _extremum(which: str, args: tuple[Any, ...]) -> Any:
     return result
 
 
+@asked
 def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors one after the other along an axis."""
     if not xs:
@@ -213,6 +226,7 @@ def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     return apply("concat", parts, AxisAttrs(axis % parts[0].rank))
 
 
+@asked
 def stack(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     """Tensors of one shape along a new axis."""
     return concat([operand(current(), x).unsqueeze(axis) for x in xs], axis)
@@ -221,6 +235,7 @@ def stack(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
 # --- parameters ----------------------------------------------------------------------------------
 
 
+@all_asked
 class Parameter(RecurrentTensor):
     """A trainable tensor: `w[0] = init`, `w[i + 1]` its update, constant without one.
 
@@ -361,6 +376,7 @@ class Parameter(RecurrentTensor):
         return names
 
 
+@asked
 def parameter(
     given: Any, *, domain: Any = (), init: Any = None, dtype: Any = "f32", name: str = ""
 ) -> Parameter:
@@ -377,11 +393,15 @@ def parameter(
     with ctx.region("init"):
         if isinstance(given, RecurrentTensor):
             first = given
-        elif hasattr(given, "__array__"):
+        elif hasattr(given, "__array__") and not isinstance(given, Index):
             first = constant(given, dtype)
         else:
             shape = shape_of_user(given)
-            first = as_tensor(ctx, init(shape)) if callable(init) else full(shape, init or 0, dtype)
+            first = (
+                operand(ctx, asked(init)(shape))
+                if callable(init)
+                else full(shape, init or 0, dtype)
+            )
     if not is_float(first.dtype):
         raise ShapeError(f"a parameter must have floating-point values, not {first.type}.")
     names = _domain(ctx, domain)
@@ -401,6 +421,7 @@ def parameter(
 # --- chance --------------------------------------------------------------------------------------
 
 
+@asked
 def random_bits(
     shape: Any = (),
     *,
@@ -441,6 +462,7 @@ def random_bits(
     return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
 
 
+@asked
 def random_uniform(
     shape: Any = (),
     low: float = 0.0,
@@ -456,6 +478,7 @@ def random_uniform(
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
 
+@asked
 def random_normal(
     shape: Any = (),
     mean: float = 0.0,
@@ -480,6 +503,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+@asked
 def random_gumbel(
     shape: Any = (),
     *,

@@ -27,7 +27,9 @@ from timerl_nb.frontend.along import Along
 from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, folder, is_size
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.foreign import TENSOR, all_asked
 from timerl_nb.frontend.indexing import Condition, Index, as_cond, as_dims, as_lin, parse
+from timerl_nb.frontend.opaque import Fixed
 from timerl_nb.frontend.subsets import split, subset_of
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
@@ -76,10 +78,12 @@ def register_backward(rule: Callable[[RecurrentTensor], None]) -> None:
     _BACKWARD[:] = [rule]
 
 
-class RecurrentTensor(Along):
+@all_asked
+class RecurrentTensor(Along, Fixed):
     """A tensor that varies over symbolic dimensions; `f32[4] @ (b, i, t)`."""
 
-    __array_ufunc__ = None  # NumPy leaves operators to us
+    _KIND, _WORDS, _ERROR = "a recurrent tensor", TENSOR, ShapeError
+    _OWN = frozenset({"ctx", "read"})
 
     def __init__(self, ctx: Context, read: Read) -> None:
         self.ctx = ctx
@@ -155,14 +159,26 @@ class RecurrentTensor(Along):
     def __bool__(self) -> bool:
         raise ShapeError(
             "a recurrent tensor has no truth value while the program is written.",
-            hint="use trl.where(condition, x, y).",
+            hint="trl.where(condition, x, y) chooses; & | ~ join booleans, trl.min, trl.max and "
+            "x.round() are what Python's min, max, and, or, not, if and a < b < c cannot be.",
         )
 
-    def __iter__(self) -> Any:
-        raise ShapeError(
-            f"a recurrent tensor ({self}) cannot be iterated over.",
-            hint="x.unstack(axis) gives the slices of a concrete axis.",
-        )
+    def _as_tensor(self) -> str:
+        return "x"
+
+    def __round__(self, digits: int | None = None) -> RecurrentTensor:
+        if digits:
+            raise ShapeError(
+                f"a tensor ({self}) is rounded to integers only.",
+                hint="scale it: (x * 100).round() / 100.",
+            )
+        return self.round()
+
+    def __floor__(self) -> RecurrentTensor:
+        return self.floor()
+
+    def __ceil__(self) -> RecurrentTensor:
+        return self.ceil()
 
     # --- symbolic indexing -------------------------------------------------------------------
 
@@ -249,7 +265,11 @@ class RecurrentTensor(Along):
         try:
             rhs = as_tensor(self.ctx, other, like=_weak(kind, self.dtype, [other]))
         except TypeError:
-            return NotImplemented  # Python then says so itself, at the user's line
+            if type(other).__module__ in ("builtins", "numpy") and not (
+                other is None and kind in ("eq", "ne")
+            ):
+                operand(self.ctx, other, like=self.dtype)  # says what is wrong with it
+            return NotImplemented  # its own operator may know; else Python says so
         return elementwise(kind, [rhs, self] if swap else [self, rhs])
 
     def _map(self, kind: str, *others: Any) -> RecurrentTensor:
@@ -435,7 +455,10 @@ class RecurrentTensor(Along):
     def __matmul__(self, other: Any) -> RecurrentTensor:
         rhs = operand(self.ctx, other, like=self.dtype)
         if not self.rank or not rhs.rank or min(self.rank, rhs.rank) > 2 < max(self.rank, rhs.rank):
-            raise ShapeError(f"@ takes matrices and vectors, not {self.type} and {rhs.type}.")
+            raise ShapeError(
+                f"@ takes matrices and vectors, not {self.type} and {rhs.type}.",
+                hint="x * y multiplies element by element; x.unsqueeze(axis) adds an axis.",
+            )
         batch = "abcdefgh"[: max(self.rank - 2, rhs.rank - 2, 0)]
         left = batch[: max(0, self.rank - 2)] + ("ij" if self.rank > 1 else "j")
         right = batch[: max(0, rhs.rank - 2)] + ("jk" if rhs.rank > 1 else "j")
@@ -447,7 +470,8 @@ class RecurrentTensor(Along):
 
     def reshape(self, *shape: Any) -> RecurrentTensor:
         """The same elements in another shape; one size may be -1 where all sizes are integers."""
-        sizes: list[Any] = list(shape[0] if len(shape) == 1 and not is_size(shape[0]) else shape)
+        alone = len(shape) == 1 and isinstance(shape[0], tuple | list)
+        sizes: list[Any] = list(shape[0] if alone else shape)
         sizes = [as_size(s) for s in sizes]
         if not all(is_size(s) for s in sizes) or sum(s == -1 for s in sizes) > 1:
             raise ShapeError(f"{shape} is no shape.", hint="sizes are integers, one may be -1.")
@@ -473,9 +497,11 @@ class RecurrentTensor(Along):
 
     def expand(self, *shape: Any) -> RecurrentTensor:
         """Axes of size 1 repeated, and axes added in front, up to the given shape."""
-        sizes = shape_of(
-            map(as_size, shape[0] if len(shape) == 1 and not is_size(shape[0]) else shape)
-        )
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        sizes = shape_of(map(as_size, given))
+        for s in sizes:
+            if not is_size(s) or (isinstance(s, int) and s < 0):
+                raise ShapeError(f"{s!r} is not a size.", hint="sizes are integers of at least 0.")
         return broadcast_to(self, sizes)
 
     def flip(self, axis: int) -> RecurrentTensor:

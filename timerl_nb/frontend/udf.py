@@ -16,6 +16,7 @@ from typing import Any
 from timerl_nb.errors import DomainError, ShapeError
 from timerl_nb.frontend.arguments import checked_name, element_type
 from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.indexing import Condition, as_dims
 from timerl_nb.frontend.sources import shape_of_user
 from timerl_nb.frontend.tensor import RecurrentTensor, constant, operand
@@ -127,6 +128,7 @@ def _next_dim(turn: _Turn, prefix: Domain) -> str | None:
     return turn.dims[len(prefix)] if len(turn.dims) > len(prefix) else None
 
 
+@asked
 def udf(
     function: Callable[..., Any],
     *inputs: Any,

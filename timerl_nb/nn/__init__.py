@@ -1,5 +1,6 @@
 """Neural networks in recurrent tensors (`trl.nn`)."""
 
+from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.nn.attention import Attention
 from timerl_nb.nn.cells import GRUCell, LSTMCell
 from timerl_nb.nn.layers import MLP, Conv2d, Embedding, Linear, orthogonal, scaled_normal
@@ -20,3 +21,5 @@ __all__ = [
     "orthogonal",
     "scaled_normal",
 ]
+
+__getattr__ = _module_names("trl.nn", lambda: __all__)

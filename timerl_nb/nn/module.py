@@ -10,6 +10,7 @@ from typing import Any, Self, overload
 from timerl_nb.errors import IndexExpressionError, user_origin
 from timerl_nb.frontend.arguments import folder
 from timerl_nb.frontend.context import current
+from timerl_nb.frontend.foreign import MODULES, all_asked, missing
 from timerl_nb.frontend.indexing import Condition, Index
 from timerl_nb.frontend.sources import Parameter
 from timerl_nb.symbolic.expr import TRUE, Cond
@@ -25,6 +26,12 @@ class Parameters(list[Parameter]):
 
 class Module:
     """Something with parameters: its own attributes' and those of the modules among them."""
+
+    def __init_subclass__(cls) -> None:
+        all_asked(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("a module", name, dir(type(self)), MODULES)
 
     @property
     def params(self) -> Parameters:

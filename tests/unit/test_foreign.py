@@ -1,0 +1,313 @@
+"""What users of NumPy, PyTorch and JAX type: it works, or is refused with what to write instead."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb import errors
+from timerl_nb.frontend.foreign import CONTEXT, MODULE, MODULES, TENSOR
+
+X = np.linspace(-1.5, 2.0, 6, dtype=np.float32)
+M = np.arange(18, dtype=np.float32).reshape(6, 3) / 7 - 1
+
+# NumPy says what each of these is, point by point
+WORKS = """
+np.exp(x)
+np.abs(x)
+np.sqrt(np.square(x))
+np.maximum(x, 0.5)
+np.minimum(x, m)
+np.add(np.ones(3, "f"), m)
+np.ones(3, "f") * m
+m / np.float32(2)
+np.float64(2) - x
+np.array([1, 2, 3]) + m
+np.array([1.0, 2.0, 3.0], "f") < m
+np.float32(0.5) >= x
+np.power(np.abs(x), 2)
+np.clip(x, 0, 1)
+np.where(x > 0, x, m)
+np.concatenate([m, m * 2])
+np.stack([m, -m], axis=1)
+np.sum(m)
+np.sum(m, 0)
+np.mean(m, axis=0)
+np.max(m)
+np.amin(m, axis=-1)
+np.std(m)
+np.linalg.norm(m)
+np.dot(m, m)
+np.matmul(m, np.ones((3, 2), "f"))
+np.ones((2, 3), "f") @ m
+np.cumsum(m)
+np.argmax(m)
+np.sort(-m)
+np.reshape(m, (3, 1))
+np.isnan(x)
+np.isfinite(m)
+np.logical_and(x > 0, m > 0)
+np.logical_not(x > 0)
+np.arctan2(x, m)
+np.sign(x) + np.floor(x) + np.rint(x) - np.negative(x)
+np.tanh(x) + np.log1p(np.abs(x)) + np.expm1(x)
+jnp.ones(3) * m
+jnp.float32(2) + x
+abs(x) + (+x)
+round(x)
+math.floor(x)
+math.ceil(x)
+divmod(x, 2.0)[0] + divmod(x, 2.0)[1]
+sum([x, m, 1])
+2.0 ** x
+0.9 ** trl.value(t)
+x + t
+(x > 0) ^ (m > 0)
+copy.copy(x) * 2
+""".strip().splitlines()
+
+REFUSED = """
+range(T)                              | no Python integer
+[0, 1, 2][t]                          | no Python integer
+np.zeros(T)                           | no Python integer
+np.zeros((T, 3))                      | no Python integer
+np.arange(T)                          | is no array
+np.array(x)                           | is no array
+np.array([x, x])                      | is no array
+np.asarray(t)                         | is no array
+np.exp(t)                             | trl.value
+np.add.reduce(m)                      | takes no recurrent tensors
+np.exp(x, out=np.zeros(3))            | takes no recurrent tensors
+np.linalg.inv(m)                      | takes no recurrent tensors
+np.add(x, "a")                        | is no tensor
+x + np.array(["a"])                   | is no tensor
+jnp.exp(x)                            | is no JAX array
+jnp.array(x)                          | is no JAX array
+jnp.where(x > 0, x, 0)                | is no JAX array
+float(x)                              | ctx.output
+int(x)                                | ctx.output
+complex(x)                            | ctx.output
+math.exp(x)                           | x.exp
+math.sqrt(t)                          | trl.value
+math.trunc(x)                         | no Python integer
+"%d" % t                              | no Python integer
+"%f" % x                              | no Python float
+bool(x)                               | trl.where
+1 if x else 2                         | trl.where
+not x                                 | no truth value
+x and m                               | no truth value
+t and b                               | no truth value
+0 < x < 1                             | no truth value
+0 < t < T                             | a < b < c
+min(t + 2, T)                         | trl.min
+max(x, m)                             | trl.min
+t in (b, t)                           | no truth value
+t in range(5)                         | no truth value
+3 in m                                | .any()
+3 in t                                | what it contains
+len(m)                                | x.shape
+len(t)                                | no length
+[v for v in m]                        | x.unstack
+[v for v in t]                        | every point
+sum(m)                                | x.unstack
+sorted(m)                             | x.unstack
+reversed(m)                           | x.unstack
+round(x, 2)                           | scale it
+0.9 ** t                              | trl.value(t)
+1 / t                                 | trl.value(t)
+t ** 2                                | not affine
+t * 0.5                               | integers only
+abs(t)                                | trl.max
+~t                                    | compare first
+t & b                                 | compare first
+t << 1                                | compare first
+True & (t > 0)                        | must be conditions
+f"{x:.2f}"                            | takes no format
+f"{t:3d}"                             | takes no format
+format(x, "10")                       | takes no format
+x == "t"                              | is no tensor
+x + "a"                               | is no tensor
+"a" + x                               | is no tensor
+x + None                              | is no tensor
+x + {}                                | is no tensor
+x + 1j                                | is no tensor
+x < None                              | is no tensor
+copy.deepcopy(x)                      | copied deeply
+copy.deepcopy(t > 0)                  | copied deeply
+copy.deepcopy(trl.nn.Linear(2, 3))    | copied deeply
+copy.copy(ctx)                        | copied or pickled
+pickle.dumps(x)                       | pickled
+pickle.dumps(t)                       | pickled
+pickle.dumps(ctx)                     | pickled
+x["t"]                                | is not an index expression
+x[1.0]                                | is not an index expression
+x[None]                               | x.unsqueeze
+x[[0, 1]]                             | is not an index expression
+m[t, 0]                               | x.take
+setattr(x, "requires_grad", True)     | takes no attribute
+setattr(x, "shape", (3,))             | takes no attribute
+x.__delitem__(0)                      | loses no elements
+m.sum(dim=0)                          | axis=
+m.sum(0)                              | axis=0
+m.argmax(over=t)                      | x[0:T]
+m.sort(over=t)                        | x[0:T]
+x.cumsum(over=t)                      | x[0:T]
+m.clip(min=0)                         | x.clip(low, high)
+m.softmax(dim=-1)                     | softmax(axis=-1
+m.squeeze()                           | squeeze(axis
+x.backward(retain_graph=True)         | backward()
+m @ trl.zeros((4,))                   | 3 and 4
+m @ 2                                 | element by element
+m.reshape(2, 2)                       | cannot become
+m.reshape(3.0)                        | is no shape
+m.reshape(None)                       | is no shape
+m.expand(-1, 3)                       | not a size
+m.expand("a")                         | not a size
+trl.zeros((3,), domain=(t,))          | trl.like
+trl.where(x > 0)                      | where(condition, x, y
+trl.max(x, over=t)                    | maximum
+trl.concat([m, m], dim=0)             | axis=
+trl.random.normal(size=(2,))          | shape=
+trl.value("t")                        | is no tensor
+trl.value(None)                       | is no tensor
+trl.parameter((2,), init=lambda: 0)   | takes 0 positional
+trl.parameter((2,), init=lambda s: "a") | is no tensor
+trl.tensor([1.0, 2.0])                | is not a size
+trl.grad(x)                           | missing 1 required
+trl.grad(x, [3])                      | no tensor to differentiate
+trl.grad(lambda: x, [x])              | no tensor to differentiate
+trl.udf(np.sin, x)                    | missing 1 required
+trl.optim.Adam()                      | missing 1 required
+trl.optim.Adam(3)                     | needs a list of parameters
+trl.optim.Adam([w], learning_rate=0.1) | named lr=
+trl.nn.Linear(2)                      | missing 1 required
+ctx.output(x)                         | missing 1 required
+ctx.compile(T=4)                      | unexpected keyword
+ctx["t"]                              | ctx.dims
+ctx.t                                 | ctx.dims
+ctx.run()                             | ctx.compile
+x.foo                                 | has no 'foo'
+x.sumn()                              | did you mean sum
+x.numpy()                             | ctx.output
+x.item()                              | ctx.output
+x.view(3)                             | x.reshape
+x.permute(1, 0)                       | x.transpose
+x.size()                              | x.shape
+x.to("cpu")                           | one device
+x.dim()                               | x.rank
+x.gather(0, x)                        | x.take_along
+x.scatter(0, x)                       | x.put
+x.astype(int)                         | x.cast
+x.copy()                              | tensors are values
+x.clone()                             | tensors are values
+x.requires_grad                       | trl.parameter
+x.grad                                | trl.parameter
+x.add_(1)                             | tensors are values
+x.masked_fill(x > 0, 0)               | trl.where
+t.foo                                 | an index has no 'foo'
+(t > 0).any()                         | a condition has no 'any'
+trl.sum(x)                            | x.sum
+trl.exp(x)                            | x.exp
+trl.array([1])                        | trl.data
+trl.Tensor([1])                       | trl.data
+trl.concatenate([m, m])               | trl.concat
+trl.jit                               | ctx.compile
+trl.zeors((2,))                       | did you mean zeros
+trl.nn.Liner(2, 3)                    | did you mean Linear
+trl.nn.ReLU()                         | x.relu
+trl.optim.Adm                         | did you mean Adam
+trl.random.rand(2)                    | trl.random.uniform
+trl.random.seed(0)                    | seed=0
+trl.distributions.Categoric           | did you mean Categorical
+trl.env.mak                           | did you mean make
+trl.nn.Linear(2, 3).parameters()      | module.params
+trl.optim.SGD([w]).zero_grad()        | made anew
+""".strip().splitlines()
+
+NAMES = {"np": np, "jnp": jnp, "jax": jax, "math": math, "copy": copy, "pickle": pickle, "trl": trl}
+
+
+def symbols(ctx: Any) -> dict[str, Any]:
+    (b, B), (t, T) = ctx.dims
+    x, m = trl.data(X, domain=(t,)), trl.data(M, domain=(t,))
+    w = trl.parameter((3,), domain=(t,))
+    return {**NAMES, "ctx": ctx, "b": b, "B": B, "t": t, "T": T, "x": x, "m": m, "w": w}
+
+
+@pytest.mark.parametrize("executor", ["xla", "interpret"])
+def test_what_works_is_what_numpy_says(executor: str) -> None:
+    class Plain:  # what an index as a tensor is at one point
+        value = staticmethod(int)
+
+    with trl.Context("b", "t") as ctx:
+        known = symbols(ctx)
+        for k, text in enumerate(WORKS):
+            made = eval(text, dict(known))
+            assert isinstance(made, trl.RecurrentTensor), text
+            ctx.output(str(k), made + trl.value(known["t"]) * 0 if made.dtype != "bool" else made)
+    result = ctx.compile({"B": 1, "T": 6}, trl.Options(executor=executor)).execute()
+    for k, text in enumerate(WORKS):
+        for t in range(6):
+            plain = {**NAMES, "trl": Plain, "t": t, "x": X[t], "m": M[t]}
+            np.testing.assert_allclose(
+                result[str(k)][t], np.asarray(eval(text, plain)), rtol=2e-5, atol=1e-6, err_msg=text
+            )
+
+
+@pytest.mark.parametrize("line", REFUSED, ids=lambda line: line.split(" | ")[0].strip())
+def test_what_does_not_says_what_to_write(line: str) -> None:
+    text, _, message = (part.strip() for part in line.rpartition(" | "))
+    code = compile(text, "<newcomer>", "eval")
+    with trl.Context("b", "t") as ctx:
+        known = symbols(ctx)
+        with pytest.raises(errors.TimeRLError) as caught:
+            eval(code, known)
+    assert message in str(caught.value)
+    assert caught.value.origin.file == "<newcomer>", "the user's own line"
+    assert caught.value.what.endswith(".")
+
+
+def test_there_are_many() -> None:
+    assert len(WORKS) + len(REFUSED) > 200
+
+
+def test_what_python_answers_itself() -> None:
+    """Protocols that ask whether there is something get the plain answer."""
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.value(t).floating()
+        assert not hasattr(x, "numpy")
+        assert getattr(x, "item", None) is None
+        assert not hasattr(x, "__array_interface__")
+        assert not hasattr(trl, "exp")
+        assert not hasattr(ctx, "t")
+        assert (x == None) is False  # noqa: E711 (a tensor is not None)
+        assert (x != None) is True  # noqa: E711
+        assert x in [x]
+        assert copy.copy(x) is x
+        assert {x: 1, t: 2}[t] == 2
+        assert f"{x}" == str(x) == "f32[] @ (t)"
+        y = x
+        y += 1  # another tensor of the same name
+        assert y is not x
+    with pytest.raises(ImportError):
+        from timerl_nb import sigmoid  # noqa: F401
+
+
+def test_foreign_words_are_not_ours() -> None:
+    """What is there needs no advice: an entry would only hide that it was added."""
+    with trl.Context("t"):
+        x, opt = trl.zeros((2,)), trl.nn.Linear(2, 3)
+        for words, thing in ((TENSOR, x), (MODULES, opt), (CONTEXT, trl.Context("t"))):
+            assert [name for name in words if hasattr(thing, name)] == []
+    assert [name for name in MODULE if name in trl.__all__] == []
+    for words in (TENSOR, MODULES, CONTEXT, MODULE):
+        assert all(hint.endswith(".") for hint in words.values())
