@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from timerl_nb.config import Options
 from timerl_nb.errors import TimeRLError
 
-# What a program needs on the device with some options and bounds changed, in bytes.
+# What a program needs with some options and bounds changed, in bytes.
 Need = Callable[[Mapping[str, Any], Mapping[str, int]], int]
 
 
 def advice(
-    needed: int, budget: int, options: Options, bounds: Mapping[str, tuple[str, int]], need: Need
+    known: Sequence[str],
+    changes: Mapping[str, Mapping[str, Any]],
+    budget: int,
+    options: Options,
+    bounds: Mapping[str, tuple[str, int]],
+    need: Need,
 ) -> str:
-    """Changes that make a program fit, each on its own.
+    """Changes that make a program fit, each on its own; empty where none is found.
 
     Args:
-        needed: what the program needs as it is.
+        known: what is known to do.
+        changes: of options, by their text: what else may do, besides fewer axes and smaller bounds.
         bounds: for each dimension its bound's name and value.
         need: tries a change.
     """
@@ -29,9 +35,8 @@ def advice(
         except TimeRLError:  # not a program under these
             return False
 
-    found = [f"device_memory={needed} would do"]
-    if not options.swap and fits({"swap": "auto"}, {}):
-        found.append('swap="auto" would do')
+    found = list(known)
+    found += [f"{text} would do" for text, change in changes.items() if fits(change, {})]
     dims = options.vectorize if isinstance(options.vectorize, tuple) else tuple(bounds)
     if options.vectorize:
         for name in reversed(dims):  # the innermost first: it is most often time
@@ -43,7 +48,7 @@ def advice(
         less = _most(value, lambda n, bound=bound: fits({}, {bound: n}))
         if less is not None:
             found.append(f"{bound} = {less} would do")
-    return "; ".join(found) + "."
+    return "; ".join(found) + "." if found else ""
 
 
 def _most(value: int, fits: Callable[[int], bool]) -> int | None:

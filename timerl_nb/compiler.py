@@ -270,7 +270,9 @@ class Compiler:
             return planner(changed)(of.constraints, of.tree, actual).peak
 
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
-        return advice(needed, budget, options, given, need)
+        known = [f"device_memory={needed} would do"]
+        changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
+        return advice(known, changes, budget, options, given, need)
 
 
 def check_types(pdg: Pdg) -> None:

@@ -182,7 +182,7 @@ class CeilingError(ScheduleError):
 
 
 class BudgetError(TimeRLError):
-    """A program that needs more device memory at once than there is; `needed` says how much."""
+    """A program that needs more memory at once than there is; `needed` says how much."""
 
     def __init__(self, what: str, *, needed: int, **parts: Any) -> None:
         super().__init__(what, **parts)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from tqdm.auto import tqdm
 
+from timerl_nb.advice import advice
 from timerl_nb.compilation import Front, holds_for_all_bounds, pipeline
 from timerl_nb.compiler import Compiler, check_types
 from timerl_nb.config import Blocks, Options, progress_by_default
@@ -32,15 +33,16 @@ from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Ast
-from timerl_nb.memory.budget import refusal
+from timerl_nb.memory.budget import machine_refusal, on_the_machine
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.results import Result
 from timerl_nb.running import Running
-from timerl_nb.runtime.backends.jax import main_memory
+from timerl_nb.runtime.backends.jax import is_accelerated
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
+from timerl_nb.runtime.main_memory import main_memory_left
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.sampler import Watched
 from timerl_nb.schedule.constraints import Constraints
@@ -439,10 +441,47 @@ class Program:
         So with 64-bit types, which JAX may have been told to have no more.
         """
         check_types(self.pdg)
-        most = main_memory()
-        if most is not None and self.memory.peak > most:
-            fits = f"device_memory={most // 2} compiles it to fit, if that can be; or give smaller bounds."
-            raise refusal(self.memory, most, fits)
+        left = main_memory_left()
+        if left is None or self._main_memory <= left.nbytes:
+            return
+        shared = not is_accelerated()
+        needed, less = self._main_memory, self._less_memory(left.nbytes)
+        hint = less or "give smaller bounds, or let the process have more memory."
+        raise machine_refusal(self.memory, needed, left.nbytes, left.why, hint, shared=shared)
+
+    @property
+    def _main_memory(self) -> int:
+        """The bytes that a run takes of main memory, the device's where that is the CPU."""
+        shared = not is_accelerated()
+        planned, lowered = on_the_machine(self.memory, shared=shared), self.executable.lowered
+        if lowered is None or not shared:
+            return planned
+        return max(planned, lowered.nbytes + self.memory.timeline().host_peak)
+
+    def _less_memory(self, left: int) -> str:
+        """What makes the program fit into so many bytes of main memory, found by trying."""
+        options = self.options.with_(tune=False)
+
+        def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
+            under = {n: _resized(self.bounds[n], value) for n, value in other.items()}
+            bounds = fixed_bounds(self._owner, {**self.bounds, **under})
+            changed = options.with_(**changes)
+            return Program(self._compiler, bounds, changed, self._owner, told=0)._main_memory
+
+        changes: dict[str, Mapping[str, Any]] = {}
+        if options.budget is not None:
+            changes["device_memory=None"] = {"device_memory": None}
+        if not is_accelerated():
+            smaller = {"device_memory": max(1, left), "swap": False}
+            changes[f"device_memory={max(1, left)}, swap=False"] = smaller
+            if self.executable.lowered is not None:
+                changes['executor="interpret"'] = {"executor": "interpret"}
+        given = {
+            d.name: (d.bound, self.bounds[d.bound])
+            for d in self.pdg.dims
+            if d.bound not in self._owner.fixed
+        }
+        return advice((), changes, left, options, given, need)
 
     def step(self, seed: int = 0) -> Instruction | None:
         """Run one instruction; None at the end of the program, after which it starts over.
@@ -499,6 +538,13 @@ class Program:
 
 
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
+
+
+def _resized(bound: int, value: int) -> int:
+    """Another value of a bound; a ceiling stays one."""
+    if not isinstance(bound, Ceiling):
+        return value
+    return Ceiling(value, bound.until, raised=bound.raised)
 
 
 class _Enough(Exception):

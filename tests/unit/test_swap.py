@@ -219,7 +219,7 @@ def test_the_hint_names_options_that_fit() -> None:
         return 10 if changes.get("vectorize") == ("b", "i") or bounds.get("B", 8) <= 2 else 100
 
     bounds = {"b": ("B", 8), "i": ("I", 2), "t": ("T", 4)}
-    hint = advice(100, 50, trl.Options(), bounds, need)
+    hint = advice(["device_memory=100 would do"], {}, 50, trl.Options(), bounds, need)
     assert hint == "device_memory=100 would do; vectorize=('b', 'i') would do; B = 2 would do."
 
 

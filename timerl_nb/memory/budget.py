@@ -1,13 +1,14 @@
-"""Whether a program keeps to the device's memory: known, and said, before anything runs."""
+"""Whether a program keeps to the memory that there is: known, and said, before anything runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from timerl_nb.errors import BudgetError
+from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.timeline import Array, Holder, Timeline
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
@@ -60,18 +61,78 @@ def fitted(plans: Iterable[MemoryPlan], budget: int | None, *, swap: bool) -> Me
 def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:
     """The error of a plan that does not keep to the budget: who needs how much, and when."""
     line = plan.timeline()
-    when = f"step {line.peak_time:,} of {len(line.time):,}, {plan.moment(line.peak_time)}"
-    evidence = [f"the most is needed at {when}:"]
+    evidence = [_when(plan, line.peak_time)]
     evidence += [f"  {holder}" for holder in line.holders[:5]]
     if plan.swaps.all:
         moved = f"{len(plan.swaps.tensors)} tensors wait on the host between some uses"
         evidence.append(f"{moved}; what is left is needed at once")
-    lines = {store.name: plan.origin(tensor) for tensor, store in plan.stores.items()}
-    largest = [holder.tensor for holder in line.holders[:3] if holder.tensor in lines]
     return BudgetError(
         f"the program needs {plan.peak:,} bytes on the device at once; there are {budget:,}.",
-        others={f"{tensor} is from": lines[tensor] for tensor in largest},
+        others=_lines_of(plan, line.holders),
         evidence=evidence,
         hint=hint,
         needed=plan.peak,
     )
+
+
+def on_the_machine(plan: MemoryPlan, *, shared: bool) -> int:
+    """The most bytes of main memory that a plan needs at once.
+
+    Args:
+        shared: the device is the CPU, so that what is on it counts as what waits on the host does.
+    """
+    return int(_main(plan.timeline(), shared).max(initial=0))
+
+
+def machine_refusal(
+    plan: MemoryPlan, needed: int, left: int, why: str, hint: str, *, shared: bool
+) -> BudgetError:
+    """The error of a plan that needs more main memory than is left: who needs how much, and when.
+
+    Args:
+        needed: its bytes, buffers as they are laid out.
+        why: what leaves no more.
+        shared: see `on_the_machine`.
+    """
+    line = plan.timeline()
+    time = int(_main(line, shared).argmax())
+    waiting = line.waiting_at(time)
+    held = [(holder, str(holder)) for holder in (line.holders_at(time) if shared else ())]
+    held += [(holder, f"{holder}, which wait on the host") for holder in waiting]
+    held.sort(key=lambda pair: -pair[0].nbytes)
+    evidence = [why, _when(plan, time)]
+    evidence += [f"  {text}" for _, text in held[:5]]
+    if shared and waiting:
+        live, host = int(line.bytes[time]), int(line.host[time])
+        evidence.append(
+            f"the device is the CPU: {live:,} bytes on it, and {host:,} that wait on the host, are "
+            "of one memory"
+        )
+    if needed > on_the_machine(plan, shared=shared):
+        evidence.append(f"laid out as XLA's buffers these take {needed:,} bytes")
+    return BudgetError(
+        f"the program needs {needed:,} bytes of main memory at once; {left:,} are left.",
+        others=_lines_of(plan, [holder for holder, _ in held]),
+        evidence=evidence,
+        hint=hint,
+        needed=needed,
+    )
+
+
+def _main(line: Timeline, shared: bool) -> Array:
+    """Bytes of main memory over time."""
+    return line.bytes + line.host if shared else line.host
+
+
+def _when(plan: MemoryPlan, time: int) -> str:
+    return (
+        f"the most is needed at step {time:,} of {len(plan.timeline().time):,}, "
+        f"{plan.moment(time)}:"
+    )
+
+
+def _lines_of(plan: MemoryPlan, holders: Sequence[Holder]) -> dict[str, Origin]:
+    """The user's lines behind those that hold most."""
+    lines = {store.name: plan.origin(tensor) for tensor, store in plan.stores.items()}
+    largest = [holder.tensor for holder in holders[:3] if holder.tensor in lines]
+    return {f"{tensor} is from": lines[tensor] for tensor in largest}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from timerl_nb.memory.lives import Lives, enter, lives_of, series
 from timerl_nb.schedule.clock import Clock
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+_NEVER: Final[Array] = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,22 @@ class Timeline:
                         found.append(Holder(name, nbytes * held, held))
         if len(self.transient) and self.transient[time]:
             found.append(Holder("gathered operands", int(self.transient[time]), 1))
-        return tuple(sorted(found, key=lambda h: (-h.nbytes, h.tensor)))
+        return _sorted(found)
+
+    def waiting_at(self, time: int) -> tuple[Holder, ...]:
+        """Whose copies take bytes on the host at a time, the largest first."""
+        found: list[Holder] = []
+        for span in self.spans:
+            since, until = span.hosted
+            held = int(((since <= time) & (until >= time)).sum())
+            for (name, nbytes), moves in zip(span.tensors, span.moves, strict=True):
+                if held and moves:
+                    found.append(Holder(name, nbytes * held, held))
+        return _sorted(found)
+
+
+def _sorted(holders: list[Holder]) -> tuple[Holder, ...]:
+    return tuple(sorted(holders, key=lambda h: (-h.nbytes, h.tensor)))
 
 
 @dataclass(frozen=True)
@@ -135,13 +152,15 @@ class Away:
 class Span:
     """When the values of one lifetime live, and the bytes of each tensor's value.
 
-    `moves` says which tensors are `away` between some uses.
+    `moves` says which tensors are `away` between some uses, `hosted` from when until when each of
+    their values is on the host.
     """
 
     tensors: tuple[tuple[str, int], ...]
     lives: Lives
     moves: tuple[bool, ...] = ()
     away: tuple[Away, ...] = ()
+    hosted: tuple[Array, Array] = (_NEVER, _NEVER)
 
     @property
     def points(self) -> Array:
@@ -193,13 +212,15 @@ def predict(
         named = tuple((tensors[t], sizes[t]) for t in life.tensors)
         gaps = tuple(away.get(life.name, ()))
         moving = tuple(t in moves for t in life.tensors)
-        spans.append(Span(named, lives, moving, gaps))
+        hosted = (_NEVER, _NEVER)
+        if gaps:
+            codes = clock.codes(life.domain, lives.points)
+            hosted = _hosted(gaps, codes, lives.dies, total)
+            host += series(*hosted, gaps[0].nbytes, total)
+        spans.append(Span(named, lives, moving, gaps, hosted))
         enter(change, lives.born, lives.dies, sum(n for _, n in named))
         for gap in gaps:
             enter(change, gap.gone, gap.kept_off, -gap.nbytes)
-        if gaps:
-            codes = clock.codes(life.domain, lives.points)
-            host += _hosted(gaps, codes, lives.dies, total)
     live = np.cumsum(change[:total])
     transient = np.zeros(total, np.int64)
     for name, nbytes in gathered.items():
@@ -208,8 +229,8 @@ def predict(
     return Timeline(np.arange(total), live + transient, host, tuple(spans), transient, outer, turn)
 
 
-def _hosted(gaps: Sequence[Away], codes: Array, dies: Array, length: int) -> Array:
-    """Bytes on the host: each value from the first of its gaps to its end."""
+def _hosted(gaps: Sequence[Away], codes: Array, dies: Array, length: int) -> tuple[Array, Array]:
+    """When values are on the host: each from the first of its gaps to its end."""
     values = np.concatenate([gap.codes for gap in gaps])
     copied = np.concatenate([gap.used + 1 for gap in gaps])
     distinct, which = np.unique(values, return_inverse=True)
@@ -217,4 +238,4 @@ def _hosted(gaps: Sequence[Away], codes: Array, dies: Array, length: int) -> Arr
     np.minimum.at(first, which, copied)
     order = np.argsort(codes)
     places = order[np.searchsorted(codes, distinct, sorter=order)]
-    return series(first, dies[places], gaps[0].nbytes, length)
+    return first, dies[places]

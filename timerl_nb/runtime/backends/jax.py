@@ -159,12 +159,5 @@ def device_name() -> str:
     return f"{here.platform} {here.device_kind}{cores}"
 
 
-def main_memory() -> int | None:
-    """The bytes of the machine, where programs run in its own memory; None where they do not."""
-    if is_accelerated() or not hasattr(os, "sysconf"):
-        return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def to_numpy(array: Array) -> np.ndarray[Any, Any]:
     return np.asarray(array)
