@@ -366,6 +366,10 @@ def liftable(d: Drawn) -> None:
     d.add(y.tanh(), f"{way} {kind} over {name}")
 
 
+# whoever asks cannot have these; every other gradient there is
+_NO_GRADIENT = ("does not depend on", "without a derivative", "floating-point", "indexed tensor")
+
+
 def gradient(d: Drawn) -> None:
     loss = d.pick([*d.tensors, *d.partial])
     leaf = d.pick(d.leaves) if d.leaves else None
@@ -373,7 +377,8 @@ def gradient(d: Drawn) -> None:
         return
     try:
         g = trl.grad(loss * 1.0, leaf)
-    except trl.errors.GradientError:
+    except trl.errors.GradientError as error:
+        assert any(text in error.what for text in _NO_GRADIENT), error
         return
     d.add(g.tanh(), "gradient")
 

@@ -22,7 +22,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     SortAttrs,
 )
-from timerl_nb.ir.shapes import DType, Shape, TensorType, broadcast, is_integer, same_shape
+from timerl_nb.ir.shapes import DType, Shape, TensorType, is_integer
 
 LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
 
@@ -131,7 +131,7 @@ class Along(Arithmetic):
         """
         at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
-        if at.rank != self.rank or not same_shape(_without(at.shape, k), _without(self.shape, k)):
+        if _are_apart(_without(at.shape, k), _without(self.shape, k)):
             raise ShapeError(
                 f"positions {at.type} do not go with {self.type} along axis {k}.",
                 hint="their shapes must agree but for the axis; x.take(at, axis) picks the same "
@@ -160,8 +160,7 @@ class Along(Arithmetic):
         values = self._operand(values)
         shape = (*self.shape[:k], *at.shape, *self.shape[k + 1 :])
         ones = (1,) * max(0, len(shape) - values.rank)
-        whole = broadcast([(*ones, *values.shape), shape])
-        if whole is None or not same_shape(whole, shape):
+        if _are_apart((*ones, *values.shape), shape, repeated=True):
             raise ShapeError(
                 f"values {values.type} cannot be added to {self.type} at positions {at.type}.",
                 hint=f"their shape must be ({', '.join(map(str, shape))}), or broadcast to it.",
@@ -190,8 +189,9 @@ class Along(Arithmetic):
         new = self._operand(value)
         if new.rank:
             shape = _without(self.shape, k)
-            if new.rank != len(shape) or broadcast([new.shape, shape]) is None:
+            if _are_apart(new.shape, shape, repeated=True):
                 raise ShapeError(f"{new.type} does not replace a position of {self.type}.")
+            new = new._expanded(shape)
             new = new.reshape((*new.shape[:k], 1, *new.shape[k:]))
         along = tuple(s if a == k else 1 for a, s in enumerate(self.shape))
         here = self._operand(np.int32(1))._expanded(along).cumsum(k) == at + 1
@@ -245,8 +245,7 @@ class Along(Arithmetic):
         x = self.floating()
         factor = x._operand(factor)
         ones = (1,) * max(0, x.rank - factor.rank)
-        whole = broadcast([(*ones, *factor.shape), x.shape])
-        if whole is None or not same_shape(whole, x.shape):
+        if _are_apart((*ones, *factor.shape), x.shape, repeated=True):
             raise ShapeError(f"factors {factor.type} do not go with {x.type}.")
         attrs = ScanAttrs(x._axis(axis), bool(reverse))
         return factor.cast(x.dtype)._expanded(x.shape)._made("linear_scan", attrs, x)
@@ -312,6 +311,17 @@ def _root(squares: Any) -> Any:
 
 def _without(shape: Shape, k: int) -> Shape:
     return (*shape[:k], *shape[k + 1 :])
+
+
+def _are_apart(shape: Shape, other: Shape, *, repeated: bool = False) -> bool:
+    """Whether shapes differ whatever their symbols are; sizes of 1 may be `repeated`."""
+    if len(shape) != len(other):
+        return True
+    pairs = zip(shape, other, strict=True)
+    return any(
+        isinstance(a, int) and isinstance(b, int) and a != b and not (repeated and a == 1)
+        for a, b in pairs
+    )
 
 
 def _expect_positions(at: Any) -> None:

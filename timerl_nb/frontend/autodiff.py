@@ -15,7 +15,7 @@ from timerl_nb.errors import GradientError, user_origin
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.paths import Paths
-from timerl_nb.frontend.pull import counted_at, inverse_of, pull, reduces_its_slices, through_slices
+from timerl_nb.frontend.pull import counted_at, pull, through_slices
 from timerl_nb.frontend.sources import Parameter, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, constant, register_backward
 from timerl_nb.frontend.vjp import NO_VJP, VJP, Node, Tensor
@@ -176,10 +176,9 @@ def _differentiate(
     inputs = tuple(RecurrentTensor(ctx, read) for read in op.inputs)
     node = Node(ctx, op, inputs, RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0])))
     slots = [k for k, read in enumerate(op.inputs) if read.source in total]
-    inverse = inverse_of(graph, op, op.inputs[0]) if slots and reduces_its_slices(op) else None
-    if inverse is not None:
-        part = through_slices(graph, node, g, inverse)
-        total[op.inputs[0].source].append(part.cast(graph.output(op.inputs[0]).type.dtype))
+    reduced = through_slices(graph, node, g) if slots else None
+    if reduced is not None:
+        total[op.inputs[0].source].append(reduced.cast(graph.output(op.inputs[0]).type.dtype))
     elif slots:
         parts = VJP[op.kind](node, g)
         for slot in slots:

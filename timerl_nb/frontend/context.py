@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -24,19 +24,20 @@ from timerl_nb.errors import (
 )
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.sizes import difference
 from timerl_nb.frontend.subsets import subsets_of
-from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, RngAttrs
+from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, RangeAttrs, RngAttrs
 from timerl_nb.ir.host import CallAttrs
 from timerl_nb.ir.needed import restricted
-from timerl_nb.ir.ops import Op, Output, Read
+from timerl_nb.ir.ops import Op, Output, Read, read_symbols
 from timerl_nb.ir.orders import Order
-from timerl_nb.ir.pdg import Pdg, read_type
+from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
 from timerl_nb.ir.randomness import stream_words
 from timerl_nb.ir.rewrite import operation
-from timerl_nb.ir.shapes import TensorType
+from timerl_nb.ir.shapes import Size, TensorType, same_size
 from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Dim, Dims, Domain
-from timerl_nb.symbolic.expr import TRUE, Cond, all_of, negate, sym
+from timerl_nb.symbolic.expr import TRUE, Cond, all_of, lin, negate, sym
 
 _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None)
 
@@ -182,10 +183,13 @@ class Context:
     ) -> Op:
         """Append an operation, at the points where `where` holds and its operands are defined.
 
+        Sizes that are written differently, and equal wherever it runs, are made alike.
+
         Raises:
             ShapeError: the kind does not take operands of these types.
         """
         origin = user_origin()
+        where = all_of(where, subsets_of(self.__getitem__, reads))
         try:
             op = operation(
                 self.space,
@@ -199,14 +203,50 @@ class Context:
                 label=label,
             )
         except TypeRuleError as error:
-            raise ShapeError(f"{kind}: {error}.", origin=origin) from None
-        where = all_of(where, subsets_of(self.__getitem__, reads))
+            against = ""
+            if error.sizes is not None:
+                alike, against = self.with_sizes(reads, [error.sizes], where)
+                if not against and alike != list(reads):
+                    return self.add(kind, alike, attrs, label=label, where=where)
+            raise ShapeError(
+                f"{kind}: {error}.",
+                origin=origin,
+                evidence=against or (),
+                hint="cut both to one length, or reduce them first." if against else "",
+            ) from None
         if where is not TRUE:
             domain = self.space.ordered({*op.domain, *where.symbols})
             outputs = tuple(replace(o, domain=domain) for o in op.outputs)
             op = op.with_(where=where, domain=domain, outputs=outputs)
         self._ops[op.id] = op
         return op
+
+    def with_sizes(
+        self, reads: Sequence[Read], pairs: Iterable[tuple[Size, Size]], where: Cond
+    ) -> tuple[list[Read], str]:
+        """The reads with the first size of each pair in place of the second, and what forbids it.
+
+        The sizes of a pair must be equal at all points at which the reads are made and `where`
+        holds; where they are not, the reads stay as they are, and a sample is given.
+        """
+        made = list(reads)
+        for kept, other in pairs:
+            symbols = {s for read in reads for s in read_symbols(read)} | set(where.symbols)
+            symbols |= {*lin(kept).symbols, *lin(other).symbols}
+            domain = self.space.varying(symbols)
+            against = difference(self.space, domain, where, kept, other)
+            if against is not None:
+                return list(reads), against
+            made = [self._with_size(read, kept, other, where) for read in made]
+        return made, ""
+
+    def _with_size(self, read: Read, kept: Size, other: Size, where: Cond) -> Read:
+        shape = read_type(self._ops[read.source].outputs[read.out], read).shape
+        for axis, size in enumerate(shape):
+            if same_size(size, other):
+                op = self.add("range", [read], RangeAttrs(axis, lin(0), lin(kept)), where=where)
+                read = at_own_point(op.id, op.outputs[0])
+        return read
 
     def add_sink(
         self,

@@ -2,17 +2,17 @@
 
 A read of x at φ(p) gives x at q a gradient from every p with φ(p) = q. isl inverts φ: where the
 readers of a point form a box, `pull` adds them up as a slice; where they do not, it lays each
-reader's part out along the dimensions that it reads of. `through_slices` is for operations that
-reduce the slices they read: their gradient is a reduction over the readers, and spreads nothing.
+reader's part out along the dimensions that it reads of, which is right for any access.
+`through_slices` is for operations that reduce the slices they read: their gradient is a reduction
+over the readers, and spreads nothing; where it has no rule, the general way remains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timerl_nb.errors import GradientError
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor, apply, guarded, value_of
@@ -42,11 +42,13 @@ class Inverse:
     """Who reads a source point: per dimension of the reader a range, as expressions of the source.
 
     `first[d] <= d <= last[d]`, at the source points where `cond` holds; nobody reads the others.
+    Where it is not `exact`, some points of that box are no readers.
     """
 
     cond: Cond
     first: Mapping[str, Lin]
     last: Mapping[str, Lin]
+    exact: bool
 
     @property
     def many(self) -> Domain:
@@ -54,8 +56,8 @@ class Inverse:
         return tuple(d for d, e in self.first.items() if e is not self.last[d])
 
 
-def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse | None:
-    """Invert a read's relation with isl; None where the readers of a point form no box."""
+def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse:
+    """Invert a read's relation with isl."""
     source = graph.defined(read)
     relation = graph.reads(op, read).within(source)
     back = relation.inverse()
@@ -68,14 +70,12 @@ def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse | None:
         back.right,
         all_of(*(all_of(ge(names[d], first[d]), ge(last[d], names[d])) for d in op.domain)),
     )
-    exact = Relation(graph.dims, back.left, back.right, box.raw.intersect_domain(back.raw.domain()))
-    if (exact - back).sample() is not None:
-        return None
+    boxes = Relation(graph.dims, back.left, back.right, box.raw.intersect_domain(back.raw.domain()))
     read_at = back.domain()
     cond = read_at.condition(source)
     if cond is not TRUE:  # what is written where nobody reads is asked of every point
         cond = read_at.condition(Set.of(graph.dims, source.domain))
-    return Inverse(cond, first, last)
+    return Inverse(cond, first, last, (boxes - back).is_empty())
 
 
 def _is_own_point(graph: Pdg, op: Op, read: Read) -> bool:
@@ -102,8 +102,8 @@ def pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
         return _sum_over(c, missing)
     c = counted_at(c, op.where)
     inverse = inverse_of(graph, op, read)
-    if inverse is None or _varies(c, read, inverse):
-        return _laid_out(graph, op, read, c)
+    if not inverse.exact or _varies(c, read, inverse):
+        return _laid_out(graph, op, read, c, inverse)
     positions = [
         sym(d) - subst(entry.lo, inverse.first)
         for d, entry in zip(graph.output(read).domain, read.index, strict=True)
@@ -124,20 +124,14 @@ def _varies(c: Tensor, read: Read, inverse: Inverse) -> bool:
     return any(e.symbols.intersection(inverse.many) for e in (*sizes, *starts))
 
 
-def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
-    """The sum over all readers, each laid out along the whole dimensions that it reads of.
+def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
+    """The sum over the readers, each laid out along the whole dimensions that it reads of.
 
-    Right for any access, at a price: every reader's part has the size of the dimension, and no
-    point's gradient is there before all readers have run.
+    Right for any access, at a price: every reader's part has the size of the dimension. One sum
+    over all points serves all source points; but it waits for all, so where the source depends on
+    its own slices, each point adds up the box around its readers alone.
     """
     ctx, domain = c.ctx, graph.output(read).domain
-    if _depends(graph, read.source, op.id):
-        raise GradientError(
-            f"{graph[read.source].name} is defined through slices of itself that are not reduced "
-            "at once: each point's gradient would wait for all.",
-            origin=op.origin,
-            hint="reduce the slice first (sum, max, discounted_sum), or read its points one by one.",
-        )
     own = {
         d
         for d, e in zip(domain, read.index, strict=True)
@@ -154,7 +148,11 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
     cond = all_of(op.where, read.cond)
     if cond is not TRUE:
         c = _or_zero(c, cond, op.domain)
-    total = _sum_over(c, [d for d in op.domain if d not in own])
+    if _depends(graph, read.source, op.id):
+        there, axes = _readers(c, inverse)
+        total = _added_up(there, axes, c, inverse)
+    else:
+        total = _sum_over(c, [d for d in op.domain if d not in own])
     for d in domain:
         if d not in own:
             total = total.take(Index(ctx, sym(d)))
@@ -220,24 +218,22 @@ def _or_zero(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
     return guarded(x, cond, domain, zeros(x.shape, x.dtype))
 
 
-def reduces_its_slices(op: Op) -> bool:
-    """Whether the operation reduces every slice that it reads, so that none need be spread out."""
-    slices = sum(isinstance(e, Slice) for e in op.inputs[0].index)
-    if not slices or len(op.inputs) > 1:
-        return False
-    if op.kind in ("sum", "max", "min"):
-        return set(range(slices)) <= set(op.attrs.axes)
-    return op.kind == "discounted_sum" and slices == 1 and op.attrs.axis == 0
+def through_slices(graph: Pdg, node: Node, g: Tensor) -> Tensor | None:
+    """The gradient through a reduction of all slices that it reads: a reduction over the readers.
 
-
-def through_slices(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tensor:
-    """The gradient through a reduction of slices: a reduction over the readers of each point."""
+    None where the operation is none, or the readers of a point form no box.
+    """
     op, read = node.op, node.op.inputs[0]
-    g = counted_at(g, op.where)
-    source = RecurrentTensor(node.ctx, at_own_point(read.source, graph.output(read), read.out))
     slices = sum(isinstance(e, Slice) for e in read.index)
+    if not slices or not _reduces(op, slices):
+        return None
+    inverse = inverse_of(graph, op, read)
+    if not inverse.exact:
+        return None
+    g = counted_at(g, op.where)
     if op.kind == "discounted_sum":
         return _through_discount(graph, node, g, inverse)
+    source = RecurrentTensor(node.ctx, at_own_point(read.source, graph.output(read), read.out))
     inner = [a - slices for a in op.attrs.axes if a >= slices]  # concrete axes reduced along
     if op.kind == "sum":
         c = spread(g, inner, source.shape)
@@ -248,21 +244,25 @@ def through_slices(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tenso
     share = g / here.sum(axis=list(op.attrs.axes)).cast(g.dtype)  # ties share
     share, best = (spread(c, inner, source.shape) for c in (share, node.output))
     shares, lead = _readers(share, inverse)
-    bests, lead_best = _readers(best, inverse)
-    if lead != lead_best:
-        raise GradientError(f"the gradient of {op.kind} does not vary as its value does.")
+    bests, _ = _readers(_varying(best, share.domain), inverse)
     return _added_up(where(source == bests, shares, 0.0), lead, share, inverse)
+
+
+def _reduces(op: Op, slices: int) -> bool:
+    """Whether the operation is a reduction along the axes of all slices that it reads."""
+    if op.kind in ("sum", "max", "min"):
+        return set(range(slices)) <= set(op.attrs.axes)
+    return op.kind == "discounted_sum" and slices == 1 and op.attrs.axis == 0
 
 
 def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Tensor:
     op, read = node.op, node.op.inputs[0]
     attrs: DiscountAttrs = op.attrs
-    (along,) = [
+    ((at, entry),) = [
         (sym(d), e)
         for d, e in zip(graph.output(read).domain, read.index, strict=True)
         if isinstance(e, Slice)
     ]
-    at, entry = along
     # the weight that reader p gives to the point is gamma to this power; p's symbols have a prime
     reader = {d: sym(primed(d)) for d in op.domain}
     power = subst(entry.hi, reader) - 1 - at if attrs.reverse else at - subst(entry.lo, reader)
@@ -274,14 +274,10 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
     d = moving[0]
     # what one step of the reader adds to the power
     slope = power - subst(power, {primed(d): reader[d] - 1})
+    g = _varying(g, moving)
     if len(moving) > 1 or not slope.is_const or abs(slope.const) != 1:
-        raise GradientError(
-            f"the gradient of a discounted sum over {entry} is not supported.",
-            origin=op.origin,
-            hint="let the slice move by one with the reader, as in x[t:T] or x[t:trl.min(t+n, T)].",
-        )
-    if d not in g.domain:
-        g = broadcast_along(g, d)
+        end = entry.hi - 1 if attrs.reverse else entry.lo
+        return _weighted(g, at, end, attrs, inverse)
     there, lead = _readers(g, inverse)
     axis = [x for x in g.domain if x in inverse.many].index(d)
     # the reader that gives the least power comes first, or last
@@ -292,10 +288,24 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
     return total * _power(node, attrs.gamma, subst(power, {**fixed, primed(d): nearest}))
 
 
-def broadcast_along(g: Tensor, d: str) -> Tensor:
-    """The same values, made to vary over the dimension `d`."""
-    zero = value_of(g.ctx, sym(d)).cast(g.dtype) * 0.0
-    return g + zero
+def _weighted(g: Tensor, at: Lin, end: Lin, attrs: DiscountAttrs, inverse: Inverse) -> Tensor:
+    """The sum over the readers of `g`, each discounted by how far `at` is from its slice's `end`."""
+    ends = _varying(value_of(g.ctx, end), g.domain)
+    there, lead = _readers(g, inverse)
+    ends, _ = _readers(ends, inverse)
+    distance = (ends - value_of(g.ctx, at)) * (1 if attrs.reverse else -1)
+    weight = (attrs.gamma ** distance.cast(g.dtype)).reshape(
+        (*ends.shape, *(1,) * (there.rank - lead))
+    )
+    return _added_up(there * weight, lead, g, inverse)
+
+
+def _varying(x: Tensor, dims: Iterable[str]) -> Tensor:
+    """The same values, made to vary over the dimensions."""
+    for d in dims:
+        if d not in x.domain:
+            x = x + value_of(x.ctx, sym(d)).cast(x.dtype) * 0
+    return x
 
 
 def _power(node: Node, gamma: float, power: Lin) -> Any:

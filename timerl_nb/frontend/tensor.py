@@ -23,13 +23,13 @@ from timerl_nb.errors import (
     user_origin,
 )
 from timerl_nb.frontend.along import LABELS as LABELS
-from timerl_nb.frontend.along import Along
 from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, folder, is_size
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.foreign import TENSOR, all_asked
 from timerl_nb.frontend.indexing import Condition, Index, as_cond, as_dims, as_lin, parse
 from timerl_nb.frontend.opaque import Fixed
+from timerl_nb.frontend.past import Past
 from timerl_nb.frontend.subsets import split, subset_of
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
@@ -63,6 +63,7 @@ from timerl_nb.ir.shapes import (
     narrow,
     promote,
     same_shape,
+    same_size,
     shape_of,
 )
 from timerl_nb.ir.type_rules import TypeRuleError
@@ -79,7 +80,7 @@ def register_backward(rule: Callable[[RecurrentTensor], None]) -> None:
 
 
 @all_asked
-class RecurrentTensor(Along, Fixed):
+class RecurrentTensor(Past, Fixed):
     """A tensor that varies over symbolic dimensions; `f32[4] @ (b, i, t)`."""
 
     _KIND, _WORDS, _ERROR = "a recurrent tensor", TENSOR, ShapeError
@@ -230,6 +231,10 @@ class RecurrentTensor(Along, Fixed):
         fill = fill if fill.is_plain() else fill.settled()
         return guarded(x, self.subset, self.domain, fill)
 
+    def _guarded(self, cond: Cond, elsewhere: RecurrentTensor) -> RecurrentTensor:
+        symbols = {*self.domain, *elsewhere.domain, *cond.symbols}
+        return guarded(self, cond, self.ctx.space.ordered(symbols), elsewhere)
+
     def settled(self) -> RecurrentTensor:
         """The same tensor as an operation's value at the current point."""
         output = self.op.outputs[self.read.out]
@@ -250,11 +255,12 @@ class RecurrentTensor(Along, Fixed):
                 "a parameter changes through its update only.",
                 hint="use an optimiser, or p.update(next_value).",
             )
-        branch = operand(self.ctx, value, like=self.dtype)
+        branch, against = _sized(operand(self.ctx, value, like=self.dtype), self.shape)
         if branch.dtype != self.dtype or not same_shape(branch.shape, self.shape):
             raise ShapeError(
                 f"{self.name} is {self.type}, but this branch is {branch.type}.",
                 others={f"{self.name} is made at": op.origin},
+                evidence=against or (),
                 hint="make the branch's shape and dtype those of the tensor.",
             )
         self.ctx.add_branch(op.id, branch_read(self, key, branch))
@@ -670,6 +676,15 @@ def _lead(x: RecurrentTensor, rank: int) -> RecurrentTensor:
     if x.rank in (0, rank):  # scalars go with every rank
         return x
     return x.reshape((*(1,) * (rank - x.rank), *x.shape))
+
+
+def _sized(x: RecurrentTensor, shape: Shape) -> tuple[RecurrentTensor, str]:
+    """`x` with its sizes written as in a shape, where they are equal; else what speaks against it."""
+    if x.rank != len(shape):
+        return x, ""
+    pairs = [(a, b) for a, b in zip(shape, x.shape, strict=True) if not same_size(a, b)]
+    (read,), against = x.ctx.with_sizes([x.read], pairs, x.subset)
+    return RecurrentTensor(x.ctx, read), against
 
 
 def guarded(

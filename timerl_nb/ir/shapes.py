@@ -165,6 +165,19 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
     return tuple(out)
 
 
+def differing(shapes: Sequence[Shape]) -> tuple[Size, Size] | None:
+    """The first two sizes, of several shapes of one rank, that keep them from broadcasting."""
+    ranked = [shape for shape in shapes if shape]
+    if len({len(shape) for shape in ranked}) > 1:
+        return None
+    for sizes in zip(*ranked, strict=True):
+        wide = [s for s in sizes if s != 1]
+        for s in wide:
+            if not same_size(s, wide[0]):
+                return wide[0], s
+    return None
+
+
 @dataclass(frozen=True)
 class TensorType:
     """Shape and element type of the value at one point."""

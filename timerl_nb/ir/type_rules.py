@@ -40,6 +40,7 @@ from timerl_nb.ir.shapes import (
     TensorType,
     broadcast,
     counted,
+    differing,
     dtype_name,
     is_float,
     is_integer,
@@ -55,7 +56,14 @@ Infer = Callable[[Types, Any], TensorType | tuple[TensorType, ...]]
 
 
 class TypeRuleError(Exception):
-    """Operand types that a kind does not take; the frontend adds the user's line."""
+    """Operand types that a kind does not take; the frontend adds the user's line.
+
+    `sizes` are two that should be one and are written differently: the one to keep comes first.
+    """
+
+    def __init__(self, what: str, sizes: tuple[Size, Size] | None = None) -> None:
+        self.sizes = sizes
+        super().__init__(what)
 
 
 def _shown(types: Types) -> str:
@@ -65,7 +73,9 @@ def _shown(types: Types) -> str:
 def _broadcast(types: Types) -> Shape:
     shape = broadcast([t.shape for t in types])
     if shape is None:
-        raise TypeRuleError(f"{_shown(types)} do not broadcast")
+        raise TypeRuleError(
+            f"{_shown(types)} do not broadcast", differing([t.shape for t in types])
+        )
     return shape
 
 
@@ -155,11 +165,15 @@ def dot_type(types: Types, attrs: DotAttrs) -> TensorType:
         if len(labels) != t.rank:
             raise TypeRuleError(f"{t} has not the {len(labels)} axes that the product needs")
         for label, s in zip(labels, t.shape, strict=True):
-            if not same_size(sizes.setdefault(label, s), s):
-                raise TypeRuleError(f"{_shown(types)} disagree in a size: {sizes[label]} and {s}")
+            _expect_same(types, sizes.setdefault(label, s), s)
     return TensorType(
         tuple(sizes[x] for x in attrs.out), arithmetic_type(_scalars(types), None).dtype
     )
+
+
+def _expect_same(types: Types, known: Size, s: Size) -> None:
+    if not same_size(known, s):
+        raise TypeRuleError(f"{_shown(types)} disagree in a size: {known} and {s}", (known, s))
 
 
 def _scalars(types: Types) -> Types:
@@ -173,8 +187,7 @@ def _labelled(types: Types, *labels: str) -> dict[str, Size]:
         if len(mine) != t.rank or len(set(mine)) < len(mine):
             raise TypeRuleError(f"{t} has not the axes {', '.join(mine)}")
         for label, s in zip(mine, t.shape, strict=True):
-            if not same_size(sizes.setdefault(label, s), s):
-                raise TypeRuleError(f"{_shown(types)} disagree in a size: {sizes[label]} and {s}")
+            _expect_same(types, sizes.setdefault(label, s), s)
     return sizes
 
 
@@ -245,7 +258,8 @@ def extrema_type(types: Types, attrs: SlidingAttrs) -> TensorType:
 def scan_type(types: Types, attrs: ScanAttrs) -> TensorType:
     _axis(types, attrs.axis)
     if not all(same_shape(t.shape, types[0].shape) for t in types):
-        raise TypeRuleError(f"{_shown(types)} are not of one shape")
+        apart = differing([t.shape for t in types])
+        raise TypeRuleError(f"{_shown(types)} are not of one shape", apart)
     return arithmetic_type(types, None)
 
 
@@ -255,7 +269,8 @@ def reshape_type(types: Types, attrs: ShapeAttrs) -> TensorType:
     symbolic = [[lin(s) for s in shape if not isinstance(s, int)] for shape in (old, new)]
     plain = [prod(s for s in shape if isinstance(s, int)) for shape in (old, new)]
     if symbolic[0] != symbolic[1] or plain[0] != plain[1]:
-        raise TypeRuleError(f"{types[0]} cannot become {TensorType(new, types[0].dtype)}")
+        apart = differing([tuple(symbolic[1]), tuple(symbolic[0])])
+        raise TypeRuleError(f"{types[0]} cannot become {TensorType(new, types[0].dtype)}", apart)
     return TensorType(new, types[0].dtype)
 
 
@@ -269,7 +284,8 @@ def expand_type(types: Types, attrs: ShapeAttrs) -> TensorType:
     made = TensorType(attrs.shape, types[0].dtype)
     together = broadcast([types[0].shape, attrs.shape])
     if together is None or not same_shape(together, attrs.shape) or types[0].rank > made.rank:
-        raise TypeRuleError(f"{types[0]} does not broadcast to {made}")
+        apart = differing([attrs.shape, types[0].shape])
+        raise TypeRuleError(f"{types[0]} does not broadcast to {made}", apart)
     return made
 
 
@@ -278,7 +294,8 @@ def concat_type(types: Types, attrs: AxisAttrs) -> TensorType:
     rest = _without(types, (axis,))
     for t in types:
         if t.rank != types[0].rank or not same_shape(_without([t], (axis,)), rest):
-            raise TypeRuleError(f"{types[0]} and {t} cannot be joined along axis {axis}")
+            apart = differing([rest, _without([t], (axis,))]) if t.rank > axis else None
+            raise TypeRuleError(f"{types[0]} and {t} cannot be joined along axis {axis}", apart)
     total = lin(0)
     for t in types:
         total = total + t.shape[axis]

@@ -294,6 +294,18 @@ class Set:
         }
         return found | _length(self.dims, point)
 
+    def sample_under_bounds(self) -> dict[str, int] | None:
+        """One point of the set, and the bounds under which it is one; None where it is empty."""
+        found = self.sample()
+        if found is None:
+            return None
+        point = self.raw.sample_point()
+        bounds = {
+            name: point.get_coordinate_val(_PARAM, k).to_python()
+            for k, name in enumerate(self.dims.bounds)
+        }
+        return found | bounds
+
     # --- under a dynamic bound -------------------------------------------------------------------
 
     def at_some_length(self) -> Set:
