@@ -1,0 +1,19 @@
+"""Probability distributions over recurrent tensors (`trl.distributions`)."""
+
+from timerl_nb.distributions.beta import Beta
+from timerl_nb.distributions.categorical import Bernoulli, Categorical, MultiCategorical
+from timerl_nb.distributions.distribution import Distribution
+from timerl_nb.distributions.normal import Normal, TanhNormal
+from timerl_nb.frontend.foreign import module_names as _module_names
+
+__all__ = [
+    "Bernoulli",
+    "Beta",
+    "Categorical",
+    "Distribution",
+    "MultiCategorical",
+    "Normal",
+    "TanhNormal",
+]
+
+__getattr__ = _module_names("trl.distributions", lambda: __all__)

@@ -1,0 +1,123 @@
+"""`Beta`: numbers between 0 and 1, for actions that have two ends."""
+
+from __future__ import annotations
+
+from math import log, pi
+from typing import Any, Final
+
+from timerl_nb.distributions.distribution import Distribution, Stream, alike, expect_draw, numbers
+from timerl_nb.frontend.sources import random_normal, random_uniform, where
+from timerl_nb.frontend.tensor import RecurrentTensor
+
+_TRIES: Final = 12  # each is accepted with more than 0.95: all fail once in 10**15
+_TINY: Final = 2.0**-100
+
+
+class Beta(Distribution):
+    """Independent numbers between 0 and 1: one per element, together one draw.
+
+    Args:
+        alpha: positive, any shape.
+        beta: positive, of that shape or broadcast to it.
+    """
+
+    def __init__(self, alpha: RecurrentTensor, beta: Any) -> None:
+        given = numbers("alpha", alpha)
+        self.alpha, self.beta, self._domain = alike(("alpha", "beta"), given, beta)
+
+    def sample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw of the shape of alpha: X / (X + Y) of two gamma-distributed numbers."""
+        over = self._domain if domain is None else domain
+        names = [stream if stream is None else f"{stream} {part}" for part in ("alpha", "beta")]
+        x, y = (
+            _log_gamma_draw(shape.detach(), over, name, shared)
+            for shape, name in zip((self.alpha, self.beta), names, strict=True)
+        )
+        return (x - y).sigmoid().detach()
+
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """The log-density of `a`, whose elements are one draw."""
+        a = expect_draw(a, self.alpha)
+        near = (self.alpha - 1.0) * a.log() + (self.beta - 1.0) * (-a).log1p()
+        return (near - self._log_norm()).sum()
+
+    def _log_norm(self) -> RecurrentTensor:
+        whole = log_gamma(self.alpha + self.beta)
+        return log_gamma(self.alpha) + log_gamma(self.beta) - whole
+
+    def entropy(self) -> RecurrentTensor:
+        """In nats, of all elements together."""
+        a, b = self.alpha, self.beta
+        slopes = (a - 1.0) * digamma(a) + (b - 1.0) * digamma(b) - (a + b - 2.0) * digamma(a + b)
+        return (self._log_norm() - slopes).sum()
+
+    def mode(self) -> RecurrentTensor:
+        """What is most likely where alpha and beta are above 1; else the mean, which has no peak."""
+        a, b = self.alpha, self.beta
+        return where((a > 1.0) & (b > 1.0), (a - 1.0) / (a + b - 2.0), a / (a + b))
+
+    def _kl(self, other: Beta) -> RecurrentTensor:
+        a, b, c, d = self.alpha, self.beta, other.alpha, other.beta
+        slopes = (a - c) * digamma(a) + (b - d) * digamma(b) + (c - a + d - b) * digamma(a + b)
+        return (other._log_norm() - self._log_norm() + slopes).sum()
+
+
+def log_gamma(x: RecurrentTensor) -> RecurrentTensor:
+    """The logarithm of the gamma function where x is positive, by Stirling's series above 6."""
+    above = x + 6.0
+    first, second = x * (x + 1.0) * (x + 2.0), (x + 3.0) * (x + 4.0) * (x + 5.0)
+    inverse = 1.0 / above
+    square = inverse * inverse
+    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260)))
+    return (
+        (above - 0.5) * above.log()
+        - above
+        + 0.5 * log(2 * pi)
+        + series
+        - first.log()
+        - second.log()
+    )
+
+
+def digamma(x: RecurrentTensor) -> RecurrentTensor:
+    """The derivative of `log_gamma`."""
+    above, below = x + 6.0, 1.0 / x
+    for k in range(1, 6):
+        below = below + 1.0 / (x + float(k))
+    inverse = 1.0 / above
+    square = inverse * inverse
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252)))
+    return above.log() - inverse * 0.5 - series - below
+
+
+def _log_gamma_draw(
+    shape: RecurrentTensor, domain: Any, stream: str | None, shared: bool
+) -> RecurrentTensor:
+    """The logarithm of a gamma-distributed number (Marsaglia and Tsang 2000).
+
+    Of several candidates, all drawn at once, the first that is accepted counts.
+    """
+
+    def named(part: str) -> str | None:
+        return None if stream is None else f"{stream} {part}"
+
+    small = shape < 1.0
+    d = where(small, shape + 1.0, shape) - 1 / 3
+    several = (_TRIES, *shape.shape)
+    z = random_normal(several, domain=domain, stream=named("normal"), shared=shared)
+    u = random_uniform(several, domain=domain, stream=named("accepted"), shared=shared)
+    v = 1.0 + z / (d * 9.0).sqrt()
+    log_v = v.clip(_TINY, None).log() * 3.0
+    fits = u.log() < z.square() * 0.5 + d * (1.0 - log_v.exp() + log_v)
+    tried = zip((fits & (v > 0.0)).unstack(), log_v.unstack(), strict=True)
+    *others, (_, found) = list(tried)
+    for accepted, candidate in reversed(others):
+        found = where(accepted, candidate, found)
+    # what is drawn for shape + 1 becomes one for the shape
+    lift = (
+        random_uniform(shape.shape, domain=domain, stream=named("below 1"), shared=shared).log()
+        / shape
+    )
+    return d.log() + found + where(small, lift, 0.0)

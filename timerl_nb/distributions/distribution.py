@@ -1,0 +1,101 @@
+"""What distributions share: how two of them are compared, and what one of them cannot tell."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+from timerl_nb.errors import ShapeError, TimeRLError
+from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, operand
+from timerl_nb.ir.shapes import is_float
+
+Stream = int | str | None
+
+
+class Distribution(ABC):
+    """A probability distribution at every point of the domain of its parameters.
+
+    Draws are independent over the domain that `sample` is given, by default the parameters' own; to
+    draw independently per environment from parameters that do not vary over environments, name the
+    dimension. `stream` names the draws, so that they stay when others are added; `shared` lets a name
+    stand for the same draws more than once. No gradient flows through `sample`.
+    """
+
+    @abstractmethod
+    def sample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw at every point of `domain`."""
+
+    @abstractmethod
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """The logarithm of the probability (or density) of `a`."""
+
+    @abstractmethod
+    def entropy(self) -> RecurrentTensor:
+        """In nats."""
+
+    @abstractmethod
+    def mode(self) -> RecurrentTensor:
+        """What is most likely."""
+
+    def kl(self, other: Self) -> RecurrentTensor:
+        """The Kullback-Leibler divergence of `other` from this one, E[log p - log q], in nats.
+
+        Raises:
+            ShapeError: the other is of another kind or shape, or there is no closed form.
+        """
+        if type(other) is not type(self):
+            raise ShapeError(
+                f"kl compares two distributions of one kind, not {type(self).__name__} with "
+                f"{type(other).__name__}.",
+            )
+        return self._kl(other)
+
+    def _kl(self, other: Any) -> RecurrentTensor:
+        raise self._unknown("divergence")
+
+    def _unknown(self, what: str) -> TimeRLError:
+        return ShapeError(
+            f"{type(self).__name__} has no {what} in closed form.",
+            hint="estimate it from draws: the mean of log_prob, of this one or of both.",
+        )
+
+
+def numbers(what: str, x: Any) -> RecurrentTensor:
+    """A floating-point tensor that is a parameter of a distribution.
+
+    Raises:
+        ShapeError: it is another.
+    """
+    found = operand(None, x)
+    if not is_float(found.dtype):
+        raise ShapeError(f"{what} is floating-point, not {found.type}.")
+    return found
+
+
+def alike(
+    names: tuple[str, str], first: RecurrentTensor, second: Any
+) -> tuple[RecurrentTensor, RecurrentTensor, tuple[str, ...]]:
+    """Two parameters of the shape of the first, and the domain of both.
+
+    Raises:
+        ShapeError: the second cannot be broadcast to the first.
+    """
+    given = operand(first.ctx, second)
+    both = first + given
+    if not is_float(given.dtype) or both.shape != first.shape:
+        raise ShapeError(f"{names[1]} is {given.type}, which does not go with {first.type}.")
+    return first, broadcast_to(given, both.shape), both.domain
+
+
+def expect_draw(a: Any, like: RecurrentTensor) -> RecurrentTensor:
+    """A draw of the shape of a parameter.
+
+    Raises:
+        ShapeError: it has another shape.
+    """
+    a = operand(like.ctx, a)
+    if a.shape != like.shape:
+        raise ShapeError(f"a draw is {like.type}, not {a.type}.")
+    return a

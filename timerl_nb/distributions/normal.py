@@ -1,0 +1,132 @@
+"""Distributions of continuous actions: `Normal`, and `TanhNormal` between two ends."""
+
+from __future__ import annotations
+
+from math import e, log, pi
+from typing import Any
+
+from timerl_nb.distributions.distribution import Distribution, Stream, alike, expect_draw
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.sources import random_normal
+from timerl_nb.frontend.tensor import RecurrentTensor, operand
+
+# The last float32 below 1: what is drawn at the very end has a finite density.
+_INSIDE = 1 - 2**-24
+
+
+class Normal(Distribution):
+    """Independent normal numbers: one per element, together one draw.
+
+    Args:
+        mean: any shape.
+        log_std: the logarithms of the standard deviations, of that shape or broadcast to it.
+    """
+
+    def __init__(self, mean: RecurrentTensor, log_std: Any) -> None:
+        given = operand(None, mean).floating()
+        self.mean, self.log_std, self._domain = alike(("mean", "log_std"), given, log_std)
+
+    def sample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw of the shape of the mean."""
+        return self.rsample(domain, stream, shared=shared).detach()
+
+    def rsample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw through which gradients flow into mean and log_std (mean + std * noise)."""
+        over = self._domain if domain is None else domain
+        noise = random_normal(self.mean.shape, domain=over, stream=stream, shared=shared)
+        return self.mean + self.log_std.exp() * noise
+
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """The log-density of `a`, whose elements are one draw."""
+        return self._log_density(expect_draw(a, self.mean)).sum()
+
+    def _log_density(self, a: RecurrentTensor) -> RecurrentTensor:
+        scaled = (a - self.mean) / self.log_std.exp()
+        return scaled.square() * -0.5 - self.log_std - 0.5 * log(2 * pi)
+
+    def entropy(self) -> RecurrentTensor:
+        """In nats, of all elements together."""
+        return (self.log_std + 0.5 * log(2 * pi * e)).sum()
+
+    def mode(self) -> RecurrentTensor:
+        """The mean."""
+        return self.mean
+
+    def _kl(self, other: Normal) -> RecurrentTensor:
+        apart = (self.mean - other.mean) / other.log_std.exp()
+        wider = self.log_std - other.log_std
+        return (((wider * 2.0).exp() + apart.square() - 1.0) * 0.5 - wider).sum()
+
+
+class TanhNormal(Distribution):
+    """Normal numbers drawn into an interval by tanh: the policy of soft actor-critics.
+
+    Args:
+        mean, log_std: of the normal numbers, as for `Normal`.
+        low, high: the ends of the interval.
+    """
+
+    def __init__(
+        self, mean: RecurrentTensor, log_std: Any, low: float = -1.0, high: float = 1.0
+    ) -> None:
+        if not low < high:
+            raise ShapeError(f"an interval has its low end below the high one, not {low}, {high}.")
+        self.normal = Normal(mean, log_std)
+        self._middle, self._half = (high + low) / 2, (high - low) / 2
+
+    def sample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw of the shape of the mean."""
+        return self.rsample(domain, stream, shared=shared).detach()
+
+    def rsample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw through which gradients flow into mean and log_std."""
+        return self._into(self.normal.rsample(domain, stream, shared=shared))
+
+    def rsample_and_log_prob(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> tuple[RecurrentTensor, RecurrentTensor]:
+        """A draw as of `rsample`, and its log-density, exact also where tanh has saturated."""
+        drawn = self.normal.rsample(domain, stream, shared=shared)
+        return self._into(drawn), self._log_density(drawn)
+
+    def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
+        """The log-density of `a`, whose elements are one draw between the ends.
+
+        It finds the normal number again, which float32 only tells to some digits near the ends:
+        `rsample_and_log_prob` knows it.
+        """
+        unit = (expect_draw(a, self.normal.mean) - self._middle) / self._half
+        return self._log_density(unit.clip(-_INSIDE, _INSIDE).arctanh())
+
+    def _into(self, x: RecurrentTensor) -> RecurrentTensor:
+        return x.tanh() * self._half + self._middle
+
+    def _log_density(self, x: RecurrentTensor) -> RecurrentTensor:
+        """Of the draw that the normal number `x` makes: log(1 - tanh(x)**2) without cancellation."""
+        slope = (x + (x * -2.0).softplus() - log(2)) * -2.0
+        return (self.normal._log_density(x) - slope - log(self._half)).sum()
+
+    def entropy(self) -> RecurrentTensor:
+        """It has no closed form.
+
+        Raises:
+            ShapeError: always; with what to do instead.
+        """
+        raise self._unknown("entropy")
+
+    def mode(self) -> RecurrentTensor:
+        """Where the mean goes: the median, by which one acts without chance."""
+        return self._into(self.normal.mean)
+
+    def _kl(self, other: TanhNormal) -> RecurrentTensor:
+        if (self._middle, self._half) != (other._middle, other._half):
+            raise ShapeError("two intervals with other ends do not compare.")
+        return self.normal._kl(other.normal)  # tanh is one to one
