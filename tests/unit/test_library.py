@@ -12,6 +12,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from timerl_nb.errors import DomainError, ShapeError
 from timerl_nb.runtime.checkpoint import checkpoint_file, read_checkpoint, write_checkpoint
 
 
@@ -46,6 +47,84 @@ def test_adam() -> None:
         step = (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(v / (1 - 0.999 ** (k + 1))) + 1e-8)
         w = w - 0.1 * step
     np.testing.assert_allclose(result.parameters["w"], w, rtol=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_rmsprop(momentum: float) -> None:
+    result = quadratic(lambda ps: trl.optim.RMSProp(ps, lr=0.1, alpha=0.9, momentum=momentum))
+    w, s, m = np.array([3.0, -2.0]), np.zeros(2), np.zeros(2)
+    for k in range(6):
+        np.testing.assert_allclose(result["w"][k], w, rtol=1e-5)
+        g = 2 * (w - 1)
+        s = 0.9 * s + 0.1 * g * g
+        m = momentum * m + g / (np.sqrt(s) + 1e-8)
+        w = w - 0.1 * m
+
+
+def test_adamw_lets_weights_decay_at_the_rate_of_the_iteration() -> None:
+    def make(ps: list[trl.Parameter]) -> trl.optim.AdamW:
+        i = ps[0].ctx.dims[0][0]
+        rate = trl.optim.schedules.linear(i, 0.1, 0.0)
+        return trl.optim.AdamW(ps, lr=rate, weight_decay=0.5)
+
+    result = quadratic(make)
+    w, m, v = np.array([3.0, -2.0]), np.zeros(2), np.zeros(2)
+    for k in range(6):
+        np.testing.assert_allclose(result["w"][k], w, rtol=1e-5)
+        g, lr = 2 * (w - 1), 0.1 * (1 - k / 6)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        step = (m / (1 - 0.9 ** (k + 1))) / (np.sqrt(v / (1 - 0.999 ** (k + 1))) + 1e-8)
+        w = w * (1 - lr * 0.5) - lr * step
+
+
+def test_gradients_are_clipped_by_value_and_then_by_norm() -> None:
+    result = quadratic(lambda ps: trl.optim.SGD(ps, lr=0.1, max_value=3.0, max_norm=2.0))
+    w = np.array([3.0, -2.0])
+    for k in range(6):
+        np.testing.assert_allclose(result["w"][k], w, rtol=1e-5)
+        g = np.clip(2 * (w - 1), -3, 3)
+        w = w - 0.1 * g * min(1.0, 2.0 / np.linalg.norm(g))
+
+
+def test_schedules() -> None:
+    of = trl.optim.schedules
+    with trl.Context("i", "e") as ctx:
+        (i, I), (e, E) = ctx.dims
+        rates = {
+            "linear": of.linear(i, 1.0, 0.2),
+            "to the half": of.linear(i, 1.0, 0.2, I // 2),
+            "cosine": of.cosine(i, 1.0, 0.1, 8),
+            "exponential": of.exponential(i, 0.5, 0.9, 2),
+            "piecewise": of.piecewise(i, 1.0, {6: 0.01, 3: 0.1}),
+            "warmup": of.warmup(i, of.cosine(i, 1.0), 4),
+            "of two": of.linear(i * 2 + e, 1.0, 0.0, 20),
+        }
+        for name, rate in rates.items():
+            ctx.output(name, rate)
+        wrong = [
+            lambda: of.linear(3, 1.0, 0.0),
+            lambda: of.linear(i, 1.0, 0.0, 0),
+            lambda: of.linear(i + e, 1.0, 0.0),
+            lambda: of.exponential(i, 1.0, -1.0),
+        ]
+        for one in wrong:
+            with pytest.raises((ShapeError, DomainError)) as raised:
+                one()
+            assert raised.value.origin.file == __file__
+    result = ctx.compile({I: 10, E: 2}).execute()
+    k = np.arange(10)
+    fall = 0.5 * (1 + np.cos(np.pi * k / 10))
+    want = {
+        "linear": 1 - 0.8 * k / 10,
+        "to the half": 1 - 0.8 * np.minimum(k / 5, 1),
+        "cosine": 0.1 + 0.45 * (1 + np.cos(np.pi * np.minimum(k / 8, 1))),
+        "exponential": 0.5 * 0.9 ** (k / 2),
+        "piecewise": np.select([k < 3, k < 6], [1.0, 0.1], 0.01),
+        "warmup": fall * np.minimum(k / 4, 1),
+        "of two": 1 - (2 * k[:, None] + np.arange(2)) / 20,
+    }
+    for name, values in want.items():
+        np.testing.assert_allclose(result[name], values, rtol=1e-5, atol=1e-6)
 
 
 def test_training_a_network_is_training_it_in_jax() -> None:

@@ -1,4 +1,4 @@
-"""Optimisers as recurrence equations (`trl.optim`).
+"""What optimisers share: parameters, a rate, what is done to gradients, and one step.
 
 Moments and step counts are recurrent tensors like any other; `step()` writes one update per
 parameter along the last dimension of its domain, or along several.
@@ -12,9 +12,8 @@ from math import inf
 from typing import Any
 
 from timerl_nb.errors import DomainError, GradientError, ShapeError, user_origin
-from timerl_nb.frontend.carried import begun, carried, ordinal
+from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.foreign import MODULE, all_asked, missing
-from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.sources import Parameter, tensor, where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor
@@ -32,6 +31,8 @@ class Optimizer(ABC):
             parameters' domain.
         max_norm: the most that all gradients together may measure (their Euclidean norm); they are
             scaled down to it.
+        max_value: the most that an element of a gradient may be, and its negative the least; clipped
+            before norms are measured.
     """
 
     def __init_subclass__(cls) -> None:
@@ -47,6 +48,7 @@ class Optimizer(ABC):
         *,
         along: Any = None,
         max_norm: float | None = None,
+        max_value: float | None = None,
     ) -> None:
         one = isinstance(params, Parameter) or not isinstance(params, Iterable)
         given: Any = [params] if one else list(params)
@@ -55,9 +57,10 @@ class Optimizer(ABC):
         if not self.params or not all(isinstance(p, Parameter) for p in self.params):
             raise ShapeError("an optimiser needs a list of parameters.", hint="pass dnn.params.")
         if not isinstance(lr, RecurrentTensor):
-            _check("the learning rate", lr, 0.0, inf)
+            checked("the learning rate", lr, 0.0, inf)
         self.lr = lr
-        self.max_norm = None if max_norm is None else _check("max_norm", max_norm, 0.0, inf)
+        self.max_norm = None if max_norm is None else checked("max_norm", max_norm, 0.0, inf)
+        self.max_value = None if max_value is None else checked("max_value", max_value, 0.0, inf)
         ctx = self.params[0].ctx
         self._along = None if along is None else as_dims(ctx, ctx.space, along)
 
@@ -93,9 +96,7 @@ class Optimizer(ABC):
                     hint="call loss.backward() before opt.step(), and check that the loss uses it.",
                 )
         with self.params[0].ctx.region("update"):
-            scale = self._scale()
-            for p in self.params:
-                g = p.grad if scale is None else p.grad * scale
+            for p, g in zip(self.params, self._clipped(), strict=True):
                 p.update(self._next(p, g), along=self.along(p))
 
     def _check_unchanged(self) -> None:
@@ -116,20 +117,24 @@ class Optimizer(ABC):
             hint="make the optimiser when the network is complete.",
         )
 
-    def _scale(self) -> RecurrentTensor | None:
-        """What gradients are multiplied by, so that together they measure `max_norm` at most."""
+    def _clipped(self) -> list[RecurrentTensor]:
+        """The gradients, none beyond `max_value`, and together `max_norm` at most."""
+        found: list[RecurrentTensor] = [p.grad for p in self.params]
+        if self.max_value is not None:
+            found = [g.clip(-self.max_value, self.max_value) for g in found]
         if self.max_norm is None:
-            return None
-        first, *others = ((p.grad * p.grad).sum() for p in self.params)
+            return found
+        first, *others = ((g * g).sum() for g in found)
         norm = sum(others, first).sqrt()
-        return where(norm > self.max_norm, self.max_norm / norm, 1.0)
+        scale = where(norm > self.max_norm, self.max_norm / norm, 1.0)
+        return [g * scale for g in found]
 
     @abstractmethod
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
         """The parameter's next value, given its gradient."""
 
 
-def _check(what: str, value: float, low: float, high: float, *, closed: bool = False) -> float:
+def checked(what: str, value: float, low: float, high: float, *, closed: bool = False) -> float:
     """A number between `low` and `high`, `low` itself if `closed`."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (low < value < high or (closed and value == low)):
@@ -139,70 +144,15 @@ def _check(what: str, value: float, low: float, high: float, *, closed: bool = F
     return value
 
 
-class SGD(Optimizer):
-    """w - lr * m, where m = momentum * m + g."""
-
-    def __init__(
-        self,
-        params: Sequence[Parameter],
-        lr: Rate = 1e-2,
-        momentum: float = 0.0,
-        **options: Any,
-    ) -> None:
-        super().__init__(params, lr, **options)
-        self.momentum = _check("the momentum", momentum, 0.0, 1.0, closed=True)
-
-    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        if self.momentum:
-            m = _state(p, "momentum", self.along(p))
-            g = m * self.momentum + g
-            _carry(m, g, self.along(p))
-        return p - g * self.lr
-
-
-class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015) with bias correction."""
-
-    def __init__(
-        self,
-        params: Sequence[Parameter],
-        lr: Rate = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        **options: Any,
-    ) -> None:
-        super().__init__(params, lr, **options)
-        self.betas = tuple(_check("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
-        self.eps = _check("eps", eps, 0.0, inf)
-
-    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        b1, b2 = self.betas
-        along = self.along(p)
-        m, v = _state(p, "m", along), _state(p, "v", along)
-        m1 = m * b1 + g * (1 - b1)
-        v1 = v * b2 + g * g * (1 - b2)
-        _carry(m, m1, along)
-        _carry(v, v1, along)
-        steps = ordinal(p, along).cast(p.dtype)
-        first = m1 / (1.0 - b1**steps)
-        second = v1 / (1.0 - b2**steps)
-        return p - first / (second.sqrt() + self.eps) * self.lr
-
-
-def _state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
+def state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
     """A tensor of the parameter's shape and domain, zero at the first step."""
-    state = tensor(p.shape, p.dtype, domain=p.op.domain).named(f"{p.name}.{name}")
-    p.ctx.add_branch(state.read.source, begun(zeros(p.shape, p.dtype), along))
-    return state
+    made = tensor(p.shape, p.dtype, domain=p.op.domain).named(f"{p.name}.{name}")
+    p.ctx.add_branch(made.read.source, begun(zeros(p.shape, p.dtype), along))
+    return made
 
 
-def _carry(state: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
-    """Let the state be `value` one step later."""
-    after = value.settled().named_if_new(f"{state.name}'")
+def carry(x: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
+    """Let the state `x` be `value` one step later."""
+    after = value.settled().named_if_new(f"{x.name}'")
     for read in carried(after, along):
-        state.ctx.add_branch(state.read.source, read)
-
-
-__all__ = ["SGD", "Adam", "Optimizer"]
-
-__getattr__ = _module_names("trl.optim", lambda: __all__)
+        x.ctx.add_branch(x.read.source, read)

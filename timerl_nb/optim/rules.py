@@ -1,0 +1,114 @@
+"""The rules by which parameters follow their gradients, as recurrence equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+from timerl_nb.frontend.carried import ordinal
+from timerl_nb.frontend.sources import Parameter
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.optim.optimizer import Optimizer, Rate, carry, checked, state
+
+
+class SGD(Optimizer):
+    """w - lr * m, where m = momentum * m + g."""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-2,
+        momentum: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, **options)
+        self.momentum = checked("the momentum", momentum, 0.0, 1.0, closed=True)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        if self.momentum:
+            m = state(p, "momentum", self.along(p))
+            g = m * self.momentum + g
+            carry(m, g, self.along(p))
+        return p - g * self.lr
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015) with bias correction."""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, **options)
+        self.betas = tuple(checked("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
+        self.eps = checked("eps", eps, 0.0, inf)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        b1, b2 = self.betas
+        along = self.along(p)
+        m, v = state(p, "m", along), state(p, "v", along)
+        m1 = m * b1 + g * (1 - b1)
+        v1 = v * b2 + g * g * (1 - b2)
+        carry(m, m1, along)
+        carry(v, v1, along)
+        steps = ordinal(p, along).cast(p.dtype)
+        first = m1 / (1.0 - b1**steps)
+        second = v1 / (1.0 - b2**steps)
+        return p - first / (second.sqrt() + self.eps) * self.lr
+
+
+class AdamW(Adam):
+    """Adam with weights that decay apart from it: w * (1 - lr * weight_decay) before its step.
+
+    (Loshchilov and Hutter 2019.)
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, **options)
+        self.weight_decay = checked("the weight decay", weight_decay, 0.0, inf, closed=True)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        return super()._next(p, g) - p * (self.weight_decay * self.lr)
+
+
+class RMSProp(Optimizer):
+    """w - lr * m, where s = alpha * s + (1 - alpha) * g**2 and m = momentum * m + g / (sqrt(s) + eps)."""
+
+    def __init__(
+        self,
+        params: Sequence[Parameter],
+        lr: Rate = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        momentum: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, **options)
+        self.alpha = checked("alpha", alpha, 0.0, 1.0, closed=True)
+        self.eps = checked("eps", eps, 0.0, inf)
+        self.momentum = checked("the momentum", momentum, 0.0, 1.0, closed=True)
+
+    def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
+        along = self.along(p)
+        squares = state(p, "squares", along)
+        after = squares * self.alpha + g * g * (1 - self.alpha)
+        carry(squares, after, along)
+        change = g / (after.sqrt() + self.eps)
+        if self.momentum:
+            m = state(p, "momentum", along)
+            change = m * self.momentum + change
+            carry(m, change, along)
+        return p - change * self.lr
