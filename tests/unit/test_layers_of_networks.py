@@ -99,12 +99,80 @@ def _plain(layer: Any, x: Any, b: Any, t: Any) -> Any:
     return layer(x)
 
 
+def _conv1d(p: Params, x: Any) -> Any:
+    dims = ("NCH", "OIH", "NCH")
+    y = jax.lax.conv_general_dilated(
+        x[None], p["conv.weight"], (2,), [(1, 1)], dimension_numbers=dims
+    )
+    return y[0] + p["conv.bias"][:, None]
+
+
+def _group_norm(p: Params, x: Any) -> Any:
+    parts = x.reshape(2, 2, *x.shape[1:])
+    axes = tuple(range(1, parts.ndim))
+    centred = parts - parts.mean(axes, keepdims=True)
+    y = (centred / jnp.sqrt(parts.var(axes, keepdims=True) + 1e-5)).reshape(x.shape)
+    wide = (-1, *(1 for _ in x.shape[1:]))
+    return y * p["norm.scale"].reshape(wide) + p["norm.shift"].reshape(wide)
+
+
+def _batch_norm(axis: int) -> Callable[[Params, Any], Any]:
+    def norm(p: Params, xs: Any) -> Any:
+        axes = tuple(k for k in range(xs.ndim) if k != xs.ndim + axis)
+        wide = (-1, *(1 for _ in range(-axis - 1)))
+        y = (xs - xs.mean(axes, keepdims=True)) / jnp.sqrt(xs.var(axes, keepdims=True) + 1e-5)
+        return y * p["norm.scale"].reshape(wide) + p["norm.shift"].reshape(wide)
+
+    return norm
+
+
+MASK = np.tril(np.ones((3, 3), bool))
+
+
+def _heads(p: Params, x: Any) -> Any:
+    q, k, v = (
+        _linear(p, f"attention.{part}", x).reshape(3, 2, 2) for part in ("query", "key", "value")
+    )
+    score = jnp.where(MASK, jnp.einsum("nhd,mhd->hnm", q, k) / np.sqrt(2), -jnp.inf)
+    seen = jnp.einsum("hnm,mhd->nhd", jax.nn.softmax(score, -1), v).reshape(3, 4)
+    return _linear(p, "attention.out", seen)
+
+
+def _sequence(p: Params, x: Any) -> Any:
+    return _linear(p, "linear2", jax.nn.relu(_linear(p, "linear", x)))
+
+
 LAYERS: dict[str, tuple[tuple[int, ...], Any, Any, Any]] = {
     "Conv2d": (
         (2, 5, 4),
         lambda: nn.Conv2d(2, 4, 3, stride=(2, 1), padding=1, groups=2),
         _plain,
         _each(_conv),
+    ),
+    "Conv1d": (
+        (2, 6),
+        lambda: nn.Conv1d(2, 3, 3, stride=2, padding=1),
+        _plain,
+        _each(_conv1d),
+    ),
+    "GroupNorm": ((4, 3, 2), lambda: nn.GroupNorm(2, 4), _plain, _each(_group_norm)),
+    "GroupNorm of rows": (
+        (3, 4),
+        lambda: nn.GroupNorm(2, 4, axis=-1),
+        _plain,
+        _each(lambda p, x: jnp.stack([_group_norm(p, row) for row in x])),
+    ),
+    "MultiHeadAttention": (
+        (3, 4),
+        lambda: nn.MultiHeadAttention(4, heads=2),
+        lambda layer, x, b, t: layer(x, mask=trl.constant(MASK)),
+        _each(_heads),
+    ),
+    "Sequential": (
+        (3,),
+        lambda: nn.Sequential(nn.Linear(3, 4), trl.RecurrentTensor.relu, nn.Linear(4, 2)),
+        _plain,
+        _each(_sequence),
     ),
     "LayerNorm": ((3, 4), lambda: nn.LayerNorm(4), _plain, _each(_layer_norm)),
     "RMSNorm": ((4,), lambda: nn.RMSNorm(4), _plain, _each(_rms_norm)),
@@ -176,6 +244,71 @@ def test_embedding_rows_and_their_gradients() -> None:
         np.testing.assert_allclose(result["dw"], np.tile(counts[:, None], 3))
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((4,), -1), ((4, 3, 2), -3)])
+def test_a_batch_is_normalised_as_in_jax(shape: tuple[int, ...], axis: int) -> None:
+    xs = np.random.default_rng(0).normal(size=(B, T, *shape)).astype(np.float32)
+    first = np.linspace(0.5, 2.0, 4, dtype=np.float32)
+    with trl.Context("i", "b", "t") as ctx:
+        (i, I), (b, _), (t, _) = ctx.dims
+        x, norm = trl.data(xs, domain=(b, t)), nn.BatchNorm(4, (b, t), axis=axis, domain=(i,))
+        norm.scale = trl.parameter(first, domain=(i,), name="other.scale")
+        y = norm(x)
+        loss = (y.sin() * y).sum()
+        loss.backward()
+        for name, found in {"y": y, "dx": trl.grad(loss, x), "dscale": norm.scale.grad}.items():
+            ctx.output(name, found)
+    result = ctx.compile({I: 1, "B": B, "T": T}).execute()
+    params = {"norm.scale": jnp.asarray(first), "norm.shift": jnp.zeros(4)}
+
+    def f(params: Params, xs: Any) -> Any:
+        y = _batch_norm(axis)(params, xs)
+        return (jnp.sin(y) * y).sum()
+
+    by_params, by_x = jax.grad(f, (0, 1))(params, jnp.asarray(xs))
+    close = np.testing.assert_allclose
+    close(result["y"][0], _batch_norm(axis)(params, xs), rtol=1e-4, atol=1e-5)
+    close(result["dx"], by_x, rtol=1e-3, atol=1e-4)
+    close(result["dscale"][0], by_params["norm.scale"], rtol=1e-3, atol=1e-4)
+
+
+def test_running_statistics_follow_batches_and_are_saved() -> None:
+    xs = np.random.default_rng(0).normal(2.0, 3.0, size=(4, 6, 2)).astype(np.float32)
+    with trl.Context("i", "b") as ctx:
+        (i, I), (b, B) = ctx.dims
+        x = trl.data(xs, domain=(i, b))
+        norm = nn.BatchNorm(2, over=b, domain=(i,), momentum=0.3)
+        norm(x).square().sum().backward()
+        assert [p.name for p in norm.params] == ["norm.scale", "norm.shift"]
+        assert [p.name for p in norm.saved][2:] == ["norm.mean", "norm.variance"]
+        ctx.output("acting", norm.running(x))
+        with pytest.raises(DomainError, match="normalised another batch"):
+            norm(x * 2.0)
+    result = ctx.compile({I: 4, B: 6}).execute()
+    mean, variance = np.zeros(2), np.ones(2)
+    for k in range(4):
+        np.testing.assert_allclose(
+            result["acting"][k], (xs[k] - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-5
+        )
+        mean, variance = 0.7 * mean + 0.3 * xs[k].mean(0), 0.7 * variance + 0.3 * xs[k].var(0)
+    np.testing.assert_allclose(result.parameters["norm.mean"], mean, rtol=1e-4)
+    np.testing.assert_allclose(result.parameters["norm.variance"], variance, rtol=1e-4)
+
+
+def test_dropout_keeps_the_mean() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.constant(np.ones(50, np.float32))
+        y = nn.Dropout(0.3)(x, domain=(t,))
+        ctx.output("y", y)
+        ctx.output("dx", trl.grad(y.sum(), x))
+        assert nn.Dropout(0.0)(x).read == x.read
+    result = ctx.compile({T: 200}).execute()
+    kept = result["y"] != 0
+    np.testing.assert_allclose(result["y"][kept], 1 / 0.7, rtol=1e-6)
+    assert abs(kept.mean() - 0.7) < 0.02 and not (kept == kept[0]).all()
+    np.testing.assert_allclose(result["dx"], kept.sum(0) / 0.7, rtol=1e-5)
+
+
 WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "no window": (ShapeError, "does not fit", lambda x, t: trl.conv(x, np.ones((1, 2, 5, 1)))),
     "channels": (ShapeError, "does not go with", lambda x, t: trl.conv(x, np.ones((1, 3, 1, 1)))),
@@ -222,6 +355,13 @@ WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "norm": (ShapeError, "last axis of 5", lambda x, t: nn.LayerNorm(5)(x)),
     "cell": (ShapeError, "last axis of 5", lambda x, t: nn.GRUCell(3, 5)(x, x)),
     "layer": (ShapeError, "positive integers", lambda x, t: nn.LSTMCell(3, 0)),
+    "dropout": (ShapeError, "below 1", lambda x, t: nn.Dropout(1.0)),
+    "sequence": (ShapeError, "cannot be called", lambda x, t: nn.Sequential(nn.Linear(3, 2), 3)),
+    "group norm": (ShapeError, "do not divide", lambda x, t: nn.GroupNorm(2, 3)),
+    "channels to norm": (ShapeError, "5 channels", lambda x, t: nn.GroupNorm(1, 5)(x)),
+    "rows": (ShapeError, "takes rows", lambda x, t: nn.MultiHeadAttention(3)(x)),
+    "no iterations": (DomainError, "change along", lambda x, t: nn.BatchNorm(3, t, domain=())(x)),
+    "one window": (ShapeError, "give a length", lambda x, t: nn.Conv1d(3, 4, (3, 3))),
     "conv groups": (ShapeError, "no convolution", lambda x, t: nn.Conv2d(3, 4, 3, groups=2)),
 }
 

@@ -16,7 +16,7 @@ from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.paths import Paths
 from timerl_nb.frontend.pull import counted_at, pull, through_slices
-from timerl_nb.frontend.sources import Parameter, zeros
+from timerl_nb.frontend.sources import zeros
 from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, constant, register_backward
 from timerl_nb.frontend.vjp import NO_VJP, VJP, Node, Tensor
 from timerl_nb.ir.needed import restricted
@@ -34,7 +34,7 @@ def backward(loss: Tensor) -> None:
         GradientError: no parameter can be reached, or only through what has no derivative.
     """
     ctx = loss.ctx
-    leaves: list[Parameter] = list(ctx.parameters.values())
+    leaves = [p for p in ctx.parameters.values() if p.trainable]
     with ctx.attempt():
         found = gradients(loss, [RecurrentTensor(ctx, p.read) for p in leaves], optional=True)
     if all(g is None for g in found):

@@ -253,6 +253,7 @@ class Parameter(RecurrentTensor):
         self._updated: RecurrentTensor | None = None
         self._next: RecurrentTensor | None = None
         self._along = domain[-1:]
+        self.trainable = True
         ctx.set_branches(op.id, [init.read])
         ctx.parameters[op.id] = self
         ctx.at_end(self._return_last)
@@ -378,7 +379,13 @@ class Parameter(RecurrentTensor):
 
 @asked
 def parameter(
-    given: Any, *, domain: Any = (), init: Any = None, dtype: Any = "f32", name: str = ""
+    given: Any,
+    *,
+    domain: Any = (),
+    init: Any = None,
+    dtype: Any = "f32",
+    name: str = "",
+    trainable: bool = True,
 ) -> Parameter:
     """A trainable tensor.
 
@@ -388,6 +395,8 @@ def parameter(
         init: with a shape: a number, or a function from the shape to the first value; zeros by
             default.
         name: what pictures, checkpoints and `result.parameters` call it.
+        trainable: whether `backward()` looks for its gradient; what follows from something else (a
+            running mean, a target network) is written by `p.update(value)`.
     """
     ctx = current()
     with ctx.region("init"):
@@ -415,7 +424,9 @@ def parameter(
             f"the first value of {label} varies over {', '.join(inner)}.",
             hint="a parameter's first value may vary over its domain but the last dimension.",
         )
-    return Parameter(ctx, first, names, label)
+    made = Parameter(ctx, first, names, label)
+    made.trainable = trainable
+    return made
 
 
 # --- chance --------------------------------------------------------------------------------------

@@ -1,23 +1,31 @@
 """Neural networks in recurrent tensors (`trl.nn`)."""
 
 from timerl_nb.frontend.foreign import module_names as _module_names
-from timerl_nb.nn.attention import Attention
+from timerl_nb.nn.attention import Attention, MultiHeadAttention
 from timerl_nb.nn.cells import GRUCell, LSTMCell
-from timerl_nb.nn.layers import MLP, Conv2d, Embedding, Linear, orthogonal, scaled_normal
+from timerl_nb.nn.composed import Dropout, Sequential
+from timerl_nb.nn.convolutions import Conv1d, Conv2d
+from timerl_nb.nn.layers import MLP, Embedding, Linear, orthogonal, scaled_normal
 from timerl_nb.nn.module import Module
-from timerl_nb.nn.norms import LayerNorm, RMSNorm
+from timerl_nb.nn.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm
 
 __all__ = [
     "MLP",
     "Attention",
+    "BatchNorm",
+    "Conv1d",
     "Conv2d",
+    "Dropout",
     "Embedding",
     "GRUCell",
+    "GroupNorm",
     "LSTMCell",
     "LayerNorm",
     "Linear",
     "Module",
+    "MultiHeadAttention",
     "RMSNorm",
+    "Sequential",
     "orthogonal",
     "scaled_normal",
 ]

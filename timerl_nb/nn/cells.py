@@ -7,7 +7,7 @@ from typing import Any
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.nn.layers import Linear, checked_sizes
-from timerl_nb.nn.module import Module
+from timerl_nb.nn.module import Module, free_name
 
 
 class GRUCell(Module):
@@ -21,8 +21,9 @@ class GRUCell(Module):
         name: the prefix of the parameters' names.
     """
 
-    def __init__(self, inputs: int, size: int, *, domain: Any = (), name: str = "gru") -> None:
+    def __init__(self, inputs: int, size: int, *, domain: Any = (), name: str = "") -> None:
         checked_sizes(inputs, size)
+        name = name or free_name("gru")
         self.size = size
         self.given = Linear(inputs, 3 * size, domain=domain, name=f"{name}.input")
         self.state = Linear(size, 3 * size, domain=domain, name=f"{name}.state")
@@ -45,8 +46,9 @@ class LSTMCell(Module):
     Args: as for `GRUCell`.
     """
 
-    def __init__(self, inputs: int, size: int, *, domain: Any = (), name: str = "lstm") -> None:
+    def __init__(self, inputs: int, size: int, *, domain: Any = (), name: str = "") -> None:
         checked_sizes(inputs, size)
+        name = name or free_name("lstm")
         self.size = size
         self.given = Linear(inputs, 4 * size, domain=domain, name=f"{name}.input")
         self.state = Linear(size, 4 * size, domain=domain, bias=False, name=f"{name}.state")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod, sqrt
+from math import sqrt
 from typing import Any
 
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.sources import parameter, random_normal
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
-from timerl_nb.frontend.windows import conv
-from timerl_nb.nn.module import Module
+from timerl_nb.nn.module import Module, free_name
 
 Init = Callable[[tuple[int, ...]], RecurrentTensor]
 ScaledInit = Callable[[float], Init]  # given the gain
@@ -56,7 +55,7 @@ class Linear(Module):
         domain: the dimensions that the parameters vary over.
         gain: the scale of the first weights.
         init: what draws them, given the gain: `scaled_normal` or `orthogonal`.
-        name: the prefix of the parameters' names.
+        name: the prefix of the parameters' names; by default it tells layers apart.
     """
 
     def __init__(
@@ -68,9 +67,10 @@ class Linear(Module):
         gain: float = 1.0,
         init: ScaledInit = scaled_normal,
         bias: bool = True,
-        name: str = "linear",
+        name: str = "",
     ) -> None:
         checked_sizes(inputs, outputs)
+        name = name or free_name("linear")
         self.weight = parameter(
             (inputs, outputs), domain=domain, init=init(gain), name=f"{name}.weight"
         )
@@ -100,10 +100,11 @@ class MLP(Module):
         domain: Any = (),
         gain: float = 1.0,
         init: ScaledInit = scaled_normal,
-        name: str = "mlp",
+        name: str = "",
     ) -> None:
         if not isinstance(sizes, Sequence) or len(sizes) < 2:
             raise ShapeError(f"an MLP needs a list of at least two sizes, not {sizes!r}.")
+        name = name or free_name("mlp")
         self.layers = [
             Linear(a, b, domain=domain, gain=gain, init=init, name=f"{name}.{k}")
             for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False))
@@ -115,53 +116,6 @@ class MLP(Module):
         return self.layers[-1](x)
 
 
-class Conv2d(Module):
-    """The convolution of images with a kernel, plus a bias per output channel.
-
-    Args:
-        inputs, outputs: numbers of channels before and after.
-        window: the kernel's height and width, or one number for both.
-        stride, padding, dilation, groups: as for `trl.conv`.
-        domain, gain, bias, name: as for `Linear`.
-    """
-
-    def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        window: Any,
-        *,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        domain: Any = (),
-        gain: float = 1.0,
-        bias: bool = True,
-        name: str = "conv",
-    ) -> None:
-        given = tuple(window) if isinstance(window, Sequence) else (window, window)
-        checked_sizes(inputs, outputs, groups, *given)
-        if len(given) != 2 or inputs % groups or outputs % groups:
-            raise ShapeError(
-                f"no convolution from {inputs} to {outputs} channels in {groups} group(s) with a "
-                f"window of {window!r}.",
-                hint="give a height and a width; groups divide both numbers of channels.",
-            )
-        shape = (outputs, inputs // groups, *given)
-        std = gain / sqrt(prod(shape[1:]))
-        self._how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-        self.weight = parameter(
-            shape, domain=domain, init=lambda s: random_normal(s, std=std), name=f"{name}.weight"
-        )
-        self.bias = parameter((outputs,), domain=domain, name=f"{name}.bias") if bias else None
-
-    def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
-        """x of shape (…, inputs, height, width) to (…, outputs, height', width')."""
-        y = conv(x, self.weight, **self._how)
-        return y if self.bias is None else y + self.bias.reshape((self.bias.shape[0], 1, 1))
-
-
 class Embedding(Module):
     """A row of numbers for each of `count` things.
 
@@ -171,9 +125,10 @@ class Embedding(Module):
     """
 
     def __init__(
-        self, count: int, size: int, *, domain: Any = (), gain: float = 1.0, name: str = "embedding"
+        self, count: int, size: int, *, domain: Any = (), gain: float = 1.0, name: str = ""
     ) -> None:
         checked_sizes(count, size)
+        name = name or free_name("embedding")
         self.weight = parameter(
             (count, size),
             domain=domain,

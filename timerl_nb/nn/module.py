@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from itertools import count
 from os import PathLike
 from typing import Any, Self, overload
 
@@ -35,12 +36,17 @@ class Module:
 
     @property
     def params(self) -> Parameters:
-        """All parameters, each once, in the order in which the attributes were set."""
+        """What is trained: each once, in the order in which the attributes were set."""
+        return Parameters(self, (p for p in self.saved if p.trainable))
+
+    @property
+    def saved(self) -> list[Parameter]:
+        """What is saved: the trained parameters and those that follow from what was seen."""
         found: dict[int, Parameter] = {}
         for value in _parts(vars(self).values()):
-            for p in [value] if isinstance(value, Parameter) else value.params:
+            for p in [value] if isinstance(value, Parameter) else value.saved:
                 found.setdefault(p.read.source, p)
-        return Parameters(self, found.values())
+        return list(found.values())
 
     @overload
     def __getitem__(self, key: Condition) -> ConditionalModule: ...
@@ -81,15 +87,21 @@ class ConditionalModule:
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the parameters after the update of these iterations to the folder `path`."""
         target, origin = folder(path), user_origin()
-        params = self._module.params
+        params = self._module.saved
         ctx = params[0].ctx if params else current()
 
         def write() -> None:  # at the end, when it is complete
-            params = self._module.params
+            params = self._module.saved
             names = [p.name for p in params]
             ctx.add_sink(names, [p.after.read for p in params], target, self._cond, origin)
 
         ctx.at_end(write)
+
+
+def free_name(kind: str) -> str:
+    """A prefix of parameters' names that is not taken yet: `linear`, `linear2`, …"""
+    taken = {p.name.split(".", 1)[0] for p in current().parameters.values()}
+    return next(name for k in count(1) if (name := f"{kind}{k if k > 1 else ''}") not in taken)
 
 
 def _replaced(value: Any, change: Callable[[Parameter], Any]) -> Any:

@@ -1,0 +1,86 @@
+"""Convolutions with a kernel of their own: `Conv1d` along one axis, `Conv2d` over images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod, sqrt
+from typing import Any, ClassVar
+
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.sources import parameter, random_normal
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.frontend.windows import conv
+from timerl_nb.nn.layers import checked_sizes
+from timerl_nb.nn.module import Module, free_name
+
+
+class _Convolution(Module):
+    """A convolution over the last axes, plus a bias per output channel."""
+
+    _axes: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        window: Any,
+        *,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        domain: Any = (),
+        gain: float = 1.0,
+        bias: bool = True,
+        name: str = "",
+    ) -> None:
+        rank = len(self._axes)
+        given = tuple(window) if isinstance(window, Sequence) else (window,) * rank
+        checked_sizes(inputs, outputs, groups, *given)
+        if len(given) != rank or inputs % groups or outputs % groups:
+            raise ShapeError(
+                f"no convolution from {inputs} to {outputs} channels in {groups} group(s) with a "
+                f"window of {window!r}.",
+                hint=f"give a {' and a '.join(self._axes)}; groups divide both numbers of channels.",
+            )
+        shape = (outputs, inputs // groups, *given)
+        std = gain / sqrt(prod(shape[1:]))
+        name = name or free_name("conv")
+        self._how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        self.weight = parameter(
+            shape, domain=domain, init=lambda s: random_normal(s, std=std), name=f"{name}.weight"
+        )
+        self.bias = parameter((outputs,), domain=domain, name=f"{name}.bias") if bias else None
+
+    def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
+        """x of shape (…, inputs, *space) to (…, outputs, *space')."""
+        y = conv(x, self.weight, **self._how)
+        if self.bias is None:
+            return y
+        return y + self.bias.reshape((self.bias.shape[0], *(1 for _ in self._axes)))
+
+
+class Conv1d(_Convolution):
+    """The convolution of sequences, shape (…, inputs, length), with a kernel, plus a bias.
+
+    Args:
+        inputs, outputs: numbers of channels before and after.
+        window: the kernel's length.
+        stride, padding, dilation, groups: as for `trl.conv`.
+        domain, gain, bias, name: as for `Linear`.
+    """
+
+    _axes = ("length",)
+
+
+class Conv2d(_Convolution):
+    """The convolution of images, shape (…, inputs, height, width), with a kernel, plus a bias.
+
+    Args:
+        inputs, outputs: numbers of channels before and after.
+        window: the kernel's height and width, or one number for both.
+        stride, padding, dilation, groups: as for `trl.conv`.
+        domain, gain, bias, name: as for `Linear`.
+    """
+
+    _axes = ("height", "width")
