@@ -29,6 +29,7 @@ from timerl_nb.passes.vectorize import Vectorize, keep_nothing
 from timerl_nb.passes.windows import Windows
 from timerl_nb.runtime.backends.jax import device_memory, is_accelerated
 from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.explain import explained
 from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
 from timerl_nb.schedule.solve import bounded
 from timerl_nb.schedule.trial import Trials
@@ -97,6 +98,11 @@ def pipeline(
 
 def compile_front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -> Front:
     """Run the passes and find the schedule; `see` gets every stage as soon as it is made."""
+    with explained(pdg):
+        return _front(pdg, passes, trials, ceiling, see)
+
+
+def _front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -> Front:
     source = pdg
     stages: list[Stage] = []
     for one in passes:

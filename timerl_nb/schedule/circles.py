@@ -1,0 +1,195 @@
+"""Circles of points that need each other, found by following the graph at small bounds.
+
+Most components of a graph cannot have any: along some dimension no read goes ahead, or none goes
+back, so that one which steps along it is in no circle. What is left when all such reads are taken
+away is followed point by point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Final
+
+from timerl_nb.ir.lengths import exprs, waits
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.passes.cycles import components
+from timerl_nb.symbolic.evaluate import evaluate
+from timerl_nb.symbolic.expr import Entry, Lin, Slice, lin, sym
+
+PointOf = tuple[int, tuple[int, ...]]
+Way = tuple[str, int]  # a dimension, and 1 if reads go back along it, -1 if ahead
+
+MOST: Final = 200_000  # points that are followed at one size
+
+
+@dataclass(frozen=True)
+class Circle:
+    """Points each of which needs the next, the last being the first, where every bound is `size`."""
+
+    points: tuple[PointOf, ...]
+    size: int
+
+
+def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
+    """A circle where all bounds are one of the sizes; None where there is none."""
+    home = {k: number for number, part in enumerate(suspects(pdg)) for k in part}
+    for size in sizes:
+        count = sum(prod(size for _ in pdg[k].domain) for k in home)
+        found = _circle(pdg, size, home) if count <= MOST else None
+        if found is not None:
+            return Circle(tuple(found), size)
+    return None
+
+
+def is_needed(pdg: Pdg, circle: Circle) -> bool:
+    """Whether an output, or another sink, needs a point of the circle; or too many points to tell."""
+    bounds = {d.bound: circle.size for d in pdg.dims}
+    every = range(circle.size)
+    stack: list[PointOf] = [
+        (op.id, point) for op in pdg.sinks for point in product(every, repeat=len(op.domain))
+    ]
+    seen, wanted = set(stack), set(circle.points)
+    while stack and len(seen) <= MOST:
+        fresh = {n for n in _needs(pdg, stack.pop(), bounds) if n not in seen}
+        if fresh & wanted:
+            return True
+        seen |= fresh
+        stack += fresh
+    return bool(stack)
+
+
+def suspects(pdg: Pdg) -> list[frozenset[int]]:
+    """The operations among which there may be circles, by component."""
+    ways = [(d.name, sign) for d in pdg.dims for sign in (1, -1)]
+    found: list[frozenset[int]] = []
+    pending = [[(op, r) for op in pdg for r in (*op.inputs, *pdg.waits(op), *waits(pdg, op))]]
+    while pending:
+        edges = pending.pop()
+        targets: dict[int, list[int]] = {k: [] for op, r in edges for k in (op.id, r.source)}
+        for op, read in edges:
+            targets[op.id].append(read.source)
+        parts = components(targets)
+        home = {k: number for number, part in enumerate(parts) for k in part}
+        inner: dict[int, list[tuple[Op, Read]]] = {}
+        for op, read in edges:
+            if home[op.id] == home[read.source]:
+                inner.setdefault(home[op.id], []).append((op, read))
+        for number, within in inner.items():
+            kept = within
+            for way in ways:
+                steps = [_step(pdg, read, way) for _, read in within]
+                if all(step is not None and step >= 0 for step in steps):
+                    still = {e for e, step in zip(within, steps, strict=True) if not step}
+                    kept = [e for e in kept if e in still]
+            if len(kept) < len(within):
+                pending.append(kept)
+            else:
+                found.append(frozenset(parts[number]))
+    return found
+
+
+def _step(pdg: Pdg, read: Read, way: Way) -> int | None:
+    """How far a read goes along a way at least; None where that is not known.
+
+    Where the source does not vary over the dimension it goes nowhere: whoever reads on from there
+    reads a point that is the same for all, and to go against no way that is its end, from which no
+    read goes on along it.
+    """
+    domain = pdg.output(read).domain
+    return (
+        _along(read.index[domain.index(way[0])], *way, pdg.dims[way[0]].size)
+        if way[0] in domain
+        else 0
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _along(entry: Entry, dim: str, sign: int, bound: Lin) -> int | None:
+    nearest = (entry.hi - 1 if sign > 0 else entry.lo) if isinstance(entry, Slice) else entry
+    if nearest == (lin(0) if sign > 0 else bound - 1):
+        return 0
+    step = sym(dim) - nearest
+    return sign * step.const if step.is_const else None
+
+
+def _circle(pdg: Pdg, size: int, home: Mapping[int, int]) -> list[PointOf] | None:
+    """A circle among operations with the same home."""
+    bounds = {d.bound: size for d in pdg.dims}
+    state: dict[PointOf, int] = {}  # 1 on the path, 2 done
+
+    def needs(node: PointOf) -> Iterator[PointOf]:
+        return (n for n in _needs(pdg, node, bounds) if home.get(n[0]) == home[node[0]])
+
+    for op_id in home:
+        for point in product(*(range(pdg.dims[d].count(bounds)) for d in pdg[op_id].domain)):
+            start = (op_id, point)
+            if start in state:
+                continue
+            path: list[tuple[PointOf, Iterator[PointOf]]] = [(start, needs(start))]
+            state[start] = 1
+            while path:
+                node, rest = path[-1]
+                following = next(rest, None)
+                if following is None:
+                    state[node] = 2
+                    path.pop()
+                elif following not in state:
+                    state[following] = 1
+                    path.append((following, needs(following)))
+                elif state[following] == 1:
+                    nodes = [n for n, _ in path]
+                    return [*nodes[nodes.index(following) :], following]
+    return None
+
+
+def _needs(pdg: Pdg, node: PointOf, bounds: dict[str, int]) -> Iterator[PointOf]:
+    op = pdg[node[0]]
+    env = {**bounds, **dict(zip(op.domain, node[1], strict=True))}
+    if not evaluate(op.where, env):
+        return
+    for read in (*op.inputs, *pdg.waits(op)):
+        if evaluate(read.cond, env):
+            yield from _sources(pdg, pdg[read.source], read, env, bounds)
+    yield from _decisions(pdg, op, env, bounds)
+
+
+def _decisions(pdg: Pdg, op: Op, env: dict[str, int], bounds: dict[str, int]) -> Iterator[PointOf]:
+    """What says how a point is under a dynamic bound: its condition wherever that matters."""
+    dim, bound = pdg.dims.dynamic, pdg.bound
+    if dim is None or bound is None or not pdg.dims.know(op.domain) or op.kind == "merge":
+        return
+
+    def seen(length: int) -> object:
+        here = {**env, dim.bound: length}
+        if pdg.dims.ends(op.domain) and here[dim.name] >= length:
+            return None
+        reads = [list(_sources(pdg, pdg[r.source], r, here, bounds)) for r in op.inputs]
+        own = [e for e in exprs(pdg, op) if e.symbols <= here.keys()]
+        return evaluate(op.where, here), reads, [evaluate(e, here) for e in own]
+
+    most = seen(bounds[dim.bound])
+    for end in range(1, bounds[dim.bound]):
+        if seen(end) != most:
+            there = {**env, dim.name: end - 1}
+            yield from _sources(pdg, pdg[bound.inputs[0].source], bound.inputs[0], there, bounds)
+
+
+def _sources(
+    pdg: Pdg, source: Op, read: Read, env: dict[str, int], bounds: dict[str, int]
+) -> Iterator[PointOf]:
+    known: dict[str, range] = {}
+    for d, entry in zip(pdg.output(read).domain, read.index, strict=True):
+        if isinstance(entry, Slice):
+            known[d] = range(evaluate(entry.lo, env), evaluate(entry.hi, env))
+        else:
+            at = evaluate(entry, env)
+            known[d] = range(at, at + 1)
+    whole = {d: range(pdg.dims[d].count(bounds)) for d in source.domain}
+    inside = {d: range(max(r.start, 0), min(r.stop, whole[d].stop)) for d, r in known.items()}
+    for point in product(*({**whole, **inside}[d] for d in source.domain)):
+        yield source.id, point
