@@ -243,7 +243,15 @@ class Parameter(RecurrentTensor):
     value at i alone (semantics.md §5).
     """
 
-    def __init__(self, ctx: Context, init: RecurrentTensor, domain: Domain, label: str) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        init: RecurrentTensor,
+        domain: Domain,
+        label: str,
+        *,
+        trainable: bool = True,
+    ) -> None:
         op = ctx.open_merge(init.type, domain, label)
         super().__init__(ctx, at_own_point(op.id, op.outputs[0]))
         init = init if init.is_plain() else init.settled()
@@ -253,7 +261,7 @@ class Parameter(RecurrentTensor):
         self._updated: RecurrentTensor | None = None
         self._next: RecurrentTensor | None = None
         self._along = domain[-1:]
-        self.trainable = True
+        self._trainable = trainable
         ctx.set_branches(op.id, [init.read])
         ctx.parameters[op.id] = self
         ctx.at_end(self._return_last)
@@ -298,6 +306,11 @@ class Parameter(RecurrentTensor):
             )
         total = gradient if self._gradient is None else self._gradient + gradient
         self._gradient = total.named_if_new(f"d{self.name}")
+
+    @property
+    def trainable(self) -> bool:
+        """Whether `backward()` looks for its gradient."""
+        return self._trainable
 
     @property
     def has_grad(self) -> bool:
@@ -424,9 +437,7 @@ def parameter(
             f"the first value of {label} varies over {', '.join(inner)}.",
             hint="a parameter's first value may vary over its domain but the last dimension.",
         )
-    made = Parameter(ctx, first, names, label)
-    made.trainable = trainable
-    return made
+    return Parameter(ctx, first, names, label, trainable=trainable)
 
 
 # --- chance --------------------------------------------------------------------------------------
