@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.workers import COUNT, devices_of
+
+SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
+OWNER = SHARED not in os.environ
+if OWNER:
+    os.environ[SHARED] = tempfile.mkdtemp(prefix="timerl-tests-")
+
+# ahead of the first import of JAX, which asks for them once
+if COUNT not in os.environ.get("XLA_FLAGS", ""):
+    flag = f"{COUNT}={devices_of(os.environ.get('PYTEST_XDIST_WORKER', ''))}"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 os.environ["TIMERL_PROGRESS"] = "0"
-os.environ["TIMERL_CACHE"] = "0"
+os.environ["TIMERL_CACHE"] = os.environ[SHARED]
 os.environ["TIMERL_EXECUTOR"] = "interpret"  # for what modules compile as they are imported
 
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def pytest_runtest_setup() -> None:
+def pytest_unconfigure() -> None:
+    if OWNER:
+        shutil.rmtree(os.environ[SHARED], ignore_errors=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests of values, memory and order ask the interpreter, which shows them; others name XLA.
+
+    What a test that patches something compiles is neither kept for others nor taken from them, and so
+    it is where a test is marked as `cold`: it looks at what compiling does.
 
     Notebooks, which lie elsewhere, run as they do for a user.
     """
     os.environ["TIMERL_EXECUTOR"] = "interpret"
+    cold = item.get_closest_marker("cold") or "monkeypatch" in getattr(item, "fixturenames", ())
+    os.environ["TIMERL_CACHE"] = "0" if cold else os.environ[SHARED]
 
 
 def pytest_collection_finish() -> None:
@@ -29,6 +52,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_teardown() -> None:
     os.environ.pop("TIMERL_EXECUTOR", None)
+    os.environ["TIMERL_CACHE"] = os.environ[SHARED]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

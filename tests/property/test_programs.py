@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -53,7 +55,8 @@ BLOCKS: tuple[dict[str, Any], ...] = (
 
 # `make fuzz` draws other programs every time, `make test` the same ones until a test is edited.
 FUZZ = "TIMERL_FUZZ" in os.environ
-RUNS = int(os.environ.get("TIMERL_FUZZ", "100"))
+# Few of them, and always the same ones, with `TIMERL_EXAMPLES`.
+RUNS = int(os.environ.get("TIMERL_FUZZ", os.environ.get("TIMERL_EXAMPLES", "100")))
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 
@@ -66,14 +69,29 @@ def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
     return trl.Options(**{**options, "incrementalize": blocks})
 
 
-def sampled(examples: int) -> settings:
-    return settings(
+def sampled(examples: int) -> Callable[[Any], Any]:
+    """So many examples, on the visible devices by turns."""
+    chosen = settings(
         max_examples=examples,
         deadline=None,
         derandomize=not FUZZ,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
+
+    def decorated(test: Any) -> Any:
+        inner, turns = test.hypothesis.inner_test, count()
+
+        @wraps(inner)
+        def placed(*args: Any, **named: Any) -> None:
+            devices = jax.devices()
+            with jax.default_device(devices[next(turns) % len(devices)]):
+                inner(*args, **named)
+
+        test.hypothesis.inner_test = placed
+        return chosen(test)
+
+    return decorated
 
 
 @sampled(RUNS)

@@ -125,6 +125,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs")
     names = (*(f"jax_{name}" for name in names), "jax_persistent_cache_min_entry_size_bytes")
     before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (None, 1.0, 0), strict=True):
+        jax.config.update(name, value)
     jax_cache._use.cache_clear()
     yield
     jax_cache._use.cache_clear()

@@ -103,6 +103,7 @@ def test_an_option_runs_the_passes_behind_it_alone(ran: Counter[str]) -> None:
     assert not ran
 
 
+@pytest.mark.cold
 def test_compiling_traces_nothing() -> None:
     """XLA's part waits for the first run."""
     seen: Counter[str] = Counter()

@@ -15,12 +15,20 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from tests.workers import COUNT, devices_of
 from timerl_nb.errors import OptionError
 
 ROOT = Path(__file__).parent.parent.parent
-COUNT = "--xla_force_host_platform_device_count="
-TWO = f"{COUNT}2"
+TWO = f"{COUNT}=2"
 PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")
+
+
+def test_workers_see_one_device_and_two_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = re.search(rf"{COUNT}=(\d+)", os.environ["XLA_FLAGS"])
+    assert given is not None and len(jax.devices()) == int(given[1])
+    assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [2, 1, 2, 1, 1]
+    monkeypatch.setenv("TIMERL_TEST_SEED", "1")
+    assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [1, 2, 1, 2, 2]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +116,7 @@ def test_more_devices_than_there_are() -> None:
 
 def beginning(count: int, folder: Path) -> subprocess.Popen[str]:
     """A process that sees so many devices."""
-    environment = {"XLA_FLAGS": f"{COUNT}{count}", "TIMERL_CACHE": str(folder)}
+    environment = {"XLA_FLAGS": f"{COUNT}={count}", "TIMERL_CACHE": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.visible_devices"],
         cwd=ROOT,

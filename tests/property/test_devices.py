@@ -1,0 +1,32 @@
+"""The agreement of each executor where the number of visible devices is not this process's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+
+from tests.workers import COUNT
+
+HERE = Path(__file__).parent
+TESTS = (
+    "test_programs.py::test_all_ways_of_running_agree",
+    "test_xla.py::test_lowered_programs_agree",
+    "test_swaps.py::test_any_swaps_change_nothing_but_memory",
+)
+
+
+def test_agreement_does_not_depend_on_how_many_are_visible() -> None:
+    """One device where there are several, and two where there is one."""
+    devices = 2 if len(jax.devices()) == 1 else 1
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(str(HERE / t) for t in TESTS)],
+        cwd=HERE.parent.parent,
+        env={**os.environ, "XLA_FLAGS": f"{COUNT}={devices}", "TIMERL_EXAMPLES": "6"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and f"{len(TESTS)} passed" in done.stdout, done.stdout
