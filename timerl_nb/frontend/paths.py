@@ -20,7 +20,7 @@ from timerl_nb.ir.shapes import is_float
 
 @dataclass(frozen=True)
 class Paths:
-    """From `root` back to `targets`; to every parameter where there are none (`backward()`).
+    """From `root` back to `targets`; to every trainable parameter where there are none (`backward()`).
 
     `backward()` stops at parameters and at what they are next, other gradients at parameters only.
     """
@@ -52,7 +52,8 @@ class Paths:
     def active(self, graph: Pdg) -> dict[int, None]:
         """Those of them that depend on a target, or are one, operands first."""
         reached = self.reached(graph)
-        targets: Iterable[int] = self.ctx.parameters if self.targets is None else self.targets
+        trained = (k for k, p in self.ctx.parameters.items() if p.trainable)
+        targets: Iterable[int] = trained if self.targets is None else self.targets
         useful: set[int] = set()
         stack = [t for t in targets if t in reached]
         while stack:
