@@ -33,6 +33,13 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(os.environ[SHARED], ignore_errors=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Random programs read as nobody would."""
+    for item in items:
+        if {"property", "independent"} & set(item.path.parts):
+            item.add_marker(pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning"))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests of values, memory and order ask the interpreter, which shows them; others name XLA.
 

@@ -20,7 +20,7 @@ from timerl_nb.compilation import Front, holds_for_all_bounds, pipeline
 from timerl_nb.compiler import Compiler, check_types
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.doors import door
-from timerl_nb.errors import BoundsError, OptionError, Origin, one_of
+from timerl_nb.errors import BoundsError, OptionError, Origin, TimeRLWarning, one_of
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
 from timerl_nb.frontend.context import Context
@@ -81,7 +81,7 @@ class Program:
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
         for text in self.warnings if told else ():
-            warnings.warn(text, stacklevel=told)
+            warnings.warn(text, TimeRLWarning, stacklevel=told)
 
     def _tuned(self) -> Tuning:
         """The fastest of a few ways, measured on this machine."""

@@ -180,6 +180,7 @@ def test_what_nothing_comes_to(options: dict[str, Any]) -> None:
         np.testing.assert_allclose(whole[name], value, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore:(.|\n)*never holds")
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
 def test_what_never_holds(options: dict[str, Any]) -> None:
     """Conditions and slices that leave nothing, whatever the bounds."""
@@ -199,6 +200,7 @@ def test_what_never_holds(options: dict[str, Any]) -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore:(.|\n)*never holds")
 def test_a_program_with_nothing_to_do() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from timerl_nb.errors import BranchError, DomainError, IndexExpressionError
 from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.doubts import never
 from timerl_nb.frontend.indexing import Condition, as_cond, parse
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.rewrite import compose
@@ -45,6 +46,7 @@ def branch_read(x: Side, key: Any, value: Side) -> Read:
     if not value.is_plain():  # a branch is a value, not a slice of several
         value = value.settled()
     if isinstance(key, Condition):
+        never(dims, domain, as_cond(ctx, key), f"{x.name} has a branch where")
         cond = all_of(as_cond(ctx, key), value.subset)
         _only_dims(x, value.domain, domain)
         return Read(value.read.source, value.read.out, value.read.index, cond)

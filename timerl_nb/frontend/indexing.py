@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import DomainError, IndexExpressionError
+from timerl_nb.frontend.doubts import permuted
 from timerl_nb.frontend.foreign import INDEX
 from timerl_nb.frontend.opaque import Opaque
 from timerl_nb.symbolic import expr
@@ -317,10 +318,12 @@ def parse(owner: object, dims: Dims, domain: Domain, key: Any, name: str) -> dic
     rest: list[Any] = [None] * (len(domain) - len(given) + len(dots))
     at = dots[0] if dots else len(given)
     full = [*given[:at], *rest, *given[at + len(dots) :]]
-    return {
+    entries = {
         d: dims[d].var if entry is None else _entry(owner, dims, d, entry, name)
         for d, entry in zip(domain, full, strict=True)
     }
+    permuted(name, entries)
+    return entries
 
 
 def _entry(owner: object, dims: Dims, dim: str, entry: Any, name: str) -> Entry:

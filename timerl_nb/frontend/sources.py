@@ -18,6 +18,7 @@ from timerl_nb.errors import (
 from timerl_nb.frontend.arguments import checked_name, element_type
 from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.doubts import bare_numbers, lost, never
 from timerl_nb.frontend.foreign import all_asked, asked
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
 from timerl_nb.frontend.tensor import (
@@ -116,8 +117,9 @@ def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     ctx = current()
     names = _domain(ctx, domain)
     try:
-        values = np.asarray(array)
-        values = narrow(values) if dtype is None else exactly(values, element_type(dtype))
+        given_values = np.asarray(array)
+        kind = None if dtype is None else element_type(dtype)
+        values = narrow(given_values) if kind is None else exactly(given_values, kind)
     except (TypeError, ValueError):
         raise ShapeError(f"{type(array).__name__} is no array of numbers.") from None
     except OverflowError:
@@ -127,6 +129,7 @@ def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
             f"an array of rank {values.ndim} cannot vary over ({', '.join(names)}).",
             hint="its leading axes are the domain's dimensions, in the order given.",
         )
+    lost(given_values, values)
     several = domain if isinstance(domain, tuple | list) else (domain,)
     given = [as_dims(ctx, ctx.space, one)[0] for one in several]
     values = values.transpose(*map(given.index, names), *range(len(names), values.ndim))
@@ -189,6 +192,9 @@ def arange(size: int, dtype: Any = "i32") -> RecurrentTensor:
 @asked
 def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
     """`x` where the condition (a boolean tensor or an index condition) holds, else `y`."""
+    if isinstance(condition, Condition):
+        space = current().space
+        never(space, (), condition.cond, "where:")
     return elementwise("where", [condition, x, y])
 
 
@@ -495,7 +501,10 @@ def random_uniform(
     shared: bool = False,
 ) -> RecurrentTensor:
     """Uniform float32 numbers strictly between `low` and `high`."""
+    bare_numbers("uniform", shape, low, "low")
     low, high = _number(low), _number(high)
+    if low > high:
+        raise ShapeError(f"low = {low:g} is above high = {high:g}.", hint="give both, low first.")
     drawn = apply("unit", [random_bits(shape, domain=domain, stream=stream, shared=shared)])
     return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
 
@@ -511,7 +520,10 @@ def random_normal(
     shared: bool = False,
 ) -> RecurrentTensor:
     """Normal float32 numbers, by the inverse of the distribution function."""
+    bare_numbers("normal", shape, mean, "mean")
     mean, std = _number(mean), _number(std)
+    if std < 0.0:
+        raise ShapeError(f"std = {std:g} is negative.", hint="a standard deviation is at least 0.")
     drawn = random_uniform(shape, domain=domain, stream=stream, shared=shared)
     unit = (drawn * 2.0 - 1.0).erf_inv() * float(2**0.5)
     return unit if (mean, std) == (0.0, 1.0) else unit * std + mean

@@ -26,6 +26,7 @@ from timerl_nb.frontend.along import LABELS as LABELS
 from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, folder, is_size
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
+from timerl_nb.frontend.doubts import fewer, lost, never, zero_divisor
 from timerl_nb.frontend.foreign import TENSOR, all_asked
 from timerl_nb.frontend.indexing import Condition, Index, as_cond, as_dims, as_lin, parse
 from timerl_nb.frontend.opaque import Fixed
@@ -186,6 +187,7 @@ class RecurrentTensor(Past, Fixed):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, Condition):
             return self.given(as_cond(self.ctx, key))
+        fewer(self.name, self.domain, self.rank, key if isinstance(key, tuple) else (key,))
         return self.at(parse(self.ctx, self.ctx.space, self.domain, key, self.name))
 
     def at(self, entries: dict[str, Entry]) -> RecurrentTensor:
@@ -212,6 +214,7 @@ class RecurrentTensor(Past, Fixed):
                 f"{self.name} is given a condition that never holds: it would have no points.",
                 hint="check the comparison; symbols start at 0 and end before their bound.",
             )
+        never(self.ctx.space, self.domain, cond, f"{self.name} is given a condition:")
         return _add(self.ctx, "copy", [self], NO_ATTRS, label=self.op.label, where=cond)
 
     def otherwise(self, value: Any) -> RecurrentTensor:
@@ -581,8 +584,9 @@ def apply(kind: str, args: Sequence[RecurrentTensor], attrs: Any = NO_ATTRS) -> 
 def constant(ctx: Context, value: Any, dtype: DType | None = None) -> RecurrentTensor:
     """A constant tensor without symbolic dimensions."""
     array = np.asarray(value)
-    array = narrow(array) if dtype is None else exactly(array, dtype)
-    return _add(ctx, "const", [], ConstAttrs(ConstArray(array)))
+    kept = narrow(array) if dtype is None else exactly(array, dtype)
+    lost(array, kept)
+    return _add(ctx, "const", [], ConstAttrs(ConstArray(kept)))
 
 
 def value_of(ctx: Context, e: Lin | Cond) -> RecurrentTensor:
@@ -667,6 +671,8 @@ def elementwise(kind: str, args: Sequence[Any]) -> RecurrentTensor:
         if kind == "div" and not is_float(common):
             common = "f32"
         xs = [*xs[: len(xs) - len(values)], *(x.cast(common) for x in values)]
+    if kind in ("floordiv", "mod") and xs[1].op.kind == "const":
+        zero_divisor(kind, xs[1].op.attrs.value.array)
     rank = max(x.rank for x in xs)
     xs = [_lead(x, rank) for x in xs]
     return apply(kind, xs)

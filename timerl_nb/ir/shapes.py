@@ -87,7 +87,7 @@ def exactly(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
     Raises:
         OverflowError: numbers that no integer type of that name holds.
     """
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         made = array.astype(NUMPY[dtype])
     if made.dtype.kind in "iu" and array.dtype.kind in "iuf":
         if not np.array_equal(made, np.trunc(array)):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Final
 
-from timerl_nb.errors import CeilingError, ScheduleError
+from timerl_nb.errors import CeilingError, ScheduleError, TimeRLWarning
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
@@ -106,6 +106,7 @@ class _Trial:
             warnings.warn(
                 f"a trial schedule was given up ({error.what}) Whatever can be vectorised is, and "
                 "memory may grow with the bounds.",
+                TimeRLWarning,
                 stacklevel=2,
             )
             return
