@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Of `make fuzz`: how many programs from which seed on, and at most how many minutes (all it takes).
+COUNT ?= 5000
+SEED ?= 0
+MINUTES ?=
 # Made by widgets/bundle.py, which knows all sources; make only asks it when one of them is newer.
 BUILT := widgets/timerl_widgets/static/built.sha256
 SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*)
@@ -48,8 +52,9 @@ format: setup
 notebooks: setup  ## run the notebooks alone
 	$(BIN)/pytest notebooks
 
-fuzz: setup  ## 2,000 random programs against the reference
-	TIMERL_FUZZ=2000 $(BIN)/pytest tests/property
+fuzz: setup  ## random programs: 2,000 against the reference, COUNT from SEED on against plain loops
+	@TIMERL_FUZZ=2000 $(BIN)/pytest tests/property
+	@$(BIN)/python -m tests.independent $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)
 	$(BIN)/python -m benchmarks

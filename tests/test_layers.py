@@ -116,3 +116,18 @@ def test_isl_and_jax_have_one_door_each() -> None:
             for name in names:
                 door = doors.get(name.split(".")[0])
                 assert door is None or module_name(path).startswith(door), f"{path} imports {name}"
+
+
+def test_the_independent_programs_share_nothing() -> None:
+    """They see the public face alone, and none of the other tests: their mistakes are their own."""
+    for path in sorted((ROOT / "tests/independent").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path}: relative import"
+                names = [f"{node.module}.{a.name}" for a in node.names]
+            for name in names:
+                ours = name.split(".")[0] == "timerl_nb"
+                assert not ours or name == "timerl_nb", f"{path.name} imports {name}"
+                other = name.split(".")[0] == "tests" and not name.startswith("tests.independent.")
+                assert not other, f"{path.name} imports {name}"

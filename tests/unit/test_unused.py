@@ -115,3 +115,28 @@ def test_learning_under_a_condition_runs_under_it(options: dict[str, Any]) -> No
     assert result.instructions < always.instructions
     changes = np.abs(np.diff(result["w"])) > 0
     np.testing.assert_array_equal(changes, [True, False, False, True, False])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_branch_that_no_point_takes_leaves_the_others() -> None:
+    """Its value would read outside, and goes; the tensor, its readers and its gradient stay."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(values(5), domain=(t,))
+        m = trl.tensor((), domain=(t,))
+        m[t < 0] = x[t + 1] * 2.0
+        m[t >= 0] = x * 3.0
+        ctx.output("m", m)
+        ctx.output("dx", trl.grad(m.square(), x))
+    for executor in ("interpret", "xla"):
+        result = ctx.compile({T: 5}, trl.Options(executor=executor)).execute()
+        np.testing.assert_allclose(result["m"], 3 * values(5), rtol=1e-6)
+        np.testing.assert_allclose(result["dx"], 18 * values(5), rtol=1e-6)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(values(5), domain=(t,))
+        m = trl.tensor((), domain=(t,)).named("m")
+        m[t < 0] = x[t + 1] * 2.0
+        ctx.output("m", m)
+    with pytest.raises(trl.errors.BranchError, match="m has no value"):
+        ctx.compile({T: 5})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from timerl_nb.ir.attrs import MergeAttrs
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
@@ -25,7 +26,7 @@ def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
     """The graph with operations that would read outside restricted to the points needed of them.
 
     Merges, sinks and `roots` are needed everywhere. What would read outside and is not needed at
-    all goes, with its readers.
+    all goes, with its readers, and with the branches that it would be the value of.
     """
     if not any(_is_partial(pdg, op) for op in pdg):
         return pdg
@@ -45,17 +46,29 @@ def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
             current = Pdg(pdg.dims, {**current.ops, op_id: restricted_op}, pdg.orders)
     dead = _readers_too(current, dropped)
     orders = [order for order in pdg.orders if not {order.before, order.after} & dead]
-    return Pdg(pdg.dims, {k: op for k, op in current.ops.items() if k not in dead}, orders)
+    ops = {k: _without(op, dead) for k, op in current.ops.items() if k not in dead}
+    return Pdg(pdg.dims, ops, orders)
 
 
 def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:
+    """Those operations, and what cannot be without them: of a merge, a branch can."""
     found, stack = set[int](), list(ops)
     while stack:
         op_id = stack.pop()
         if op_id not in found:
             found.add(op_id)
-            stack += [reader for reader, _ in pdg.readers[op_id]]
+            stack += [k for k, _ in pdg.readers[op_id] if pdg[k].kind != "merge"]
     return found
+
+
+def _without(op: Op, dead: set[int]) -> Op:
+    """A merge without the branches that nobody takes."""
+    kept = [k for k, read in enumerate(op.inputs) if read.source not in dead]
+    if len(kept) == len(op.inputs):
+        return op
+    attrs: MergeAttrs = op.attrs
+    lines = tuple(attrs.lines[k] for k in kept) if attrs.lines else ()
+    return op.with_(inputs=tuple(op.inputs[k] for k in kept), attrs=MergeAttrs(lines))
 
 
 def _is_partial(pdg: Pdg, op: Op) -> bool:
