@@ -7,8 +7,9 @@ from timerl_nb import algorithms, distributions, env, errors, nn, optim, random,
 from timerl_nb.config import Options
 from timerl_nb.context import Context
 from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
-from timerl_nb.frontend.autodiff import grad
+from timerl_nb.frontend.custom import custom_vjp
 from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.frontend.functional import grad, value_and_grad
 from timerl_nb.frontend.sources import (
     Parameter,
     arange,
@@ -53,6 +54,7 @@ __all__ = [
     "constant",
     "conv",
     "conv_transpose",
+    "custom_vjp",
     "data",
     "distributions",
     "env",
@@ -75,6 +77,7 @@ __all__ = [
     "udf",
     "until",
     "value",
+    "value_and_grad",
     "where",
     "zeros",
 ]

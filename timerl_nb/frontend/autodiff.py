@@ -90,25 +90,36 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
     if loss.read.source in active:
         total[loss.read.source].append(broadcast_to(constant(ctx, 1.0, loss.dtype), loss.shape))
 
-    # A merge's gradient is needed by its branches, perhaps before all its readers are known.
+    # A merge's gradient is needed by its branches, perhaps before all its readers are known; so is
+    # that of a result whose rule the user gave.
     pending: dict[int, Tensor] = {}
+    for rule in dict.fromkeys(ctx.rules[k] for k in active if k in ctx.rules):
+        made = [y.read.source for y in rule.outputs]
+        given = [_open(ctx, y.op) for y in rule.outputs]
+        pending.update(zip(made, given, strict=True))
+        parts = rule.gradients([g.given(graph[k].where) for k, g in zip(made, given, strict=True)])
+        for x, part in zip(rule.operands, parts, strict=True):
+            if part is not None and x.read.source in active:
+                total[x.read.source].append(part)
     for op_id in active:
         op = graph[op_id]
         if op.kind == "merge" and (op_id not in targets or op_id not in ctx.parameters):
             ctx.traversed(op_id)
-            made = ctx.open_merge(op.type, op.domain, f"d{op.label}" if op.label else "")
-            pending[op_id] = RecurrentTensor(ctx, at_own_point(made.id, made.outputs[0]))
+            pending[op_id] = _open(ctx, op)
             for read in op.inputs:
                 if read.source in active:
                     total[read.source].append(pull(graph, op, read, pending[op_id]))
     for op_id in reversed(graph.order):
         op = graph[op_id]
-        if op_id in active and op.kind != "merge":
+        if op_id in active and op_id not in pending and op.kind != "merge":
             parts = total[op_id]
             if parts and op.kind in VJP:
                 _differentiate(ctx, graph, op, _added(parts, op.where), total)
     for op_id, gradient in pending.items():
-        whole = _added(total[op_id]) if total[op_id] else zeros(gradient.shape, gradient.dtype)
+        parts, where = total.get(op_id), graph[op_id].where
+        whole = _added(parts, where) if parts else zeros(gradient.shape, gradient.dtype)
+        if where is not TRUE and whole.subset is TRUE:  # elsewhere its readers may not exist
+            whole = whole.given(where)
         ctx.set_branches(gradient.read.source, [whole.otherwise(0.0).read])
 
     result: list[Tensor | None] = []
@@ -125,6 +136,12 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         else:
             raise _unreached(graph, paths, leaf)
     return result
+
+
+def _open(ctx: Context, op: Op) -> Tensor:
+    """The gradient of an operation's value, to be given later."""
+    made = ctx.open_merge(op.type, op.domain, f"d{op.label}" if op.label else "")
+    return RecurrentTensor(ctx, at_own_point(made.id, made.outputs[0]))
 
 
 def _over(g: Tensor, domain: Domain) -> Tensor:

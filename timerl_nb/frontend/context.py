@@ -111,6 +111,7 @@ class Context:
         self._late: list[Callable[[], None]] = []
         self.parameters: dict[int, Any] = {}
         self.after_update: dict[int, Any] = {}  # parameters, by the merge that is their `next`
+        self.rules: dict[int, Any] = {}  # of functions with a gradient of their own, by result
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------
@@ -348,11 +349,11 @@ class Context:
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Take back what was written inside if it fails."""
-        kept = dict(self._ops), dict(self._traversed), list(self._late)
+        kept = dict(self._ops), dict(self._traversed), list(self._late), dict(self.rules)
         try:
             yield
         except Exception:
-            self._ops, self._traversed, self._late = kept
+            self._ops, self._traversed, self._late, self.rules = kept
             raise
 
     def add_order(self, order: Order) -> None:

@@ -36,6 +36,13 @@ class Paths:
             return op.id in ctx.parameters or (self.targets is None and op.id in ctx.after_update)
         return op.kind not in VJP or not is_float(op.dtype)
 
+    def operands(self, graph: Pdg, op_id: int) -> list[int]:
+        """What gradients flow into from an operation: its operands, or those its own rule names."""
+        rule = self.ctx.rules.get(op_id)
+        if rule is not None:
+            return [x.read.source for x in rule.operands]
+        return [read.source for read in graph[op_id].inputs]
+
     def reached(self, graph: Pdg) -> dict[int, None]:
         """The operations that the root depends on by floating-point values."""
         found: dict[int, None] = {}
@@ -46,7 +53,7 @@ class Paths:
                 continue
             found[op_id] = None
             if not self.stop_at(graph[op_id]):
-                stack += [read.source for read in graph[op_id].inputs]
+                stack += self.operands(graph, op_id)
         return found
 
     def active(self, graph: Pdg) -> dict[int, None]:
@@ -54,6 +61,11 @@ class Paths:
         reached = self.reached(graph)
         trained = (k for k, p in self.ctx.parameters.items() if p.trainable)
         targets: Iterable[int] = trained if self.targets is None else self.targets
+        readers: dict[int, list[int]] = {}
+        for op_id in reached:
+            if not self.stop_at(graph[op_id]):
+                for source in self.operands(graph, op_id):
+                    readers.setdefault(source, []).append(op_id)
         useful: set[int] = set()
         stack = [t for t in targets if t in reached]
         while stack:
@@ -61,9 +73,7 @@ class Paths:
             if op_id in useful:
                 continue
             useful.add(op_id)
-            for reader, _ in graph.readers[op_id]:
-                if reader in reached and not self.stop_at(graph[reader]):
-                    stack.append(reader)
+            stack += readers.get(op_id, ())
         return {op_id: None for op_id in graph.order if op_id in useful}
 
     def hold(self, origin: Origin) -> None:

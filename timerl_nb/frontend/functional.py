@@ -1,0 +1,78 @@
+"""Functions as what is differentiated, as in JAX: `trl.grad(f)(x)`, `trl.value_and_grad(f)(x)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from timerl_nb.errors import GradientError, ShapeError
+from timerl_nb.frontend.autodiff import grad as grad_of
+from timerl_nb.frontend.tensor import RecurrentTensor, elementwise
+
+Tensor = RecurrentTensor
+
+
+def grad(loss: Tensor | Callable[..., Tensor], of: Any = None, argnums: Any = 0) -> Any:
+    """The gradients of the sum of `loss` over its points, with respect to each tensor in `of`.
+
+    Returns one tensor for one, a list for a list; over the domain of the tensor they belong to.
+    Given a function in place of a tensor, it returns the function's gradient as a function, as JAX
+    does: `trl.grad(f)(x)` (see `value_and_grad`).
+
+    Raises:
+        GradientError: a tensor cannot be reached, or only through what has no derivative.
+    """
+    if not isinstance(loss, RecurrentTensor) and callable(loss) and of is None:
+        both = value_and_grad(loss, argnums)
+        return lambda *args: both(*args)[1]
+    return grad_of(loss, of)  # pyright: ignore[reportArgumentType]
+
+
+def value_and_grad(
+    f: Callable[..., Tensor], argnums: int | Sequence[int] = 0
+) -> Callable[..., Any]:
+    """The function that returns what `f` does and its gradients, with respect to chosen arguments.
+
+    The gradient counts what flows through that argument alone, wherever else its tensor is used. An
+    argument may be a tensor, or a list, tuple or dict of some (`dnn.params`); gradients look the same.
+
+    Args:
+        f: gives one floating-point tensor, the sum of whose points and elements is differentiated.
+        argnums: which arguments: a position, or several (then the gradients are a tuple).
+    """
+    several = not isinstance(argnums, int)
+    chosen: tuple[int, ...] = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
+
+    def differentiated(*args: Any) -> tuple[Tensor, Any]:
+        if any(not -len(args) <= k < len(args) for k in chosen):
+            raise GradientError(f"there is no argument {argnums!r} among {len(args)}.")
+        positions = [k % len(args) for k in chosen]
+        leaves: list[Tensor] = []
+
+        def own(x: Any) -> Any:
+            if isinstance(x, RecurrentTensor):
+                leaves.append(elementwise("copy", [x]))
+                return leaves[-1]
+            if isinstance(x, list | tuple):
+                return [own(one) for one in x] if isinstance(x, list) else tuple(map(own, x))
+            if isinstance(x, Mapping):
+                return {key: own(one) for key, one in x.items()}
+            raise ShapeError(
+                f"{x!r} is no tensor to differentiate by.", hint="argnums names tensor arguments."
+            )
+
+        whole = [own(x) if k in positions else x for k, x in enumerate(args)]
+        loss = f(*whole)
+        found = dict(zip(map(id, leaves), grad_of(loss, leaves), strict=True))
+
+        def gradient(x: Any) -> Any:
+            if isinstance(x, RecurrentTensor):
+                return found[id(x)]
+            if isinstance(x, list | tuple):
+                return type(x)(map(gradient, x))
+            return {key: gradient(one) for key, one in x.items()}
+
+        made = tuple(gradient(whole[k]) for k in positions)
+        return loss, made if several else made[0]
+
+    return differentiated
