@@ -236,6 +236,6 @@ def test_what_has_no_window_is_said() -> None:
         with pytest.raises(DomainError, match="along one dimension"):
             x.window(2, over=(b, t))
         with pytest.raises(DomainError, match="does not vary over b"):
-            x[0].window(2, over=b)
+            x[0, ...].window(2, over=b)
         with pytest.raises(DomainError, match=r"(?s)not defined.*otherwise"):
             x[t > 2].window(2, over=t)
