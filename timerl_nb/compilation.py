@@ -31,9 +31,9 @@ from timerl_nb.runtime.backends.jax import device_memory, is_accelerated
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import explained
 from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
-from timerl_nb.schedule.solve import bounded
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.stages import See, Stage
+from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 

@@ -44,9 +44,9 @@ from timerl_nb.runtime.shelf import Shelf, key_of, shelf
 from timerl_nb.runtime.xla.kept import KeptCalls
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.schedule.solve import bounded
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.stages import Listing, See, Stage, unseen
+from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.domain import bounds_text
 
 MOST: Final = 32  # compilations of which passes and schedules are remembered

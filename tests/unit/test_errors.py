@@ -14,7 +14,7 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb import errors
 from timerl_nb.errors import TimeRLError
-from timerl_nb.schedule import solve
+from timerl_nb.symbolic import ceiling
 
 WRONG: dict[str, tuple[type[TimeRLError], str, Callable[..., None]]] = {}
 
@@ -822,7 +822,7 @@ def test_ceiling_on_isl() -> None:
 def test_ceiling_on_what_isl_does_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx, _, T = small()
     program = ctx.compile({T: 4})
-    monkeypatch.setattr(solve, "BESIDE", 1)
+    monkeypatch.setattr(ceiling, "BESIDE", 1)
     with pytest.raises(errors.CeilingError, match="more than 1 isl operations"):
         program.with_bounds({"T": 3})
     monkeypatch.undo()

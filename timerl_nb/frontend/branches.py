@@ -15,6 +15,7 @@ from timerl_nb.frontend.doubts import never
 from timerl_nb.frontend.indexing import Condition, as_cond, parse
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.rewrite import compose
+from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import Cond, Entry, Lin, Slice, all_of, lt, sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
@@ -73,6 +74,11 @@ def _only_dims(x: Side, given: Domain, allowed: Domain) -> None:
 
 def _invert(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
     """Solve `point = entries(symbols)` for the symbols: where the value is read, and when."""
+    with bounded(f"solving the left-hand index of {x.name}"):
+        return _solved(x, entries, bound, value)
+
+
+def _solved(x: Side, entries: dict[str, Entry], bound: Domain, value: Side) -> Read:
     dims, domain = x.ctx.space, x.op.domain
     sink = Set.of(dims, bound)
     target = Set.of(dims, domain)

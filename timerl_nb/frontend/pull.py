@@ -9,6 +9,7 @@ over the readers, and spreads nothing; where it has no rule, the general way rem
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,20 +21,22 @@ from timerl_nb.frontend.vjp import Node, Tensor, spread
 from timerl_nb.ir.attrs import DiscountAttrs, PlaceAttrs
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg, at_own_point
+from timerl_nb.ir.text import read_text
+from timerl_nb.symbolic.ceiling import TooMuchWork, at_most
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import (
     TRUE,
+    ZERO,
     Cond,
     Entry,
     Lin,
     Slice,
     all_of,
-    ge,
     pick,
     span,
     sym,
 )
-from timerl_nb.symbolic.polyhedra import Relation, Set, primed
+from timerl_nb.symbolic.polyhedra import Set, primed
 from timerl_nb.symbolic.substitute import subst
 
 
@@ -56,26 +59,51 @@ class Inverse:
         return tuple(d for d, e in self.first.items() if e is not self.last[d])
 
 
+# isl's operations for one inverse, some seconds; beyond them the general way is taken.
+_INVERSE = 10_000_000
+
+
 def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse:
-    """Invert a read's relation with isl."""
+    """Invert a read's relation with isl.
+
+    The ends of an inverse that is not exact matter only where the source depends on its own slices;
+    otherwise they are those of whole dimensions, also, with a warning, where isl reaches its ceiling.
+    """
+    recurrent = _depends(graph, read.source, op.id)
+    try:
+        with at_most(_INVERSE):
+            return _inverted(graph, op, read, recurrent)
+    except TooMuchWork:
+        if recurrent:
+            raise
+        warnings.warn(
+            f"the reads {read_text(graph.ops, read)} are not inverted within the ceiling on isl's "
+            "work: each reader's part of the gradient is laid out along whole dimensions, which takes "
+            f"more memory and time.\n  at {op.origin}",
+            stacklevel=2,
+        )
+        return _anywhere(graph, op)
+
+
+def _anywhere(graph: Pdg, op: Op) -> Inverse:
+    ends = {d: graph.dims[d].size - 1 for d in op.domain}
+    return Inverse(TRUE, dict.fromkeys(op.domain, ZERO), ends, exact=False)
+
+
+def _inverted(graph: Pdg, op: Op, read: Read, recurrent: bool) -> Inverse:
     source = graph.defined(read)
     relation = graph.reads(op, read).within(source)
     back = relation.inverse()
+    exact = (back.box() - back).is_empty()
+    if not exact and not recurrent:
+        return _anywhere(graph, op)
     ends = {d: back.bounds(d) for d in op.domain}
     first, last = ({d: e[k] for d, e in ends.items()} for k in (0, 1))
-    names = {d: sym(primed(d)) for d in op.domain}
-    box = Relation.of(
-        graph.dims,
-        back.left,
-        back.right,
-        all_of(*(all_of(ge(names[d], first[d]), ge(last[d], names[d])) for d in op.domain)),
-    )
-    boxes = Relation(graph.dims, back.left, back.right, box.raw.intersect_domain(back.raw.domain()))
     read_at = back.domain()
     cond = read_at.condition(source)
     if cond is not TRUE:  # what is written where nobody reads is asked of every point
         cond = read_at.condition(Set.of(graph.dims, source.domain))
-    return Inverse(cond, first, last, (boxes - back).is_empty())
+    return Inverse(cond, first, last, exact)
 
 
 def _is_own_point(graph: Pdg, op: Op, read: Read) -> bool:

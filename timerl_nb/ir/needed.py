@@ -14,6 +14,7 @@ from timerl_nb.ir.attrs import MergeAttrs
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, negate
 from timerl_nb.symbolic.polyhedra import Relation, Set
 from timerl_nb.symbolic.substitute import subst_cond
@@ -28,6 +29,11 @@ def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
     Merges, sinks and `roots` are needed everywhere. What would read outside and is not needed at
     all goes, with its readers, and with the branches that it would be the value of.
     """
+    with bounded("finding the points that are needed"):
+        return _restricted(pdg, roots)
+
+
+def _restricted(pdg: Pdg, roots: Iterable[int]) -> Pdg:
     if not any(_is_partial(pdg, op) for op in pdg):
         return pdg
     needed = needed_points(pdg, frozenset(roots))

@@ -22,8 +22,9 @@ from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
 from timerl_nb.schedule.names import statement_names
 from timerl_nb.schedule.solve import find_schedule, validate
+from timerl_nb.symbolic.ceiling import TooMuchWork
 from timerl_nb.symbolic.expr import eq, gt, lt, sym
-from timerl_nb.symbolic.polyhedra import Relation, TooMuchWork, primed, union
+from timerl_nb.symbolic.polyhedra import Relation, primed, union
 from timerl_nb.symbolic.scheduling import (
     Edge,
     ScheduleTree,

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from typing import Final
+from contextlib import suppress
 
 from timerl_nb.errors import CeilingError, VerificationError, point_text
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
 from timerl_nb.schedule.groups import grouped
-from timerl_nb.symbolic.polyhedra import TooMuchWork, at_most
+from timerl_nb.symbolic.ceiling import TooMuchWork
 from timerl_nb.symbolic.scheduling import ScheduleTree, Unschedulable, solve
-
-# For what isl does beside scheduling, some half a minute. Programs of 200 unfused statements need 8
-# million; divisions and remainders in the reads of one value by many statements can need any number.
-BESIDE: Final = 100_000_000
-
-
-@contextmanager
-def bounded(what: str) -> Generator[None]:
-    """A ceiling on isl's work on `what`, so that no program hangs the process.
-
-    Raises:
-        CeilingError: isl reached it.
-    """
-    try:
-        with at_most(BESIDE):
-            yield
-    except TooMuchWork:
-        raise CeilingError(
-            f"{what} takes more than {BESIDE:,} isl operations.",
-            hint="simplify the index expressions (divisions, remainders, minima and maxima inside "
-            "each other), or keep fuse=True so that fewer statements are left.",
-        ) from None
 
 
 def find_schedule(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import islpy as isl
 
+from timerl_nb.symbolic.ceiling import coalesced, spend
 from timerl_nb.symbolic.polyhedra import Point, Relation, Set, ceilings_set
 from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
 
@@ -56,16 +57,17 @@ class Gaps:
         self._dims = schedule.dims
         params = ceilings_set(schedule.dims, bounds)
         self._theta = {
-            name: one.intersect_params(params).coalesce() for name, one in schedule.functions()
+            name: coalesced(spend(isl.Map.intersect_params, one, params))
+            for name, one in schedule.functions()
         }
         flow: isl.Map | None = None
         for use in uses:
             if use.sink not in self._theta:  # it never runs
                 continue
-            one = use.pairs.raw.apply_range(self._theta[use.sink])
-            flow = one if flow is None else flow.union(one)
+            one = spend(isl.Map.apply_range, use.pairs.raw, self._theta[use.sink])
+            flow = one if flow is None else spend(isl.Map.union, flow, one)
         assert flow is not None
-        self._flow = flow.coalesce()
+        self._flow = coalesced(flow)
         time = self._flow.range().get_space()
         self._width = time.dim(_SET)
         self._later = isl.Map.lex_lt(time)
@@ -78,16 +80,17 @@ class Gaps:
             ahead: by how many turns of the reader's innermost loop a value returns before it is
                 needed, as far as that is after it left.
         """
-        pairs = self._flow.range_product(self._flow).intersect_range(self._later.wrap())
-        following = pairs.uncurry().lexmin()  # [value -> use] -> next use
+        pairs = spend(isl.Map.range_product, self._flow, self._flow)
+        pairs = spend(isl.Map.intersect_range, pairs, self._later.wrap())
+        following = spend(isl.Map.lexmin, pairs.uncurry())  # [value -> use] -> next use
         found: list[Gap] = []
         for before, first in self._theta.items():
-            uses = self._flow.intersect_range(first.range()).wrap()
-            mine = following.intersect_domain(uses)
+            uses = spend(isl.Map.intersect_range, self._flow, first.range()).wrap()
+            mine = spend(isl.Map.intersect_domain, following, uses)
             if mine.is_empty():
                 continue
             for after, second in self._theta.items():
-                both = mine.intersect_range(second.range())
+                both = spend(isl.Map.intersect_range, mine, second.range())
                 if both.is_empty():
                     continue
                 for depth in range(self._width):
@@ -104,17 +107,17 @@ class Gaps:
         """The gaps of kept values behind their last use."""
         if self._kept is None:
             return []
-        last = self._flow.intersect_domain(self._kept).lexmax()
+        last = spend(isl.Map.lexmax, spend(isl.Map.intersect_domain, self._flow, self._kept))
         found: list[Gap] = []
         for name, theta in self._theta.items():
-            mine = last.intersect_range(theta.range())
+            mine = spend(isl.Map.intersect_range, last, theta.range())
             if not mine.is_empty():
                 found.append(Gap(name, None, -1, self._relation(mine, name), None))
         return found
 
     def _relation(self, times: isl.Map, statement: str) -> Relation:
         """Values -> the points of a statement that run at the given times."""
-        raw = times.apply_range(self._theta[statement].reverse()).coalesce()
+        raw = coalesced(spend(isl.Map.apply_range, times, self._theta[statement].reverse()))
         right = self._schedule.statements[statement].domain
         return Relation(self._dims, self._value, right, raw)
 
@@ -125,7 +128,7 @@ class Gaps:
         for k in range(depth):
             apart = apart.equate(_IN, k, _OUT, k)
         apart = apart.order_lt(_IN, depth, _OUT, depth)
-        return pairs.curry().intersect_range(apart.wrap()).uncurry()
+        return spend(isl.Map.intersect_range, pairs.curry(), apart.wrap()).uncurry()
 
     def _earlier(self, pairs: isl.Map, times: isl.Set, ahead: int) -> isl.Map:
         """The pairs with their second time moved to an earlier turn of the same loop.
@@ -139,17 +142,20 @@ class Gaps:
         )
         if loop is None:
             return pairs
-        done = self._valid(pairs.apply_range(self._shift(loop, ahead)).intersect_range(times))
-        rest = pairs.subtract_domain(done.domain())
+        moved = spend(isl.Map.apply_range, pairs, self._shift(loop, ahead))
+        done = self._valid(spend(isl.Map.intersect_range, moved, times))
+        rest = spend(isl.Map.subtract_domain, pairs, done.domain())
         same = isl.Map.universe(times.get_space().map_from_set())
         for k in range(loop):
             same = same.equate(_IN, k, _OUT, k)
-        first = same.intersect_domain(times).intersect_range(times).lexmin()
-        started = self._valid(rest.apply_range(first))
-        return done.union(started).union(rest.subtract_domain(started.domain())).coalesce()
+        inside = spend(isl.Map.intersect_range, same.intersect_domain(times), times)
+        first = spend(isl.Map.lexmin, inside)
+        started = self._valid(spend(isl.Map.apply_range, rest, first))
+        apart = spend(isl.Map.subtract_domain, rest, started.domain())
+        return coalesced(done.union(started).union(apart))
 
     def _valid(self, pairs: isl.Map) -> isl.Map:
-        return pairs.curry().intersect_range(self._later.wrap()).uncurry()
+        return spend(isl.Map.intersect_range, pairs.curry(), self._later.wrap()).uncurry()
 
     def _shift(self, loop: int, ahead: int) -> isl.Map:
         names = [f"c{k}" for k in range(self._width)]

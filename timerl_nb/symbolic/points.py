@@ -15,6 +15,7 @@ import islpy as isl
 import numpy as np
 
 from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.ceiling import coalesced, spend
 from timerl_nb.symbolic.polyhedra import Point, Relation, Set, primed, pw_expression
 
 _SET, _IN = isl.dim_type.set, isl.dim_type.in_
@@ -29,18 +30,18 @@ def all_points(points: Set, bounds: Point) -> Array:
     rows = np.zeros((1, 0), np.int64)
     for k in range(n):
         names = points.domain[: k + 1]
-        upto = raw.project_out(_SET, k + 1, n - k - 1)
+        upto = spend(isl.Set.project_out, raw, _SET, k + 1, n - k - 1)
         step = isl.Map.from_range(upto).move_dims(_IN, 0, _SET, 0, k)
-        low = _column(step.dim_min(0), points, rows, bounds)
-        if step.is_single_valued():
+        low = _column(spend(isl.Map.dim_min, step, 0), points, rows, bounds)
+        if spend(isl.Map.is_single_valued, step):
             rows = np.concatenate([rows, low[:, None]], axis=1)
             continue
-        high = _column(step.dim_max(0), points, rows, bounds)
+        high = _column(spend(isl.Map.dim_max, step, 0), points, rows, bounds)
         count = high - low + 1
         first = np.cumsum(count) - count
         spread = np.repeat(low - first, count) + np.arange(int(count.sum()))
         rows = np.concatenate([np.repeat(rows, count, axis=0), spread[:, None]], axis=1)
-        parts = upto.coalesce().compute_divs().get_basic_sets()
+        parts = spend(isl.Set.compute_divs, coalesced(upto)).get_basic_sets()
         if len(parts) > 1 or parts[0].dim(isl.dim_type.div):  # there may be holes
             there = Set(points.dims, names, upto).condition()
             rows = rows[np.broadcast_to(values(there, _env(names, rows, bounds)), len(rows))]

@@ -7,77 +7,36 @@ checks them. The bounds of all dimensions are parameters, always in the same ord
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import islpy as isl
 
+from timerl_nb.symbolic.ceiling import coalesced, spend
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import (
     TRUE,
-    And,
-    Cmp,
     Cond,
-    Div,
-    Extremum,
     Index,
     Lin,
-    Mod,
-    Pick,
     Slice,
-    Sym,
     all_of,
     any_of,
-    compare,
     const,
     eq,
     ge,
     lt,
     maximum,
     minimum,
-    negate,
     pick,
     sym,
 )
-from timerl_nb.symbolic.substitute import find_pick, rewrite
+from timerl_nb.symbolic.pieces import Space, points
 
 Point = Mapping[str, int]
-_CONTEXT = isl.DEFAULT_CONTEXT
-_ONE = threading.RLock()  # the context has one ceiling, whichever thread has set it
 _SET, _IN, _OUT = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.out
 _PARAM, _DIV = isl.dim_type.param, isl.dim_type.div
-
-
-class TooMuchWork(Exception):
-    """The ceiling on isl's operations was reached."""
-
-
-@contextmanager
-def at_most(operations: int) -> Generator[None]:
-    """Let isl spend at most so many elementary operations inside; some 3 million take a second.
-
-    Ceilings nest: the innermost counts, and the one around it starts anew behind it. Another thread
-    that asks for one waits.
-
-    Raises:
-        TooMuchWork: isl reached the ceiling; what it was doing is lost, nothing else.
-    """
-    with _ONE:
-        before = _CONTEXT.get_max_operations()
-        _CONTEXT.reset_operations()
-        _CONTEXT.set_max_operations(operations)
-        try:
-            yield
-        except isl.Error as error:
-            if "maximal number of operations" in str(error):
-                raise TooMuchWork(str(error)) from None
-            raise
-        finally:
-            _CONTEXT.set_max_operations(before)
-            _CONTEXT.reset_operations()
 
 
 def primed(name: str) -> str:
@@ -88,73 +47,19 @@ def primed(name: str) -> str:
 # --- expressions to isl ------------------------------------------------------------------------
 
 
-def _lin_text(e: Lin) -> str:
-    parts = [f"{coef}*{_atom_text(atom)}" for atom, coef in e.terms]
-    return " + ".join([*parts, str(e.const)]) if e.const or not parts else " + ".join(parts)
-
-
-def _atom_text(atom: Sym | Div | Mod | Extremum | Pick) -> str:
-    if isinstance(atom, Sym):
-        return atom.name
-    if isinstance(atom, Div):
-        return f"floor(({_lin_text(atom.arg)})/{atom.by})"
-    if isinstance(atom, Mod):
-        return f"(({_lin_text(atom.arg)}) mod {atom.by})"
-    if isinstance(atom, Extremum):
-        return f"{atom.which}({', '.join(map(_lin_text, atom.args))})"
-    raise AssertionError("choices are split before they reach isl")
-
-
-def _cond_text(cond: Cond) -> str:
-    if isinstance(cond, Cmp):
-        return f"{_lin_text(cond.arg)} {'=' if cond.rel == '==' else cond.rel} 0"
-    if not cond.args:
-        return "true" if cond is TRUE else "false"
-    word = " and " if isinstance(cond, And) else " or "
-    return "(" + word.join(map(_cond_text, cond.args)) + ")"
-
-
-def _without_choices(cond: Cond) -> Cond:
-    """The same condition without `Pick`: isl knows no choice inside an expression."""
-    if isinstance(cond, Cmp):
-        found = find_pick(cond.arg)
-        if found is None:
-            return cond
-        then, other = (
-            compare(cond.rel, rewrite(cond.arg, lambda a, v=v: v if a is found else None))
-            for v in (found.then, found.other)
-        )
-        whole = any_of(all_of(found.cond, then), all_of(negate(found.cond), other))
-        return _without_choices(whole)
-    joined = all_of if isinstance(cond, And) else any_of
-    return joined(*map(_without_choices, cond.args))
-
-
-def _params(dims: Dims) -> str:
-    return f"[{', '.join(dims.bounds)}] -> "
-
-
-@lru_cache(maxsize=50_000)
-def _read_set(text: str) -> isl.Set:
-    return isl.Set.read_from_str(_CONTEXT, text)
-
-
-@lru_cache(maxsize=50_000)
-def _read_map(text: str) -> isl.Map:
-    return isl.Map.read_from_str(_CONTEXT, text)
-
-
-# Passes and plans ask for the same points and reads again and again; the text alone takes long.
+# Passes and plans ask for the same points and reads again and again.
 @lru_cache(maxsize=50_000)
 def _set_of(dims: Dims, domain: Domain, cond: Cond) -> isl.Set:
-    full = _without_choices(all_of(dims.inside(domain), cond))
-    return _read_set(f"{_params(dims)}{{ [{', '.join(domain)}] : {_cond_text(full)} }}")
+    inside = dims.inside(domain)
+    return points(all_of(inside, cond), Space(dims.bounds, domain, inside))
 
 
 @lru_cache(maxsize=50_000)
-def _map_of(dims: Dims, left: Domain, right: Domain, cond: Cond) -> isl.Map:
-    sides = f"[{', '.join(left)}] -> [{', '.join(map(primed, right))}]"
-    return _read_map(f"{_params(dims)}{{ {sides} : {_cond_text(_without_choices(cond))} }}")
+def _map_of(
+    bounds: tuple[str, ...], left: Domain, right: Domain, cond: Cond, given: Cond = TRUE
+) -> isl.Map:
+    both = points(cond, Space(bounds, (*left, *right), given))
+    return isl.Map.from_range(both).move_dims(_IN, 0, _OUT, 0, len(left))
 
 
 # --- isl to expressions ------------------------------------------------------------------------
@@ -163,7 +68,7 @@ def _map_of(dims: Dims, left: Domain, right: Domain, cond: Cond) -> isl.Map:
 def _aff_lin(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> tuple[Lin, int]:
     """The affine expression times its denominator, and the denominator."""
     scale = aff.get_denominator_val().to_python()
-    scaled = aff.scale_val(isl.Val.int_from_si(_CONTEXT, scale))
+    scaled = aff.scale_val(isl.Val(scale))
     total = const(scaled.get_constant_val().to_python())
     for kind, of in ((_IN, names), (_PARAM, bounds)):
         for k, name in enumerate(of):
@@ -187,7 +92,8 @@ def _aff(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> Lin:
 
 def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
     options: list[Cond] = []
-    for basic in s.coalesce().compute_divs().get_basic_sets():
+    simple = spend(isl.Set.compute_divs, coalesced(s))
+    for basic in simple.get_basic_sets():
         conds: list[Cond] = []
         for constraint in basic.get_constraints():
             e, _ = _aff_lin(constraint.get_aff(), names, bounds)
@@ -201,7 +107,8 @@ def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
 def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     """A piecewise affine function of the named dimensions as one expression."""
     pieces: list[tuple[isl.Set, isl.Aff]] = []
-    pw.coalesce().foreach_piece(lambda s, a: pieces.append((s, a)))
+    few: isl.PwAff = coalesced(pw)
+    few.foreach_piece(lambda s, a: pieces.append((s, a)))
     lins = [_aff(a, names, bounds) for _, a in pieces]
     distinct = dict(zip(lins, (isl.PwAff.from_aff(aff) for _, aff in pieces), strict=True))
     extremum = _as_extremum(pw, distinct) if len(distinct) <= _MOST_PIECES else None
@@ -210,7 +117,8 @@ def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     remaining = pw.domain()
     result = lins[-1]
     for (piece, _), value in list(zip(pieces, lins, strict=True))[:-1]:
-        result = pick(_set_cond(piece.gist(remaining), names, bounds), value, result)
+        where = spend(isl.Set.gist, piece, remaining)
+        result = pick(_set_cond(where, names, bounds), value, result)
     return result
 
 
@@ -224,16 +132,16 @@ def _as_extremum(pw: isl.PwAff, pieces: Mapping[Lin, isl.PwAff]) -> Lin | None:
     """
     whole = pw.domain()
     for lin, piece in pieces.items():
-        if piece.intersect_domain(whole).is_equal(pw):
+        if _is_equal(piece, whole, pw):
             return lin
     for join, joined in ((isl.PwAff.max, maximum), (isl.PwAff.min, minimum)):
         # only what is nowhere beyond the function can be an argument
-        chosen = {
-            e: p for e, p in pieces.items() if join(p, pw).intersect_domain(whole).is_equal(pw)
-        }
+        chosen = {e: p for e, p in pieces.items() if _is_equal(spend(join, p, pw), whole, pw)}
 
         def covers(of: Mapping[Lin, isl.PwAff], join: Any = join) -> bool:
-            return bool(of) and reduce(join, of.values()).intersect_domain(whole).is_equal(pw)
+            return bool(of) and _is_equal(
+                reduce(lambda a, b: spend(join, a, b), of.values()), whole, pw
+            )
 
         if not covers(chosen):
             continue
@@ -243,6 +151,10 @@ def _as_extremum(pw: isl.PwAff, pieces: Mapping[Lin, isl.PwAff]) -> Lin | None:
                 chosen = fewer
         return joined(*chosen)
     return None
+
+
+def _is_equal(function: isl.PwAff, on: isl.Set, other: isl.PwAff) -> bool:
+    return spend(isl.PwAff.is_equal, spend(isl.PwAff.intersect_domain, function, on), other)
 
 
 # --- sets --------------------------------------------------------------------------------------
@@ -268,26 +180,27 @@ class Set:
         return other.raw
 
     def __and__(self, other: Set) -> Set:
-        return self._like(self.raw.intersect(self._same(other)))
+        return self._like(spend(isl.Set.intersect, self.raw, self._same(other)))
 
     def __or__(self, other: Set) -> Set:
-        return self._like(self.raw.union(self._same(other)).coalesce())
+        both = spend(isl.Set.union, self.raw, self._same(other))
+        return self._like(coalesced(both))
 
     def __sub__(self, other: Set) -> Set:
-        return self._like(self.raw.subtract(self._same(other)))
+        return self._like(spend(isl.Set.subtract, self.raw, self._same(other)))
 
     def is_empty(self) -> bool:
-        return bool(self.raw.is_empty())
+        return bool(spend(isl.Set.is_empty, self.raw))
 
     def at(self, bounds: Point) -> Set:
         """The set under actual bounds, and under any bounds of at least 1 where none is given."""
-        return self._like(self.raw.intersect_params(bounds_set(self.dims, bounds)))
+        return self._like(spend(isl.Set.intersect_params, self.raw, bounds_set(self.dims, bounds)))
 
     def sample(self) -> dict[str, int] | None:
         """One point of the set, by name, with a dynamic bound there; None where it is empty."""
         if self.is_empty():
             return None
-        point = self.raw.sample_point()
+        point = spend(isl.Set.sample_point, self.raw)
         found = {
             name: point.get_coordinate_val(_SET, k).to_python()
             for k, name in enumerate(self.domain)
@@ -318,8 +231,8 @@ class Set:
         """The points that are in the set whatever the length, up to the ceiling."""
         if self.dims.dynamic is None:
             return self
-        outside = _at_some_length(self.raw.complement(), self.dims)
-        return self._like(outside.complement())
+        outside = _at_some_length(spend(isl.Set.complement, self.raw), self.dims)
+        return self._like(spend(isl.Set.complement, outside))
 
     def points(self, bounds: Point) -> Iterator[tuple[int, ...]]:
         """All points under actual bounds, in lexicographic order."""
@@ -335,27 +248,27 @@ class Set:
 
     def condition(self, given: Set | None = None) -> Cond:
         """A condition that, among the points of `given`, holds exactly on the set."""
-        raw = self.raw if given is None else self.raw.gist(self._same(given))
+        raw = self.raw
+        if given is not None:
+            raw = spend(isl.Set.gist, raw, self._same(given))
         return _set_cond(raw, self.domain, self.dims.bounds)
 
     def bounds(self, name: str) -> tuple[Lin, Lin]:
         """The least and greatest value of one dimension, as expressions of the bounds."""
         k = self.domain.index(name)
         of = self.dims.bounds
-        return pw_expression(self.raw.dim_min(k), (), of), pw_expression(
-            self.raw.dim_max(k), (), of
+        return (
+            pw_expression(spend(isl.Set.dim_min, self.raw, k), (), of),
+            pw_expression(spend(isl.Set.dim_max, self.raw, k), (), of),
         )
 
     def greatest(self, e: Lin, bounds: Point) -> int:
         """The greatest value of an expression over the set, under actual bounds; 0 over none."""
-        text = (
-            f"{_params(self.dims)}{{ [{', '.join(self.domain)}] -> [v] : "
-            f"{_cond_text(_without_choices(eq(sym('v'), e)))} }}"
-        )
-        image = self.at(bounds).raw.apply(_read_map(text))
+        value = _map_of(self.dims.bounds, self.domain, ("v",), eq(sym("v"), e))
+        image = spend(isl.Set.apply, self.at(bounds).raw, value)
         if image.is_empty():
             return 0
-        return image.dim_max_val(0).to_python()
+        return spend(isl.Set.dim_max_val, image, 0).to_python()
 
     def __str__(self) -> str:
         return str(self.raw)
@@ -382,7 +295,7 @@ def ceilings_set(dims: Dims, bounds: Point) -> isl.Set:
 
 @lru_cache(maxsize=1_000)
 def _params_set(dims: Dims, cond: Cond) -> isl.Set:
-    return _read_set(f"{_params(dims)}{{ : {_cond_text(cond)} }}")
+    return points(cond, Space(dims.bounds, ())).params()
 
 
 def _length(dims: Dims, point: isl.Point) -> dict[str, int]:
@@ -399,9 +312,11 @@ def _at_some_length(raw: Any, dims: Dims) -> Any:
     bound = dims.dynamic.bound
     length = f"{bound}_here"  # no bound has this name: they are in upper case, or end in _bound
     raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), length)
-    upto = _read_set(f"[{length}, {bound}] -> {{ : 1 <= {length} <= {bound} }}")
-    raw = raw.intersect_params(upto)
-    raw = raw.project_out(_PARAM, raw.find_dim_by_name(_PARAM, length), 1)
+    within = all_of(ge(sym(length), 1), ge(sym(bound), sym(length)))
+    upto = points(within, Space((length, bound), ())).params()
+    kind: Any = type(raw)  # pyright: ignore[reportUnknownVariableType]
+    raw = spend(kind.intersect_params, raw, upto)
+    raw = spend(kind.project_out, raw, _PARAM, raw.find_dim_by_name(_PARAM, length), 1)
     return raw.align_params(_params_set(dims, TRUE).get_space())
 
 
@@ -417,7 +332,7 @@ class Relation:
     @classmethod
     def of(cls, dims: Dims, left: Domain, right: Domain, cond: Cond) -> Relation:
         """The pairs for which `cond` holds; it names the right side's dimensions with a prime."""
-        return cls(dims, left, right, _map_of(dims, left, right, cond))
+        return cls(dims, left, right, _map_of(dims.bounds, left, tuple(map(primed, right)), cond))
 
     @classmethod
     def reads(cls, sink: Set, index: Index, source: Set) -> Relation:
@@ -429,8 +344,11 @@ class Relation:
                 conds += [ge(to, entry.lo), lt(to, entry.hi)]
             else:
                 conds.append(eq(to, entry))
-        made = cls.of(sink.dims, sink.domain, source.domain, all_of(*conds))
-        return made._like(made.raw.intersect_domain(sink.raw))
+        dims, right = sink.dims, tuple(map(primed, source.domain))
+        given = dims.inside(sink.domain)
+        raw = _map_of(dims.bounds, sink.domain, right, all_of(*conds), given)
+        raw = spend(isl.Map.intersect_domain, raw, sink.raw)
+        return cls(dims, sink.domain, source.domain, raw)
 
     def _like(self, raw: isl.Map) -> Relation:
         return Relation(self.dims, self.left, self.right, raw)
@@ -441,31 +359,31 @@ class Relation:
         return other.raw
 
     def __and__(self, other: Relation) -> Relation:
-        return self._like(self.raw.intersect(self._same(other)))
+        return self._like(spend(isl.Map.intersect, self.raw, self._same(other)))
 
     def __or__(self, other: Relation) -> Relation:
-        return self._like(self.raw.union(self._same(other)).coalesce())
+        both = spend(isl.Map.union, self.raw, self._same(other))
+        return self._like(coalesced(both))
 
     def __sub__(self, other: Relation) -> Relation:
-        return self._like(self.raw.subtract(self._same(other)))
+        return self._like(spend(isl.Map.subtract, self.raw, self._same(other)))
 
     def is_empty(self) -> bool:
-        return bool(self.raw.is_empty())
+        return bool(spend(isl.Map.is_empty, self.raw))
 
     def at(self, bounds: Point) -> Relation:
-        return self._like(self.raw.intersect_params(bounds_set(self.dims, bounds)))
+        return self._like(spend(isl.Map.intersect_params, self.raw, bounds_set(self.dims, bounds)))
 
     def beyond(self, least: int) -> Relation:
         """The relation under bounds that are all at least `least`."""
-        conds = [ge(sym(n), least) for n in self.dims.bounds]
-        large = _read_set(f"{_params(self.dims)}{{ : {_cond_text(all_of(*conds))} }}")
-        return self._like(self.raw.intersect_params(large))
+        large = _params_set(self.dims, all_of(*(ge(sym(n), least) for n in self.dims.bounds)))
+        return self._like(spend(isl.Map.intersect_params, self.raw, large))
 
     def within(self, right: Set) -> Relation:
         """Only the pairs whose target lies in `right`."""
         if right.domain != self.right:
             raise AssertionError(f"range {self.right} cut with {right.domain}")
-        return self._like(self.raw.intersect_range(right.raw))
+        return self._like(spend(isl.Map.intersect_range, self.raw, right.raw))
 
     def outside(self, right: Set) -> Relation:
         """Only the pairs whose target does not lie in `right`."""
@@ -478,22 +396,23 @@ class Relation:
         """Pairs (a, c) such that (a, b) is in this relation and (b, c) in the other."""
         if self.right != other.left:
             raise AssertionError(f"{self.right} does not meet {other.left}")
-        return Relation(self.dims, self.left, other.right, self.raw.apply_range(other.raw))
+        raw = spend(isl.Map.apply_range, self.raw, other.raw)
+        return Relation(self.dims, self.left, other.right, raw)
 
     def domain(self) -> Set:
-        return Set(self.dims, self.left, self.raw.domain())
+        return Set(self.dims, self.left, spend(isl.Map.domain, self.raw))
 
     def range(self) -> Set:
-        return Set(self.dims, self.right, self.raw.range())
+        return Set(self.dims, self.right, spend(isl.Map.range, self.raw))
 
     def is_injective(self) -> bool:
-        return bool(self.raw.is_injective())
+        return bool(spend(isl.Map.is_injective, self.raw))
 
     def sample(self) -> tuple[dict[str, int], dict[str, int]] | None:
         """One pair, each side by name; None where the relation is empty."""
         if self.is_empty():
             return None
-        point = self.raw.wrap().sample_point()
+        point = spend(isl.Set.sample_point, self.raw.wrap())
         values = [
             point.get_coordinate_val(_SET, k).to_python()
             for k in range(len(self.left) + len(self.right))
@@ -504,18 +423,36 @@ class Relation:
             dict(zip(self.right, values[cut:], strict=True)),
         )
 
+    def box(self) -> Relation:
+        """Per left point all right points that lie, in each dimension, between two that it has."""
+        m = len(self.right)
+        total = isl.Map.from_domain(spend(isl.Map.domain, self.raw)).add_dims(_OUT, m)
+        for k in range(m):
+            rest = spend(isl.Map.project_out, self.raw, _OUT, k + 1, m - k - 1)
+            one = spend(isl.Map.project_out, rest, _OUT, 0, k)
+            line = one.range().get_space().map_from_set()
+            upto, beyond = isl.Map.universe(line), isl.Map.universe(line)
+            upto = upto.order_le(_IN, 0, _OUT, 0)
+            beyond = beyond.order_ge(_IN, 0, _OUT, 0)
+            ends = (coalesced(spend(isl.Map.apply_range, one, to)) for to in (upto, beyond))
+            between = spend(isl.Map.intersect, *ends)
+            between = between.insert_dims(_OUT, 0, k).add_dims(_OUT, m - k - 1)
+            total = spend(isl.Map.intersect, total, between)
+        return self._like(total)
+
     def bounds(self, name: str) -> tuple[Lin, Lin]:
         """Per left point, the least and greatest right value of one dimension."""
         k = self.right.index(name)
         of = self.dims.bounds
-        low = pw_expression(self.raw.dim_min(k), self.left, of)
-        return low, pw_expression(self.raw.dim_max(k), self.left, of)
+        low = pw_expression(spend(isl.Map.dim_min, self.raw, k), self.left, of)
+        return low, pw_expression(spend(isl.Map.dim_max, self.raw, k), self.left, of)
 
     @cached_property
     def pieces(self) -> list[tuple[Cond, tuple[Lin, ...]]]:
         """A single-valued relation as functions: where, and the right point there."""
         pieces: list[tuple[isl.Set, isl.MultiAff]] = []
-        function = isl.PwMultiAff.from_map(self.raw.compute_divs())
+        simple = spend(isl.Map.compute_divs, self.raw)
+        function = spend(isl.PwMultiAff.from_map, simple)
         function.foreach_piece(lambda where, to: pieces.append((where, to)))
         of, axes = self.dims.bounds, range(len(self.right))
         return [
@@ -544,16 +481,18 @@ class Relation:
         dim = self.dims.dynamic
         assert dim is not None
         n, params = len(self.left), _params_set(self.dims, TRUE).get_space()
-        left = ", ".join(self.left)
         length = primed(dim.bound)
-        inner = f"[{left}, {length}]" if left else f"[{length}]"
-        early = _read_set(f"{_params(self.dims)}{{ {inner} : 1 <= {length} < {dim.bound} }}")
+        within = all_of(ge(sym(length), 1), lt(sym(length), sym(dim.bound)))
+        early = points(within, Space(self.dims.bounds, (*self.left, length)))
         ended = self.raw.move_dims(_IN, n, _PARAM, self.dims.bounds.index(dim.bound), 1)
         ended = _anonymous_in(ended.align_params(params)).intersect_domain(early)
         going = _anonymous_in(self.raw.insert_dims(_IN, n, 1)).intersect_domain(early)
-        differ = ended.subtract(going).domain().union(going.subtract(ended).domain())
-        last = isl.Map.from_domain(differ).move_dims(_OUT, 0, _IN, n, 1).lexmax()
-        shift = _read_map(f"{_params(self.dims)}{{ [{length}] -> [{length} - 1] }}")
+        parts = spend(isl.Map.subtract, ended, going), spend(isl.Map.subtract, going, ended)
+        one, two = (spend(isl.Map.domain, part) for part in parts)
+        differ = isl.Map.from_domain(spend(isl.Set.union, one, two))
+        last = spend(isl.Map.lexmax, differ.move_dims(_OUT, 0, _IN, n, 1))
+        before = eq(sym("v"), sym(length) - 1)
+        shift = _map_of(self.dims.bounds, (length,), ("v",), before)
         return Relation(self.dims, self.left, (dim.name,), _anonymous_in(last).apply_range(shift))
 
     def beside(self, other: Relation, right: Domain) -> Relation:
@@ -563,11 +502,11 @@ class Relation:
         order = Relation.of(
             self.dims, both, right, all_of(*(eq(sym(primed(d)), sym(d)) for d in right))
         )
-        return Relation(self.dims, self.left, right, pairs.apply_range(order.raw))
+        return Relation(self.dims, self.left, right, spend(isl.Map.apply_range, pairs, order.raw))
 
     def last(self) -> Relation:
         """Per left point its lexicographically last right point."""
-        return self._like(self.raw.lexmax())
+        return self._like(spend(isl.Map.lexmax, self.raw))
 
     def __str__(self) -> str:
         return str(self.raw)

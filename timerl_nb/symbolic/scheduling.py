@@ -18,7 +18,9 @@ from typing import Any, Protocol, TypeVar
 
 import islpy as isl
 
+from timerl_nb.symbolic.ceiling import TooMuchWork, at_most, is_ceiling, left, spend, spend_once
 from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.elsewhere import UNSCHEDULABLE, ask_elsewhere
 from timerl_nb.symbolic.expr import (
     ZERO,
     Cond,
@@ -36,7 +38,6 @@ from timerl_nb.symbolic.polyhedra import (
     Point,
     Relation,
     Set,
-    at_most,
     bounds_set,
     ceilings_set,
     pw_expression,
@@ -78,8 +79,37 @@ def _named(relation: Relation, left: str, right: str) -> isl.UnionMap:
 def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
     total = isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, f"[{', '.join(dims.bounds)}] -> {{ }}")
     for edge in edges:
-        total = total.union(_named(edge.pairs, edge.source, edge.sink))
-    return total.coalesce()
+        total = spend(isl.UnionMap.union, total, _named(edge.pairs, edge.source, edge.sink))
+    return spend(isl.UnionMap.coalesce, total)
+
+
+# islpy drops what is raised inside a function that it calls back, an interrupt too: what it visits is
+# listed first, or visited by hand.
+
+
+def _maps(union: isl.UnionMap) -> list[isl.Map]:
+    found: list[isl.Map] = []
+    union.foreach_map(found.append)
+    return found
+
+
+def _sets(union: isl.UnionSet) -> list[isl.Set]:
+    found: list[isl.Set] = []
+    union.foreach_set(found.append)
+    return found
+
+
+def _bottom_up(
+    raw: isl.Schedule, change: Callable[[isl.ScheduleNode], isl.ScheduleNode]
+) -> isl.Schedule:
+    """The schedule with every node changed, those below it first."""
+
+    def walk(node: isl.ScheduleNode) -> isl.ScheduleNode:
+        for k in range(node.n_children()):
+            node = walk(node.child(k)).parent()
+        return change(node)
+
+    return walk(raw.get_root()).get_schedule()
 
 
 def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
@@ -171,8 +201,9 @@ def _waits(near: Sequence[Edge], first: str, second: str, domain: Domain, depth:
         return True
     for edge in near:
         if (edge.source, edge.sink) == (first, second):
-            ahead = _within_turn(edge, domain[:depth]).deltas()
-            ahead = ahead.project_out(isl.dim_type.param, 0, ahead.dim(isl.dim_type.param))
+            ahead = spend(isl.Map.deltas, _within_turn(edge, domain[:depth]))
+            count = ahead.dim(isl.dim_type.param)
+            ahead = spend(isl.Set.project_out, ahead, isl.dim_type.param, 0, count)
             if not ahead.is_empty() and not ahead.dim_min_val(depth).is_int():
                 return True
     return False
@@ -192,18 +223,47 @@ def _attempt(
         return _union_map(dims, [replace(e, source=new[e.source], sink=new[e.sink]) for e in edges])
 
     domain = _union_set({new[name]: points for name, points in statements.items()})
-    constraints = isl.ScheduleConstraints.on_domain(domain)
-    constraints = constraints.set_validity(renamed(validity)).set_proximity(renamed(proximity))
-    constraints = constraints.set_context(bounds_set(dims, {}))
-    try:
-        raw = constraints.compute_schedule()
-    except isl.Error as error:
-        if "unable to carry dependences" not in str(error):
-            raise
-        raise Unschedulable(str(error)) from None
+    raw = _scheduled(domain, renamed(validity), renamed(proximity), bounds_set(dims, {}))
     if not salt:
         return raw
     return _pulled_back(raw, dims, statements, new)
+
+
+# What isl may spend on a schedule in this process. For some 200 statements it then takes most of a
+# second: the larger the problem, the longer each operation.
+_HERE = 400_000
+
+
+def _scheduled(
+    domain: isl.UnionSet, validity: isl.UnionMap, proximity: isl.UnionMap, context: isl.Set
+) -> isl.Schedule:
+    """isl's schedule, computed in a process of its own where it takes long."""
+    constraints = isl.ScheduleConstraints.on_domain(domain)
+    constraints = constraints.set_validity(validity).set_proximity(proximity)
+    constraints = constraints.set_context(context)
+    try:
+        return spend_once(_HERE, constraints.compute_schedule)
+    except isl.Error as error:
+        raise _refused(str(error)) from None
+    except TooMuchWork:
+        if not left():
+            raise
+    given = {"domain": domain, "validity": validity, "proximity": proximity, "context": context}
+    texts = {name: spend(str, raw) for name, raw in given.items()}
+    return spend(isl.Schedule.read_from_str, isl.DEFAULT_CONTEXT, _made_elsewhere(texts))
+
+
+def _made_elsewhere(given: Mapping[str, str]) -> str:
+    answer = ask_elsewhere(given, left())
+    if "made" not in answer:
+        raise _refused(answer["error"])
+    return answer["made"]
+
+
+def _refused(complaint: str) -> Exception:
+    if UNSCHEDULABLE in complaint:
+        return Unschedulable(complaint)
+    return TooMuchWork(in_one_call=True) if is_ceiling(complaint) else AssertionError(complaint)
 
 
 def _pulled_back(
@@ -214,10 +274,9 @@ def _pulled_back(
         f"{name}[{', '.join(s.domain)}] -> {to[name]}[{', '.join(s.domain)}]"
         for name, s in statements.items()
     ]
-    back = f"[{', '.join(dims.bounds)}] -> {{ {'; '.join(same)} }}"
-    return raw.pullback_union_pw_multi_aff(
-        isl.UnionPwMultiAff.read_from_str(isl.DEFAULT_CONTEXT, back)
-    )
+    text = f"[{', '.join(dims.bounds)}] -> {{ {'; '.join(same)} }}"
+    back = spend(isl.UnionPwMultiAff.read_from_str, isl.DEFAULT_CONTEXT, text)
+    return spend(isl.Schedule.pullback_union_pw_multi_aff, raw, back)
 
 
 def _loops(tree: ScheduleTree) -> int:
@@ -263,7 +322,7 @@ def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any] = str) -> isl.S
         kind = node.get_type()
         parts: list[isl.UnionSet] = []
         if kind == isl.schedule_node_type.leaf:
-            node.get_domain().foreach_set(lambda s: parts.append(isl.UnionSet.from_set(s)))
+            parts = [isl.UnionSet.from_set(one) for one in _sets(node.get_domain())]
         elif kind == isl.schedule_node_type.set:
             parts = [node.child(k).filter_get_filter() for k in range(node.n_children())]
         if len(parts) < 2:
@@ -273,7 +332,7 @@ def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any] = str) -> isl.S
             filters = filters.add(part)
         return node.insert_sequence(filters)
 
-    return raw.map_schedule_node_bottom_up(split)
+    return _bottom_up(raw, split)
 
 
 class ScheduleTree:
@@ -282,7 +341,9 @@ class ScheduleTree:
     def __init__(self, dims: Dims, statements: dict[str, Set], raw: isl.Schedule) -> None:
         self.dims, self.statements, self.raw = dims, statements, raw
         self.domain = _union_set(statements)
-        self._theta = raw.get_map().intersect_domain(self.domain)
+        self._theta = spend(
+            isl.UnionMap.intersect_domain, spend(isl.Schedule.get_map, raw), self.domain
+        )
 
     @classmethod
     def leaf(cls, dims: Dims, name: str, points: Set) -> ScheduleTree:
@@ -327,11 +388,9 @@ class ScheduleTree:
         """
         found: dict[str, tuple[Lin, ...]] = {}
 
-        def add(one: isl.Map) -> None:
+        for one in _maps(self._theta):
             name = one.get_tuple_name(_IN)
             found[name] = _components(one, self.statements[name].domain, self.dims)
-
-        self._theta.foreach_map(add)
         never = (ZERO,) * max((len(time) for time in found.values()), default=1)
         return {name: found.get(name, never) for name in self.statements}
 
@@ -339,10 +398,8 @@ class ScheduleTree:
         """For each statement with points their relation to their times; for this package alone."""
         found: dict[str, isl.Map] = {}
 
-        def add(one: isl.Map) -> None:
+        for one in _maps(self._theta):
             found[one.get_tuple_name(_IN)] = _anonymous(one)
-
-        self._theta.foreach_map(add)
         return [(name, found[name]) for name in self.statements if name in found]
 
     def loops(self) -> dict[str, list[tuple[int, Lin]]]:
@@ -353,23 +410,22 @@ class ScheduleTree:
         found: dict[str, list[tuple[int, Lin]]] = {name: [] for name in self.statements}
         count = 0
 
-        def visit(node: isl.ScheduleNode) -> bool:
+        def visit(node: isl.ScheduleNode) -> None:
             nonlocal count
             if node.get_type() == isl.schedule_node_type.band:
                 partial = node.band_get_partial_schedule_union_map()
-                partial = partial.intersect_domain(node.get_domain())
+                partial = spend(isl.UnionMap.intersect_domain, partial, node.get_domain())
                 width = node.band_n_member()
 
-                def add(one: isl.Map, first: int = count) -> None:
+                for one in _maps(partial):
                     name = one.get_tuple_name(_IN)
                     parts = _components(one, self.statements[name].domain, self.dims)
-                    found[name] += [(first + k, part) for k, part in enumerate(parts)]
-
-                partial.foreach_map(add)
+                    found[name] += [(count + k, part) for k, part in enumerate(parts)]
                 count += width
-            return True
+            for k in range(node.n_children()):
+                visit(node.child(k))
 
-        self.raw.get_root().foreach_descendant_top_down(visit)
+        visit(self.raw.get_root())
         return found
 
     def violation(self, validity: Sequence[Edge]) -> tuple[Edge, Point, Point] | None:
@@ -378,23 +434,25 @@ class ScheduleTree:
             return None
         space = isl.Set.from_union_set(self._theta.range()).get_space()
         before = isl.UnionMap.from_map(isl.Map.lex_lt(space))
-        everything = _union_map(self.dims, validity).intersect_domain(self.domain)
-        everything = everything.intersect_range(self.domain)
-        maps: list[isl.Map] = []
-        everything.foreach_map(maps.append)
+        everything = _union_map(self.dims, validity)
+        everything = spend(isl.UnionMap.intersect_domain, everything, self.domain)
+        everything = spend(isl.UnionMap.intersect_range, everything, self.domain)
 
         def is_kept(one: isl.Map) -> bool:
-            times = isl.UnionMap.from_map(one).apply_domain(self._theta).apply_range(self._theta)
-            return times.is_subset(before)
+            times = spend(isl.UnionMap.apply_domain, isl.UnionMap.from_map(one), self._theta)
+            times = spend(isl.UnionMap.apply_range, times, self._theta)
+            return bool(spend(isl.UnionMap.is_subset, times, before))
 
         # two statements at a time: in one map, isl would compare the times of all with each other
-        if all(is_kept(one) for one in maps):
+        if all(is_kept(one) for one in _maps(everything)):
             return None
         for edge in validity:
             pairs = _named(edge.pairs, edge.source, edge.sink)
-            pairs = pairs.intersect_domain(self.domain).intersect_range(self.domain)
-            ordered = self._theta.apply_range(before).apply_range(self._theta.reverse())
-            wrong = pairs.subtract(ordered)
+            pairs = spend(isl.UnionMap.intersect_domain, pairs, self.domain)
+            pairs = spend(isl.UnionMap.intersect_range, pairs, self.domain)
+            times = spend(isl.UnionMap.apply_range, self._theta, before)
+            ordered = spend(isl.UnionMap.apply_range, times, self._theta.reverse())
+            wrong = spend(isl.UnionMap.subtract, pairs, ordered)
             if not wrong.is_empty():
                 raw = isl.Map.from_union_map(wrong)
                 relation = Relation(self.dims, edge.pairs.left, edge.pairs.right, raw)
@@ -417,18 +475,17 @@ class ScheduleTree:
         lefts = {edge.source: edge.pairs.left for edge in uses}
         found: list[Edge] = []
 
-        def add(one: isl.Map) -> None:
-            value, reader = one.get_tuple_name(_IN), one.get_tuple_name(_OUT)
-            right = self.statements[reader].domain
-            pairs = Relation(self.dims, lefts[value], right, _anonymous(one))
-            found.append(Edge(value, reader, pairs))
-
         # value by value: a time is then looked for among the points of its own readers alone
         for edges in by_value.values():
             flow = _union_map(self.dims, edges)
-            times = self._theta.intersect_domain(flow.range())
-            last = flow.apply_range(times).lexmax()
-            last.apply_range(times.reverse()).intersect(flow).foreach_map(add)
+            times = spend(isl.UnionMap.intersect_domain, self._theta, flow.range())
+            last = _latest(spend(isl.UnionMap.apply_range, flow, times))
+            reading = spend(isl.UnionMap.apply_range, last, times.reverse())
+            for one in _maps(spend(isl.UnionMap.intersect, reading, flow)):
+                value, reader = one.get_tuple_name(_IN), one.get_tuple_name(_OUT)
+                right = self.statements[reader].domain
+                pairs = Relation(self.dims, lefts[value], right, _anonymous(one))
+                found.append(Edge(value, reader, pairs))
         return sorted(found, key=lambda edge: (edge.source, edge.sink))
 
     def with_calls(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
@@ -446,12 +503,12 @@ class ScheduleTree:
 
         def walk(node: isl.ScheduleNode) -> isl.ScheduleNode:
             if node.get_type() == isl.schedule_node_type.leaf:
-                prefix = node.get_prefix_schedule_relation().reverse()
-                names: list[str] = []
-                node.get_domain().foreach_set(lambda s: names.append(s.get_tuple_name()))
+                prefix = spend(isl.ScheduleNode.get_prefix_schedule_relation, node).reverse()
+                names = [one.get_tuple_name() for one in _sets(node.get_domain())]
 
                 def called(call: Edge) -> isl.ScheduleNode:
-                    extension = prefix.apply_range(_named(call.pairs, call.source, call.sink))
+                    pairs = _named(call.pairs, call.source, call.sink)
+                    extension = spend(isl.UnionMap.apply_range, prefix, pairs)
                     return isl.ScheduleNode.from_extension(extension)
 
                 for name in names:
@@ -490,12 +547,23 @@ class ScheduleTree:
                 return node.band_set_ast_build_options(options)
             return node
 
-        raw = self.raw.map_schedule_node_bottom_up(separate)
+        raw = _bottom_up(self.raw, separate)
         build = isl.AstBuild.from_context(ceilings_set(self.dims, bounds))
-        return _scan(build.node_from_schedule(raw), {}, builder)
+        return _scan(spend(isl.AstBuild.node_from_schedule, build, raw), {}, builder)
 
     def __str__(self) -> str:
         return str(self.raw)
+
+
+def _latest(times: isl.UnionMap) -> isl.UnionMap:
+    """For each value the latest of its times."""
+    try:
+        return spend(isl.UnionMap.lexmax, times)
+    except TooMuchWork:
+        if not left():
+            raise
+    made = _made_elsewhere({"times": spend(str, times)})
+    return spend(isl.UnionMap.read_from_str, isl.DEFAULT_CONTEXT, made)
 
 
 def _anonymous(one: isl.Map) -> isl.Map:
@@ -503,7 +571,7 @@ def _anonymous(one: isl.Map) -> isl.Map:
 
 
 def _components(one: isl.Map, domain: Domain, dims: Dims) -> tuple[Lin, ...]:
-    many = isl.PwMultiAff.from_map(one)
+    many = spend(isl.PwMultiAff.from_map, one)
     return tuple(
         pw_expression(many.get_pw_aff(k), domain, dims.bounds) for k in range(many.dim(_OUT))
     )

@@ -1,0 +1,110 @@
+"""isl's work is bounded call by call: hard index expressions end, and interrupts are seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import islpy as isl
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.ir.reference import Reference
+from timerl_nb.symbolic import ceiling
+from timerl_nb.symbolic.domain import Dim, Dims
+from timerl_nb.symbolic.expr import const, eq, maximum, minimum, pick, sym
+from timerl_nb.symbolic.polyhedra import Relation, Set
+
+BOUNDS = {"B": 3, "I": 4, "T": 5}
+
+
+def nested(x: Any, b: Any, i: Any, t: Any, bounds: Any) -> Any:
+    _, length, steps = bounds
+    return x[b, trl.max(length - 1 - t, 0), trl.min(trl.max(t - 2, 0) + 1, steps - 1)]
+
+
+def remainders(x: Any, b: Any, i: Any, t: Any, bounds: Any) -> Any:
+    return x[trl.min((b + i) % 3, bounds[0] - 1), i // 2 : i + 1, t].sum(axis=0)
+
+
+def written(read: Any, x: np.ndarray) -> trl.Context:
+    with trl.Context("b", "i", "t") as ctx:
+        symbols, bounds = zip(*ctx.dims, strict=True)
+        tensor = trl.data(x, domain=symbols)
+        y = read(tensor, *symbols, bounds)
+        loss = (y * y * y).sum(over=y.domain)
+        ctx.output("loss", loss)
+        ctx.output("gradient", trl.grad(loss, tensor))
+    return ctx
+
+
+@pytest.mark.parametrize("read", [nested, remainders])
+def test_what_never_returned_has_its_values_and_gradient(read: Any) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 1.5, (3, 4, 5)).astype(np.float32)
+    ctx = written(read, x)
+    graph = ctx.pdg()
+    want = Reference(graph, BOUNDS, precise=True).outputs()
+    found = ctx.compile(BOUNDS).execute()
+    np.testing.assert_allclose(found["loss"], want["loss"], rtol=1e-4)
+    np.testing.assert_allclose(found["gradient"], want["gradient"], rtol=1e-4)
+
+    def value(at: np.ndarray) -> float:
+        total = 0.0
+        for b, i, t in np.ndindex(3, 4, 5):
+            if read is nested:  # it does not vary over i
+                total += at[b, max(3 - t, 0), min(max(t - 2, 0) + 1, 4)] ** 3 / 4
+            else:
+                total += at[min((b + i) % 3, 2), i // 2 : i + 1, t].sum() ** 3
+        return float(total)
+
+    exact, step = x.astype(np.float64), 1e-6
+    np.testing.assert_allclose(want["loss"], value(exact), rtol=1e-6)
+    for where in [(0, 0, 0), (1, 2, 3), (2, 3, 1), (0, 1, 4)]:
+        up, down = exact.copy(), exact.copy()
+        up[where] += step
+        down[where] -= step
+        rise = (value(up) - value(down)) / (2 * step)
+        np.testing.assert_allclose(want["gradient"][where], rise, rtol=1e-4, atol=1e-5)
+
+
+def test_pieces_agree_with_the_expressions() -> None:
+    dims = Dims((Dim("i", "I"), Dim("t", "T")))
+    i, t, T = sym("i"), sym("t"), sym("T")
+    e = minimum(maximum(t - 2, 0) // 2 + i % 3, pick(eq(i, 1), t, T - 1 - t), const(4))
+    pairs = Relation.reads(Set.of(dims, ("i", "t")), (e,), Set.of(dims, ("t",)))
+    for at, (to,) in zip(*_pairs(pairs), strict=True):
+        a, b = at
+        want = min(max(b - 2, 0) // 2 + a % 3, b if a == 1 else 6 - b, 4)
+        assert to == want
+    assert len(_pairs(pairs)[0]) == 3 * 7
+
+
+def _pairs(pairs: Relation) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    whole = Set(pairs.dims, ("i", "t", "t'"), pairs.raw.wrap().flatten())
+    rows = list(whole.points({"I": 3, "T": 7}))
+    return [row[:2] for row in rows], [row[2:] for row in rows]
+
+
+def test_a_stopped_coalescing_leaves_its_function_whole() -> None:
+    """isl coalesces a function in place; stopped in the middle it would leave it broken for all."""
+    text = (
+        "[B, I] -> { [b, i] -> [(0)] : (b < I and -1 + b <= 2i <= b) or (3*floor((-1 - i)/3) >= "
+        "-2 + b - 2i and 3*floor((b - i)/3) > -I + b); [b, i] -> [(1 - I + i)] : b >= I + 3 }"
+    )
+    for limit in range(1, 4_000, 97):
+        function = isl.PwAff(text)
+        want = str(function)
+        with ceiling.at_most(limit):
+            try:
+                ceiling.coalesced(function)
+            except ceiling.TooMuchWork:
+                assert ceiling.left() == 0
+        assert str(function.scale_val(isl.Val(2))).count("[b, i]") == want.count("[b, i]")
+
+
+def test_a_budget_is_of_many_calls() -> None:
+    one = isl.Set("[N] -> { [i, j] : 0 <= i < N and i <= j < 2N and j mod 3 = i mod 2 }")
+    with pytest.raises(ceiling.TooMuchWork), ceiling.at_most(5_000):
+        for _ in range(1_000):
+            ceiling.spend(isl.Set.complement, one)
+    assert str(ceiling.spend(isl.Set.complement, one)) == str(one.complement())

@@ -1,0 +1,186 @@
+"""The ceiling on isl's work: no call of isl may take long, nor what is done for one purpose in all.
+
+islpy keeps the interpreter while isl works, so that a call can neither be interrupted nor let
+another thread run. isl counts its elementary operations and stops at a ceiling; here every call that
+may be long gets one (`spend`), and a budget for all of them together (`at_most`). Between two calls
+signals are seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Final, ParamSpec, TypeVar
+
+import islpy as isl
+
+from timerl_nb.errors import CeilingError, Origin
+
+CONTEXT: Final = isl.DEFAULT_CONTEXT
+
+# Some 3 million operations take a second, on large sets 1 million does: no call takes above two.
+CALL: Final = 3_000_000
+
+# isl does not say how many operations a call took. It is tried with few first, then with ten times as
+# many, and so on: so that is known to a factor of ten, and little work is done twice.
+_TIERS: Final = (CALL // 100, CALL // 10, CALL)
+_FEE: Final = CALL // 30_000  # for a call within the first
+
+# For one purpose beside scheduling, some half a minute. Programs of 200 unfused statements need 8
+# million; divisions and remainders in the reads of one value by many statements can need any number.
+BESIDE: Final = 100_000_000
+
+_SIMPLER = (
+    "simplify the index expressions (divisions, remainders, minima and maxima inside each other), or "
+    "keep fuse=True so that fewer statements are left."
+)
+
+_ONE = threading.RLock()  # the context has one ceiling, whichever thread has set it
+_Args = ParamSpec("_Args")
+_Made = TypeVar("_Made")
+
+
+class TooMuchWork(CeilingError):
+    """The ceiling on isl's operations was reached; what isl was doing is lost, nothing else."""
+
+    def __init__(self, *, in_one_call: bool) -> None:
+        self.in_one_call = in_one_call
+        limit = f"{CALL:,} isl operations in one call" if in_one_call else "the isl operations left"
+        super().__init__(f"the program's points take more than {limit}.", hint=_SIMPLER)
+
+
+class _Budget:
+    """What may be spent: None without limit."""
+
+    left: int | None = None
+
+
+_budget = _Budget()
+CONTEXT.set_max_operations(CALL)
+
+
+def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs) -> _Made:
+    """The result of one call of isl that may be long.
+
+    Raises:
+        TooMuchWork: it takes more operations than a call may, or than are left.
+    """
+    for tier in _TIERS:
+        left = _budget.left
+        CONTEXT.reset_operations()
+        CONTEXT.set_max_operations(tier if left is None else max(1, min(tier, left)))
+        try:
+            made = call(*args, **named)
+        except isl.Error as error:
+            # stopped by its ceiling, isl may complain of something else: of a text's syntax, say
+            if tier == CALL and not is_ceiling(str(error)):
+                raise
+            _charge(tier)
+            continue
+        finally:
+            _renew()
+        _charge(_FEE if tier == _TIERS[0] else tier // 2)
+        return made
+    raise TooMuchWork(in_one_call=True)
+
+
+def spend_once(operations: int, call: Callable[[], _Made]) -> _Made:
+    """The result of one call that is tried with so many operations, and not again.
+
+    Raises:
+        TooMuchWork: it takes more.
+    """
+    left = _budget.left
+    CONTEXT.reset_operations()
+    CONTEXT.set_max_operations(operations if left is None else max(1, min(operations, left)))
+    try:
+        return call()
+    except isl.Error as error:
+        if not is_ceiling(str(error)):
+            raise
+        raise TooMuchWork(in_one_call=True) from None
+    finally:
+        _renew()
+        _charge(operations)
+
+
+def left() -> int:
+    """How many operations may still be spent."""
+    return 1_000 * CALL if _budget.left is None else max(0, _budget.left)
+
+
+def coalesced(made: Any) -> Any:
+    """A set, relation or function with fewer pieces, where isl finds them within the ceiling.
+
+    It may fail to: some sets with remainders are beyond its coalescing, which then answers nothing.
+    """
+    kind: Any = type(made)  # pyright: ignore[reportUnknownVariableType]
+    # stopped half way, isl leaves a function broken that it coalesces: it gets one of its own
+    own = made.neg().neg() if kind is isl.PwAff else made
+    try:
+        return spend(kind.coalesce, own)
+    except (TooMuchWork, isl.Error):
+        if _budget.left is not None and _budget.left <= 0:
+            raise
+        return made
+
+
+def _charge(operations: int) -> None:
+    if _budget.left is None:
+        return
+    _budget.left -= operations
+    if _budget.left <= 0:
+        raise TooMuchWork(in_one_call=False)
+
+
+def _renew() -> None:
+    """Let the calls that follow, each of them short, go on."""
+    CONTEXT.reset_operations()
+    CONTEXT.set_max_operations(CALL)
+
+
+def is_ceiling(complaint: str) -> bool:
+    """Whether isl stopped because it had reached its ceiling."""
+    return "maximal number of operations" in complaint
+
+
+@contextmanager
+def at_most(operations: int) -> Generator[None]:
+    """Let isl spend about so many elementary operations inside.
+
+    Budgets nest: the innermost counts, and the one around it goes on behind it. Another thread that
+    asks for one waits.
+
+    Raises:
+        TooMuchWork: they are spent, or one call takes more than a call may.
+    """
+    with _ONE:
+        before, _budget.left = _budget.left, operations
+        _renew()
+        try:
+            yield
+        except isl.Error as error:
+            if is_ceiling(str(error)):
+                raise TooMuchWork(in_one_call=True) from None
+            raise
+        finally:
+            _budget.left = before
+            _renew()
+
+
+@contextmanager
+def bounded(what: str, origin: Origin | None = None) -> Generator[None]:
+    """A ceiling on isl's work on `what`, so that no program hangs the process.
+
+    Raises:
+        CeilingError: isl reached it.
+    """
+    try:
+        with at_most(BESIDE):
+            yield
+    except TooMuchWork as error:
+        limit = f"{CALL:,}" if error.in_one_call else f"{BESIDE:,}"
+        raise CeilingError(
+            f"{what} takes more than {limit} isl operations.", origin=origin, hint=_SIMPLER
+        ) from None
