@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from timerl_nb.errors import point_text
 from timerl_nb.ir.shapes import Size
+from timerl_nb.symbolic.ceiling import TooMuchWork, at_most
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Cond, any_of, lin, lt, ne
-from timerl_nb.symbolic.polyhedra import Set, TooMuchWork, at_most
+from timerl_nb.symbolic.polyhedra import Set
 
 _WORK = 1_000_000  # operations of isl for one comparison; the usual ones take some thousands
 
