@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import warn
+from timerl_nb.symbolic.ceiling import TooMuchWork, at_most
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Lin
-from timerl_nb.symbolic.polyhedra import Set, TooMuchWork, at_most
+from timerl_nb.symbolic.polyhedra import Set
 
 _EXACT = 2.0**53  # beyond it, float64 itself holds no odd integers
 _OPERATIONS = 100_000  # that isl may spend on a doubt
