@@ -8,17 +8,46 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from types import MethodType
+from typing import Any, Final
 
 from timerl_nb.compilation import Front
 from timerl_nb.errors import Origin
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.passes.vectorize import Vectorize
+from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic.scheduling import ScheduleTree
+
+_PASSES: Final = (
+    "accumulate contract dynamic_bounds fuse incrementalize lift rematerialize simplify traffic "
+    "vectorize windows"
+)
+# Frozen values of plain types, and what makes them.
+_TABLE: Final[Mapping[str, Collection[str]]] = {
+    **dict.fromkeys((f"timerl_nb.passes.{name}" for name in _PASSES.split()), (CLASSES,)),
+    **dict.fromkeys(
+        (f"timerl_nb.ir.{name}" for name in ("attrs", "ops", "pdg", "rewrite", "shapes")),
+        (CLASSES,),
+    ),
+    "timerl_nb.ir.choice": (CLASSES, "_itself"),
+    "timerl_nb.ir.orders": (CLASSES,),
+    "timerl_nb.symbolic.domain": (CLASSES,),
+    "timerl_nb.symbolic.expr": (CLASSES, "_make"),
+    "timerl_nb.memory.budget": ("Planner",),
+    "timerl_nb.memory.forecast": ("Forecasts",),
+    "timerl_nb.stages": ("Stage",),
+    "functools": ("partial",),
+    "ml_dtypes": ("bfloat16",),
+    "numpy": ("dtype", "ndarray"),
+    "numpy._core.multiarray": ("_reconstruct",),
+    "numpy._core.numeric": ("_frombuffer",),
+}
+_METHODS: Final = ((Trials, "keep"), (Vectorize, "_graph"))  # which values hold, bound to others
 
 
 def packed(front: Front, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> bytes | None:
@@ -33,7 +62,7 @@ def packed(front: Front, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> b
     # all but what is made of isl's objects
     stages = [replace(stage, artifact=None) for stage in front.stages]  # pyright: ignore[reportArgumentType]
     value = stages, front.constraints.pdg, front.tree.text(), front.seconds
-    with suppress(pickle.PicklingError, AttributeError, TypeError):
+    with suppress(pickle.PicklingError, AttributeError, TypeError, ValueError):
         _Pickler(file, pdg, lines, trials).dump(value)
         return file.getvalue()
     return None
@@ -62,13 +91,28 @@ class _Pickler(pickle.Pickler):
             self._named[id(op.attrs)] = ("attrs", op.id)
             self._named[id(op)] = ("op", op.id)
 
+    def reducer_override(self, obj: Any, /) -> Any:
+        """Methods by their place in the table: by name they would need `getattr`."""
+        if not isinstance(obj, MethodType):
+            return NotImplemented
+        return _bound, (_METHODS.index((type(obj.__self__), obj.__name__)), obj.__self__)
+
     def persistent_id(self, obj: Any) -> tuple[str, int] | None:
         if type(obj) is Origin and obj in self._lines:
             return "line", self._lines[obj]
         return self._named.get(id(obj))
 
 
-class _Unpickler(pickle.Unpickler):
+def _bound(number: int, owner: Any) -> Any:
+    kind, name = _METHODS[number]
+    if type(owner) is not kind:
+        raise pickle.UnpicklingError(f"a {kind.__name__} has this method")
+    return getattr(owner, name)
+
+
+class _Unpickler(Allowed):
+    table = {**_TABLE, __name__: ("_bound",)}
+
     def __init__(self, file: io.BytesIO, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> None:
         super().__init__(file)
         self._lines, self._pdg, self._trials = lines, pdg, trials

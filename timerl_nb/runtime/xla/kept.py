@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import threading
@@ -13,9 +14,10 @@ from functools import cache, cached_property
 from typing import Any, Final
 
 import jax
-from jax.experimental.serialize_executable import deserialize_and_load, serialize
+from jax.experimental import serialize_executable
 
 from timerl_nb.config import xla_flags
+from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.shelf import Shelf, key_of
 
@@ -113,20 +115,50 @@ class KeptCall:
         # the targets of custom calls are there only once they are lowered.
         if _COMPILED in heard and "custom_call" not in lowered.as_text():
             with suppress(Exception):  # not every engine's programs can be kept
-                self._kept.shelf.write(key, pickle.dumps(serialize(made)))
+                self._kept.shelf.write(key, pickle.dumps(serialize_executable.serialize(made)))
         return made
 
 
 def _loaded(known: bytes, device: Any) -> Callable[..., Any] | None:
     """A call that runs on a device; None where these are not the bytes of one."""
-    with suppress(Exception):
-        # JAX takes it to be of all devices that there are, unless it is told
-        made: Any = deserialize_and_load(
-            *pickle.loads(known), backend=device.client, execution_devices=[device]
+    with suppress(Exception):  # JAX's own loader would make whatever the bytes name
+        contents, inputs, outputs = _Trees(io.BytesIO(known)).load()
+        reader: Any = _Call  # whose base is private to JAX
+        unloaded, arguments, no_kwargs = reader(
+            io.BytesIO(contents), device.client, [device]
+        ).load()
+        made: Any = jax.stages.Compiled(
+            unloaded.load(), [], inputs.unflatten(arguments), outputs, no_kwargs=no_kwargs
         )
         if made.runtime_executable().local_devices() == [device]:
             return made
     return None
+
+
+class _Trees(Allowed):
+    """The shapes of what a call takes and gives, and the bytes of the call."""
+
+    table = {
+        "jax._src.tree_util": ("default_registry", "tracing_registry"),
+        "jaxlib._jax.pytree": ("PyTreeDef",),
+    }
+
+
+_Records: Any = getattr(serialize_executable, "_JaxPjrtUnpickler", pickle.Unpickler)
+
+
+class _Call(Allowed, _Records):
+    """A call: JAX's records of it, and its machine code."""
+
+    _MODULES = "core interpreters.pxla layout linear_util mesh partition_spec stages"
+    table = {
+        **dict.fromkeys((f"jax._src.{name}" for name in _MODULES.split()), (CLASSES,)),
+        "jax": ("P",),
+        "jax._src.named_sharding": (CLASSES, "_unpickle_named_sharding"),
+        "jax._src.sharding_impls": (CLASSES, "_unpickle_single_device_sharding"),
+        "jaxlib._jax": ("DeviceList",),
+        "numpy": ("dtype",),
+    }
 
 
 @cache

@@ -1,0 +1,95 @@
+"""Bytes in the cache make values of the kinds that tables name; whatever else they ask for stays undone."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.kept import _TABLE, _Unpickler, unpacked
+from timerl_nb.runtime.allowed import CLASSES, Allowed
+from timerl_nb.runtime.shelf import Shelf
+from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _Call, _loaded, _Trees
+from timerl_nb.schedule.trial import Trials
+
+
+class Does:
+    """A value whose bytes call a function when they are read."""
+
+    def __init__(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self._how = call, arguments
+
+    def __reduce__(self) -> Any:
+        return self._how
+
+
+def touched(path: Path) -> list[bytes]:
+    """Bytes that would make a file: by a function, by the interpreter, by an attribute's attribute."""
+    by_path = pickle.dumps(Does(getattr, Does(getattr, trl.Program, "compile"), "__globals__"))
+    dotted = b"\x80\x04\x8c\x0ftimerl_nb.stages\x8c\x0eStage.__init__\x93."
+    return [
+        pickle.dumps(Does(os.mkdir, str(path))),
+        pickle.dumps(Does(exec, f"open({str(path)!r}, 'w')")),
+        pickle.dumps(([], Does(os.mkdir, str(path)), "", 0.0)),
+        by_path,
+        dotted,
+    ]
+
+
+def test_bytes_that_would_call_something_call_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "made"
+    with trl.Context("t") as ctx:
+        ctx.output("y", trl.zeros((2,)))
+    pdg = ctx.compile({"T": 1}).pdg
+    for payload in touched(path):
+        assert unpacked(payload, pdg, (), Trials(1000)) is None
+        assert _loaded(payload, jax.devices()[0]) is None
+        for kind in (_Trees, lambda file: _Unpickler(file, pdg, (), Trials(1000))):
+            with pytest.raises((pickle.UnpicklingError, AttributeError)):
+                kind(io.BytesIO(payload)).load()
+        with pytest.raises(pickle.UnpicklingError):
+            _Call(io.BytesIO(payload), jax.devices()[0].client, jax.devices()[:1]).load()
+    assert not path.exists()
+
+
+def test_a_call_with_something_else_inside_is_made_anew(tmp_path: Path) -> None:
+    """JAX's own bytes, which lie within ours, are read by the same rule."""
+    function = jax.jit(lambda x: x + 1)
+    x, path = np.zeros(3, np.float32), tmp_path / "made"
+    shelf = Shelf(tmp_path)
+    calls = KeptCalls(shelf, "program")
+    first = calls.call("f", function, lambda: [x])
+    np.testing.assert_array_equal(first(x), np.ones(3))
+    key = first._key()
+    known = shelf.read(key)
+    assert known is not None and _loaded(known, jax.devices()[0]) is not None
+    _, *trees = _Trees(io.BytesIO(known)).load()
+    shelf.write(key, pickle.dumps((touched(path)[0], *trees)))
+    again: KeptCall = calls.call("f", function, lambda: [x])
+    np.testing.assert_array_equal(again(x), np.ones(3))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "table", [_TABLE, _Trees.table, _Call.table], ids=["front", "trees", "call"]
+)
+def test_tables_name_what_there_is_and_nothing_that_reaches_further(table: dict[str, Any]) -> None:
+    class Named(Allowed):
+        pass
+
+    Named.table = table
+    reader = Named(io.BytesIO())
+    for module, names in table.items():
+        for name in names:
+            assert name == CLASSES or reader.find_class(module, name) is not None
+    for module, name in (("builtins", "getattr"), ("os", "system"), ("operator", "attrgetter")):
+        with pytest.raises(pickle.UnpicklingError):
+            reader.find_class(module, name)
