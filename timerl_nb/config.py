@@ -152,6 +152,10 @@ class Options:
             object.__setattr__(self, "executor", os.environ.get("TIMERL_EXECUTOR", "xla"))
         if self.executor not in ("xla", "interpret"):
             raise _wrong("executor", self.executor, '"xla" or "interpret"')
+        if self.backend == "torch":
+            raise OptionError(
+                "PyTorch does not run programs yet.", hint='leave backend="jax", or leave it out.'
+            )
         if self.backend != "jax":
             raise _wrong("backend", self.backend, '"jax"')
         for name in ("fuse_iterations", "devices", "isl_operations"):
@@ -186,6 +190,12 @@ class Options:
 def _check_names(options: Mapping[str, object]) -> None:
     known = [field.name for field in fields(Options)]
     for name in options:
+        if name == "precision":
+            raise OptionError(
+                "there is no option 'precision' yet.",
+                hint='tensors have element types: x.cast("bf16"), say; f64 and i64 after '
+                'jax.config.update("jax_enable_x64", True).',
+            )
         if name not in known:
             raise OptionError(f"there is no option {name!r}.", hint=one_of(name, known))
 

@@ -271,6 +271,7 @@ class Program:
         progress: bool | None = None,
         on_event: Recorder | None = None,
         outputs: Sequence[str] | None = None,
+        resume: Any = None,
     ) -> Result:
         """Run the program to its end.
 
@@ -279,6 +280,7 @@ class Program:
             progress: show a progress bar over the outermost loop.
             on_event: is called with every read, write, free and launch (slower).
             outputs: the outputs to return; all by default.
+            resume: not yet: runs start at the beginning.
 
         Raises:
             BoundsError: a bound has no ceiling, and the program cannot be run again under a greater
@@ -286,6 +288,11 @@ class Program:
             BudgetError: it needs more memory than the machine has.
             OptionError: an output of that name does not exist, or an argument is of another kind.
         """
+        if resume is not None:
+            raise OptionError(
+                "runs cannot be resumed yet.",
+                hint="start from saved values: trl.parameter(array, …), of a checkpoint's arrays.",
+            )
         self._check_run(on_event, outputs)
         self._check_machine()
         ends = self._open

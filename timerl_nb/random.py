@@ -1,11 +1,24 @@
 """Random tensors (`trl.random`): functions of the run's seed, a stream and the point."""
 
+from timerl_nb.frontend.draws import random_bernoulli as bernoulli
+from timerl_nb.frontend.draws import random_categorical as categorical
+from timerl_nb.frontend.draws import random_permutation as permutation
+from timerl_nb.frontend.draws import random_randint as randint
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.sources import random_bits as bits
 from timerl_nb.frontend.sources import random_gumbel as gumbel
 from timerl_nb.frontend.sources import random_normal as normal
 from timerl_nb.frontend.sources import random_uniform as uniform
 
-__all__ = ["bits", "gumbel", "normal", "uniform"]
+__all__ = [
+    "bernoulli",
+    "bits",
+    "categorical",
+    "gumbel",
+    "normal",
+    "permutation",
+    "randint",
+    "uniform",
+]
 
 __getattr__ = _module_names("trl.random", lambda: __all__)

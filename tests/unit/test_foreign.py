@@ -72,6 +72,13 @@ sum([x, m, 1])
 x + t
 (x > 0) ^ (m > 0)
 copy.copy(x) * 2
+np.median(m) + np.quantile(m, 0.3)
+np.roll(m, 1)
+np.hstack([m, m]) + np.tile(m, 2)
+np.outer(m, [1.0, 2.0])
+np.einsum("i,i->", m, m)
+np.logical_xor(m * 2, [0, 1, 2])
+np.pad(m, 1)
 """.strip().splitlines()
 
 REFUSED = """
@@ -162,7 +169,6 @@ m.sort(over=t)                        | x[0:T]
 x.cumsum(over=t)                      | x[0:T]
 m.clip(min=0)                         | x.clip(low, high)
 m.softmax(dim=-1)                     | softmax(axis=-1
-m.squeeze()                           | squeeze(axis
 x.backward(retain_graph=True)         | backward()
 m @ trl.zeros((4,))                   | 3 and 4
 m @ 2                                 | element by element
@@ -199,13 +205,12 @@ x.sumn()                              | did you mean sum
 x.numpy()                             | ctx.output
 x.item()                              | ctx.output
 x.view(3)                             | x.reshape
-x.permute(1, 0)                       | x.transpose
 x.size()                              | x.shape
 x.to("cpu")                           | one device
 x.dim()                               | x.rank
+trl.topk(m, 2)                        | x.topk
 x.gather(0, x)                        | x.take_along
 x.scatter(0, x)                       | x.put
-x.astype(int)                         | x.cast
 x.copy()                              | tensors are values
 x.clone()                             | tensors are values
 x.requires_grad                       | trl.parameter
@@ -214,11 +219,8 @@ x.add_(1)                             | tensors are values
 x.masked_fill(x > 0, 0)               | trl.where
 t.foo                                 | an index has no 'foo'
 (t > 0).any()                         | a condition has no 'any'
-trl.sum(x)                            | x.sum
-trl.exp(x)                            | x.exp
 trl.array([1])                        | trl.data
 trl.Tensor([1])                       | trl.data
-trl.concatenate([m, m])               | trl.concat
 trl.jit                               | ctx.compile
 trl.zeors((2,))                       | did you mean zeros
 trl.nn.Liner(2, 3)                    | did you mean Linear
@@ -226,6 +228,15 @@ trl.nn.ReLU()                         | x.relu
 trl.optim.Adm                         | did you mean Adam
 trl.random.rand(2)                    | trl.random.uniform
 trl.random.seed(0)                    | seed=0
+trl.algorithms.a2c                    | not written yet
+trl.algorithms.dqn()                  | not written yet
+trl.algorithms.ddpg()                 | not written yet
+trl.algorithms.pppo                   | did you mean ppo
+trl.env.make("gymnax.CartPole-v1")    | not supported yet
+trl.env.make("brax.ant")              | not supported yet
+trl.Options(backend="torch")          | does not run programs yet
+trl.Options(precision="f64")          | jax_enable_x64
+trl.Program.execute(None, resume="x") | cannot be resumed yet
 trl.distributions.Categoric           | did you mean Categorical
 trl.env.mak                           | did you mean make
 trl.nn.Linear(2, 3).parameters()      | module.params
@@ -287,7 +298,7 @@ def test_what_python_answers_itself() -> None:
         assert not hasattr(x, "numpy")
         assert getattr(x, "item", None) is None
         assert not hasattr(x, "__array_interface__")
-        assert not hasattr(trl, "exp")
+        assert not hasattr(trl, "vmap")
         assert not hasattr(ctx, "t")
         assert (x == None) is False  # noqa: E711 (a tensor is not None)
         assert (x != None) is True  # noqa: E711
@@ -299,7 +310,7 @@ def test_what_python_answers_itself() -> None:
         y += 1  # another tensor of the same name
         assert y is not x
     with pytest.raises(ImportError):
-        from timerl_nb import sigmoid  # noqa: F401
+        from timerl_nb import jit  # noqa: F401  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_foreign_words_are_not_ours() -> None:

@@ -1,7 +1,18 @@
 """Ready programs, meant to be read (`trl.algorithms`): each returns a context to compile."""
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 from timerl_nb.algorithms.clipped import clipped_ppo
 from timerl_nb.algorithms.ppo import ppo
 from timerl_nb.algorithms.reinforce import reinforce
+from timerl_nb.frontend.foreign import missing
 
 __all__ = ["clipped_ppo", "ppo", "reinforce"]
+
+_READY: Final = f"it is not written yet; ready are {', '.join(__all__)}."
+_NOT_YET: Final[Mapping[str, str]] = dict.fromkeys(("a2c", "dqn", "ddpg"), _READY)
+
+
+def __getattr__(name: str) -> Any:
+    raise missing("trl.algorithms", name, __all__, _NOT_YET)

@@ -334,6 +334,12 @@ def make(name: str, **options: Any) -> Simulation:
     family, dot, rest = str(name).partition(".")
     if dot and family in _FAMILIES:
         return _FAMILIES[family](rest, **options)
+    if dot and family in ("gymnax", "brax"):
+        raise EnvError(
+            f"environments of {family} are not supported yet.",
+            hint='trl.env.make("gym.…") makes those of Gymnasium, on the host; '
+            "trl.env.Environment is what environments of one's own derive from.",
+        )
     if name not in _FACTORIES:
         raise EnvError(
             f"there is no environment {name!r}.", hint=one_of(str(name), list(_FACTORIES))

@@ -22,7 +22,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     SortAttrs,
 )
-from timerl_nb.ir.shapes import DType, Shape, TensorType, is_integer
+from timerl_nb.ir.shapes import Shape, TensorType, is_integer
 
 LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
 
@@ -55,10 +55,6 @@ class Along(Arithmetic):
         """An operation on this and other tensors."""
 
     @abstractmethod
-    def _operand(self, value: Any, like: DType | None = None) -> Self:
-        """A tensor of whatever arithmetic accepts; Python numbers are of type `like`, or this one's."""
-
-    @abstractmethod
     def _counted(self) -> Self:
         """This in the element type that sums are in."""
 
@@ -67,10 +63,10 @@ class Along(Arithmetic):
         """This repeated up to the shape."""
 
     @abstractmethod
-    def sum(self, over: Any = None, axis: Any = None) -> Self: ...
+    def sum(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self: ...
 
     @abstractmethod
-    def mean(self, over: Any = None, axis: Any = None) -> Self: ...
+    def mean(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self: ...
 
     @abstractmethod
     def _reduced(self, kind: str, over: Any, axis: Any) -> Self:
@@ -80,9 +76,6 @@ class Along(Arithmetic):
     def reshape(self, *shape: Any) -> Self: ...
 
     @abstractmethod
-    def detach(self) -> Self: ...
-
-    @abstractmethod
     def cast(self, dtype: Any) -> Self: ...
 
     @abstractmethod
@@ -90,13 +83,15 @@ class Along(Arithmetic):
 
     # --- order -----------------------------------------------------------------------------------
 
-    def argmax(self, axis: int = -1) -> Self:
+    def argmax(self, axis: int = -1, *, keepdims: bool = False) -> Self:
         """The first position of the greatest element along an axis, as int32."""
-        return self._made("argmax", AxisAttrs(self._axis(axis)))
+        found = self._made("argmax", AxisAttrs(self._axis(axis)))
+        return self._keeping(found, None, axis, keepdims)
 
-    def argmin(self, axis: int = -1) -> Self:
+    def argmin(self, axis: int = -1, *, keepdims: bool = False) -> Self:
         """The first position of the least element along an axis, as int32."""
-        return self._made("argmin", AxisAttrs(self._axis(axis)))
+        found = self._made("argmin", AxisAttrs(self._axis(axis)))
+        return self._keeping(found, None, axis, keepdims)
 
     def argsort(self, axis: int = -1, *, descending: bool = False) -> Self:
         """The positions in order of their elements, as int32; equal ones stay in order, NaNs last."""
@@ -199,8 +194,10 @@ class Along(Arithmetic):
 
     # --- layout ----------------------------------------------------------------------------------
 
-    def squeeze(self, axis: int) -> Self:
-        """Without an axis of size 1."""
+    def squeeze(self, axis: int | None = None) -> Self:
+        """Without an axis of size 1; without all of them by default."""
+        if axis is None:
+            return self.reshape(tuple(s for s in self.shape if s != 1))
         k = self._axis(axis)
         if self.shape[k] != 1:
             raise ShapeError(f"axis {axis} of {self.type} has not size 1.")
@@ -263,25 +260,27 @@ class Along(Arithmetic):
 
     # --- statistics ------------------------------------------------------------------------------
 
-    def var(self, over: Any = None, axis: Any = None) -> Self:
+    def var(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The mean squared distance from the mean, over dimensions or axes (all by default)."""
         x = self.floating()
-        return (x - x._kept(x.mean(over, axis), over, axis)).square().mean(over, axis)
+        apart = (x - x._kept(x.mean(over, axis), over, axis)).square()
+        return apart.mean(over, axis, keepdims=keepdims)
 
-    def std(self, over: Any = None, axis: Any = None) -> Self:
+    def std(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The square root of the variance; its derivative is 0 where the variance is."""
-        return _root(self.var(over, axis))
+        return _root(self.var(over, axis, keepdims=keepdims))
 
-    def norm(self, over: Any = None, axis: Any = None) -> Self:
+    def norm(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The Euclidean length over dimensions or axes; its derivative at 0 is 0."""
-        return _root(self.floating().square().sum(over, axis))
+        return _root(self.floating().square().sum(over, axis, keepdims=keepdims))
 
-    def logsumexp(self, over: Any = None, axis: Any = None) -> Self:
+    def logsumexp(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """log(sum(e**x)) over dimensions or axes, without overflow."""
         x = self.floating()
         most = x._reduced("max", over, axis).detach()
         most = most.isfinite()._where(most, 0.0)  # -inf - -inf is no number
-        return (x - x._kept(most, over, axis)).exp().sum(over, axis).log() + most
+        found = (x - x._kept(most, over, axis)).exp().sum(over, axis).log() + most
+        return x._keeping(found, over, axis, keepdims)
 
     def log_softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
         """x - logsumexp(x) along an axis, or over symbolic dimensions."""
@@ -296,6 +295,17 @@ class Along(Arithmetic):
         e = (x - x._kept(x._reduced("max", over, axis).detach(), over, axis)).exp()
         return e / e._kept(e.sum(over, axis), over, axis)
 
+    def _keeping(self, reduced: Any, over: Any, axis: Any, keepdims: bool) -> Any:
+        """What was reduced from this, with axes of size 1 for those that went if `keepdims`."""
+        if not keepdims:
+            return reduced
+        if over is not None:
+            raise ShapeError(
+                "keepdims=True keeps axes, but over= reduces symbolic dimensions.",
+                hint="leave keepdims out: what was reduced meets what was not as it is.",
+            )
+        return self._kept(reduced, over, axis)
+
     def _kept(self, reduced: Self, over: Any, axis: Any) -> Self:
         """What was reduced from this, with its axes back as axes of size 1."""
         if over is not None:
@@ -306,7 +316,7 @@ class Along(Arithmetic):
 
 def _root(squares: Any) -> Any:
     positive = squares > 0.0
-    return positive._where(positive._where(squares, 1.0).sqrt(), 0.0)
+    return positive._where(positive._where(squares, 1.0).sqrt(), squares.detach())  # 0, or NaN
 
 
 def _without(shape: Shape, k: int) -> Shape:

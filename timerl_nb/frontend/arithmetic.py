@@ -10,8 +10,10 @@ from abc import ABC, abstractmethod
 from math import log, pi, sqrt
 from typing import Any, Self
 
+from ml_dtypes import finfo
+
 from timerl_nb.errors import ShapeError
-from timerl_nb.ir.shapes import DType, is_float
+from timerl_nb.ir.shapes import NUMPY, DType, is_float
 
 
 class Arithmetic(ABC):
@@ -28,6 +30,13 @@ class Arithmetic(ABC):
     @abstractmethod
     def _with(self, kind: str, other: Any, *, swap: bool = False) -> Self:
         """An operator: `NotImplemented` where the other operand is no tensor."""
+
+    @abstractmethod
+    def detach(self) -> Self: ...
+
+    @abstractmethod
+    def _operand(self, value: Any, like: DType | None = None) -> Self:
+        """A tensor of whatever arithmetic accepts; Python numbers are of type `like`, or this one's."""
 
     @abstractmethod
     def _map(self, kind: str, *others: Any) -> Self:
@@ -86,6 +95,9 @@ class Arithmetic(ABC):
     def __neg__(self) -> Self:
         return self._map("neg")
 
+    def __pos__(self) -> Self:
+        return self
+
     def __abs__(self) -> Self:
         return self._map("abs")
 
@@ -125,6 +137,7 @@ class Arithmetic(ABC):
     __hash__ = object.__hash__
 
     def abs(self) -> Self:
+        """The absolute value."""
         return self._map("abs")
 
     def __xor__(self, other: Any) -> Self:
@@ -148,6 +161,7 @@ class Arithmetic(ABC):
     # --- functions ---------------------------------------------------------------------------
 
     def exp(self) -> Self:
+        """e**x."""
         return self.floating()._map("exp")
 
     def expm1(self) -> Self:
@@ -155,6 +169,7 @@ class Arithmetic(ABC):
         return self.floating()._map("expm1")
 
     def log(self) -> Self:
+        """The natural logarithm."""
         return self.floating()._map("log")
 
     def log1p(self) -> Self:
@@ -162,6 +177,7 @@ class Arithmetic(ABC):
         return self.floating()._map("log1p")
 
     def sqrt(self) -> Self:
+        """The square root."""
         return self.floating()._map("sqrt")
 
     def rsqrt(self) -> Self:
@@ -173,12 +189,15 @@ class Arithmetic(ABC):
         return 1.0 / self
 
     def sin(self) -> Self:
+        """The sine."""
         return self.floating()._map("sin")
 
     def cos(self) -> Self:
+        """The cosine."""
         return self.floating()._map("cos")
 
     def tan(self) -> Self:
+        """The tangent."""
         return self.sin() / self.cos()
 
     def atan2(self, x: Any) -> Self:
@@ -186,58 +205,167 @@ class Arithmetic(ABC):
         return self.floating()._map("atan2", x)
 
     def arctan(self) -> Self:
+        """The inverse tangent, between -pi / 2 and pi / 2."""
         return self.atan2(1.0)
 
     def arcsin(self) -> Self:
+        """The inverse sine, between -pi / 2 and pi / 2."""
         return self.atan2(((1.0 - self) * (1.0 + self)).sqrt())
 
     def arccos(self) -> Self:
+        """The inverse cosine, between 0 and pi."""
         return ((1.0 - self) * (1.0 + self)).sqrt().atan2(self.floating())
 
+    arctan2 = atan2
+
+    def hypot(self, y: Any) -> Self:
+        """sqrt(x**2 + y**2), without overflow on the way; its derivative at (0, 0) is 0."""
+        x, y = self.floating(), self._operand(y).floating()
+        most = abs(x).maximum(abs(y)).detach()
+        scale = ((most > 0) & (most < float("inf")))._where(most, 1.0)
+        squares = (x / scale).square() + (y / scale).square()
+        positive = squares > 0
+        root = positive._where(positive._where(squares, 1.0).sqrt(), squares.detach())
+        return (x.isinf() | y.isinf())._where(float("inf"), root * scale)
+
+    def sinh(self) -> Self:
+        """The hyperbolic sine, exact also where x is small."""
+        half = self * 0.5  # what e**x exceeds, its half may not
+        grown, shrunk = half.exp(), (-half).exp()
+        return half.expm1() * (1.0 + shrunk) * 0.5 * (grown + shrunk)
+
+    def cosh(self) -> Self:
+        """The hyperbolic cosine."""
+        grown, shrunk = (self * 0.5).exp(), (self * -0.5).exp()
+        return grown * 0.5 * grown + shrunk * 0.5 * shrunk
+
     def tanh(self) -> Self:
+        """The hyperbolic tangent."""
         return self.floating()._map("tanh")
 
+    def arcsinh(self) -> Self:
+        """The inverse of sinh."""
+        x = self.floating()
+        size = (x < 0)._where(-x, x)
+        large = size > 2.0**60  # beyond which x**2 + 1 would overflow
+        few = large._where(1.0, size)
+        near = (few + few * few / ((few * few + 1.0).sqrt() + 1.0)).log1p()
+        found = large._where(large._where(size, 1.0).log() + log(2), near)
+        return (x < 0)._where(-found, found)
+
+    def arccosh(self) -> Self:
+        """The inverse of cosh, NaN where x is below 1."""
+        x = self.floating() - 1.0
+        return (x + x.sqrt() * (x + 2.0).sqrt()).log1p()
+
     def arctanh(self) -> Self:
+        """The inverse of tanh."""
         return (self.log1p() - (-self).log1p()) * 0.5
 
+    asin, acos, atan = arcsin, arccos, arctan
+    asinh, acosh, atanh = arcsinh, arccosh, arctanh
+
     def sigmoid(self) -> Self:
+        """1 / (1 + e**-x)."""
         return self.floating()._map("sigmoid")
 
     def erf(self) -> Self:
+        """The error function."""
         return self.floating()._map("erf")
 
     def erf_inv(self) -> Self:
+        """The inverse error function."""
         return self.floating()._map("erf_inv")
 
     def floor(self) -> Self:
+        """The greatest integer that is not above x, as a floating-point number."""
         return self.floating()._map("floor")
 
     def ceil(self) -> Self:
+        """The least integer that is not below x, as a floating-point number."""
         return -(-self.floating()).floor()
 
     def round(self) -> Self:
         """The nearest integer, the even one of two, as a floating-point number."""
         return self.floating()._map("round")
 
+    def trunc(self) -> Self:
+        """The nearest integer towards 0, as a floating-point number."""
+        x = self.floating()
+        return (x < 0)._where(x.ceil(), x.floor())
+
+    def nan_to_num(
+        self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    ) -> Self:
+        """Other numbers for NaN and infinities; by default 0 and the ends of the element type."""
+        if not is_float(self.dtype):
+            return self
+        ends = finfo(NUMPY[self.dtype])
+        x = self.isnan()._where(nan, self)
+        x = (x == float("inf"))._where(float(ends.max) if posinf is None else posinf, x)
+        return (x == -float("inf"))._where(float(ends.min) if neginf is None else neginf, x)
+
     def isnan(self) -> Self:
+        """Whether x is no number."""
         return self.floating() != self.floating()
 
     def isinf(self) -> Self:
+        """Whether x is infinite."""
         return abs(self.floating()) == float("inf")
 
     def isfinite(self) -> Self:
+        """Whether x is a number, and not infinite."""
         return abs(self.floating()) < float("inf")
 
     def sign(self) -> Self:
+        """-1, 0 or 1."""
         return self._map("sign")
 
+    # --- logic -------------------------------------------------------------------------------
+
+    def logical_not(self) -> Self:
+        """Whether x is false, or 0."""
+        return self._map("not") if self.dtype == "bool" else self._with("eq", 0)
+
+    def logical_and(self, other: Any) -> Self:
+        """Whether both are true, or not 0."""
+        return self._holds() & self._operand(other)._holds()
+
+    def logical_or(self, other: Any) -> Self:
+        """Whether one is true, or not 0."""
+        return self._holds() | self._operand(other)._holds()
+
+    def logical_xor(self, other: Any) -> Self:
+        """Whether just one is true, or not 0."""
+        return self._holds() ^ self._operand(other)._holds()
+
+    def _holds(self) -> Self:
+        return self if self.dtype == "bool" else self != 0
+
+    # --- parts -------------------------------------------------------------------------------
+
+    def maximum(self, other: Any) -> Self:
+        """The greater of two, element by element."""
+        return self._map("max2", other)
+
+    def minimum(self, other: Any) -> Self:
+        """The lesser of two, element by element."""
+        return self._map("min2", other)
+
+    def power(self, other: Any) -> Self:
+        """x ** other."""
+        return self**other
+
     def square(self) -> Self:
+        """x * x."""
         return self * self
 
     def clip(self, low: Any, high: Any) -> Self:
         """Values below `low` and above `high` replaced by these; None for no end."""
         x = self if low is None else self._map("max2", low)
         return x if high is None else x._map("min2", high)
+
+    clamp = clip
 
     # --- activations -------------------------------------------------------------------------
 
@@ -274,4 +402,13 @@ class Arithmetic(ABC):
         return x * 0.5 * (1.0 + (x * sqrt(0.5)).erf())
 
     def log2(self) -> Self:
+        """The logarithm to base 2."""
         return self.log() * (1 / log(2))
+
+    def log10(self) -> Self:
+        """The logarithm to base 10."""
+        return self.log() * (1 / log(10))
+
+    def exp2(self) -> Self:
+        """2**x."""
+        return self.floating()._with("pow", 2.0, swap=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend import functions
 from timerl_nb.frontend.foreign import close
 from timerl_nb.frontend.opaque import Opaque, register_numpy
 from timerl_nb.frontend.sources import concat, maximum, minimum, stack, where
@@ -29,9 +30,6 @@ _OPERATORS: Final[Mapping[str, tuple[str, str]]] = {
     "bitwise_and": ("__and__", "__rand__"),
     "bitwise_or": ("__or__", "__ror__"),
     "bitwise_xor": ("__xor__", "__rxor__"),
-    "logical_and": ("__and__", "__rand__"),
-    "logical_or": ("__or__", "__ror__"),
-    "logical_xor": ("__xor__", "__rxor__"),
     "left_shift": ("__lshift__", "__rlshift__"),
     "right_shift": ("__rshift__", "__rrshift__"),
     "equal": ("__eq__", "__eq__"),
@@ -48,7 +46,6 @@ _METHODS: Final[Mapping[str, str]] = {
     "negative": "__neg__",
     "positive": "__pos__",
     "invert": "__invert__",
-    "logical_not": "__invert__",
     "rint": "round",
     "around": "round",
     "amax": "max",
@@ -61,6 +58,13 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "where": where,
     "concatenate": concat,
     "stack": stack,
+    "hstack": functions.hstack,
+    "vstack": functions.vstack,
+    "outer": functions.outer,
+    "einsum": functions.einsum,
+    "logical_and": functions.logical_and,
+    "logical_or": functions.logical_or,
+    "logical_xor": functions.logical_xor,
     "dot": lambda x, y: _operator("matmul", (x, y)),
     "arctan2": lambda y, x: _method("atan2", (y, x), {}),
 }

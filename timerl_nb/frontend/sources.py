@@ -170,23 +170,30 @@ def full(shape: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
 
 @asked
 def zeros(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
+    """A tensor of zeros."""
     return full(shape, 0, dtype)
 
 
 @asked
 def ones(shape: Any, dtype: Any = "f32") -> RecurrentTensor:
+    """A tensor of ones."""
     return full(shape, 1, dtype)
 
 
 @asked
-def arange(size: int, dtype: Any = "i32") -> RecurrentTensor:
-    """The integers 0 to size - 1 along one axis."""
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+def arange(
+    start: int, stop: int | None = None, step: int = 1, *, dtype: Any = "i32"
+) -> RecurrentTensor:
+    """The integers from `start` on, before `stop`, every `step`; 0 to `start` - 1 without `stop`."""
+    first, end = (0, start) if stop is None else (start, stop)
+    given = (first, end, step)
+    plain = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given)
+    if not plain or not step or (stop is None and end < 0):
         raise ShapeError(
-            f"arange takes an integer of at least 0, not {size!r}.",
-            hint="trl.value(t) is the index t as a tensor.",
+            f"arange takes integers, the end of a lone one at least 0, not {given[1:] if stop is None else given}.",
+            hint="trl.value(t) is the index t as a tensor; trl.linspace makes fractions.",
         )
-    return const_tensor(current(), np.arange(size), element_type(dtype))
+    return constant(np.arange(*given), dtype)
 
 
 @asked

@@ -31,6 +31,7 @@ from timerl_nb.frontend.foreign import TENSOR, all_asked
 from timerl_nb.frontend.indexing import Condition, Index, as_cond, as_dims, as_lin, parse
 from timerl_nb.frontend.opaque import Fixed
 from timerl_nb.frontend.past import Past
+from timerl_nb.frontend.rearranged import Rearranged
 from timerl_nb.frontend.subsets import split, subset_of
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
@@ -81,7 +82,7 @@ def register_backward(rule: Callable[[RecurrentTensor], None]) -> None:
 
 
 @all_asked
-class RecurrentTensor(Past, Fixed):
+class RecurrentTensor(Past, Rearranged, Fixed):
     """A tensor that varies over symbolic dimensions; `f32[4] @ (b, i, t)`."""
 
     _KIND, _WORDS, _ERROR = "a recurrent tensor", TENSOR, ShapeError
@@ -311,45 +312,55 @@ class RecurrentTensor(Past, Fixed):
         name = element_type(dtype)
         return self if name == self.dtype else _add(self.ctx, "cast", [self], CastAttrs(name))
 
+    astype = cast
+
     def floating(self) -> RecurrentTensor:
         """Integers and booleans as float32."""
         return self if is_float(self.dtype) else self.cast("f32")
 
     # --- reductions and scans ----------------------------------------------------------------
 
-    def sum(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+    def sum(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """The sum over symbolic dimensions (`over`) or concrete axes (`axis`; all by default)."""
-        return self._reduced("sum", over, axis)
+        return self._keeping(self._reduced("sum", over, axis), over, axis, keepdims)
 
     def _counted(self) -> RecurrentTensor:
         return self.cast(counted(self.dtype))
 
-    def prod(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+    def prod(
+        self, over: Any = None, axis: Any = None, *, keepdims: bool = False
+    ) -> RecurrentTensor:
         """The product over symbolic dimensions or concrete axes."""
-        return self._reduced("prod", over, axis)
+        return self._keeping(self._reduced("prod", over, axis), over, axis, keepdims)
 
-    def max(self, over: Any = None, axis: Any = None, *, initial: Any = None) -> RecurrentTensor:
+    def max(
+        self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
+    ) -> RecurrentTensor:
         """The greatest element over symbolic dimensions or concrete axes, and `initial` if given.
 
         Where there may be no element it has to be given: the program is refused otherwise.
         """
-        return self._extreme("max", over, axis, initial)
+        return self._keeping(self._extreme("max", over, axis, initial), over, axis, keepdims)
 
-    def min(self, over: Any = None, axis: Any = None, *, initial: Any = None) -> RecurrentTensor:
+    def min(
+        self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
+    ) -> RecurrentTensor:
         """The least element over symbolic dimensions or concrete axes, and `initial` if given."""
-        return self._extreme("min", over, axis, initial)
+        return self._keeping(self._extreme("min", over, axis, initial), over, axis, keepdims)
 
     def _extreme(self, kind: str, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
         found = self._reduced(kind, over, axis, filled=initial is None)
         return found if initial is None else found._map(f"{kind}2", initial)
 
-    def any(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+    def any(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """Whether a boolean tensor holds anywhere."""
-        return self._boolean()._reduced("max", over, axis)
+        found = self._boolean()._reduced("max", over, axis)
+        return self._keeping(found, over, axis, keepdims)
 
-    def all(self, over: Any = None, axis: Any = None) -> RecurrentTensor:
+    def all(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> RecurrentTensor:
         """Whether a boolean tensor holds everywhere."""
-        return self._boolean()._reduced("min", over, axis)
+        found = self._boolean()._reduced("min", over, axis)
+        return self._keeping(found, over, axis, keepdims)
 
     def _boolean(self) -> RecurrentTensor:
         if self.dtype != "bool":
@@ -358,7 +369,9 @@ class RecurrentTensor(Past, Fixed):
             )
         return self
 
-    def mean(self, over: Any = None, axis: Any = None, *, initial: Any = None) -> RecurrentTensor:
+    def mean(
+        self, over: Any = None, axis: Any = None, *, initial: Any = None, keepdims: bool = False
+    ) -> RecurrentTensor:
         """The mean over symbolic dimensions or concrete axes, as floating-point numbers.
 
         Of a conditional tensor over symbolic dimensions: over the points at which it is defined.
@@ -372,7 +385,8 @@ class RecurrentTensor(Past, Fixed):
                 none = size <= 0
                 empty, size = (none if empty is None else empty | none), size._map("max2", 1)
             total = total / size.cast(total.dtype)
-        return total if empty is None else empty._where(initial, total)
+        found = total if empty is None else empty._where(initial, total)
+        return self._keeping(found, over, axis, keepdims)
 
     def _counts(self, over: Any, axis: Any) -> Iterator[RecurrentTensor]:
         """The numbers of values that a reduction combines; their product is how many there are."""
@@ -399,6 +413,22 @@ class RecurrentTensor(Past, Fixed):
 
     def _expanded(self, shape: Shape) -> RecurrentTensor:
         return broadcast_to(self, shape)
+
+    def _joined(self, others: Sequence[RecurrentTensor], axis: int) -> RecurrentTensor:
+        return apply("concat", [self, *others], AxisAttrs(axis))
+
+    def _length(self, axis: int) -> RecurrentTensor:
+        return value_of(self.ctx, lin(self.shape[axis]))
+
+    def _at_all(self, over: Any) -> tuple[RecurrentTensor, tuple[int, ...]]:
+        names = self._names(over)
+        x = self if self.is_plain() else self.settled()
+        if split(x.subset, names)[0] is not TRUE:
+            raise DomainError(
+                f"{self.name} is not defined at all points of {', '.join(names)}.",
+                hint="x.otherwise(value) defines it there.",
+            )
+        return x.at({n: self.ctx.space[n].whole for n in names}), tuple(range(len(names)))
 
     def _axis(self, axis: int) -> int:
         if not isinstance(axis, int | np.integer) or not -self.rank <= axis < self.rank:
@@ -499,10 +529,15 @@ class RecurrentTensor(Past, Fixed):
         at = axis % (self.rank + 1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
-    def transpose(self, *perm: int) -> RecurrentTensor:
+    expand_dims = unsqueeze
+
+    def transpose(self, *perm: Any) -> RecurrentTensor:
         """The axes in the given order; reversed by default."""
+        perm = tuple(perm[0]) if len(perm) == 1 and isinstance(perm[0], tuple | list) else perm
         order = tuple(self._axis(a) for a in perm) if perm else tuple(reversed(range(self.rank)))
         return _add(self.ctx, "transpose", [self], PermAttrs(order))
+
+    permute = transpose
 
     def expand(self, *shape: Any) -> RecurrentTensor:
         """Axes of size 1 repeated, and axes added in front, up to the given shape."""
@@ -512,6 +547,8 @@ class RecurrentTensor(Past, Fixed):
             if not is_size(s) or (isinstance(s, int) and s < 0):
                 raise ShapeError(f"{s!r} is not a size.", hint="sizes are integers of at least 0.")
         return broadcast_to(self, sizes)
+
+    broadcast_to = expand
 
     def flip(self, axis: int) -> RecurrentTensor:
         """An axis in reverse order."""

@@ -1,0 +1,129 @@
+"""Draws that are made of random bits, uniform and Gumbel numbers: of seed, stream and point alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import element_type
+from timerl_nb.frontend.sources import arange, random_bits, random_gumbel, random_uniform
+from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.ir.shapes import NUMPY, is_float, is_integer
+
+Stream = int | str | None
+
+
+def random_randint(
+    low: int,
+    high: int | None = None,
+    shape: Any = (),
+    *,
+    dtype: Any = "i32",
+    domain: Any = (),
+    stream: Stream = None,
+    shared: bool = False,
+) -> RecurrentTensor:
+    """Random integers from `low` to `high` - 1; from 0 to `low` - 1 without `high`.
+
+    Where their number n is no power of 2, the first 2**32 mod n of them are likelier than the
+    others, by a share of n / 2**32 at most.
+    """
+    first, end = (0, low) if high is None else (low, high)
+    for value in (first, end):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise ShapeError(
+                f"randint takes integers, not {value!r}.",
+                hint="randint(low, high, shape); take the remainder of random.bits for ends that vary.",
+            )
+    name, count = element_type(dtype), int(end) - int(first)
+    if not is_integer(name):
+        raise ShapeError(f"randint makes integers, not {NUMPY[name].name}.")
+    ends = np.iinfo(NUMPY[name])
+    if not 1 <= count <= 2**32 or first < ends.min or end - 1 > ends.max:
+        raise ShapeError(
+            f"there are no integers from {first} to {end} - 1 in {ends.dtype}, or more than 2**32.",
+            hint="give low < high, and dtype= where they need another type.",
+        )
+    drawn = random_bits(shape, domain=domain, stream=stream, shared=shared)
+    if count < 2**32:
+        drawn = drawn % np.uint32(count)
+    if name == "i64":
+        return drawn.cast(name) + int(first)
+    return (drawn + np.uint32(int(first) % 2**32)).cast(name)  # both wrap
+
+
+def random_bernoulli(
+    p: Any = 0.5,
+    shape: Any = None,
+    *,
+    domain: Any = None,
+    stream: Stream = None,
+    shared: bool = False,
+) -> RecurrentTensor:
+    """Booleans that hold with probability `p` (a number or a tensor), to 2**-23.
+
+    Args:
+        shape, domain: those of `p` by default.
+    """
+    p = operand(None, p)
+    if p.dtype == "bool":
+        raise ShapeError(f"p is a probability, not {p.type}.")
+    shape = p.shape if shape is None else shape
+    domain = p.domain if domain is None else domain
+    return random_uniform(shape, domain=domain, stream=stream, shared=shared) < p
+
+
+def random_categorical(
+    logits: Any,
+    axis: int = -1,
+    *,
+    domain: Any = None,
+    stream: Stream = None,
+    shared: bool = False,
+) -> RecurrentTensor:
+    """A position along an axis (int32), with probability softmax(logits).
+
+    Args:
+        domain: that of `logits` by default; more dimensions give independent draws along them.
+    """
+    logits = operand(None, logits)
+    if not logits.rank or not is_float(logits.dtype):
+        raise ShapeError(f"logits are floating-point and have at least one axis, not {logits}.")
+    domain = logits.domain if domain is None else domain
+    noise = random_gumbel(logits.shape, domain=domain, stream=stream, shared=shared)
+    return (logits + noise).argmax(axis)
+
+
+def random_permutation(
+    x: Any,
+    axis: int = 0,
+    *,
+    domain: Any = None,
+    stream: Stream = None,
+    shared: bool = False,
+) -> RecurrentTensor:
+    """The positions of an axis in random order; of an integer n, the integers 0 to n - 1.
+
+    The order is that of 32-bit draws, the same ones staying in order: any two of n positions are so
+    with probability 2**-32.
+
+    Args:
+        axis: of integer size.
+        domain: that of `x` by default; there is an order for each of its points.
+    """
+    if isinstance(x, int | np.integer):
+        x, axis = arange(int(x)), 0
+    x = operand(None, x)
+    if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
+        raise ShapeError(f"{x.type} has no axis {axis!r}.")
+    size = x.shape[axis]
+    if not isinstance(size, int):
+        raise ShapeError(
+            f"axis {axis} of {x.type} has a symbolic length: it has no random order.",
+            hint="reorder an axis of integer size.",
+        )
+    domain = x.domain if domain is None else domain
+    order = random_bits((size,), domain=domain, stream=stream, shared=shared).argsort(0)
+    return x.take(order, axis)
