@@ -47,7 +47,7 @@ class Categorical(Distribution):
     def entropy(self) -> RecurrentTensor:
         """-sum p log p, in nats, the shape without the last axis."""
         p = self.log_probs.exp()
-        return -where(p > 0.0, p * self.log_probs, 0.0).sum(axis=-1)
+        return -where(p <= 0.0, 0.0, p * self.log_probs).sum(axis=-1)
 
     def mode(self) -> RecurrentTensor:
         """The most likely position."""
@@ -55,7 +55,7 @@ class Categorical(Distribution):
 
     def _kl(self, other: Categorical) -> RecurrentTensor:
         p = self.log_probs.exp()
-        apart = where(p > 0.0, p * (self.log_probs - other.log_probs), 0.0)
+        apart = where(p <= 0.0, 0.0, p * (self.log_probs - other.log_probs))
         return apart.sum(axis=-1)
 
 

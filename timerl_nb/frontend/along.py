@@ -231,20 +231,23 @@ class Along(Arithmetic):
 
     def cummin(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The least element so far along an axis."""
+        if is_integer(self.dtype):  # the least has no negative
+            return ~(~self).cummax(axis, reverse=reverse)
         return -(-self).cummax(axis, reverse=reverse)
 
     def linear_scan(self, factor: Any, axis: int = 0, *, reverse: bool = False) -> Self:
         """y[k] = factor[k] * y[k - 1] + x[k] along an axis; y[k + 1] where `reverse`.
 
         A discounted sum whose discount varies: `r.linear_scan(0.99 * alive, reverse=True)`. The
-        first factor is not used.
+        first factor is not used. A factor of 0 starts anew, whatever came before: NaN and infinity
+        stay in their episode.
         """
         x = self.floating()
         factor = x._operand(factor)
         ones = (1,) * max(0, x.rank - factor.rank)
         if _are_apart((*ones, *factor.shape), x.shape, repeated=True):
             raise ShapeError(f"factors {factor.type} do not go with {x.type}.")
-        attrs = ScanAttrs(x._axis(axis), bool(reverse))
+        attrs = ScanAttrs(x._axis(axis), bool(reverse), restarts=True)
         return factor.cast(x.dtype)._expanded(x.shape)._made("linear_scan", attrs, x)
 
     def orthonormal(self) -> Self:
@@ -315,8 +318,8 @@ class Along(Arithmetic):
 
 
 def _root(squares: Any) -> Any:
-    positive = squares > 0.0
-    return positive._where(positive._where(squares, 1.0).sqrt(), squares.detach())  # 0, or NaN
+    none = squares <= 0.0  # NaN is not
+    return none._where(0.0, none._where(1.0, squares).sqrt())
 
 
 def _without(shape: Shape, k: int) -> Shape:

@@ -371,7 +371,7 @@ class Arithmetic(ABC):
 
     def relu(self) -> Self:
         """max(x, 0); its derivative at 0 is 0."""
-        return (self > 0)._where(self, 0)
+        return (self <= 0)._where(0, self)  # NaN stays
 
     def leaky_relu(self, slope: float = 0.01) -> Self:
         """x where it is positive, else slope * x."""

@@ -25,6 +25,11 @@ def grad(loss: Tensor | Callable[..., Tensor], of: Any = None, argnums: Any = 0)
     if not isinstance(loss, RecurrentTensor) and callable(loss) and of is None:
         both = value_and_grad(loss, argnums)
         return lambda *args: both(*args)[1]
+    if of is None:
+        raise GradientError(
+            "trl.grad(loss) does not say what to differentiate by.",
+            hint="write trl.grad(loss, x), or trl.grad(loss, [x, y]); of a function, trl.grad(f)(x).",
+        )
     return grad_of(loss, of)  # pyright: ignore[reportArgumentType]
 
 

@@ -8,7 +8,7 @@ the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -90,7 +90,8 @@ def _binary(rule: Callable[[Tensor, Tensor, Tensor, Tensor], Sequence[Tensor]]) 
 
 def _pow(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
     safe = where(x > 0.0, x, 1.0)
-    return g * y * x ** (y - 1.0), where(x > 0.0, g * z * safe.log(), 0.0)
+    less = where(y == 0.0, 1.0, y - 1.0)  # 0 * 0 ** -1 is no number
+    return g * y * x**less, where(x > 0.0, g * z * safe.log(), 0.0)
 
 
 def _pick_larger(g: Tensor, x: Tensor, y: Tensor, z: Tensor) -> Sequence[Tensor]:
@@ -215,7 +216,7 @@ def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
     """y[k] = a[k] y[k-1] + b[k]: the terms' gradient is h[k] = a[k+1] h[k+1] + g[k]."""
     attrs: ScanAttrs = node.op.attrs
     later = _shifted(node.inputs[0], attrs.axis, back=not attrs.reverse)
-    h = apply("linear_scan", [later, g], ScanAttrs(attrs.axis, not attrs.reverse))
+    h = apply("linear_scan", [later, g], replace(attrs, reverse=not attrs.reverse))
     return [h * _shifted(node.output, attrs.axis, back=attrs.reverse), h]
 
 

@@ -233,12 +233,14 @@ class ScanAttrs:
     """An axis, and whether it is run through from its far end.
 
     `ordered` is for recurrences whose factors may be above 1: one step after the other, since
-    products of many factors could overflow where no value does.
+    products of many factors could overflow where no value does. Where a recurrence `restarts`, a
+    factor of 0 lets nothing through of what came before, NaN and infinity neither.
     """
 
     axis: int
     reverse: bool = False
     ordered: bool = False
+    restarts: bool = False
 
 
 @dataclass(frozen=True)

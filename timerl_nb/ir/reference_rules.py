@@ -61,12 +61,22 @@ def _copy(x: Array) -> Array:
 
 def _cast(x: Array, dtype: np.dtype[Any]) -> Array:
     """Integers wrap; of floating-point numbers, what is beyond an end is that end, and NaN is 0."""
-    if x.dtype.kind != "f" or dtype.kind not in "iu":
+    if x.dtype.kind in "biu" or dtype.kind not in "iu":
         return x.astype(dtype)
     ends, wide = np.iinfo(dtype), np.asarray(x, np.float64)
     inside = (wide > float(ends.min)) & (wide < float(ends.max))
     beyond = np.where(wide > 0, ends.max, np.where(np.isnan(wide), 0, ends.min))
     return np.where(inside, np.where(inside, wide, 0).astype(dtype), beyond.astype(dtype))
+
+
+def _pow(x: Array, y: Array) -> Array:
+    """Of an integer and a negative power, 1 / x**-y without its fraction, and 0 of 0."""
+    if y.dtype.kind == "f":  # np.power of one exponent 0.5 is np.sqrt, which differs at -inf
+        return np.float_power(x, y).astype(np.result_type(x, y))
+    if y.dtype.kind != "i":
+        return np.power(x, y)
+    whole = np.where(x == -1, np.where(y % 2 == 0, 1, -1), x == 1)
+    return np.where(y < 0, whole, np.power(x, np.maximum(y, 0))).astype(np.result_type(x, y))
 
 
 def _sigmoid(x: Array) -> Array:
@@ -268,8 +278,10 @@ def _linear_scan(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Arr
     before: int | None = None
     for k in range(len(term))[:: -1 if attrs.reverse else 1]:
         result[k] = term[k]
-        if before is not None:  # a factor of 0 starts anew, whatever came before
-            result[k] = np.where(factor[k] == 0, term[k], factor[k] * result[before] + term[k])
+        if before is not None:
+            result[k] = factor[k] * result[before] + term[k]
+        if attrs.restarts:
+            result[k] = np.where(factor[k] == 0, term[k], result[k])
         before = k
     return np.moveaxis(result, 0, attrs.axis)
 
@@ -380,7 +392,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "mul": _plain(np.multiply),
     "div": _plain(np.divide),
     "atan2": _plain(np.arctan2),
-    "pow": _plain(np.power),
+    "pow": _plain(_pow),
     "max2": _plain(np.maximum),
     "min2": _plain(np.minimum),
     "floordiv": _plain(np.floor_divide),

@@ -61,8 +61,9 @@ def attrs_text(attrs: Any) -> str:
             return str(attrs)
         case SortAttrs(axis, descending):
             return f"axis={axis}" + (" descending" if descending else "")
-        case ScanAttrs(axis, reverse, ordered):
-            return f"axis={axis}" + " reverse" * reverse + " in order" * ordered
+        case ScanAttrs(axis, reverse, ordered, restarts):
+            how = " reverse" * reverse + " in order" * ordered + " anew at 0" * restarts
+            return f"axis={axis}{how}"
         case ShapeAttrs(shape):
             return f"[{','.join(map(str, shape))}]"
         case PermAttrs(perm):

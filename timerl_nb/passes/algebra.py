@@ -127,8 +127,8 @@ def _sum_of_repeated(look: Look) -> Answer:
         return None
     sizes = [s for s in (inner.shape[a] for a in axes) if isinstance(s, int)]
     kept = tuple(s for k, s in enumerate(before) if k not in axes)
-    if len(sizes) < len(axes) or not same_shape(kept, op.shape):
-        return None
+    if len(sizes) < len(axes) or not same_shape(kept, op.shape) or not prod(sizes):
+        return None  # 0 times infinity is not the sum of nothing
     edit = look.edit
     small = edit.add("reshape", inner.inputs, ShapeAttrs(kept), like=op)
     times = ConstAttrs(ConstArray(typed(prod(sizes), op)))

@@ -121,7 +121,7 @@ def _linear(edit: Edit, found: Recurrence) -> tuple[str, Op]:
     ordered = is_float(head.dtype) and not all(_is_bounded(edit, x, set()) for x in factors)
     values = [(c, shaped(edit, part.factor, head.shape, head)) for c, part in found.branches]
     along = _whole(edit, found.dim, merge_of(edit, values, head))
-    attrs = ScanAttrs(0, found.reverse, ordered)
+    attrs = ScanAttrs(0, found.reverse, ordered, restarts=found.restarts or not once)
     made = edit.add("linear_scan", [along, rests], attrs, like=head)
     product = all(part.rest is None for _, part in found.branches if part.factor != NONE)
     return "running product" if product else "linear recurrence", made

@@ -51,6 +51,7 @@ class Recurrence:
     members: frozenset[int]
     reverse: bool  # whether each point needs the one after it
     extremum: str | None  # "max" or "min"; None where it is linear
+    restarts: bool  # whether a choice inside lets it begin anew
     branches: tuple[tuple[Cond, Part], ...]
 
 
@@ -69,7 +70,8 @@ def recognise(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurr
     apart = _Apart(edit, dim, head, members, extremum)
     for op_id in order:
         apart.take(pdg[op_id])
-    return Recurrence(dim, head, members, reverse, extremum, tuple(apart.branches(head)))
+    branches = tuple(apart.branches(head))
+    return Recurrence(dim, head, members, reverse, extremum, apart.restarts, branches)
 
 
 def _head(pdg: Pdg, dim: Dim, members: frozenset[int]) -> tuple[Op, list[int]]:
@@ -144,6 +146,7 @@ class _Apart:
     members: frozenset[int]
     extremum: str | None
     parts: dict[int, Part] = field(default_factory=dict[int, Part])
+    restarts: bool = False
 
     def take(self, op: Op) -> None:
         """Take an operation apart whose operands are."""
@@ -301,6 +304,8 @@ def _sub(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
 def _mul(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     for x, by in (parts, parts[::-1]):
         if by.factor == NONE and by.rest is not None:
+            if x.factor != NONE and apart.known(by.rest) == NONE:
+                raise Refused("all that it takes of itself is 0 times its value")
             rest = apart.times(_rest(apart, x), by.rest, op)
             return _linear(apart, apart.times(x.factor, by.rest, op), rest, op)
     raise Refused(f"{op.name} is a product of its value with itself")
@@ -318,6 +323,7 @@ def _where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     chosen, x, y = parts
     if chosen.factor != NONE or chosen.rest is None:
         raise Refused(f"{op.name} chooses by its value")
+    apart.restarts |= NONE in (x.factor, y.factor)
     factor, rest = (
         a if a == b else apart.op("where", chosen.rest, a, b, like=op)
         for a, b in ((x.factor, y.factor), (_rest(apart, x), _rest(apart, y)))
@@ -327,6 +333,7 @@ def _where(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
 
 def _merge(apart: _Apart, op: Op, parts: Sequence[Part]) -> Part:
     found = apart.branches(op)
+    apart.restarts |= any(p.factor == NONE for _, p in found)
     factor = apart.merged(op, [(c, p.factor) for c, p in found])
     return _linear(apart, factor, apart.merged(op, [(c, _rest(apart, p)) for c, p in found]), op)
 

@@ -51,6 +51,31 @@ def _unit(drawn: Array) -> Array:
     return ((drawn >> np.uint32(9)).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-23)
 
 
+def _floordiv(x: Array, y: Array) -> Array:
+    """An integer divided by 0 is 0, as in NumPy; XLA leaves it open."""
+    if jnp.issubdtype(y.dtype, jnp.floating):
+        return jnp.floor_divide(x, y)
+    return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
+
+
+def _pow(x: Array, y: Array) -> Array:
+    """An integer to a negative power is 1 / x**-y without its fraction, and 0 of 0."""
+    if jnp.issubdtype(y.dtype, jnp.floating):
+        return jnp.power(x, y)
+    kind = jnp.promote_types(x.dtype, y.dtype)
+    x, y = jnp.broadcast_arrays(x.astype(kind), y.astype(kind))
+
+    def squared(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        made, base, left = state
+        return jnp.where(left % 2 == 1, made * base, made), base * base, left // 2
+
+    # by squaring, to the last bit: `jnp.power` takes the lowest bits of an exponent alone
+    start = (jnp.ones_like(x), x, jnp.maximum(y, 0))
+    made = jax.lax.while_loop(lambda state: (state[2] > 0).any(), squared, start)[0]
+    sign = jnp.where(y % 2 == 0, 1, x)  # of 1 and -1, the two that have a whole reciprocal
+    return jnp.where(y < 0, jnp.where(jnp.abs(x) == 1, sign, 0), made).astype(x.dtype)
+
+
 def _orthonormal(x: Array) -> Array:
     """Column by column, without LAPACK: a later process can load what calls no library.
 
@@ -99,10 +124,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "mul": _plain(jnp.multiply),
     "div": _plain(jnp.divide),
     "atan2": _plain(jnp.arctan2),
-    "pow": _plain(jnp.power),
+    "pow": _plain(_pow),
     "max2": _plain(jnp.maximum),
     "min2": _plain(jnp.minimum),
-    "floordiv": _plain(jnp.floor_divide),
+    "floordiv": _plain(_floordiv),
     "mod": _plain(jnp.mod),
     "eq": _plain(jnp.equal),
     "ne": _plain(jnp.not_equal),

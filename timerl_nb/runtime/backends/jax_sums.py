@@ -58,7 +58,8 @@ def discounted_sum(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> A
         powers = (n if length is None else length) - 1 - powers
     weights = jnp.asarray(attrs.gamma, x.dtype) ** jnp.maximum(powers, 0).astype(x.dtype)
     along = weights.reshape([-1 if k == attrs.axis else 1 for k in range(x.ndim)])
-    return (along * x).sum(attrs.axis)
+    # a power may be infinite, and times the zeros beyond the length no number
+    return masked(scope, along * x, sizes[0], (attrs.axis,), 0).sum(attrs.axis)
 
 
 def sliding(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
@@ -78,7 +79,10 @@ def sliding(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
 
     def join(near: Array, far: Array, distance: int) -> Array:
         if reduce == "sum":
-            far = far * kind.type(attrs.gamma**distance)
+            with np.errstate(over="ignore"):
+                power = (np.float64(attrs.gamma) ** distance).astype(kind)
+            # where the power is infinite, what lies beyond the end still adds nothing
+            far = far * power if np.isfinite(power) else jnp.where(far == 0, far, far * power)
         return COMBINE[reduce](near, far)
 
     total = _windows(x, attrs.axis, window, fill, join)
@@ -206,12 +210,17 @@ def linear_scan(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
         masked(scope, x, shape, (attrs.axis,), 0) for x, shape in zip(args, sizes, strict=True)
     )
 
+    if attrs.reverse and (length := scope.length(sizes[0][attrs.axis])) is not None:
+        # the first one of all has nothing before it: what stands beyond the length is no value
+        place = jax.lax.broadcasted_iota(jnp.int32, factor.shape, attrs.axis)
+        factor = jnp.where(place == length - 1, jnp.zeros_like(factor), factor)
+
     def then(first: Array, second: Array) -> Array:
         (a, b), (factor, term) = first, second
-        return a * factor, jnp.where(factor == 0, term, b * factor + term)
+        return a * factor, _next(factor, b, term, restarts=attrs.restarts)
 
     if term.size and (attrs.ordered or _runs_in_order()):
-        return _in_order(factor, term, attrs.axis, reverse=attrs.reverse)
+        return _in_order(factor, term, attrs.axis, reverse=attrs.reverse, restarts=attrs.restarts)
     return jax.lax.associative_scan(then, (factor, term), reverse=attrs.reverse, axis=attrs.axis)[1]
 
 
@@ -220,11 +229,18 @@ def _runs_in_order() -> bool:
     return not is_accelerated()
 
 
-def _in_order(factor: Array, term: Array, axis: int, *, reverse: bool) -> Array:
+def _next(factor: Array, before: Array, term: Array, *, restarts: bool) -> Array:
+    made = factor * before + term
+    return jnp.where(factor == 0, term, made) if restarts else made
+
+
+def _in_order(
+    factor: Array, term: Array, axis: int, *, reverse: bool, restarts: bool = False
+) -> Array:
     """The recurrence one step after the other."""
 
     def step(y: Array, ab: tuple[Array, Array]) -> tuple[Array, Array]:
-        y = jnp.where(ab[0] == 0, ab[1], ab[0] * y + ab[1])
+        y = _next(ab[0], y, ab[1], restarts=restarts)
         return y, y
 
     factor, term = jnp.moveaxis(factor, axis, 0), jnp.moveaxis(term, axis, 0)
