@@ -111,3 +111,43 @@ def test_no_two_environments_have_one_seed() -> None:
     seeds = distinct_seeds(SEED, count)
     assert len(set(seeds)) == count and seeds[:1000] == words[:1000]
     assert distinct_seeds(-1, 3) == distinct_seeds(2**64 - 1, 3)
+
+
+class Levers(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Three levers of 2, 3 and 4 positions: the reward is their sum, and is what is seen next."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 9.0, (1,), np.float32)
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3, 4])  # pyright: ignore[reportAssignmentType]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        assert self.action_space.contains(action.astype(np.int64))
+        total = float(action.sum())
+        return np.array([total], np.float32), total, False, False, {}
+
+
+def test_several_choices_at_once_are_learnt() -> None:
+    gymnasium.register("Levers-v0", Levers)
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        env = trl.env.make("gym.Levers-v0")
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+        assert env.act_space == trl.env.MultiDiscrete((2, 3, 4))
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = dnn.sample(o)
+        o[b, i, t + 1], r, _ = env.step(a)
+        (-dnn.log_prob(a) * (r - r.mean(over=(b, t)))).mean(over=(b, t)).backward()
+        trl.optim.Adam(dnn.params, lr=0.1).step()
+        ctx.output("a", a)
+        ctx.output("r", r)
+        ctx.output("return", r.mean(over=(b, t)))
+        ctx.output("entropy", dnn(o).entropy().mean(over=(b, t)))
+    result = ctx.compile({B: 8, I: 25, T: 6}).execute(seed=SEED)
+    np.testing.assert_array_equal(result["r"], result["a"].sum(-1))
+    assert result["a"].shape == (8, 25, 6, 3) and (result["a"].max((0, 1, 2)) == [1, 2, 3]).all()
+    np.testing.assert_allclose(result["entropy"][0], np.log(24), rtol=0.01)
+    assert result["return"][0] < 4 and result["return"][-1] > 5

@@ -3,7 +3,7 @@
 from timerl_nb.env.cartpole import CartPole
 from timerl_nb.env.core import Environment, Simulation, Step, make, register
 from timerl_nb.env.gym import GymEnvironment
-from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.env.synthetic import Synthetic
 from timerl_nb.frontend.foreign import module_names as _module_names
 
@@ -17,6 +17,7 @@ __all__ = [
     "Discrete",
     "Environment",
     "GymEnvironment",
+    "MultiDiscrete",
     "Simulation",
     "Step",
     "Synthetic",

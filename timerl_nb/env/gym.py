@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.env.core import Autoreset, Simulation, Step, Tensor
-from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.errors import EnvError
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
@@ -153,7 +153,7 @@ class _Instances:
 
     def _one(self, k: int, action: Array) -> tuple[float, bool, bool]:
         """Step one environment: reward, terminated, truncated."""
-        given = action if isinstance(self._spaces[1], Box) else int(action)
+        given = int(action) if isinstance(self._spaces[1], Discrete) else action
         obs, reward, ended, cut, _ = self._envs[k].step(given)
         self._obs[k], self._over[k] = obs, ended or cut
         return float(reward), bool(ended), bool(cut and not ended)
@@ -182,6 +182,9 @@ def _space(space: Any, what: str) -> Any:
         return Box(low, high, tuple(space.shape), narrow(np.zeros(0, space.dtype)).dtype)
     if kind == "Discrete" and space.start == 0:
         return Discrete(int(space.n))
+    if kind == "MultiDiscrete" and np.ndim(space.nvec) == 1 and not np.any(space.start):
+        return MultiDiscrete(tuple(map(int, space.nvec)))
     raise EnvError(
-        f"{what} in {space} are not supported.", hint="wrap the environment to Box or Discrete."
+        f"{what} in {space} are not supported.",
+        hint="wrap the environment to Box, Discrete or a flat MultiDiscrete.",
     )

@@ -28,3 +28,15 @@ class Discrete:
     n: int
     shape: tuple[int, ...] = ()
     dtype: str = "i32"
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several integers at once, each from 0 to a size of its own less 1."""
+
+    sizes: tuple[int, ...]
+    dtype: str = "i32"
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (len(self.sizes),)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, Self
 
-from timerl_nb.distributions import Categorical, Normal
+from timerl_nb.distributions import Categorical, MultiCategorical, Normal
 from timerl_nb.env.core import Simulation
-from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.errors import EnvError, ShapeError, TimeRLError
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.sources import Parameter, parameter
@@ -19,6 +19,7 @@ from timerl_nb.nn.layers import MLP, Linear, ScaledInit, scaled_normal
 from timerl_nb.nn.module import Module
 
 Critic = bool | Literal["apart"]
+Actions = Categorical | MultiCategorical | Normal
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,17 @@ class Design:
 class Policy(Module):
     """A tanh network from observations to a distribution over actions, and perhaps to a value.
 
-    Discrete actions are chosen by the softmax of the network's results; those of a `Box` are drawn
-    around them, with standard deviations that are parameters of their own.
+    Discrete actions are chosen by the softmax of the network's results, each by a part of them where
+    there are several; those of a `Box` are drawn around them, with standard deviations that are
+    parameters of their own.
     """
 
     def __init__(self, env: Simulation, design: Design, domain: Any, name: str) -> None:
         space = env.act_space
-        if not isinstance(space, Discrete | Box):
+        if not isinstance(space, Discrete | MultiDiscrete | Box):
             raise EnvError(
                 f"policies choose discrete actions or numbers; {space} is not supported.",
-                hint="use an environment whose action space is Discrete or a Box.",
+                hint="use an environment whose action space is Discrete, MultiDiscrete or a Box.",
             )
         if isinstance(space, Box) and space.dtype != "f32":
             raise EnvError(f"policies choose float32 numbers; {space} is not supported.")
@@ -51,7 +53,10 @@ class Policy(Module):
         self._obs_shape = tuple(env.obs_space.shape)
         self._act_shape = tuple(space.shape)
         sizes = [self._inputs, *design.hidden]
-        outputs = space.n if isinstance(space, Discrete) else prod(space.shape)
+        self._sizes = space.sizes if isinstance(space, MultiDiscrete) else None
+        outputs = (
+            space.n if isinstance(space, Discrete) else sum(self._sizes or (prod(space.shape),))
+        )
         how: dict[str, Any] = {"domain": domain, "init": design.init}
         self.trunk = (
             MLP(sizes, gain=design.gain, name=f"{name}trunk", **how) if design.hidden else None
@@ -70,7 +75,7 @@ class Policy(Module):
             else None
         )
         self._apart = design.critic == "apart"
-        self._made: dict[int, tuple[RecurrentTensor, Categorical | Normal]] = {}
+        self._made: dict[int, tuple[RecurrentTensor, Actions]] = {}
         self._seen: dict[Read, RecurrentTensor] = {}
 
     def _changed(self, change: Callable[[Parameter], Any]) -> Self:
@@ -90,9 +95,11 @@ class Policy(Module):
             return x
         return trunk(x).tanh().named(f"h{len(trunk.layers) - 1}")
 
-    def __call__(self, o: RecurrentTensor) -> Categorical | Normal:
+    def __call__(self, o: RecurrentTensor) -> Actions:
         """The distribution over actions for the observation `o`."""
         made = self.actor(self._features(o))
+        if self._sizes is not None:
+            return MultiCategorical(made.named("logits"), self._sizes)
         if self.log_std is None:
             return Categorical(made.named("logits"))
         return Normal(made.reshape(self._act_shape).named("mean"), self.log_std)
