@@ -36,7 +36,7 @@ _SIMPLER = (
     "keep fuse=True so that fewer statements are left."
 )
 
-_ONE = threading.RLock()  # the context has one ceiling, whichever thread has set it
+_ONE = threading.Lock()  # the context has one ceiling, whichever thread has set it
 _Args = ParamSpec("_Args")
 _Made = TypeVar("_Made")
 
@@ -50,8 +50,8 @@ class TooMuchWork(CeilingError):
         super().__init__(f"the program's points take more than {limit}.", hint=_SIMPLER)
 
 
-class _Budget:
-    """What may be spent: None without limit."""
+class _Budget(threading.local):
+    """What a thread may spend: None without limit."""
 
     left: int | None = None
 
@@ -67,19 +67,14 @@ def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
         TooMuchWork: it takes more operations than a call may, or than are left.
     """
     for tier in _TIERS:
-        left = _budget.left
-        CONTEXT.reset_operations()
-        CONTEXT.set_max_operations(tier if left is None else max(1, min(tier, left)))
         try:
-            made = call(*args, **named)
+            made = _stopped_at(tier, call, *args, **named)
         except isl.Error as error:
             # stopped by its ceiling, isl may complain of something else: of a text's syntax, say
             if tier == CALL and not is_ceiling(str(error)):
                 raise
             _charge(tier)
             continue
-        finally:
-            _renew()
         _charge(_FEE if tier == _TIERS[0] else tier // 2)
         return made
     raise TooMuchWork(in_one_call=True)
@@ -91,18 +86,28 @@ def spend_once(operations: int, call: Callable[[], _Made]) -> _Made:
     Raises:
         TooMuchWork: it takes more.
     """
-    left = _budget.left
-    CONTEXT.reset_operations()
-    CONTEXT.set_max_operations(operations if left is None else max(1, min(operations, left)))
     try:
-        return call()
+        return _stopped_at(operations, call)
     except isl.Error as error:
         if not is_ceiling(str(error)):
             raise
         raise TooMuchWork(in_one_call=True) from None
     finally:
-        _renew()
         _charge(operations)
+
+
+def _stopped_at(
+    operations: int, call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
+) -> _Made:
+    """The result of a call under a ceiling, which other threads' calls do not meet."""
+    left = _budget.left
+    with _ONE:
+        CONTEXT.reset_operations()
+        CONTEXT.set_max_operations(operations if left is None else max(1, min(operations, left)))
+        try:
+            return call(*args, **named)
+        finally:
+            _renew()
 
 
 def left() -> int:
@@ -149,24 +154,21 @@ def is_ceiling(complaint: str) -> bool:
 def at_most(operations: int) -> Generator[None]:
     """Let isl spend about so many elementary operations inside.
 
-    Budgets nest: the innermost counts, and the one around it goes on behind it. Another thread that
-    asks for one waits.
+    Budgets nest: the innermost counts, and the one around it goes on behind it. Each thread has its
+    own.
 
     Raises:
         TooMuchWork: they are spent, or one call takes more than a call may.
     """
-    with _ONE:
-        before, _budget.left = _budget.left, operations
-        _renew()
-        try:
-            yield
-        except isl.Error as error:
-            if is_ceiling(str(error)):
-                raise TooMuchWork(in_one_call=True) from None
-            raise
-        finally:
-            _budget.left = before
-            _renew()
+    before, _budget.left = _budget.left, operations
+    try:
+        yield
+    except isl.Error as error:
+        if is_ceiling(str(error)):
+            raise TooMuchWork(in_one_call=True) from None
+        raise
+    finally:
+        _budget.left = before
 
 
 @contextmanager
