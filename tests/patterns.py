@@ -397,7 +397,7 @@ def empty_at_one(ctx, t, T):
     x = trl.data(values(4), domain=(t,))
     ctx.output("after", x[t + 1 : T].sum(axis=0))
     ctx.output("before", x[0:t].sum(axis=0))
-    ctx.output("none", x[t : trl.min(t + 0, T)].max(axis=0))
+    ctx.output("none", x[t : trl.min(t + 0, T)].max(axis=0, initial=-1.0))
     ctx.output("late", x[2:T].sum(axis=0))
     ctx.output("tail", x.tanh()[trl.min(1, T - 1) : T].sum(axis=0))
 

@@ -6,7 +6,6 @@ import itertools
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from timerl_nb.compilation import Front, holds_for_all_bounds, pipeline
 from timerl_nb.compiler import Compiler, check_types
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.doors import door
-from timerl_nb.errors import BoundsError, OptionError, Origin, TimeRLWarning, one_of
+from timerl_nb.errors import BoundsError, OptionError, Origin, one_of, warn
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
 from timerl_nb.frontend.context import Context
@@ -64,9 +63,10 @@ class Program:
         owner: Context,
         front: Front | None = None,
         see: See = unseen,
-        told: int = 3,
+        *,
+        tell: bool = True,
     ) -> None:
-        """Compile, and warn whoever is `told` levels up the stack, or nobody (0)."""
+        """Compile, and warn at the user's line, or nobody."""
         self._compiler = compiler
         self._owner = owner  # the context whose symbols are ours
         self.options, self.bounds = options, dict(bounds)
@@ -80,8 +80,8 @@ class Program:
         self.stages = Stages((*source, *self._front.stages, *back))
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
-        for text in self.warnings if told else ():
-            warnings.warn(text, TimeRLWarning, stacklevel=told)
+        for text in self.warnings if tell else ():
+            warn(text)
 
     def _tuned(self) -> Tuning:
         """The fastest of a few ways, measured on this machine."""
@@ -101,7 +101,7 @@ class Program:
             self.bounds,
             alone,
             lambda options: Program(
-                self._compiler, self.bounds, options, self._owner, told=0
+                self._compiler, self.bounds, options, self._owner, tell=False
             )._turn_seconds(),
             self._compiler.place("tuned", alone, self.bounds),
         )
@@ -212,22 +212,20 @@ class Program:
         bounds: Mapping[Any, int] | None = None,
         options: Mapping[str, Any] | None = None,
         see: See = unseen,
-        warn: bool = True,
+        tell: bool = True,
     ) -> Program:
         """The same program under other bounds and options, as `with_bounds` and `with_options` say.
 
         Args:
             see: is called with every stage that is not kept, in order, as soon as it is there.
-            warn: issue the program's `warnings`.
+            tell: issue the program's `warnings`.
         """
         changed = self.options.with_(**options) if options else self.options
         under = self._under({} if bounds is None else bounds)
         # what is chosen within a budget depends on the bounds
         keeps = not options and holds_for_all_bounds(changed)
         front = self._front if keeps else None
-        return Program(
-            self._compiler, under, changed, self._owner, front, see, told=4 if warn else 0
-        )
+        return Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
 
     def _under(self, bounds: Mapping[Any, int]) -> dict[str, int]:
         """The program's bounds with some changed."""
@@ -345,7 +343,9 @@ class Program:
         if self._twice is None:
             longer = {**self.bounds, name: Ceiling(2 * bound, bound.until, raised=True)}
             front = self._front if holds_for_all_bounds(self.options) else None
-            self._twice = Program(self._compiler, longer, self.options, self._owner, front, told=0)
+            self._twice = Program(
+                self._compiler, longer, self.options, self._owner, front, tell=False
+            )
         return self._twice
 
     def _run_whole(
@@ -473,7 +473,7 @@ class Program:
             under = {n: _resized(self.bounds[n], value) for n, value in other.items()}
             bounds = fixed_bounds(self._owner, {**self.bounds, **under})
             changed = options.with_(**changes)
-            return Program(self._compiler, bounds, changed, self._owner, told=0)._main_memory
+            return Program(self._compiler, bounds, changed, self._owner, tell=False)._main_memory
 
         changes: dict[str, Mapping[str, Any]] = {}
         if options.budget is not None:

@@ -9,11 +9,11 @@ over the readers, and spreads nothing; where it has no rule, the general way rem
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from timerl_nb.errors import warn
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor, apply, guarded, value_of
@@ -76,11 +76,10 @@ def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse:
     except TooMuchWork:
         if recurrent:
             raise
-        warnings.warn(
+        warn(
             f"the reads {read_text(graph.ops, read)} are not inverted within the ceiling on isl's "
             "work: each reader's part of the gradient is laid out along whole dimensions, which takes "
-            f"more memory and time.\n  at {op.origin}",
-            stacklevel=2,
+            f"more memory and time.\n  at {op.origin}"
         )
         return _anywhere(graph, op)
 

@@ -8,12 +8,11 @@ memory go than it fills is vectorised all the same.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Final
 
-from timerl_nb.errors import CeilingError, ScheduleError, TimeRLWarning
+from timerl_nb.errors import CeilingError, ScheduleError, warn
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
@@ -103,11 +102,9 @@ class _Trial:
             self._constraints, schedule = trials.scheduled(total.pdg)
         except CeilingError as error:
             trials.complete = False
-            warnings.warn(
+            warn(
                 f"a trial schedule was given up ({error.what}) Whatever can be vectorised is, and "
-                "memory may grow with the bounds.",
-                TimeRLWarning,
-                stacklevel=2,
+                "memory may grow with the bounds."
             )
             return
         except ScheduleError:

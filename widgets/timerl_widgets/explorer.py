@@ -219,7 +219,7 @@ class Explorer(Widget):
         if not bounds:
             known = self._known.changed(self.program, options)
             return known or self._known.compiled(self.program, options, see), known is not None
-        program = self.program.again(bounds=bounds, options=options, see=see, warn=False)
+        program = self.program.again(bounds=bounds, options=options, see=see, tell=False)
         return self._known.of(program), False
 
     def _look_ahead(self) -> None:

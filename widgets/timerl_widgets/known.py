@@ -38,7 +38,7 @@ class Known:
         """A program with some options changed, compiled if it is not known."""
 
         def made() -> Drawing:
-            return Drawing(program.again(options=options, see=see, warn=False))
+            return Drawing(program.again(options=options, see=see, tell=False))
 
         return self._held.get(_key(program, options), made)
 
