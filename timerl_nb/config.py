@@ -63,7 +63,8 @@ class Options:
         accumulate: sums over symbolic dimensions are added up point by point.
         contract: sums of products become single contractions.
         incrementalize: reductions over long axes run block by block: a block size, along the
-            dimension where that frees most, or block sizes by dimension; False never does. "auto"
+            dimension where that frees most, or block sizes by dimension (a warning says why one of them
+            has no effect); False never does. "auto"
             does where the program would need more device memory than there is, and, run by XLA on a
             CPU, where blocks stay in its cache.
         rematerialize: what acting made is computed again where learning runs in blocks, instead of

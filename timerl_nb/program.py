@@ -36,6 +36,7 @@ from timerl_nb.memory.budget import machine_refusal, on_the_machine
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
+from timerl_nb.passes.incrementalize import Incrementalize, without_effect
 from timerl_nb.results import Result
 from timerl_nb.running import Running
 from timerl_nb.runtime.backends.jax import is_accelerated
@@ -50,6 +51,13 @@ from timerl_nb.stages import See, Stages, unseen
 from timerl_nb.symbolic.domain import Ceiling, bounds_text
 from timerl_nb.symbolic.expr import Slice
 from timerl_nb.tuning import Tuning, tuned
+
+_BLOCKS: Final = Incrementalize.name
+_GUARDED: Final = (
+    "splitting the loops around {} takes more isl operations than a call may: what runs in some of "
+    "their turns only is decided turn by turn. The results are the same; it takes longer. Keep "
+    "fuse=True so that fewer statements are left, or simplify their index expressions."
+)
 
 
 class Program:
@@ -175,10 +183,15 @@ class Program:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What makes the program slower or larger than it need be, and what to do about it."""
-        parts = self._front.parts
+        parts, blocks = self._front.parts, self.options.blocks
         found = _long_windows(self.memory, self._front.constraints)
         if parts is not None and parts.text:
             found.append(parts.lost(self.memory.peak))
+        cut = self.stages[_BLOCKS].previous if blocks else None
+        if blocks and cut is not None:
+            found += without_effect(cut, blocks)
+        if self.ast.guarded:
+            found.append(_GUARDED.format(", ".join(self.ast.guarded[:8])))
         return tuple(found)
 
     # --- again, differently ----------------------------------------------------------------------

@@ -148,6 +148,42 @@ def test_what_is_not_cut_says_why() -> None:
     assert why["sum"] == "what it reads is needed whole, or read at points"
 
 
+@pytest.mark.parametrize(
+    ("block", "read", "reason"),
+    [
+        (
+            {"t": 2},
+            lambda y, t, T: y[0 : t + 1].sum(axis=0),
+            r"goes over t \+ 1 positions, not over",
+        ),
+        (2, lambda y, t, T: y[t:T].sum(axis=0), "goes over T - t positions, not over all T"),
+        ({"t": 2}, lambda y, t, T: y * 2.0, "Nothing sums over an axis as long as its bound"),
+    ],
+    ids=["past", "future", "no sum"],
+)
+def test_block_sizes_without_effect_say_why(block: Any, read: Any, reason: str) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("y", read(trl.data(given(7), domain=("t",)).tanh(), t, T))
+    options = trl.Options(incrementalize=block, lift=False, vectorize=False)
+    with pytest.warns(trl.errors.TimeRLWarning, match=reason) as told:
+        program = ctx.compile({"T": 7}, options)
+    assert told[0].filename == __file__
+    assert "does nothing" in program.warnings[0]
+    if "positions" in reason:
+        assert "test_incrementalize.py:" in program.warnings[0]
+
+
+def test_of_several_block_sizes_only_those_without_effect_are_told_of() -> None:
+    with trl.Context("b", "t") as ctx:
+        (_, _), (t, T) = ctx.dims
+        y = x().tanh()
+        ctx.output("sum", y.sum(axis=(0, 1)).sum(over=t))
+    with pytest.warns(trl.errors.TimeRLWarning, match="'b': 2") as told:
+        ctx.compile(BOUNDS, trl.Options(incrementalize={"b": 2, "t": 3}))
+    assert len([w for w in told if "does nothing" in str(w.message)]) == 1
+
+
 def test_the_sum_over_all_pairs_is_cut_along_one_axis() -> None:
     def write(ctx: Any, b: Any, B: Any, t: Any, T: Any) -> None:
         y = trl.data(given(7), domain=("t",))

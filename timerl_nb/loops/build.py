@@ -28,6 +28,7 @@ from timerl_nb.schedule.names import statement_names
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin
 from timerl_nb.symbolic.polyhedra import Point
+from timerl_nb.symbolic.scan import Scan
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
@@ -84,7 +85,8 @@ def build_ast(
         transfers[leave_name(life.name)] = (Offload, life)
         transfers[return_name(life.name)] = (Fetch, life)
     grafted = schedule.with_calls(swaps.returning(), [*swaps.leaving(), *free_calls(lives)])
-    root = grafted.scan(bounds, _Builder(constraints.pdg.dims, constraints.ops, transfers))
+    builder = _Builder(constraints.pdg.dims, constraints.ops, transfers)
+    scan = Scan(grafted, bounds, builder)
     pdg = constraints.pdg
 
     def named(some: Iterable[Tensor]) -> str:
@@ -93,7 +95,9 @@ def build_ast(
     moved = {swap.lifetime: named(swap.tensors) for swap in swaps.all}
     values = {life.name: named(life.tensors) for life in lives}
     known = {op.id: about(op) for op in constraints.ops.values()}
-    nest = tidy(root)
+    nest = tidy(scan.root)
     if pdg.dims.dynamic is not None:
         nest = with_ends(nest)
-    return Ast(nest, statement_names(pdg), values, moved, known)
+    names = statement_names(pdg)
+    guarded = sorted(names[constraints.ops[name].id] for name in scan.guarded)
+    return Ast(nest, names, values, moved, known, guarded)

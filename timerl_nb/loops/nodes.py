@@ -133,8 +133,10 @@ class Ast(Inspectable):
         values: Mapping[str, str],
         moved: Mapping[str, str] = MappingProxyType({}),
         about: Mapping[int, Seq[str]] | None = None,
+        guarded: Seq[str] = (),
     ) -> None:
         self.root = root
+        self.guarded = tuple(guarded)  # the names of what isl could not split the loops around
         self._about = dict(about or {})  # operation id -> what it can be found by
         self.names = dict(names)  # operation id -> name
         self.values = dict(values)  # lifetime -> the tensors' names

@@ -26,7 +26,7 @@ from timerl_nb.ir.kinds import REDUCTIONS, SINKS
 from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
-from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete, same_size, size
+from timerl_nb.ir.shapes import NUMPY, Shape, Size, TensorType, concrete, same_size, size
 from timerl_nb.passes.batch_rules import Refused
 from timerl_nb.passes.carry_rules import Axes, carried, summed
 from timerl_nb.symbolic.domain import Dim, Dims
@@ -115,6 +115,8 @@ def _take_root(pdg: Pdg, cut: Cut, op: Op) -> None:
                         f"how many blocks of {cut.dim.bound} there are is not known ahead"
                     )
                 return
+            if (other := _another_length(pdg, op, axes, cut.dim)) is not None:
+                cut.why[op.id] = f"it goes over {other} positions, not over all {cut.dim.bound}"
     except Refused as refusal:
         cut.why[op.id] = str(refusal)
 
@@ -129,6 +131,13 @@ def _helps(pdg: Pdg, cut: Cut, root: int) -> bool:
 
 def _is_long(pdg: Pdg, read: Read, axis: int, dim: Dim) -> bool:
     return same_size(pdg.read_type(read).shape[axis], sym(dim.bound))
+
+
+def _another_length(pdg: Pdg, op: Op, axes: Axes, dim: Dim) -> Size | None:
+    """The length of a summed axis that changes along the dimension, or with its bound."""
+    sizes = [pdg.read_type(op.inputs[k]).shape[a] for k, a in enumerate(axes) if a is not None]
+    varying = [s for s in sizes if not isinstance(s, int) and s.symbols & {dim.name, dim.bound}]
+    return next((s for s in varying if not same_size(s, sym(dim.bound))), None)
 
 
 def _shapes(pdg: Pdg, op: Op) -> list[Shape]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from timerl_nb.config import Blocks
 from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, unchanged
-from timerl_nb.passes.cut import by_freed, find_cut, in_blocks
+from timerl_nb.passes.cut import by_freed, cut_into_blocks, find_cut, in_blocks
 from timerl_nb.passes.traffic import Machine, Traffic
 from timerl_nb.symbolic.domain import Dim
+
+_SHOWN: Final = 8  # lines of a warning
 
 
 @dataclass(frozen=True)
@@ -133,3 +136,34 @@ class IncrementalizeForSpeed:
         why = "the arrays of a block stay in the cache"
         choice = Choice("incrementalize", (whole, taken), taken, why)
         return replace(made, choices=(choice,))
+
+
+def without_effect(pdg: Pdg, block: int | Blocks) -> list[str]:
+    """What to tell the user of block sizes that cut nothing: what is in the way, line by line."""
+    if isinstance(block, int):
+        cuts = [find_cut(pdg, dim) for dim in pdg.dims]
+        if any(cut.roots for cut in cuts):
+            return []
+        why = {op_id: reason for cut in cuts for op_id, reason in cut.why.items()}
+        return [_idle(pdg, f"incrementalize={block}", "any dimension", why)]
+    found: list[str] = []
+    for name, size in block:
+        cut = find_cut(pdg, pdg.dims[name])
+        if not cut.roots:
+            found.append(_idle(pdg, f"incrementalize={{{name!r}: {size}}}", name, cut.why))
+        pdg = cut_into_blocks(pdg, cut, size).pdg
+    return found
+
+
+def _idle(pdg: Pdg, option: str, along: str, why: Mapping[int, str]) -> str:
+    lines = [f"  {pdg[k].name}, {pdg[k].origin}: {reason}" for k, reason in sorted(why.items())]
+    if len(lines) > _SHOWN:
+        lines[_SHOWN - 1 :] = [f"  and {len(lines) - _SHOWN + 1} others"]
+    return "\n".join(
+        [
+            f"{option} does nothing: no reduction can run in blocks along {along}.",
+            *(lines or ["  Nothing sums over an axis as long as its bound."]),
+            "  What to do: leave it out; or reduce over all positions at once, as in "
+            "x[0:T].sum(axis=0), of what only this reduction needs.",
+        ]
+    )

@@ -1,8 +1,8 @@
-"""Schedules and loop trees of named statements: the second half of the door to isl.
+"""Schedules of named statements: the second half of the door to isl.
 
 A statement is a name with a set of points. Dependences between statements are relations from the
 producer's points to the consumer's. `solve` finds an order (a schedule tree), `ScheduleTree` answers
-questions about it: what runs when, who is the last to read a value, and the loops that scan it.
+questions about it: what runs when, and who is the last to read a value. `scan` makes loops of it.
 """
 
 # islpy's stubs lack the enumerations whose names end in an underscore.
@@ -14,32 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import islpy as isl
 
 from timerl_nb.symbolic.ceiling import TooMuchWork, at_most, is_ceiling, left, spend, spend_once
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.elsewhere import UNSCHEDULABLE, ask_elsewhere
-from timerl_nb.symbolic.expr import (
-    ZERO,
-    Cond,
-    Lin,
-    all_of,
-    any_of,
-    compare,
-    const,
-    maximum,
-    minimum,
-    pick,
-    sym,
-)
+from timerl_nb.symbolic.expr import ZERO, Lin
 from timerl_nb.symbolic.polyhedra import (
     Point,
     Relation,
     Set,
     bounds_set,
-    ceilings_set,
     pw_expression,
 )
 
@@ -57,18 +44,6 @@ class Edge:
     source: str
     sink: str
     pairs: Relation  # source point -> sink point
-
-
-Node = TypeVar("Node")
-
-
-class LoopBuilder(Protocol[Node]):
-    """What turns the scan of a schedule into nodes of somebody's own."""
-
-    def loop(self, counter: str, first: Lin, last: Lin, step: int, body: Node) -> Node: ...
-    def branch(self, cond: Cond, then: Node, other: Node | None) -> Node: ...
-    def sequence(self, parts: Sequence[Node]) -> Node: ...
-    def call(self, name: str, point: tuple[Lin, ...]) -> Node: ...
 
 
 def _named(relation: Relation, left: str, right: str) -> isl.UnionMap:
@@ -99,7 +74,7 @@ def _sets(union: isl.UnionSet) -> list[isl.Set]:
     return found
 
 
-def _bottom_up(
+def bottom_up(
     raw: isl.Schedule, change: Callable[[isl.ScheduleNode], isl.ScheduleNode]
 ) -> isl.Schedule:
     """The schedule with every node changed, those below it first."""
@@ -332,7 +307,7 @@ def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any] = str) -> isl.S
             filters = filters.add(part)
         return node.insert_sequence(filters)
 
-    return _bottom_up(raw, split)
+    return bottom_up(raw, split)
 
 
 class ScheduleTree:
@@ -530,27 +505,6 @@ class ScheduleTree:
         grafted.raw, grafted.domain, grafted._theta = raw, self.domain, self._theta
         return grafted
 
-    # --- loops ---------------------------------------------------------------------------------
-
-    def scan(self, bounds: Point, builder: LoopBuilder[Node]) -> Node:
-        """The loops that visit all points in order under actual bounds.
-
-        Inner loops are split where a guard would be needed (prologue, steady state, epilogue).
-        """
-
-        def separate(node: isl.ScheduleNode) -> isl.ScheduleNode:
-            inner = node.get_schedule_depth() >= 1
-            if node.get_type() == isl.schedule_node_type.band and inner:
-                every = ", ".join(f"separate[{k}]" for k in range(node.band_n_member()))
-                text = f"{{ {every.replace(', ', '; ')} }}"
-                options = isl.UnionSet.read_from_str(isl.DEFAULT_CONTEXT, text)
-                return node.band_set_ast_build_options(options)
-            return node
-
-        raw = _bottom_up(self.raw, separate)
-        build = isl.AstBuild.from_context(ceilings_set(self.dims, bounds))
-        return _scan(spend(isl.AstBuild.node_from_schedule, build, raw), {}, builder)
-
     def __str__(self) -> str:
         return str(self.raw)
 
@@ -575,82 +529,3 @@ def _components(one: isl.Map, domain: Domain, dims: Dims) -> tuple[Lin, ...]:
     return tuple(
         pw_expression(many.get_pw_aff(k), domain, dims.bounds) for k in range(many.dim(_OUT))
     )
-
-
-# --- isl's loop trees ----------------------------------------------------------------------------
-
-
-def _scan(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilder[Node]) -> Node:
-    kind = node.get_type()
-    if kind == isl.ast_node_type.block:
-        children: list[isl.AstNode] = []
-        node.block_get_children().foreach(children.append)
-        return builder.sequence([_scan(child, known, builder) for child in children])
-    if kind == isl.ast_node_type.if_:
-        then = _scan(node.if_get_then_node(), known, builder)
-        other = _scan(node.if_get_else_node(), known, builder) if node.if_has_else_node() else None
-        return builder.branch(_condition(node.if_get_cond(), known), then, other)
-    if kind == isl.ast_node_type.for_:
-        counter = node.for_get_iterator().get_id().get_name()
-        first = _integer(node.for_get_init(), known)
-        if node.for_is_degenerate():
-            return _scan(node.for_get_body(), {**known, counter: first}, builder)
-        end = node.for_get_cond()
-        last = _integer(end.get_op_arg(1), known)
-        if end.get_op_type() == isl.ast_expr_op_type.lt:
-            last = last - 1
-        step = node.for_get_inc().get_val().to_python()
-        body = _scan(node.for_get_body(), known, builder)
-        return builder.loop(counter, first, last, step, body)
-    if kind == isl.ast_node_type.user:
-        call = node.user_get_expr()
-        args = [call.get_op_arg(k) for k in range(call.get_op_n_arg())]
-        name = args[0].get_id().get_name()
-        return builder.call(name, tuple(_integer(arg, known) for arg in args[1:]))
-    raise AssertionError(f"a loop tree with a node of kind {kind}")
-
-
-def _integer(e: isl.AstExpr, known: Mapping[str, Lin]) -> Lin:
-    if e.get_type() == isl.ast_expr_type.int:
-        return const(e.get_val().to_python())
-    if e.get_type() == isl.ast_expr_type.id:
-        name = e.get_id().get_name()
-        return known.get(name) or sym(name)
-    op, kind = e.get_op_type(), isl.ast_expr_op_type
-    if op in (kind.cond, kind.select):
-        chosen = _condition(e.get_op_arg(0), known)
-        return pick(chosen, _integer(e.get_op_arg(1), known), _integer(e.get_op_arg(2), known))
-    args = [_integer(e.get_op_arg(k), known) for k in range(e.get_op_n_arg())]
-    if op == kind.minus:
-        return -args[0]
-    if op == kind.add:
-        return args[0] + args[1]
-    if op == kind.sub:
-        return args[0] - args[1]
-    if op == kind.mul:
-        left, right = args
-        return left * right.const if right.is_const else right * left.const
-    if op == kind.min:
-        return minimum(*args)
-    if op == kind.max:
-        return maximum(*args)
-    if op in (kind.fdiv_q, kind.pdiv_q, kind.div):
-        return args[0] // args[1].const
-    if op in (kind.pdiv_r, kind.zdiv_r):
-        return args[0] % args[1].const
-    raise AssertionError(f"an index expression with the operation {op}")
-
-
-def _condition(e: isl.AstExpr, known: Mapping[str, Lin]) -> Cond:
-    op, kind = e.get_op_type(), isl.ast_expr_op_type
-    if op in (kind.and_, kind.and_then, kind.or_, kind.or_else):
-        args = [_condition(e.get_op_arg(k), known) for k in range(e.get_op_n_arg())]
-        return all_of(*args) if op in (kind.and_, kind.and_then) else any_of(*args)
-    left, right = (_integer(e.get_op_arg(k), known) for k in (0, 1))
-    if op == kind.eq:
-        return compare("==", left - right)
-    if op in (kind.ge, kind.gt):
-        return compare(">=", left - right - (op == kind.gt))
-    if op in (kind.le, kind.lt):
-        return compare(">=", right - left - (op == kind.lt))
-    raise AssertionError(f"a condition with the operation {op}")
