@@ -1,0 +1,95 @@
+"""Work of isl that has no end, one kind after the other; an interrupt ends each. Run as a script."""
+
+# isl and what it schedules are used here as no program does.
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import islpy as isl
+
+from timerl_nb.symbolic import scheduling
+from timerl_nb.symbolic.ceiling import TooMuchWork, at_most, coalesced
+from timerl_nb.symbolic.domain import Dim, Dims
+from timerl_nb.symbolic.expr import maximum, minimum, sym
+from timerl_nb.symbolic.polyhedra import Relation, Set
+from timerl_nb.symbolic.scan import Scan
+from timerl_nb.symbolic.scheduling import Edge, ScheduleTree, solve
+
+DIMS = Dims((Dim("i", "I"), Dim("j", "J"), Dim("t", "T")))
+POINTS = Set.of(DIMS, ("i", "j", "t"))
+MANY = 10**12  # operations: nothing here ends for want of them
+
+
+def sets() -> None:
+    e = sym("t")
+    for k in range(2, 9):
+        e = minimum(maximum(e - sym("i") % k, sym("j") // k), (e + k) % (k + 5), sym("T") - k)
+    Relation.reads(POINTS, (e,), Set.of(DIMS, ("t",)))
+
+
+def coalescing() -> None:
+    boxes = [
+        f"[i, j, t] : {k} <= i + j <= {2 * k} and {k} <= 2j - t <= {3 * k} and (i + {k}t) mod {k} = 1"
+        for k in range(2, 200)
+    ]
+    coalesced(isl.Set(f"{{ {'; '.join(boxes)} }}"))
+
+
+def schedules() -> None:
+    scheduling._HERE = 1_000
+    names = [f"S{k}" for k in range(60)]
+    near = Relation.reads(POINTS, tuple(map(sym, ("i", "j", "t"))), POINTS)
+    edges = [Edge(a, b, near) for k, a in enumerate(names) for b in names[k + 1 :]]
+    solve(DIMS, dict.fromkeys(names, POINTS), edges, edges, MANY)
+
+
+class _Nothing:
+    def loop(self, *_: object) -> None: ...
+    def branch(self, *_: object) -> None: ...
+    def sequence(self, *_: object) -> None: ...
+    def call(self, *_: object) -> None: ...
+
+
+def loops() -> None:
+    names = [f"S{k}" for k in range(40)]
+    places = [f"S{k}[i, j, t] -> [i + {k}, 2j + {k}i, t - {k}j]" for k in range(40)]
+    tree = ScheduleTree.leaf(DIMS, names[0], POINTS)
+    tree.statements = dict.fromkeys(names, POINTS)
+    domain = scheduling._union_set(tree.statements)
+    maps = isl.UnionMap(f"{{ {'; '.join(places)} }}").intersect_domain(domain)
+    raw = isl.Schedule.from_domain(domain)
+    for k in (2, 1, 0):
+        to = isl.UnionMap(f"{{ [a, b, c] -> [{'abc'[k]}] }}")
+        band = isl.MultiUnionPwAff.from_union_map(maps.apply_range(to))
+        raw = raw.insert_partial_schedule(band)
+    tree.raw = raw
+    Scan(tree, {"I": 9, "J": 9, "T": 9}, _Nothing())
+
+
+KINDS: Mapping[str, Callable[[], None]] = {
+    "sets": sets,
+    "coalescing": coalescing,
+    "schedules": schedules,
+    "loops": loops,
+}
+
+
+def main() -> None:
+    for name, work in KINDS.items():
+        try:
+            print(name, flush=True)
+            while True:
+                try:
+                    with at_most(MANY):
+                        work()
+                except TooMuchWork:
+                    pass
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+
+
+if __name__ == "__main__":
+    main()

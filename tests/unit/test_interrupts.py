@@ -1,0 +1,33 @@
+"""An interrupt is seen while isl works, whatever it works on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.unit.interrupted import KINDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_interrupt_ends_every_kind_of_work() -> None:
+    command = [sys.executable, "-m", "tests.unit.interrupted"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
+        # no call takes isl above two seconds; what waits much longer would wait for ever
+        stuck = threading.Timer(60, child.kill)
+        stuck.start()
+        try:
+            assert child.stdout is not None
+            for kind in KINDS:
+                assert child.stdout.readline().strip() == kind
+                time.sleep(0.4)  # isl is in the middle of it
+                child.send_signal(signal.SIGINT)
+                assert child.stdout.readline().strip() == "interrupted", kind
+            assert child.wait() == 0
+        finally:
+            stuck.cancel()
+            child.kill()
