@@ -33,14 +33,15 @@ def replaced(
     executable: Executable, make: Callable[[Kernel, Function], Function]
 ) -> Iterator[None]:
     """Other functions in place of the executable's kernels."""
-    kept = {kernel: kernel.run for kernel in executable.kernels.values()}
+    functions = {kernel: kernel.run for kernel in executable.kernels.values()}
+    kept = {kernel: dict(kernel.runs) for kernel in functions}  # by the device they are bound to
     try:
-        for kernel, function in kept.items():
-            kernel.run = make(kernel, function)
+        for kernel, function in functions.items():
+            kernel.runs = dict.fromkeys(kernel.runs, make(kernel, function))
         yield
     finally:
-        for kernel, function in kept.items():
-            kernel.run = function
+        for kernel, runs in kept.items():
+            kernel.runs = runs
 
 
 def whole(executable: Executable) -> Any:

@@ -48,7 +48,7 @@ class Kernel:
         others = [k for k in range(len(op.outputs)) if k not in paired]
         self.order = {out: k for k, out in enumerate((*paired, *others))}
         self.coords = self._coordinates()
-        self._runs: dict[Any, Callable[..., Any]] = {}
+        self.runs: dict[Any, Callable[..., Any]] = {}
         self._check_padding()
 
     def _coordinates(self) -> tuple[str, ...]:
@@ -115,10 +115,10 @@ class Kernel:
         """The compiled function: (seed, coordinates, operands, taken, slots, blocks) -> outputs."""
         # what is bound to a device runs on that one alone
         device = backend.device() if self.plan.swaps.all else None
-        if device not in self._runs:
+        if device not in self.runs:
             taken = (3, 4, 5) if self.plan.donates else (5,)
-            self._runs[device] = backend.compile_kernel(self.trace, taken, device)
-        return self._runs[device]
+            self.runs[device] = backend.compile_kernel(self.trace, taken, device)
+        return self.runs[device]
 
     def trace(
         self,
