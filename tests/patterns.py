@@ -6,6 +6,7 @@ its name to it, to its dimensions and to bounds that are small but not degenerat
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,9 @@ class Pattern:
     write: Callable[..., None]
 
     def context(self) -> trl.Context:
-        """The program, written into a context of its own."""
-        with trl.Context(*self.dims) as ctx:
+        """The program, written into a context of its own; tables of readings have improbable ones."""
+        with trl.Context(*self.dims) as ctx, warnings.catch_warnings():
+            warnings.simplefilter("ignore", trl.errors.TimeRLWarning)
             self.write(ctx, *(symbol for pair in ctx.dims for symbol in pair))
         return ctx
 
