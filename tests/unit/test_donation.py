@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from benchmarks.interpreter import replaced
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_memory_is_sound, assert_same
 from timerl_nb.events import Event
@@ -31,14 +32,8 @@ class Watch:
         self.given: dict[int, int] = {}
 
     def run(self) -> None:
-        kept = {kernel: kernel.run for kernel in self.executable.kernels.values()}
-        try:
-            for kernel, function in kept.items():
-                kernel.run = self._watched(kernel, function)
+        with replaced(self.executable, self._watched):
             Run(self.executable, 0).complete()
-        finally:
-            for kernel, function in kept.items():
-                kernel.run = function
 
     def _watched(self, kernel: Kernel, function: Any) -> Any:
         def call(*args: Any) -> Any:
