@@ -187,7 +187,7 @@ trl.value(None)                       | is no tensor
 trl.parameter((2,), init=lambda: 0)   | takes 0 positional
 trl.parameter((2,), init=lambda s: "a") | is no tensor
 trl.tensor([1.0, 2.0])                | is not a size
-trl.grad(x)                           | missing 1 required
+trl.grad(x)                           | does not say what to differentiate by
 trl.grad(x, [3])                      | no tensor to differentiate
 trl.grad(lambda: x, [x])              | no tensor to differentiate
 trl.udf(np.sin, x)                    | missing 1 required
