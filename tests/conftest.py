@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -78,3 +78,22 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text + "\n" == path.read_text(), f"{path.name} differs: see --update-golden"
 
     return compare
+
+
+@pytest.fixture
+def no_cache_yet() -> Iterator[None]:
+    """A process that has not asked for a cache yet: what is compiled before may have asked for one."""
+    import jax
+
+    from timerl_nb.runtime.backends import jax_cache
+
+    names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs")
+    names = (*(f"jax_{name}" for name in names), "jax_persistent_cache_min_entry_size_bytes")
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (None, 1.0, 0), strict=True):
+        jax.config.update(name, value)
+    jax_cache._use.cache_clear()
+    yield
+    jax_cache._use.cache_clear()
+    for name, value in before.items():
+        jax.config.update(name, value)

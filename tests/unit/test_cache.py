@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,22 +118,7 @@ def test_what_is_no_call_is_compiled_anew(tmp_path: Path) -> None:
                 assert call(np.float32(5)) == 10
 
 
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process that has not asked for a cache yet."""
-    names = ("compilation_cache_dir", "persistent_cache_min_compile_time_secs")
-    names = (*(f"jax_{name}" for name in names), "jax_persistent_cache_min_entry_size_bytes")
-    before = {name: getattr(jax.config, name) for name in names}
-    for name, value in zip(names, (None, 1.0, 0), strict=True):
-        jax.config.update(name, value)
-    jax_cache._use.cache_clear()
-    yield
-    jax_cache._use.cache_clear()
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("no_cache_yet")
 def test_the_folder_is_where_the_environment_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +136,7 @@ def test_the_folder_is_where_the_environment_says(
     assert (tmp_path / "mine").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("no_cache_yet")
 def test_a_folder_that_jax_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMERL_CACHE", str(tmp_path / "ours"))
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "theirs"))
@@ -162,7 +146,7 @@ def test_a_folder_that_jax_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not (tmp_path / "ours").exists()
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("no_cache_yet")
 def test_our_own_results_are_not_where_others_may_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +158,7 @@ def test_our_own_results_are_not_where_others_may_write(
     assert jax_cache.our_folder() is None
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("no_cache_yet")
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_nothing_is_loaded_from_where_others_may_write(
     mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,7 +173,7 @@ def test_nothing_is_loaded_from_where_others_may_write(
         jax_cache.use_cache()  # once is enough
 
 
-@pytest.mark.usefixtures("fresh")
+@pytest.mark.usefixtures("no_cache_yet")
 def test_what_was_used_longest_ago_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for age in range(4):
         path = tmp_path / f"jit_{age}-cache"

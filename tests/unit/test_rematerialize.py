@@ -118,6 +118,7 @@ def test_less_memory_where_there_is_no_more() -> None:
     assert again(program)
 
 
+@pytest.mark.usefixtures("no_cache_yet")
 def test_tuning_measures_a_few_ways_and_remembers_the_fastest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
