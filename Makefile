@@ -45,6 +45,7 @@ check: setup  ## format, lint, types, layers
 	@$(BIN)/pytest -o addopts=-q tests/test_layers.py
 
 format: setup
+	$(BIN)/python widgets/models.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python widgets/bundle.py format
@@ -53,7 +54,7 @@ notebooks: setup  ## run the notebooks alone
 	$(BIN)/pytest notebooks
 
 fuzz: setup  ## random programs: 2,000 against the reference, COUNT from SEED on against plain loops
-	@TIMERL_FUZZ=2000 $(BIN)/pytest tests/property
+	@TIMERL_FUZZ=2000 TIMERL_SEED=$(SEED) $(BIN)/pytest tests/property
 	@$(BIN)/python -m tests.independent $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)

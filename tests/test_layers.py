@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -97,10 +98,31 @@ def test_no_cycle_among_modules() -> None:
 
 def test_widgets_use_view_models_only() -> None:
     """Widgets see programs, runs, graphs and view-models, never passes, schedules or the runtime."""
-    allowed = {"doors", "errors", "frames", "program", "recent", "running", "show", "ir"}
+    allowed = {
+        "doors",
+        "errors",
+        "family",
+        "frames",
+        "frontend",
+        "inspectable",
+        "program",
+        "recent",
+        "running",
+        "show",
+        "ir",
+    }
     for path in sorted((ROOT / "widgets/timerl_widgets").glob("*.py")):
         for name, _ in imports(path):
             assert unit(name) in allowed, f"{path.name} imports {name}"
+
+
+def test_the_page_has_the_types_of_view_models() -> None:
+    spec = spec_from_file_location("models", ROOT / "widgets/models.py")
+    assert spec is not None and spec.loader is not None
+    models = module_from_spec(spec)
+    spec.loader.exec_module(models)
+    hint = "run: .venv/bin/python widgets/models.py"
+    assert models.WRITTEN.read_text() == models.models(), hint
 
 
 def test_isl_and_jax_have_one_door_each() -> None:

@@ -6,6 +6,7 @@
 from timerl_nb import algorithms, distributions, env, errors, nn, optim, random, show
 from timerl_nb.config import Options
 from timerl_nb.context import Context
+from timerl_nb.family import explore
 from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
 from timerl_nb.frontend.custom import custom_vjp
 from timerl_nb.frontend.foreign import module_names as _module_names
@@ -145,6 +146,7 @@ from timerl_nb.profiler import Profile, profile
 from timerl_nb.program import Program
 from timerl_nb.results import Result
 from timerl_nb.rl.policy import DNNBuilder
+from timerl_nb.show.sweeping import sweep
 
 __all__ = [
     "Context",
@@ -206,6 +208,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "explore",
     "expm1",
     "eye",
     "flip",
@@ -278,6 +281,7 @@ __all__ = [
     "std",
     "sum",
     "swapaxes",
+    "sweep",
     "take",
     "tan",
     "tanh",

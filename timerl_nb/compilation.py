@@ -46,6 +46,25 @@ class Front:
     tree: ScheduleTree
     parts: Parts | None  # where isl reached its ceiling
     seconds: float
+    known: bool = False  # whether a trial had found the schedule
+
+    @property
+    def saved_by(self) -> dict[str, str]:
+        """What the passes do to keep less memory at once, and why; asked for or not."""
+        found: dict[str, str] = {}
+        for stage in self.stages:
+            taken = [one for one in stage.choices if one.taken is not one.candidates[0]]
+            why = taken[0].why if taken else "the options say so"
+            if stage.name == Vectorize.name:
+                found |= {f"{one.what}: {one.taken.name}": one.why for one in taken}
+            if stage.name == Rematerialize.name and stage.steps:
+                found["recomputed"] = why
+            if stage.name == Incrementalize.name and stage.rewritten is not None:
+                dims = stage.rewritten.pdg.dims
+                for cut in (dim for dim in dims if dim.step != 1):
+                    along = next(dim.name for dim in dims if dim.bound == cut.bound)
+                    found[f"in blocks of {cut.step} along {along}"] = why
+        return found
 
 
 def pipeline(
@@ -106,7 +125,7 @@ def _front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -
     source = pdg
     stages: list[Stage] = []
     for one in passes:
-        start = time.perf_counter()
+        start, known = time.perf_counter(), trials.has_run(one, pdg)
         with bounded(f"the pass {one.name}"):
             made = trials.run(one, pdg)
         seconds = time.perf_counter() - start
@@ -114,20 +133,20 @@ def _front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -
         summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
         if one.name in ("fuse", "separate"):
             summary = f"{len(pdg)} operations -> {_kernels(made.pdg)} kernels"
-        stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg))
+        stages.append(Stage(one.name, made.pdg, seconds, summary, made, pdg, known))
         see(stages[-1])
         pdg = made.pdg
         if one.name == DynamicBounds.name:
             source = pdg
     start = time.perf_counter()
-    known = trials.known(pdg)
-    parts = None
-    if known is None:
+    found = trials.known(pdg)
+    is_known, parts = found is not None, None
+    if found is None:
         constraints = Constraints(pdg)
         with bounded("checking the schedule"):
             tree, parts = schedule_by_parts_if_needed(constraints, ceiling, source)
-        known = constraints, tree
-    return Front(tuple(stages), *known, parts, time.perf_counter() - start)
+        found = constraints, tree
+    return Front(tuple(stages), *found, parts, time.perf_counter() - start, is_known)
 
 
 def cached_machine(options: Options) -> Machine | None:

@@ -229,7 +229,7 @@ class Compiler:
         )
         if front.parts is not None:
             summary += ", by parts"
-        order = Stage("schedule", schedule, front.seconds, summary)
+        order = Stage("schedule", schedule, front.seconds, summary, known=front.known)
         see(order)
         planned = self._plans.get(
             (front, bounds_text(bounds), planner(options)),
@@ -246,13 +246,15 @@ class Compiler:
         budget = device_limit(options)
         with bounded("finding who reads each value last"):
             plan = planner(options)(front.constraints, front.tree, bounds)
-            summary = f"{len(plan.stores)} stores, peak {plan.peak:,} bytes"
+            plan.by_passes = front.saved_by
+            peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
+            summary = f"{len(plan.stores)} stores, {peak}"
         if budget is not None and plan.peak > budget:
             if front.parts is not None:
                 raise front.parts.beyond(plan.peak, budget)
             raise refusal(plan, budget, self._advice(front, plan.peak, budget, options, bounds))
         if plan.swaps.all:
-            summary += f", {plan.timeline().host_peak:,} on the host"
+            summary += f", {plan.timeline().host_peak:,} bytes there"
         return Stage("memory", plan, time.perf_counter() - start, summary)
 
     def _advice(

@@ -12,6 +12,7 @@ from timerl_nb.errors import (
     CallError,
     DomainError,
     OptionError,
+    ReadError,
     ShapeError,
     TimeRLError,
     user_origin,
@@ -24,7 +25,10 @@ from timerl_nb.frontend.ordering import order_of
 from timerl_nb.frontend.tensor import operand
 from timerl_nb.frontend.until import Until, write_bound
 from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.needed import restricted
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
+from timerl_nb.stages import See, unseen
 from timerl_nb.symbolic.expr import Lin
 
 
@@ -101,13 +105,22 @@ class Context(Frontend):
         """
         self.add_order(order_of(self, a, b))
 
-    def compile(self, bounds: Mapping[Any, int | Until], options: Options | None = None) -> Program:
+    def compile(
+        self,
+        bounds: Mapping[Any, int | Until],
+        options: Options | None = None,
+        *,
+        see: See = unseen,
+        tell: bool = True,
+    ) -> Program:
         """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.
 
         Args:
             bounds: a positive integer for the bound of each dimension; for one of them
                 `trl.until(done, at_most=500)`: it ends where the tensor `done` holds.
             options: the decisions of the compilation.
+            see: is called with every stage of the program, in order, as soon as it is there.
+            tell: issue the program's `warnings`.
 
         Raises:
             BoundsError: a bound is missing, unknown or neither a positive integer nor a condition
@@ -128,6 +141,21 @@ class Context(Frontend):
                     "the program has no output: nothing of it would be computed.",
                     hint='name what the run returns: ctx.output("y", x).',
                 )
-            return Program(Compiler(pdg), actual, options or Options(), self)
+
+            def compiled(graph: Pdg) -> Program:
+                given = options or Options()
+                return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+
+            try:
+                return compiled(pdg)
+            except ReadError as error:
+                # outside under such small bounds alone, and perhaps where nothing is needed
+                less = restricted(pdg, under=actual)
+                if less is pdg:
+                    raise
+                try:
+                    return compiled(less)
+                except ReadError:
+                    raise error from None
         except TimeRLError as error:
             raise error.with_traceback(None) from None

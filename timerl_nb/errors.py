@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import copyreg
 import dataclasses
 import functools
 import linecache
@@ -16,22 +17,29 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 _BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, threading))
 # whose functions ask arguments for their values
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("numpy", "jax"))
+_WIDGETS = f"{os.sep}timerl_widgets{os.sep}"
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# where functions of tensors are: what they make says more than they do
+_TENSORS = (f"{_PACKAGE}frontend{os.sep}", f"{_PACKAGE}random.py")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The line of the user's program that wrote something."""
+    """The line of the user's program that wrote something, and what it called to do so.
+
+    `call` is the name of a function of ours that does more than make a tensor, such as `backward`.
+    """
 
     file: str = "<unknown>"
     line: int = 0
+    call: str = field(default="", compare=False)
 
     @property
     def text(self) -> str:
@@ -61,28 +69,59 @@ def _display_name(file: str) -> str:
 def user_origin() -> Origin:
     """The innermost stack frame outside this package."""
     frame: FrameType | None = sys._getframe(1)
+    call = ""
     while frame is not None and _is_ours(frame):
+        code = frame.f_code
+        if code.co_filename.startswith(_TENSORS):
+            call = code.co_name if code.co_name == "backward" else call
+        elif code.co_filename.startswith(_PACKAGE):
+            call = code.co_name
         frame = frame.f_back
     if frame is None:
         return Origin()
-    return Origin(frame.f_code.co_filename, frame.f_lineno)
+    return Origin(frame.f_code.co_filename, frame.f_lineno, "" if call[:1] in "_<" else call)
 
 
-def warn(what: str, *, hint: str = "") -> None:
-    """Warn at the user's own line of a program that is sound, but probably not what was meant."""
+def user_variables() -> dict[str, Any]:
+    """The variables of the block that the caller ends, but for private ones."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in _BETWEEN:
+        frame = frame.f_back
+    found = frame.f_locals if frame is not None else {}
+    return {name: value for name, value in found.items() if not name.startswith("_")}
+
+
+def warn(what: str, *, hint: str = "", origin: Origin | None = None) -> None:
+    """Warn at the user's own line of a program that is sound, but probably not what was meant.
+
+    Args:
+        origin: the line, where it is not the one that runs.
+    """
+    text = f"{what}\n  What to do: {hint}" if hint else what
+    if origin is not None and origin.line:
+        warnings.warn_explicit(text, TimeRLWarning, origin.file, origin.line, registry=_WARNED)
+        return
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and _is_ours(frame):
         level, frame = level + 1, frame.f_back
-    text = f"{what}\n  What to do: {hint}" if hint else what
     warnings.warn(text, TimeRLWarning, stacklevel=level)
 
 
+_WARNED: dict[Any, Any] = {}  # lines that have been warned of, as modules keep theirs
+
+
 def _is_ours(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    # and what stands between: dataclasses, context managers, cached properties, frozen mix-ins
-    made = file == "<string>" and frame.f_code.co_name == "__init__"
-    between = file in _BETWEEN or any(part in file for part in _LIBRARIES)
-    return made or between or file.startswith((_PACKAGE, "<frozen "))
+    code = frame.f_code
+    if code.co_filename == "<string>":  # what dataclasses write
+        return code.co_name == "__init__"
+    return _is_our_file(code.co_filename)
+
+
+@functools.cache  # every operation asks for some dozen frames
+def _is_our_file(file: str) -> bool:
+    # and what stands between: context managers, cached properties, frozen mix-ins
+    between = file in _BETWEEN or any(part in file for part in (*_LIBRARIES, _WIDGETS))
+    return between or file.startswith((_PACKAGE, "<frozen "))
 
 
 class TimeRLWarning(UserWarning):
@@ -110,6 +149,10 @@ class TimeRLError(Exception):
         self.evidence = (evidence,) if isinstance(evidence, str) else tuple(evidence)
         self.hint = hint
         super().__init__(what)
+
+    def __reduce__(self) -> Any:
+        # pickled and copied as what it is: some kinds have arguments of their own
+        return copyreg.__newobj__, (type(self), self.what), vars(self)  # pyright: ignore
 
     def __str__(self) -> str:
         return self._compose()
@@ -213,7 +256,7 @@ def one_of(name: str, legal: Sequence[str]) -> str:
     """The legal values as a hint, the closest to `name` first named."""
     import difflib
 
-    close = difflib.get_close_matches(name, legal, n=1)
+    close = difflib.get_close_matches(str(name), legal, n=1)
     start = f"did you mean {close[0]!r}? " if close else ""
     return f"{start}one of {', '.join(map(repr, legal))}"
 

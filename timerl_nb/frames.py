@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -33,28 +33,23 @@ class Curve:
         """As plain lists, from the point `since` on; what is not finite is null."""
         first = int(np.searchsorted(self.at, since))
         values = [float(x) if math.isfinite(x) else None for x in self.values[first:]]
-        return {"at": self.at[first:].tolist(), "values": values, "late": self.is_late}
+        return {"at": self.at[first:].tolist(), "values": values, "is_late": self.is_late}
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Live bytes on the device since the frame before.
+    """Live bytes on the device since the frame before, by the interpreter's ledger.
 
     Attributes:
-        source: `measured` by the interpreter's ledger; or `predicted`, where XLA runs the nest: the
-            plan's timeline of the turns that were made, over the time that they took.
         live: at the moment of the frame.
         peak: the greatest so far.
-        buffers: what XLA's buffers take in all, measured; None where the interpreter runs.
         first, last: the executed points that `bytes` are of, `last` not among them. They count as in
             `program.memory.timeline().time`, if no dynamic bound ended a turn earlier.
         bytes: the greatest number of live bytes in each of equal parts of these points.
     """
 
-    source: Literal["measured", "predicted"]
     live: int
     peak: int
-    buffers: int | None
     first: int
     last: int
     bytes: Array
@@ -92,11 +87,14 @@ class Process:
         cpu: CPU seconds of all its threads per second, XLA's among them: 2.0 is two cores' worth.
         cores: how many cores it may use.
         resident: the bytes of main memory that it occupies; None where the system does not say.
+        on_device: the bytes that its arrays take on the device, as JAX's allocator says; None where
+            there is none that does, as on a CPU.
     """
 
     cpu: float
     cores: int
     resident: int | None
+    on_device: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "fraction": min(1.0, self.cpu / self.cores)}
@@ -119,7 +117,9 @@ class Frame:
             waited for, in the turn that was measured last; None until one was. About one turn a second
             is measured: waiting for every kernel in all of them would cost too much.
         curves: outputs by name, those with one number per turn.
-        held: live bytes.
+        held: live bytes; None where XLA runs the nest, and nobody sees what lives when.
+        buffers: the bytes of XLA's buffers in all; None where the interpreter runs.
+        compiling: for how many seconds the run has been waiting for XLA to compile; None if it is not.
         process: what this process takes of the machine.
         devices: NVIDIA devices, where there are some and `nvidia-ml-py` is installed.
         error: what the run failed with.
@@ -134,7 +134,9 @@ class Frame:
     steps_per_second: float | None
     busy: float | None
     curves: Mapping[str, Curve]
-    held: Held
+    held: Held | None
+    buffers: int | None
+    compiling: float | None
     process: Process
     devices: tuple[Device, ...] = ()
     error: str | None = None
@@ -143,6 +145,12 @@ class Frame:
         """The frame as plain JSON values; curves from the point `since` on."""
         found = dict(self.__dict__)
         found["curves"] = {name: curve.to_json(since) for name, curve in self.curves.items()}
-        found["held"], found["process"] = self.held.to_json(), self.process.to_json()
+        found["held"] = None if self.held is None else self.held.to_json()
+        found["process"] = self.process.to_json()
         found["devices"] = [device.to_json() for device in self.devices]
         return found
+
+
+def compiling_text(seconds: float) -> str:
+    """What a run waits for that has not begun to make turns, or does not go on."""
+    return f"compiling with XLA, {seconds:.0f} s so far"

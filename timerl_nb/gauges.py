@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from timerl_nb.frames import Device, Process
@@ -14,9 +15,14 @@ _PERIOD: Final = 1.0  # seconds between two questions to the driver, each of whi
 
 
 class Gauges:
-    """Reads CPU time, memory and, where `nvidia-ml-py` is installed, the driver."""
+    """Reads CPU time, memory and, where `nvidia-ml-py` is installed, the driver.
 
-    def __init__(self) -> None:
+    Args:
+        on_device: says how many bytes arrays take on the run's device.
+    """
+
+    def __init__(self, on_device: Callable[[], int | None]) -> None:
+        self._on_device = on_device
         self._cpu, self._wall = time.process_time(), time.perf_counter()
         self._cores = _cores()
         self._nvml = _nvml()
@@ -28,7 +34,7 @@ class Gauges:
         cpu, wall = time.process_time(), time.perf_counter()
         rate = (cpu - self._cpu) / max(wall - self._wall, 1e-6)
         self._cpu, self._wall = cpu, wall
-        return Process(rate, self._cores, _resident())
+        return Process(rate, self._cores, _resident(), self._on_device())
 
     def devices(self) -> tuple[Device, ...]:
         """The devices, at most a second ago."""

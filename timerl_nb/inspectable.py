@@ -31,6 +31,16 @@ def finder(what: str | int) -> Callable[[str], bool]:
     return lambda part: text in part
 
 
+def bundle(shown: object, text: str, draw: Callable[[], str]) -> dict[str, object]:
+    """What a notebook shows: a text, and its picture, if it can be drawn."""
+    found: dict[str, object] = {"text/plain": text}
+    try:
+        found["image/svg+xml"] = draw()
+    except Exception as error:  # a failure to draw must leave the text
+        warnings.warn(f"{type(shown).__name__} could not be drawn: {error!r}", stacklevel=3)
+    return found
+
+
 class Inspectable(ABC):
     """A value that prints, draws, serialises and can be searched."""
 
@@ -76,9 +86,4 @@ class Inspectable(ABC):
     def _repr_mimebundle_(
         self, include: object = None, exclude: object = None
     ) -> Mapping[str, object]:
-        bundle: dict[str, object] = {"text/plain": str(self)}
-        try:
-            bundle["image/svg+xml"] = self.to_svg()
-        except Exception as error:  # a failure to draw must leave the text
-            warnings.warn(f"{type(self).__name__} could not be drawn: {error!r}", stacklevel=2)
-        return bundle
+        return bundle(self, str(self), self.to_svg)

@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from timerl_nb.advice import advice
+from timerl_nb.bar import saying
 from timerl_nb.compilation import Front, holds_for_all_bounds, pipeline
 from timerl_nb.compiler import Compiler, check_types
 from timerl_nb.config import Blocks, Options, progress_by_default
@@ -23,13 +24,14 @@ from timerl_nb.errors import BoundsError, OptionError, Origin, one_of, warn
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
 from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.foreign import PROGRAM, all_asked, missing, taken
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, until
 from timerl_nb.gate import Gate
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
-from timerl_nb.ir.ops import Op
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import machine_refusal, on_the_machine
@@ -60,6 +62,7 @@ _GUARDED: Final = (
 )
 
 
+@all_asked
 class Program:
     """A compiled program: every stage a value, and ways to run it."""
 
@@ -88,18 +91,13 @@ class Program:
         self.stages = Stages((*source, *self._front.stages, *back))
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
-        for text in self.warnings if tell else ():
-            warn(text)
+        for text, origin in self._doubts if tell else ():
+            warn(text, origin=origin)
 
     def _tuned(self) -> Tuning:
         """The fastest of a few ways, measured on this machine."""
-        effect = _effect(self._compiler.pdg)
-        if effect is not None:
-            raise OptionError(
-                f"tune=True runs the program to measure it, and {effect.name} has effects on the host.",
-                origin=effect.origin,
-                hint="leave tune off; incrementalize and rematerialize can be given.",
-            )
+        given = "leave tune off; incrementalize and rematerialize can be given."
+        self._check_effects("tune=True runs the program to measure it", given)
         alone = self.options.with_(tune=False)
         whole = alone.with_(incrementalize=False, rematerialize=False)
         last = self._compiler.front(whole, self.bounds).stages[-1].previous
@@ -110,12 +108,20 @@ class Program:
             alone,
             lambda options: Program(
                 self._compiler, self.bounds, options, self._owner, tell=False
-            )._turn_seconds(),
+            ).turn_seconds(),
             self._compiler.place("tuned", alone, self.bounds),
         )
 
-    def _turn_seconds(self) -> float:
-        """The least time that a turn of the outermost loop takes, of a few."""
+    def turn_seconds(self) -> float:
+        """The least time that a turn of the outermost loop takes, of a few turns that are run.
+
+        Raises:
+            BudgetError: it needs more memory than the machine has.
+            OptionError: it has effects on the host, which a run to measure it would have, too.
+        """
+        self._check_effects(
+            "measuring a turn runs the program", "run it, and see `result.seconds`."
+        )
         self._check_machine()
         least_found = math.inf
         for _ in range(2):  # the first run compiles
@@ -137,6 +143,13 @@ class Program:
                 marks.append(time.perf_counter())
             least_found = min(least_found, *(b - a for a, b in itertools.pairwise(marks)))
         return least_found
+
+    def _check_effects(self, why: str, hint: str) -> None:
+        """Refuse to run what does more than to compute."""
+        effect = _effect(self._compiler.pdg)
+        if effect is not None:
+            what = f"{why}, and {effect.name} has effects on the host."
+            raise OptionError(what, origin=effect.origin, hint=hint)
 
     # --- the stages by name ----------------------------------------------------------------------
 
@@ -183,8 +196,13 @@ class Program:
     @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What makes the program slower or larger than it need be, and what to do about it."""
+        return tuple(f"{at.place}: {text}" if at else text for text, at in self._doubts)
+
+    @cached_property
+    def _doubts(self) -> list[tuple[str, Origin | None]]:
+        """The warnings, with the line of each that is about one."""
         parts, blocks = self._front.parts, self.options.blocks
-        found = _long_windows(self.memory, self._front.constraints)
+        found: list[str] = []
         if parts is not None and parts.text:
             found.append(parts.lost(self.memory.peak))
         cut = self.stages[_BLOCKS].previous if blocks else None
@@ -192,7 +210,8 @@ class Program:
             found += without_effect(cut, blocks)
         if self.ast.guarded:
             found.append(_GUARDED.format(", ".join(self.ast.guarded[:8])))
-        return tuple(found)
+        windows = _long_windows(self.memory, self._front.constraints, self.options)
+        return [*windows, *((text, None) for text in found)]
 
     # --- again, differently ----------------------------------------------------------------------
 
@@ -374,7 +393,8 @@ class Program:
         with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
             run = self._make_run(seed, on_event, bar.update if shown else None)
             try:
-                run.complete()
+                with saying(bar, run):
+                    run.complete()
                 values = run.outputs(outputs)
             except BaseException:
                 run.release()
@@ -553,8 +573,22 @@ class Program:
         """
         return door("export_html")(self, path, title)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing("a program", name, dir(type(self)), PROGRAM)
+
     def __repr__(self) -> str:
         return f"Program({bounds_text(self.bounds)})\n{self.stages!r}"
+
+
+def a_program(program: Any) -> Program:
+    """The program itself.
+
+    Raises:
+        CallError: it is something else.
+    """
+    return taken(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
 
 
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
@@ -618,19 +652,35 @@ def _named(blocks: int | Blocks | None) -> tuple[str, ...]:
     return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()
 
 
-def _long_windows(plan: MemoryPlan, constraints: Constraints) -> list[str]:
+def _long_windows(
+    plan: MemoryPlan, constraints: Constraints, options: Options
+) -> list[tuple[str, Origin | None]]:
     """Where every point of a loop gathers a slice that grows with a bound."""
-    dims, found = constraints.pdg.dims, list[str]()
+    dims, found = constraints.pdg.dims, list[tuple[str, Origin | None]]()
+    off = [name for name in ("lift", "vectorize") if getattr(options, name) is not True]
+    advice = (
+        f"Switch {' and '.join(off)} on, or shorten the slice." if off else "Shorten the slice."
+    )
     for op in constraints.ops.values():
         own = {d for d in op.domain if dims[d].step == 1}  # blocks are long on purpose
-        for read in op.inputs:
+        for slot, read in enumerate(op.inputs):
             moving = [e for e in read.index if isinstance(e, Slice) and e.length.symbols & own]
             span = plan.sizes.span(op, read)
             if moving and span > 64:
                 source = constraints.pdg[read.source]
-                found.append(
+                text = (
                     f"{source.name} is read in slices [{moving[0]}] of up to {span} points at every "
-                    f"point of ({', '.join(op.domain)}): padded to {span} each time. "
-                    "Leave lift and vectorize on, or shorten the slice."
+                    f"point of ({', '.join(op.domain)}): padded to {span} each time. {advice}"
                 )
+                found.append((text, _reader(op, slot).origin))
     return found
+
+
+def _reader(op: Op, slot: int) -> Op:
+    """The operation that reads an operand, of those in a kernel."""
+    if not isinstance(op.attrs, DataflowAttrs):
+        return op
+    inside = (
+        one for one in op.attrs.body for r in one.inputs if (r.source, r.out) == (OPERAND, slot)
+    )
+    return next(inside, op)

@@ -50,5 +50,8 @@ class Recent(Generic[Key, Value]):
                 self._held.move_to_end(key)
             return self._held.get(key)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._held
+
     def __len__(self) -> int:
         return len(self._held)

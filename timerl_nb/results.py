@@ -18,15 +18,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class RunMemory:
-    """Memory as the run's ledger measured it, in bytes on the device.
+    """Memory of a run, in bytes on the device.
 
-    Where XLA ran the loop nest it is that of the buffers, which are there throughout.
+    Attributes:
+        by: how it is known: "the run's ledger", which counted every value; where XLA ran the loop
+            nest, "XLA's buffers", which are there throughout.
     """
 
     peak: int
     _timeline: tuple[int, ...] = field(repr=False)
     kept: int = 0
     _host: tuple[int, ...] = field(repr=False, default=())
+    by: str = "the run's ledger"
 
     def timeline(self) -> Array:
         """Live bytes on the device during each executed point, in order."""
@@ -47,7 +50,7 @@ class Result(Mapping[str, Array]):
 
     Attributes:
         parameters: each parameter's value after the last iteration.
-        memory: the ledger's measurements.
+        memory: what it held.
         seconds: how long the run took.
         instructions: how many instructions ran.
         coordinates: by name of a conditional tensor's output, where each of its values is: an array
@@ -80,7 +83,7 @@ class Result(Mapping[str, Array]):
         return cls(
             {name: x for (role, name), x in values.items() if role == "output"},
             {name: x for (role, name), x in values.items() if role == "parameter"},
-            RunMemory(run.ledger.peak, trace, kept, host),
+            RunMemory(run.ledger.peak, trace, kept, host, run.held_by),
             seconds,
             run.instructions,
             run.coordinates,
@@ -104,5 +107,5 @@ class Result(Mapping[str, Array]):
         shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self._outputs.items())
         return (
             f"Result({shapes}; {len(self.parameters)} parameters; {self.instructions:,} instructions "
-            f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes)"
+            f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes by {self.memory.by})"
         )

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin
-from timerl_nb.frames import Frame
+from timerl_nb.frames import Frame, compiling_text
 from timerl_nb.gate import Gate, Stopped
 from timerl_nb.results import Result
 from timerl_nb.runtime.backends.jax import settled
@@ -160,7 +160,9 @@ class Running:
         of = "" if self._turns is None else f" of {self._turns}"
         parts = [f"turn {self.turn}{of}", self.state]
         if (frame := self.latest) is not None:
-            parts += [f"{frame.turns_per_second:.3g} turns/s"]
+            waits = frame.compiling
+            rate = f"{frame.turns_per_second:.3g} turns/s"
+            parts += [rate if waits is None else compiling_text(waits)]
             parts += [f"{n} = {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
         return f"Running({', '.join(parts)})"
 

@@ -28,6 +28,7 @@ from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.runtime.backends.jax import memory_in_use
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.reached import Reached, SoFar
 from timerl_nb.runtime.stopwatch import Stopwatch
@@ -140,6 +141,7 @@ class Sampler:
         self._turns: deque[tuple[float, int]] = deque([(0.0, 0)])
         self._place = self._turn = self._peak = 0
         self._gauges: Gauges | None = None
+        self._on_device = memory_in_use()
 
     # --- who looks -------------------------------------------------------------------------------
 
@@ -202,7 +204,7 @@ class Sampler:
                 self._changed.notify_all()
 
     def _make_frames(self) -> None:
-        gauges = self._gauges = self._gauges or Gauges()
+        gauges = self._gauges = self._gauges or Gauges(self._on_device)
         while True:
             self._ask()
             ended = self._gate.ended.wait(1 / RATE)
@@ -274,7 +276,9 @@ class Sampler:
             steps_per_second=None if steps is None else rate * steps,
             busy=self._busy,
             curves={name: growing.curve() for name, growing in self._curves.items()},
-            held=self._held(turn),
+            held=self._held(),
+            buffers=self._run.lowered.nbytes if isinstance(self._run, LoweredRun) else None,
+            compiling=self._run.compiling,
             process=gauges.process(),
             devices=gauges.devices(),
             error=self.error,
@@ -293,26 +297,18 @@ class Sampler:
         span = max(last - first, now - last)
         return (reached - begun) / span if span > 0 and state != "paused" else 0.0
 
-    def _held(self, turn: int) -> Held:
+    def _held(self) -> Held | None:
         """Live bytes of the executed points since the frame before."""
-        ledger, first = self._run.ledger, self._place
         if isinstance(self._run, LoweredRun):
-            planned, ends = self._watched.plan.timeline().bytes, self._watched.ends
-            done = self._gate.state == "finished"
-            last = len(planned) if done else int(ends[min(turn, len(ends) - 1)])
-            new, buffers = planned[first:last], self._run.lowered.nbytes
-        else:
-            # a copy: the run adds to the array meanwhile, which it could not to one that is looked into
-            new = np.asarray(ledger.trace[first:])
-            last, buffers = first + len(new), None
-        self._place = last
+            return None
+        ledger, first = self._run.ledger, self._place
+        # a copy: the run adds to the array meanwhile, which it could not to one that is looked into
+        new = np.asarray(ledger.trace[first:])
+        self._place = last = first + len(new)
         self._peak = max(self._peak, int(new.max(initial=0)))
         parts = np.linspace(0, len(new), min(_MOST, len(new)), endpoint=False).astype(np.int64)
         most = np.maximum.reduceat(new, parts) if len(new) else new
-        before = self.latest.held.live if self.latest is not None else 0
-        live = ledger.live if buffers is None else int(new[-1]) if len(new) else before
-        source = "measured" if buffers is None else "predicted"
-        return Held(source, live, self._peak, buffers, first, last, most)
+        return Held(ledger.live, self._peak, first, last, most)
 
     # --- on the run's thread ---------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from timerl_nb.dot import Dot
 from timerl_nb.errors import OptionError, Origin, one_of
+from timerl_nb.frontend.foreign import all_asked, missing, taken
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.ops import DataflowAttrs, Op
@@ -107,6 +108,7 @@ class Diff:
     __repr__ = __str__
 
 
+@all_asked
 @dataclass(frozen=True)
 class Stage:
     """One step of a compilation.
@@ -118,6 +120,7 @@ class Stage:
         summary: counts, in one line.
         rewritten: for passes, the named steps, the map of ids and the refusals.
         previous: the graph before it.
+        known: whether a trial for a choice had found its result, so that taking it cost nothing.
     """
 
     name: str
@@ -126,6 +129,12 @@ class Stage:
     summary: str
     rewritten: Rewritten | None = None
     previous: Pdg | None = None
+    known: bool = False
+
+    @property
+    def cost(self) -> str:
+        """What it cost, in words."""
+        return "known" if self.known else f"{self.seconds * 1e3:.1f} ms"
 
     def diff(self, against: Stage | None = None) -> Diff:
         """The operations that the stage added, removed and changed.
@@ -135,6 +144,9 @@ class Stage:
                 lines of its text that this one has and has not.
         """
         if against is not None:
+            taken(
+                against, Stage, "a stage", f"diff(other.stages[{self.name!r}]) is of two programs."
+            )
             return _lines_changed(str(against.artifact), str(self.artifact))
         if self.rewritten is None or self.previous is None:
             return Diff(())
@@ -162,12 +174,19 @@ class Stage:
         """Where the pass had several ways to go on: what each would cost, and why it took one."""
         return () if self.rewritten is None else self.rewritten.choices
 
-    def why(self, op_id: int) -> str | None:
-        """Why the stage left an operation alone, where it has a reason."""
-        return None if self.rewritten is None else self.rewritten.refused.get(op_id)
+    def why(self, op_id: int | None = None) -> str | None:
+        """Why the stage left an operation alone, where it has a reason.
+
+        Raises:
+            CallError: that is no operation's id.
+        """
+        refused = {} if self.rewritten is None else self.rewritten.refused
+        known = ", ".join(f"why({k})" for k in sorted(refused)[:4])
+        how = f"{known} have reasons." if known else f"{self.name} left nothing alone for a reason."
+        return refused.get(taken(op_id, int, "an operation's id", how))
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.summary} ({self.seconds * 1e3:.0f} ms)"
+        return f"{self.name}: {self.summary} ({self.cost})"
 
 
 def _lines_changed(before: str, after: str) -> Diff:
@@ -212,6 +231,12 @@ class Stages(Mapping[str, Stage]):
     def __contains__(self, name: object) -> bool:
         return name in self._stages
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            words = {stage: f"stages[{stage!r}]." for stage in vars(self).get("_stages", ())}
+            raise missing("a program's mapping of stages", name, words, words)
+
     @property
     def seconds(self) -> float:
         """The time of all stages together."""
@@ -220,7 +245,7 @@ class Stages(Mapping[str, Stage]):
     def __repr__(self) -> str:
         width = max(map(len, self._stages))
         lines = [
-            f"{stage.name:<{width}}  {stage.seconds * 1e3:7.1f} ms  {stage.summary}"
+            f"{stage.name:<{width}}  {stage.cost:>10}  {stage.summary}"
             for stage in self._stages.values()
         ]
-        return "\n".join([*lines, f"{'total':<{width}}  {self.seconds * 1e3:7.1f} ms"])
+        return "\n".join([*lines, f"{'total':<{width}}  {f'{self.seconds * 1e3:.1f} ms':>10}"])

@@ -1,4 +1,4 @@
-// Bundles: a module for the page per file of src/entries, and the layout program for Python's V8.
+// Bundles: a module for the page per file of src/entries, and what runs off the page in Python's V8.
 // With --watch, they follow the sources (set ANYWIDGET_HMR=1, and open notebooks follow too).
 import { readdirSync } from "node:fs";
 import * as esbuild from "esbuild";
@@ -19,9 +19,9 @@ const bundles = [
   { ...common, entryPoints: entries, format: "esm", outdir: "timerl_widgets/static" },
   {
     ...common,
-    entryPoints: ["src/layout.ts"],
+    entryPoints: ["src/offpage.ts"],
     format: "iife",
-    outfile: "../timerl_nb/show/static/layout.js",
+    outfile: "../timerl_nb/show/static/offpage.js",
   },
 ];
 for (const bundle of bundles) {

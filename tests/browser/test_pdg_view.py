@@ -48,6 +48,15 @@ def test_clicking_a_node_sets_a_python_trait(watched: Watched, lab: Lab) -> None
     # what Python selects is shown
     expect(page.locator(".trl-graph g.node.trl-selected")).to_have_attribute("id", "op3")
 
+    # it begins at what is selected, as large as can be read
+    picture = page.locator(".trl-graph .trl-stage > svg:first-child")
+    letters = page.locator(".trl-graph g.node text").first
+    size = letters.evaluate("text => 10 * text.getScreenCTM().a")
+    assert size >= 10.9
+    begin = picture.get_attribute("viewBox")
+    page.locator(".trl-graph").get_by_role("button", name="show everything (0)").click()
+    assert picture.get_attribute("viewBox") != begin
+
     # the mouse selects, with shift several, and a second click lets go
     page.locator(".trl-graph g.node#op1").click()
     expect(page.locator("text=picked [1]")).to_be_visible(timeout=10_000)
@@ -138,9 +147,9 @@ def test_folding_searching_and_differences(watched: Watched, lab: Lab) -> None:
 
     # search finds by text, and Enter goes from hit to hit
     search = page.get_by_label("search the graph's nodes")
-    search.fill("tanh  %")  # the operations, not all of that line
+    search.fill("tanh f32")  # the operations, not all of that line
     search.press("Enter")
-    assert graph.locator("g.node.trl-found").count() == 19  # and one is "halfway"
+    assert graph.locator("g.node.trl-found").count() == 20
     expect(graph.locator("g.node[tabindex='0']")).to_contain_text("tanh")
     search.press("Escape")
     assert graph.locator("g.node.trl-found").count() == 0

@@ -8,7 +8,7 @@ update; values that are not finite.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -58,12 +58,8 @@ def make(seed: int, *, small: bool = False) -> Program:
     return _Writer(Random(seed), small).program()
 
 
-@dataclass
-class _Faults:
-    """How often something is written that must be refused."""
-
-    branch: float = 0.04
-    read: float = 0.004
+# How often something is written that must be refused.
+WRONG_BRANCH, WRONG_READ = 0.04, 0.004
 
 
 class _Writer:
@@ -73,9 +69,8 @@ class _Writer:
         chosen = rng.sample(DIMS, count)
         self.dims = tuple(d for d in DIMS if d in chosen)
         self.bounds = self._bounds()
-        self.faults = _Faults()
         depth = 2 if small else 3
-        self.words = Expressions(rng, self.dims, self.bounds, self.faults.read, depth)
+        self.words = Expressions(rng, self.dims, self.bounds, WRONG_READ, depth)
         self.statements: list[Statement] = []
         self.count = 0
 
@@ -202,7 +197,7 @@ class _Writer:
     def _finish(
         self, name: str, dims: tuple[str, ...], shape: Any, kind: str, branches: list[Branch]
     ) -> None:
-        if self.rng.random() < self.faults.branch:
+        if self.rng.random() < WRONG_BRANCH:
             fewer = self.rng.random() < 0.5
             branches = branches[:-1] if fewer else [*branches, branches[0]]
         if branches:
@@ -211,7 +206,7 @@ class _Writer:
 
     def _defined(self, branch: Branch) -> Node:
         """A value that is defined everywhere; sometimes not, which leaves points uncovered."""
-        if branch.node.where and self.rng.random() > self.faults.branch:
+        if branch.node.where and self.rng.random() > WRONG_BRANCH:
             return self.words.plain_value(branch.bound, branch.node.shape, branch.node.dtype)
         return branch.node
 
@@ -242,14 +237,11 @@ class _Writer:
                 at = tuple(start if e == d else e for e in dims)
                 first = self.words.closed(lambda w=without, s=shape, k=kind: self._value(w, s, k))
                 branches.append(Branch(at, without, first))
-            node = self.words.bounded(
-                self.words.expression(dims, shape, kind, 2, about=names), dims
-            )
+            node = self.words.bounded(self.words.expression(dims, shape, kind, 2, about=names))
             left = tuple(shifted if e == d else e for e in dims)
             branches.append(Branch(left, dims, node))
             self._finish(name, dims, shape, kind, branches)
-        for name in names:
-            self.words.close(name)
+        self.words.close()
 
     def _along_two(self) -> None:
         """A tensor that goes along one dimension, and starts again where it ended along another."""
@@ -264,10 +256,10 @@ class _Writer:
 
         self.words.enter(Signature(name, dims, shape, "f", frozenset(), {outer: 0, inner: 0}))
         first = self.words.closed(lambda: self._value(rest, shape, "f"))
-        last = self.words.read(name, {inner: (f"{inner.upper()} - 1",) * 2}, dims)
+        last = self.words.read(name, {inner: (f"{inner.upper()} - 1",) * 2})
         again = self.words.closed(lambda: self._value((*rest, outer), shape, "f"))
-        again = self.words.bounded(self.words.added(last, again), dims)
-        step = self.words.bounded(self.words.expression(dims, shape, "f", 2, about=[name]), dims)
+        again = self.words.bounded(self.words.added(last, again))
+        step = self.words.bounded(self.words.expression(dims, shape, "f", 2, about=[name]))
         without = tuple(e for e in dims if e != inner)
         branches = [
             Branch(left(**{outer: "0", inner: "0"}), rest, first),
@@ -275,7 +267,7 @@ class _Writer:
             Branch(left(**{inner: f"{inner} + 1"}), dims, step),
         ]
         self._finish(name, dims, shape, "f", branches)
-        self.words.close(name)
+        self.words.close()
 
     # --- learning --------------------------------------------------------------------------------
 
@@ -305,14 +297,14 @@ class _Writer:
         loss = self._named(self.words.about(self.dims, rng.choice(SHAPES), about))
         reached = self.reached(loss.name)
         if p.name not in reached or loss.where:
-            self.words.close(p.name)
+            self.words.close()
             return [loss.name]
         word = ""
         if updated:
             word = rng.choice(("SGD(lr=0.1)", "SGD(lr=0.1, momentum=0.5)", "Adam(lr=0.05)"))
         g = Step(self.name("g"), dims, shape, "f", loss.name, p.name, word)
         self.statements.append(g)
-        self.words.close(p.name)
+        self.words.close()
         self.words.enter(Signature(g.name, dims, shape, "f", frozenset(), {}))
         self.words.enter(Signature(f"{g.name}_next", dims, shape, "f", frozenset(), {}))
         return [p.name, g.name, f"{g.name}_next", loss.name]
@@ -330,7 +322,7 @@ class _Writer:
         without = tuple(e for e in self.dims if e != d)
         first = self.words.closed(lambda: self.words.plain_value(without, shape, "f"))
         node = self.words.expression(self.dims, shape, "f", 2, about=[name, about[0]])
-        node = self.words.bounded(node, self.dims)
+        node = self.words.bounded(node)
         start = tuple("0" if e == d else e for e in self.dims)
         left = tuple(f"{d} + 1" if e == d else e for e in self.dims)
         if node.where or first.where:

@@ -137,7 +137,7 @@ class Floats(Layouts):
         if not found or self.whole:
             return None
         one = self.rng.choice(found)
-        x = self.read(one.name, {}, symbols)
+        x = self.read(one.name, {})
         joined = " and ".join(w.text for w in sorted(x.where, key=lambda w: w.text))
         return self.join(
             f"{x.code}.otherwise(0.25)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# A form in either writing, and whether derivatives flow through; {x} stands for the operand.
+# Of one operand: the forms, and whether derivatives flow through.
 FUNCTIONS: tuple[tuple[str, str, bool], ...] = (
     ("(-{x})", "(-{x})", True),
     ("{x}.abs()", "np.abs({x})", True),
@@ -54,7 +54,7 @@ INTEGERS: tuple[tuple[str, str], ...] = (
     ("({x}.abs() % 5 + {y})", "(np.abs({x}) % 5 + {y})"),
 )
 COMPARED = ("<", "<=", ">", ">=", "==", "!=")
-# Of an axis: the forms, whether an empty one has a value, and whether derivatives flow through.
+# Of an axis: the forms, and whether an empty one has a value.
 REDUCED: tuple[tuple[str, str, bool], ...] = (
     ("{x}.sum(axis={a})", "np.sum({x}, axis={a})", True),
     ("{x}.sum(axis={a})", "np.sum({x}, axis={a})", True),

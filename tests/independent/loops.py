@@ -6,6 +6,7 @@ A point outside a tensor, one that no branch or several define, and one that nee
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -38,7 +39,7 @@ class Circle(Problem):
     refusal = "ScheduleError"
 
 
-class Table:
+class Table(ABC):
     """The values of one tensor by their points."""
 
     def __init__(self, loops: Loops, name: str, sizes: Callable[[], Point]) -> None:
@@ -49,8 +50,9 @@ class Table:
         self.active: set[Point] = set()
         loops.tables[name] = self
 
+    @abstractmethod
     def rule(self, point: Point) -> Any:
-        raise NotImplementedError
+        """The value at a point."""
 
     def points(self) -> Iterator[Point]:
         for point in product(*(range(size) for size in self.sizes())):

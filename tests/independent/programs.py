@@ -6,6 +6,7 @@ name. Nothing is computed here.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,7 +55,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Statement:
+class Statement(ABC):
     """A named tensor."""
 
     name: str
@@ -84,8 +85,9 @@ class Statement:
     def code(self) -> Iterator[str]:
         yield from ()
 
+    @abstractmethod
     def plain(self) -> Iterator[str]:
-        raise NotImplementedError
+        """The lines that define it as plain loops."""
 
     def smaller(self) -> Iterator[Statement]:
         yield from ()
@@ -202,7 +204,7 @@ class Gradient(Statement):
 
 @dataclass(frozen=True)
 class Let(Statement):
-    node: Node = field(default=None)  # type: ignore[assignment]
+    node: Node
     given: frozenset[Where] = frozenset()  # conditions written here
 
     @property

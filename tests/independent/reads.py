@@ -61,8 +61,8 @@ class Reads:
     def restrict(self, name: str, opened: Mapping[str, int]) -> None:
         self.pool[name] = replace(self.pool[name], open=dict(opened))
 
-    def close(self, name: str) -> None:
-        """Whatever was open because of this tensor is whole now; its family was made with it."""
+    def close(self) -> None:
+        """Whatever was open because of a tensor is whole now; its family was made with it."""
         for one in list(self.pool.values()):
             if one.open:
                 self.pool[one.name] = replace(one, open={})
@@ -196,7 +196,7 @@ class Reads:
 
     # --- reads ---------------------------------------------------------------------------------
 
-    def read(self, name: str, at: Mapping[str, tuple[str, str]], symbols: Sequence[str]) -> Node:
+    def read(self, name: str, at: Mapping[str, tuple[str, str]]) -> Node:
         """A tensor at its own point, but for the given entries."""
         one = self.pool[name]
         entries = [

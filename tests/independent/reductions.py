@@ -6,6 +6,12 @@ from tests.independent.forms import FUNCTIONS, REDUCED
 from tests.independent.programs import Node, Shape
 from tests.independent.trees import Trees
 
+OVER = {
+    "f": ("sum", "sum", "mean", "max", "min", "prod", "logsumexp", "var"),
+    "i": ("sum", "max", "min"),
+    "b": ("any", "all"),
+}
+
 
 class Reductions(Trees):
     """What reduces symbolic dimensions."""
@@ -15,13 +21,12 @@ class Reductions(Trees):
     ) -> Node | None:
         """A reduction of slices."""
         rng = self.rng
-        wide = shape
-        found = self.sliced(symbols, wide, "f", about)
+        found = self.sliced(symbols, shape, "f", about)
         if found is None:
             return None
         x, empty = found
         if not empty and rng.random() < 0.3:
-            code, plain, smooth = rng.choice(FUNCTIONS[:26])
+            code, plain, smooth = rng.choice([one for one in FUNCTIONS if one[2]])
             x = self.form(code, plain, x, smooth)
         if rng.random() < 0.2 and len(x.lead) == 1:
             # another tensor in the same slice
@@ -49,19 +54,10 @@ class Reductions(Trees):
         if not names:
             return None
         moving = [w for w in x.where if w.dims & set(names)]
-        if any(not w.dims <= set(names) for w in moving):
+        if any(not w.dims <= set(names) for w in moving) or (moving and dtype == "b"):
             return None
-        if dtype == "f":
-            words = ["sum", "sum", "mean", "max", "min", "prod", "logsumexp", "var"]
-        elif dtype == "i":
-            words = ["sum", "max", "min"]
-        else:
-            words = ["any", "all"]
-        if moving:
-            words = words[:2] if dtype != "b" else words
-        word = rng.choice(words[:2] if moving and dtype != "b" else words)
-        if moving and dtype == "i":
-            word = "sum"
+        # several conditions may hold nowhere together
+        word = "sum" if len(moving) > 1 else rng.choice(OVER[dtype])
         over = names[0] if len(names) == 1 else f"({', '.join(names)})"
         loops = " ".join(f"for {d} in range({d.upper()})" for d in names)
         guard = ""
@@ -70,8 +66,6 @@ class Reductions(Trees):
         cells = f"stacked([{x.plain} {loops}{guard}], {shape})"
         plain = f"logsumexp({cells}, 0)" if word == "logsumexp" else f"np.{word}({cells}, axis=0)"
         code = f"{x.code}.{word}(over={over})"
-        if dtype == "b" and moving:
-            return None
         return self.join(
             code,
             plain,

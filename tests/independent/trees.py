@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,23 +10,23 @@ from tests.independent.programs import Node, Shape
 from tests.independent.reads import Reads
 
 
-class Trees(Reads):
+class Trees(Reads, ABC):
     """Expressions of a wanted shape and type; the kinds of them are elsewhere."""
 
+    @abstractmethod
     def _float(
         self, symbols: tuple[str, ...], shape: Shape, depth: int, about: tuple[str, ...]
-    ) -> Node | None:
-        raise NotImplementedError
+    ) -> Node | None: ...
 
+    @abstractmethod
     def _integer(
         self, symbols: tuple[str, ...], shape: Shape, depth: int, about: tuple[str, ...]
-    ) -> Node | None:
-        raise NotImplementedError
+    ) -> Node | None: ...
 
+    @abstractmethod
     def _boolean(
         self, symbols: tuple[str, ...], shape: Shape, depth: int, about: tuple[str, ...]
-    ) -> Node | None:
-        raise NotImplementedError
+    ) -> Node | None: ...
 
     # --- nodes ---------------------------------------------------------------------------------
 
@@ -45,18 +46,18 @@ class Trees(Reads):
             fields["smooth"] = frozenset()
         return Node(code, plain, parts=parts, **fields)
 
-    def form(self, code: str, plain: str, x: Node, smooth: bool = True, **given: Any) -> Node:
-        at = {k: given.pop(k) for k in ("a",) if k in given}
-        return self.join(
-            code.format(x=x.code, **at), plain.format(x=x.plain, **at), x, smooth=smooth, **given
-        )
+    def form(
+        self, code: str, plain: str, x: Node, smooth: bool = True, a: Any = None, **given: Any
+    ) -> Node:
+        texts = code.format(x=x.code, a=a), plain.format(x=x.plain, a=a)
+        return self.join(*texts, x, smooth=smooth, **given)
 
     def added(self, x: Node, y: Node) -> Node:
         if x.dtype == "b":
             return self.join(f"({x.code} ^ {y.code})", f"np.not_equal({x.plain}, {y.plain})", x, y)
         return self.join(f"({x.code} + {y.code})", f"({x.plain} + {y.plain})", x, y)
 
-    def bounded(self, x: Node, dims: tuple[str, ...]) -> Node:
+    def bounded(self, x: Node) -> Node:
         """What a recurrence may carry on for long."""
         if x.dtype == "i":
             return self.form("({x} % 11)", "({x} % 11)", x)
@@ -67,7 +68,7 @@ class Trees(Reads):
         return self.form("({x}.clip(-3.0, 3.0) * 0.6)", "(np.clip({x}, -3.0, 3.0) * 0.6)", x)
 
     def compared(self, name: str, level: float) -> Node:
-        x = self.read(name, {}, self.dims)
+        x = self.read(name, {})
         return self.form(f"({{x}} > {level})", f"(loops.near({{x}}) > {level})", x, dtype="b")
 
     def held(self, plain: str, *parts: Node) -> str:
@@ -204,6 +205,8 @@ class Trees(Reads):
             (d, f"{d} + 1", f"2 * {d} - 3", f"{d} // 2", f"{d} % 3", f"{d.upper()} - {d}")
         )
         if self.rng.random() < 0.3:
-            text += f" + {self.rng.choice(tuple(symbols))}"
+            more = self.rng.choice(tuple(symbols))
+            if not text.endswith(f"- {more}"):  # which would be no index of it
+                text += f" + {more}"
         dims = frozenset(e for e in symbols if e in text)
         return Node(f"trl.value({text})", f"np.asarray({text})", dims, (), "i")

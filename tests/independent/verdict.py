@@ -292,7 +292,7 @@ class Trial:
             said = f"{word}: {error}"
             if word in problems or (word == "CeilingError" and "ScheduleError" in problems):
                 return Verdict("refused", said)
-            limit = documented(self.program, error)
+            limit = documented(error)
             if limit:
                 return Verdict("limit", limit)
             wanted = f"\nwanted: {problems}" if problems else ""
@@ -319,12 +319,14 @@ def _is_merge(statement: Any) -> bool:
 # Refusals that the documentation names, of programs that have a meaning: class, words, and why.
 LIMITS: tuple[tuple[str, str, str], ...] = (
     ("GradientError", "is defined through slices of itself", "a recurrence through whole slices"),
+    ("GradientError", "of an indexed tensor", "the gradient of an indexed tensor"),
     ("ScheduleError", "none that is affine in the indices", "no affine order"),
     ("BudgetError", "", "a budget that does not suffice"),
+    ("ReadError", "of nothing at", "a reduction of what a dynamic bound may leave nothing of"),
 )
 
 
-def documented(program: Program, error: Exception) -> str:
+def documented(error: Exception) -> str:
     for word, text, why in LIMITS:
         if type(error).__name__ == word and text in str(error):
             return why

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import islpy as isl
@@ -10,7 +15,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.ir.reference import Reference
-from timerl_nb.symbolic import ceiling
+from timerl_nb.symbolic import ceiling, scheduling
 from timerl_nb.symbolic.domain import Dim, Dims
 from timerl_nb.symbolic.expr import const, eq, maximum, minimum, pick, sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
@@ -108,3 +113,82 @@ def test_a_budget_is_of_many_calls() -> None:
         for _ in range(1_000):
             ceiling.spend(isl.Set.complement, one)
     assert str(ceiling.spend(isl.Set.complement, one)) == str(one.complement())
+
+
+HARD = "[n] -> { [i, j, k, l] : 0 <= i, j, k, l < n and (i + 2 j + 3 k) mod 7 = (l + i) mod 5 }"
+OTHER = (
+    "[n] -> { [i, j, k, l] : 0 <= i, j, k, l < n and (i + j) mod 3 = 0 and (k + 2 l) mod 4 = 1 }"
+)
+
+
+def test_a_ceiling_is_met_by_its_own_call_alone() -> None:
+    """Threads' calls without a budget go on while another's are stopped, as often as threads change."""
+    hard, other, easy = isl.Set(HARD), isl.Set(OTHER), isl.Set("{ [i] : 0 <= i < 20 }")
+    stopped, failed, over = 0, list[Exception](), threading.Event()
+
+    def unbounded() -> None:
+        while not over.is_set() and not failed:
+            try:
+                easy.sample_point()
+            except isl.Error as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=unbounded) for _ in range(2)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(300):
+            try:
+                ceiling.spend_once(50, lambda: hard.subtract(other))
+            except ceiling.TooMuchWork:
+                stopped += 1
+    finally:
+        over.set()
+        sys.setswitchinterval(before)
+        for thread in threads:
+            thread.join()
+    assert stopped == 300 and not failed
+
+
+def test_an_interrupted_call_leaves_no_ceiling_behind() -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    hard, other, easy = isl.Set(HARD), isl.Set(OTHER), isl.Set("{ [i] : 0 <= i < 20 }")
+    before = signal.signal(signal.SIGALRM, interrupt)
+    seen = 0
+    try:
+        for k in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + k % 60))
+                while True:
+                    with contextlib.suppress(ceiling.TooMuchWork):
+                        ceiling.spend_once(50, lambda: hard.subtract(other))
+            except Interrupted:
+                seen += 1
+            assert easy.sample_point() is not None
+            assert ceiling.CONTEXT.get_max_operations() == ceiling.CALL
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert seen == 300
+
+
+def test_isl_elsewhere_is_the_one_that_is_imported_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What isl's process comes to is told; the program is then put in order by parts."""
+    (tmp_path / "islpy.py").write_text("raise ImportError('another isl')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(scheduling, "_HERE", 1)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("x", trl.data(np.arange(3.0), domain=(t,)).sum(over=t))
+    with pytest.warns(match=r"status 1 ImportError: another isl(.|\n)*by parts"):
+        program = ctx.compile({T: 3}, trl.Options(fuse=False))
+    assert program.execute()["x"] == 3.0

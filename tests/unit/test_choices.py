@@ -85,6 +85,7 @@ def test_a_large_budget_buys_speed() -> None:
     assert choice.taken.name == "all"
     assert choice.why == "it is the fastest of those that fit 1,073,741,824 bytes"
     assert launches(quick) < launches(program)
+    assert quick.memory.saved_by["vectorize over t: all"] == choice.why
     assert_same(program.execute(seed=1), quick.execute(seed=1), "within a budget")
 
 

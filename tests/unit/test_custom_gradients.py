@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import GradientError, ShapeError
+from timerl_nb.errors import CallError, GradientError, ShapeError
 
 XS = np.random.default_rng(0).normal(size=(3, 5, 2)).astype(np.float32)
 WS = np.random.default_rng(1).normal(size=(2,)).astype(np.float32)
@@ -47,7 +48,7 @@ def test_a_rule_is_the_gradient(options: dict[str, Any]) -> None:
         x, w = trl.data(XS, domain=(b, t)), trl.parameter(WS, name="w")
         s = trl.tensor((2,), domain=(b, t))
         s[b, 0] = x[b, 0]
-        s[b, t + 1] = cubed(s * 0.5 + x[b, t + 1], w, 3).tanh() + s * w
+        s[b, t + 1] = cubed(s * 0.5 + x[b, t + 1], power=3, w=w).tanh() + s * w
         s.square().sum().backward()
         ctx.output("s", s)
         ctx.output("dw", w.grad)
@@ -109,6 +110,11 @@ def test_a_result_that_forgets_its_argument_has_the_rule_still() -> None:
     np.testing.assert_allclose(result["dx"], x + (x > 0), rtol=1e-6)
 
 
+class Weights(NamedTuple):
+    w: Any
+    v: Any
+
+
 def test_functions_are_differentiated_by_their_arguments_alone() -> None:
     def f(p: Any, x: Any) -> Any:
         return ((x * p["w"] + p["v"][0]) ** 2 * x).sum()
@@ -120,10 +126,12 @@ def test_functions_are_differentiated_by_their_arguments_alone() -> None:
         params = {"w": w, "v": [w * 2.0]}
         loss, slopes = trl.value_and_grad(f)(params, x * w)
         by_both = trl.grad(f, argnums=(0, 1))(params, x * w)
+        named = trl.grad(lambda p, x: f(p._asdict(), x))(Weights(**params), x=x * w)
+        assert isinstance(named, Weights)
         ctx.output("loss", loss)
         ctx.output("dw", slopes["w"])
         ctx.output("dv", slopes["v"][0])
-        ctx.output("dw too", by_both[0]["w"])
+        ctx.output("dw too", by_both[0]["w"] * 0.5 + named.w * 0.5)
         ctx.output("dx", by_both[1])
     result = ctx.compile({T: 5}).execute()
     at = {"w": jnp.asarray(WS), "v": [jnp.asarray(WS) * 2]}, jnp.asarray(XS[0] * WS)
@@ -151,6 +159,10 @@ def test_wrong_rules_are_said() -> None:
 
     wrong: dict[str, Any] = {
         "no rule for its gradient": trl.custom_vjp(lambda x: x),
+        "partial.* has no rule": trl.custom_vjp(partial(lambda y, x: x, 1)),
+        "takes 1 positional argument but 2": lambda x: forward(lambda x: (x, x))(x, x),
+        r"called as <lambda>\(x\)": lambda x: forward(lambda x: (x, x))(x, k=3),
+        r"called as <lambda>\(kept\)": rule(lambda kept: (kept,)),
         r"returns 2 value\(s\) for 1": rule(lambda kept, g: (g, g)),
         r"returns f32\[2\] for 1": rule(lambda kept, g: g),
         r"gives f32\[\] as the gradient of f32\[2\]": rule(lambda kept, g: (g.sum(),)),
@@ -164,7 +176,7 @@ def test_wrong_rules_are_said() -> None:
     with trl.Context("t") as ctx:
         x = trl.constant(WS)
         for said, write in wrong.items():
-            with pytest.raises((GradientError, ShapeError), match=said) as raised:
+            with pytest.raises((CallError, GradientError, ShapeError), match=said) as raised:
                 write(x)
             assert raised.value.origin.file == __file__
         ctx.output("x", trl.grad(x.sum(), x))  # nothing of these is left

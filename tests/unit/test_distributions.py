@@ -154,6 +154,7 @@ def test_densities_and_what_follows_from_them(
         close(have[f"{name} slope {k}"], slope, rtol=2e-3, atol=2e-4)
 
 
+ENDS = [(1.0, 1.0, 0.0), (1.0, 1.0, 1.0), (50.0, 1.0, 1.0), (1.0, 3.0, 0.0), (2.0, 3.0, 0.5)]
 DRAWN: dict[str, tuple[Make, Any]] = {
     "Bernoulli": (lambda: D.Bernoulli(trl.constant(0.8)), None),
     "MultiCategorical": (lambda: D.MultiCategorical(trl.constant(LOGITS[0]), (2, 3)), None),
@@ -245,6 +246,26 @@ def test_what_saturates_keeps_a_density() -> None:
     assert 30 < result["known"] < 42 and np.isfinite(result["found"])
 
 
+def test_what_cannot_be_and_what_lies_at_an_end() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        ctx.output("beyond", D.Categorical(trl.constant(LOGITS[:2])).log_prob([5, -1]))
+        for a, b, x in ENDS:
+            alpha = trl.constant(a)
+            log_prob = D.Beta(alpha, b).log_prob(trl.constant(x))
+            ctx.output(f"{a} {b} {x}", log_prob)
+            ctx.output(f"{a} {b} {x} slope", trl.grad(log_prob, alpha))
+        ctx.output("drawn", D.Beta(trl.constant(1e6), 1).sample(domain=(t,)))
+        ctx.output("same", D.Normal(trl.constant(MEAN), 0).log_prob(trl.constant(MEAN)))
+    result = ctx.compile({"T": 20_000}).execute()
+    assert (result["beyond"] == -np.inf).all()
+    for a, b, x in ENDS:
+        np.testing.assert_allclose(result[f"{a} {b} {x}"], known.beta(a, b).logpdf(x), atol=1e-5)
+        assert not np.isnan(result[f"{a} {b} {x} slope"])
+    assert (result["drawn"] < 1).all() and result["drawn"].max() == np.float32(1 - 2**-24)
+    np.testing.assert_allclose(result["same"], known.norm.logpdf(0) * 3, rtol=1e-6)
+
+
 def test_what_does_not_go_together_is_said() -> None:
     with trl.Context("t"):
         logits, mean = trl.constant(LOGITS), trl.constant(MEAN)
@@ -259,6 +280,14 @@ def test_what_does_not_go_together_is_said() -> None:
             (lambda: D.TanhNormal(mean, 0.0, 1.0, 1.0), "low end"),
             (lambda: D.TanhNormal(mean, 0.0).kl(D.TanhNormal(mean, 0.0, 0.0, 1.0)), "other ends"),
             (lambda: D.Categorical(logits).log_prob(mean), "positions are integers"),
+            (lambda: D.Normal(mean, 0.0).kl(D.Normal(trl.zeros(()), 0.0)), "of one shape"),
+            (lambda: D.Bernoulli(mean).kl(D.Bernoulli(trl.zeros((2, 3)))), "of one shape"),
+            (
+                lambda: D.MultiCategorical(logits, (2, 3)).kl(
+                    D.MultiCategorical(logits.take(0), (2, 3))
+                ),
+                "of one shape",
+            ),
         ):
             with pytest.raises((ShapeError, DomainError), match=said) as raised:
                 wrong()

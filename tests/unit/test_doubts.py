@@ -50,7 +50,7 @@ DOUBTFUL: dict[str, tuple[Callable[..., Any], str]] = {
         "branch where T == t never holds",
     ),
     "divided": (lambda v, r, n, b, i, t, T: n // 0, "integers have no // by zero"),
-    "rest": (lambda v, r, n, b, i, t, T: n % np.array([2, 0, 1]), "integers have no % by zero"),
+    "rest": (lambda v, r, n, b, i, t, T: n % np.zeros(3, int), "integers have no % by zero"),
 }
 
 USUAL: list[Callable[..., Any]] = [
@@ -72,6 +72,8 @@ USUAL: list[Callable[..., Any]] = [
     lambda v, r, n, b, i, t, T: r[t > 5] * 2,  # holds under other bounds
     lambda v, r, n, b, i, t, T: trl.where(t == T - 1, r, 0.0),
     lambda v, r, n, b, i, t, T: n // 2 + n % np.array([2, 1, 1]),
+    lambda v, r, n, b, i, t, T: trl.where(np.array([0, 2]) != 0, n // np.array([0, 2]), 0),
+    lambda v, r, n, b, i, t, T: trl.where(r > 0, r, -1e12) + 1e15,
     lambda v, r, n, b, i, t, T: r / 0,
 ]
 

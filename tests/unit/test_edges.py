@@ -508,3 +508,32 @@ def test_discounts_above_1_do_not_leak_from_beyond_a_length() -> None:
         for name, x in want.items():
             assert not np.isnan(x).any()
             np.testing.assert_allclose(have[name], x, rtol=1e-5)
+
+
+def test_given_numbers_keep_their_nan_in_a_loop() -> None:
+    """XLA took a NaN of a constant for a number where a loop computed exp of it."""
+    given = np.array([0, 1, NAN, 2, 3], np.float32)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x, y = (trl.data(values, domain=t) for values in (given, given[::-1].copy()))
+        logs = trl.data(np.array([0, 1, -1, 2, 3], np.float32), domain=t).log()
+        same = trl.constant(given)
+        ctx.output("prefix", x[0 : t + 1].logsumexp(axis=0))
+        ctx.output("rest", y[t:T].logsumexp(axis=0))
+        ctx.output("logs", (logs[0 : t + 1] - x[0]).exp().sum(axis=0))
+        ctx.output("less", (same - trl.value(t)).exp().sum())
+    for executor in ("xla", "interpret"):
+        have = ctx.compile({"T": 5}, trl.Options(executor=executor)).execute(progress=False)
+        for name, some in {"prefix": [0, 0, 1, 1, 1], "rest": [1, 1, 1, 0, 0]}.items():
+            assert np.isnan(have[name]).tolist() == [bool(k) for k in some], (name, executor)
+        assert np.isnan(have["logs"]).tolist() == [False, False, True, True, True]
+        assert np.isnan(have["less"]).all()
+
+
+def test_inverse_sines_are_steepest_at_their_ends() -> None:
+    with trl.Context("t") as ctx:
+        x = trl.constant(np.array([-1, 0, 1], np.float32))
+        ctx.output("sine", trl.grad(x.arcsin().sum(), x))
+        ctx.output("cosine", trl.grad(x.arccos().sum(), x))
+    have = ctx.compile({"T": 1}).execute()
+    assert have["sine"].tolist() == (-have["cosine"]).tolist() == [INF, 1, INF]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -160,7 +161,7 @@ def text_as_index(ctx, b, B, t, T):
     series(t)["t"]  # here
 
 
-@wrong(errors.IndexExpressionError, "different contexts")
+@wrong(errors.IndexExpressionError, "another context")
 def symbols_of_two_contexts(ctx, b, B, t, T):
     (s, S) = trl.Context("s").dims[0]
     _ = t + s  # here
@@ -299,6 +300,48 @@ def branch_beyond_a_conditional(ctx, b, B, t, T):
     y[t < 2] = x[t > 2][t + 2]
     y[t >= 2] = x
     ctx.output("y", y * 2)
+
+
+@wrong(errors.IndexExpressionError, "another context")
+def condition_of_another_context_as_a_tensor(ctx, b, B, t, T):
+    _, other = trl.Context("b", "t").dims
+    series(t) * (other[0] > 2)  # here
+
+
+@wrong(errors.IndexExpressionError, "another context")
+def choice_by_another_context(ctx, b, B, t, T):
+    _, other = trl.Context("b", "t").dims
+    trl.where(other[0] > 2, series(t), 0.0)  # here
+
+
+@wrong(errors.IndexExpressionError, "t >= 3: a condition is not a number(.|\\n)*floating")
+def condition_in_arithmetic(ctx, b, B, t, T):
+    series(t) * (1 - (t > 2))  # here
+
+
+@wrong(errors.IndexExpressionError, "a condition is not a number")
+def product_of_conditions(ctx, b, B, t, T):
+    (t > 2) * (t < 4)  # here
+
+
+@wrong(errors.IndexExpressionError, "no integer of 64 bits")
+def position_beyond_all(ctx, b, B, t, T):
+    series(t)[10**30]  # here
+
+
+@wrong(errors.DomainError, "along one dimension")
+def window_along_nothing(ctx, b, B, t, T):
+    series(t).window(2, over=())  # here
+
+
+@wrong(errors.GradientError, "3 is no tensor to differentiate")
+def gradient_by_a_number(ctx, b, B, t, T):
+    trl.grad(series(t), 3)  # here
+
+
+@wrong(errors.GradientError, "positions of arguments, not 'a'")
+def gradient_by_a_name(ctx, b, B, t, T):
+    trl.grad(lambda a: a, argnums="a")  # here
 
 
 @wrong(errors.IndexExpressionError, "another context")
@@ -667,7 +710,7 @@ def text_as_a_tensor(ctx, b, B, t, T):
     trl.where(t > 1, "a", 2.0)  # here
 
 
-@wrong(errors.ShapeError, "sizes are positive integers")
+@wrong(errors.ShapeError, "a layer's size must be an integer of at least 1")
 def layer_of_no_width(ctx, b, B, t, T):
     trl.nn.Linear(0, 2)  # here
 
@@ -840,6 +883,7 @@ def test_more_points_than_can_be_planned() -> None:
     with pytest.raises(errors.BoundsError, match=r"at 10,000,000,001 points") as caught:
         ctx.compile({T: 10**10}, step_by_step)
     assert "test_errors.py" in str(caught.value)
+    assert "most are of statements over (t), not vectorised" in str(caught.value)
     with pytest.raises(errors.BoundsError, match="too many to plan"):
         ctx.compile({T: trl.until(x > 2, at_most=10**10)}, step_by_step)
 
@@ -873,8 +917,18 @@ def test_a_long_window_in_a_loop_warns() -> None:
         x = trl.random.uniform(domain=(t,))
         ctx.output("y", x[t:T].sum(axis=0))
     off = trl.Options(lift=False, vectorize=False)
-    with pytest.warns(UserWarning, match="slices .t:T. of up to 100 points"):
+    with pytest.warns(UserWarning, match="slices .t:T. of up to 100 points") as caught:
         ctx.compile({T: 100}, off)
+    assert "Switch lift and vectorize on, or shorten the slice." in str(caught[0].message)
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.uniform(domain=(t,))
+        y = trl.like(x)
+        y[0] = x[0]
+        y[t + 1] = (y[0 : t + 1] * x).tanh().sum(axis=0)
+        ctx.output("y", y)
+    with pytest.warns(UserWarning, match=r"each time\. Shorten the slice\."):
+        ctx.compile({T: 100})  # every pass is on
 
 
 def test_a_program_without_outputs() -> None:
@@ -934,6 +988,21 @@ def test_names_that_cannot_be_written_down(give: Any, name: str) -> None:
         ((t, _),) = ctx.dims
         with pytest.raises(TimeRLError, match="cannot be written down|cannot name a dimension"):
             give(ctx, trl.value(t), name)
+
+
+def _kinds(of: type[TimeRLError]) -> list[type[TimeRLError]]:
+    below = [kind for one in of.__subclasses__() for kind in _kinds(one)]
+    return [kind for kind in (of, *below) if kind.__module__.startswith("timerl_nb")]
+
+
+@pytest.mark.parametrize("kind", _kinds(TimeRLError))
+def test_errors_reach_other_processes(kind: Any) -> None:
+    own = {errors.BudgetError: {"needed": 3}, ceiling.TooMuchWork: {"in_one_call": True}}
+    given: Any = () if kind is ceiling.TooMuchWork else ("it is wrong.",)
+    error = kind(*given, **own.get(kind, {}))
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(error, protocol))
+        assert (type(again), vars(again), str(again)) == (kind, vars(error), str(error))
 
 
 @pytest.mark.parametrize("name", ["range", "__debug__", "program", "kernel_1", "lambda", "min"])

@@ -17,6 +17,7 @@ from timerl_widgets.worker import Worker
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.frames import Curve
 from timerl_nb.show.run import MOST, thinned
 
 VIEWS = ("pipeline", "lineage", "graph", "steps", "loops", "space", "memory", "search")
@@ -36,6 +37,11 @@ def say(explorer: Explorer, **message: Any) -> None:
     """What a page sends, as the comm brings it; done when what it asks for is."""
     explorer._handle_custom_msg(message, [])
     assert explorer.wait(60)
+
+
+def drawn(explorer: Explorer) -> Any:
+    """The graph, whatever it is compared with."""
+    return {key: value for key, value in arrays(explorer.graph).items() if key != "against"}
 
 
 def arrays(packed: dict[str, Any]) -> Any:
@@ -154,7 +160,7 @@ def test_a_stage_that_is_chosen_while_another_program_is_compiled_is_drawn_of_th
     go.set()
     assert explorer.wait(60)
     assert explorer.stage == "pdg"
-    assert arrays(explorer.graph) == arrays(Explorer(explorer.program, stage="pdg").graph)
+    assert drawn(explorer) == arrays(Explorer(explorer.program, stage="pdg").graph)
 
 
 def test_a_stage_that_is_switched_off_meanwhile_gives_way(
@@ -167,13 +173,42 @@ def test_a_stage_that_is_switched_off_meanwhile_gives_way(
     go.set()
     assert explorer.wait(60)
     assert explorer.stage == "fuse" and explorer.status["state"] == "ready"
-    assert arrays(explorer.graph) == arrays(Explorer(explorer.program).graph)
+    assert drawn(explorer) == arrays(Explorer(explorer.program).graph)
+
+
+def test_a_search_within_a_budget_says_what_it_tries_and_can_be_given_up() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((8,), domain=(t,))
+        ctx.output("y", x.square().sum(axis=0).sum(over=t))
+    program = ctx.compile({T: 100}, trl.Options(fuse=False))
+    explorer, told = program.explore(), list[str]()
+    explorer.observe(lambda change: told.append(change["new"].get("text", "")), "status")
+
+    def cancel(_: Any) -> None:
+        if "tried within" in told[-1]:
+            explorer._handle_custom_msg({"kind": "cancel"}, [])
+
+    explorer.observe(cancel, "status")
+    budget = program.memory.peak // 2
+    explorer.change(device_memory=budget)
+    assert explorer.wait(60)
+    assert explorer.program is program and explorer.status["state"] == "failed"
+    assert explorer.status["text"] == "cancelled: the program stays as it was."
+    explorer.unobserve(cancel, "status")
+    told.clear()
+    explorer.change(device_memory=budget)
+    assert explorer.wait(60)
+    assert explorer.status["state"] == "ready" and explorer.program.memory.peak <= budget
+    tried = [text for text in told if "tried within" in text]
+    assert [int(text.split()[0]) for text in tried] == [*range(1, len(tried) + 1)]
+    assert len(tried) > 1 and any(", too much" in text for text in tried)
 
 
 def test_bounds_compile_again(explorer: Explorer) -> None:
     say(explorer, kind="bounds", changes={"T": 9})
     assert explorer.program.bounds["T"] == 9
-    assert arrays(explorer.space)["turn"]["program_bounds"]["T"] == 9
+    assert arrays(explorer.space)["turn"]["bounds"]["T"] == 9
 
 
 @pytest.mark.parametrize(
@@ -216,7 +251,7 @@ def test_operations_are_told_of(explorer: Explorer, program: trl.Program) -> Non
     ids = list(trl.show.lineage.inside(kernel))
     say(explorer, kind="inspect", ids=ids, stage="fuse")
     told = arrays(explorer.inspector)
-    assert told["asked"] == ids
+    assert told["asked"] == [ids, []]
     assert [op["op_id"] for op in told["ops"]] == [kernel.id]  # for all that is inside
     say(explorer, kind="inspect", ids=[10**9], stage="no such")
     assert arrays(explorer.inspector) == told  # there is nothing to tell
@@ -336,11 +371,10 @@ def test_a_run_is_started_paused_stepped_and_stopped(monitor: Any) -> None:
     assert monitor.running.wait(30) and monitor.running.turn == 2
     command("resume", 5)
     result = monitor.running.result(60)
-    assert _until(lambda: monitor.run.get("json", {}).get("state") == "finished")
+    assert _until(lambda: _is_finished(monitor))
     drawn = arrays(monitor.run)
-    assert drawn["turn"] == drawn["turns"] == 4
-    assert drawn["curves"][0]["name"] == "return"
-    assert np.allclose(drawn["curves"][0]["values"], result["return"])
+    assert drawn["frame"]["turn"] == drawn["frame"]["turns"] == 4
+    assert np.allclose(drawn["frame"]["curves"]["return"]["values"], result["return"])
     assert drawn["held"]["bytes"] == drawn["held"]["predicted"]  # the ledger agrees with the plan
     # and so does it by the instants of a turn
     over, shown = drawn["over"], monitor_program(monitor)
@@ -360,8 +394,7 @@ def monitor_program(monitor: Any) -> trl.Program:
 def test_a_run_is_saved_as_its_charts(program: trl.Program) -> None:
     monitor = RunMonitor(program.with_options(executor="interpret"))
     assert "image/svg+xml" not in monitor._repr_mimebundle_()[0]
-    monitor.start().result(60)
-    assert _until(lambda: monitor.run.get("json", {}).get("state") == "finished")
+    monitor.start().result(60)  # its last frame comes a moment later
     bundle, _ = monitor._repr_mimebundle_()
     svg = ElementTree.fromstring(bundle["image/svg+xml"])
     lines = [one.get("points") for one in svg.iter("{http://www.w3.org/2000/svg}polyline")]
@@ -371,13 +404,13 @@ def test_a_run_is_saved_as_its_charts(program: trl.Program) -> None:
     assert "finished after turn 4 of 4" in bundle["text/plain"]
 
 
-def test_a_turn_on_another_scale_is_not_measured() -> None:
+def test_turns_are_measured_under_any_bounds() -> None:
     long = reinforce(hidden=(4,)).compile({"B": 2, "I": 2, "T": 50})
     monitor = RunMonitor(long)
     monitor.start().result(60)
-    assert _until(lambda: monitor.run.get("json", {}).get("state") == "finished")
+    assert _until(lambda: _is_finished(monitor))
     over = arrays(monitor.run)["over"]
-    assert over["bytes"] == [] and "drawn for T = 40" in over["reason"]
+    assert over["reason"] == "" and max(over["last"]) == len(trl.show.Turn.of(long))
 
 
 def test_commands_that_cannot_be_obeyed_are_answered(monitor: Any) -> None:
@@ -415,8 +448,13 @@ def test_a_widget_that_is_closed_hears_no_more_of_its_run(monitor: Any) -> None:
 
 def test_charts_are_as_wide_as_screens() -> None:
     long = np.arange(10_000.0)
-    assert len(thinned(long)) == MOST and thinned(long)[-1] == 9999
-    assert len(thinned(long[:7])) == 7
+    curve = thinned(Curve(long, -long))
+    assert len(curve) == MOST and curve.at[-1] == 9999 and np.array_equal(curve.values, -curve.at)
+    assert len(thinned(Curve(long[:7], long[:7]))) == 7
+
+
+def _is_finished(monitor: Any) -> bool:
+    return bool(monitor.run) and monitor.run["json"]["frame"]["state"] == "finished"
 
 
 def _until(holds: Callable[[], bool], seconds: float = 20) -> bool:
@@ -536,7 +574,7 @@ def test_the_passes_are_shown_before_memory_is_planned(explorer: Explorer) -> No
     assert f"scheduling {count} statements …" in texts
     assert f"planning the memory of {count} statements …" in texts
     assert max(order.index("graph"), order.index("pipeline")) < order.index("loops")
-    assert arrays(explorer.graph) == arrays(Explorer(explorer.program).graph)
+    assert drawn(explorer) == arrays(Explorer(explorer.program).graph)
     assert explorer.stage == "separate"
 
     before = explorer.graph, explorer.pipeline, explorer.steps

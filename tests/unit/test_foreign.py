@@ -46,10 +46,21 @@ np.amin(m, axis=-1)
 np.std(m)
 np.linalg.norm(m)
 np.dot(m, m)
+trl.max(m) - trl.min(m)
+divmod(2, x)[1] + divmod(2, x)[0]
+np.where(np.int64(2) < t, x, 0)
+np.where(np.int32(2) == t, x, 0)
 np.matmul(m, np.ones((3, 2), "f"))
 np.ones((2, 3), "f") @ m
 np.cumsum(m)
 np.argmax(m)
+np.argmax(np.outer(m, m)) + np.argmin(np.stack([m, -m]))
+np.cumsum(np.outer(m, m))
+np.cumprod(np.stack([m, m]))
+np.take(np.outer(m, m), [-1, 4])
+np.take(np.outer(m, m), [-1], axis=0)
+np.float_power(np.argmax(m), 2)
+np.expand_dims(m, np.int64(0))
 np.sort(-m)
 np.reshape(m, (3, 1))
 np.isnan(x)
@@ -93,6 +104,7 @@ np.asarray(t)                         | is no array
 np.exp(t)                             | trl.value
 np.add.reduce(m)                      | takes no recurrent tensors
 np.exp(x, out=np.zeros(3))            | takes no recurrent tensors
+np.put(m, 0, 9.0)                     | y = x.put
 np.linalg.inv(m)                      | takes no recurrent tensors
 np.add(x, "a")                        | is no tensor
 x + np.array(["a"])                   | is no tensor
@@ -185,7 +197,7 @@ trl.random.normal(size=(2,))          | shape=
 trl.value("t")                        | is no tensor
 trl.value(None)                       | is no tensor
 trl.parameter((2,), init=lambda: 0)   | takes 0 positional
-trl.parameter((2,), init=lambda s: "a") | is no tensor
+trl.parameter((2,), init=lambda s: "a") | is no number
 trl.tensor([1.0, 2.0])                | is not a size
 trl.grad(x)                           | does not say what to differentiate by
 trl.grad(x, [3])                      | no tensor to differentiate
@@ -256,7 +268,7 @@ def symbols(ctx: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
 def test_what_works_is_what_numpy_says(executor: str) -> None:
     class Plain:  # what an index as a tensor is at one point
-        value = staticmethod(int)
+        value, max, min = int, staticmethod(np.max), staticmethod(np.min)
 
     with trl.Context("b", "t") as ctx:
         known = symbols(ctx)
@@ -306,6 +318,7 @@ def test_what_python_answers_itself() -> None:
         assert copy.copy(x) is x
         assert {x: 1, t: 2}[t] == 2
         assert f"{x}" == str(x) == "f32[] @ (t)"
+        assert (np.shape(x), np.ndim(x)) == ((), 0)
         y = x
         y += 1  # another tensor of the same name
         assert y is not x

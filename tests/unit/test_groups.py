@@ -133,7 +133,7 @@ def test_a_group_that_has_no_schedule_is_taken_apart(monkeypatch: pytest.MonkeyP
         x = trl.random.normal(domain=(t,)).named("x")
         ctx.output("y", (x - x.sum(over=t)).named("y"))
     pdg = apart(ctx)
-    x_id, y_id = (next(op.id for op in pdg if op.label == name) for name in "xy")
+    x_id, y_id = (next(op.id for op in pdg if pdg.names[op.id] == name) for name in "xy")
     monkeypatch.setattr(groups, "joined", joining(x_id, y_id))
     constraints = Constraints(pdg)
     wrong = grouped(constraints)
@@ -158,6 +158,28 @@ def test_statements_that_need_each_other_at_one_point_are_no_group(
         ctx.output("a", a)
         ctx.output("b", b)
     pdg = apart(ctx)
-    ids = [next(op.id for op in pdg if op.label == name) for name in "ab"]
+    ids = [next(op.id for op in pdg if pdg.names[op.id] == name) for name in "ab"]
     monkeypatch.setattr(groups, "joined", joining(*ids))
     assert grouped(Constraints(pdg)) is None
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"fuse": False}, {"vectorize": False}, {"executor": "interpret"}], ids=str
+)
+def test_what_reads_another_slice_across_branches_does_not_ride_along(
+    options: dict[str, object],
+) -> None:
+    """All of what both may read of the recurrence looked the same; one comes before it, one behind."""
+    with trl.Context("u") as ctx:
+        ((u, U),) = ctx.dims
+        s = trl.tensor((), "f32", domain=(u,))
+        s[U - 1] = trl.value(U).cast("f32")
+        s[u - 1] = s[u + 1 : U].prod(axis=0) * 0.5
+        ctx.output("y", s[trl.max(u - 1, 0) : u + 1].sum(axis=0))
+    found = ctx.compile({U: 5}, trl.Options(**options)).execute(progress=False)["y"]
+    s = np.ones(5)
+    s[4] = 5
+    for k in range(3, -1, -1):
+        s[k] = s[k + 2 :].prod() * 0.5
+    want = [s[max(k - 1, 0) : k + 1].sum() for k in range(5)]
+    np.testing.assert_allclose(found, want)

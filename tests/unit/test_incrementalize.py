@@ -256,7 +256,7 @@ def test_the_loop_over_blocks() -> None:
     options = trl.Options(incrementalize={"t": 16}, stores="point")
     program = reinforce(hidden=()).compile(SMALL, options)
     text = str(program.ast)
-    assert "for c1 in range(0, 2):\n    learning(c0, c1)" in text
-    assert "16*c1:" in text  # frees go block by block
+    assert "for t_block in range(0, 2):\n    learning(i, t_block)" in text
+    assert "16*t_block:" in text  # frees go block by block
     assert "16*t_block < T" in str(program.stages["incrementalize"].artifact)
     assert "incrementalize" in str(program.pipeline)

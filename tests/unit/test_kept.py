@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from timerl_nb.compiler import Compiler
 from timerl_nb.ir.digest import digest
 from timerl_nb.kept import packed, unpacked
 from timerl_nb.runtime import shelf as shelves
-from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _engine
+from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _engine, _workers
 from timerl_nb.schedule.trial import Trials
 
 BOUNDS = {"B": 4, "I": 3, "T": 12}
@@ -197,6 +198,40 @@ def test_calls_that_have_begun_are_compiled_beside_each_other(
     here = threading.get_ident()
     assert traced == [here] * 3
     assert len(threads) == 3 and here not in threads
+
+
+def test_an_interrupt_ends_the_queue_of_what_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    calls = [
+        kept.call(str(k), jax.jit(lambda x, k=k: x * k), lambda: (jnp.float32(1),))
+        for k in range(3)
+    ]
+    compile_, begun, go = KeptCall._compiled, threading.Event(), threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def slow(call: KeptCall, *args: Any) -> Any:
+        begun.set()
+        assert go.wait(20)
+        return compile_(call, *args)
+
+    monkeypatch.setattr(KeptCall, "_compiled", slow)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    _workers.cache_clear()
+    KeptCall.begin(calls)
+    assert begun.wait(20)
+    futures = [call._begun for call in calls]
+    interrupt = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        calls[0](jnp.float32(2))
+    assert [one is not None and one.cancelled() for one in futures] == [False, True, True]
+    go.set()
+    KeptCall.begin(calls[:2])  # the third is compiled by who makes it
+    assert [float(call(jnp.float32(2))) for call in calls] == [0, 2, 4]
+    _workers.cache_clear()
 
 
 def test_a_shelf_gives_whole_results_or_none(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from timerl_nb.dot import Dot
 from timerl_nb.errors import DrawingError
-from timerl_nb.show import layout, layout_svg
-from timerl_nb.show.layout import Graphviz, LayoutTimeout
+from timerl_nb.show import layout_svg, offpage
+from timerl_nb.show.layout import LayoutTimeout
+from timerl_nb.show.offpage import Context
 
 
 def chain(count: int) -> str:
@@ -61,14 +62,14 @@ def test_what_is_no_graph_is_an_error() -> None:
 
 
 def test_an_unbuilt_program_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(layout, "PROGRAM", tmp_path / "layout.js")
+    monkeypatch.setattr(offpage, "PROGRAM", tmp_path / "offpage.js")
     with pytest.raises(DrawingError, match="python widgets/bundle.py"):
-        Graphviz().layout("digraph {}", 1)
+        Context().call("layout", ("digraph {}",), 1)
 
 
 def test_a_running_loop_is_not_waited_for() -> None:
     async def main() -> str:
-        return Graphviz().layout("digraph { a }", 10)
+        return Context().call("layout", ("digraph { a }",), 10)
 
     # on a thread of its own: on this one Playwright's loop may be running
     with ThreadPoolExecutor(1) as thread:

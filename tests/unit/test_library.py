@@ -86,6 +86,34 @@ def test_gradients_are_clipped_by_value_and_then_by_norm() -> None:
         w = w - 0.1 * g * min(1.0, 2.0 / np.linalg.norm(g))
 
 
+def test_numbers_may_be_numpys() -> None:
+    plain = quadratic(lambda ps: trl.optim.Adam(ps, lr=0.125, betas=(0.5, 0.0)))
+    numpys = quadratic(
+        lambda ps: trl.optim.Adam(ps, lr=np.float32(0.125), betas=(np.float64(0.5), np.int64(0)))
+    )
+    np.testing.assert_array_equal(plain["w"], numpys["w"])
+    np.testing.assert_allclose(
+        quadratic(lambda ps: trl.optim.Adam(ps, lr=0.1), steps=2)["w"][1], [2.9, -1.9], rtol=2e-7
+    )
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.zeros((2, 3))
+        assert x.unsqueeze(np.int64(0)).shape == (1, 2, 3)
+        assert trl.random.permutation(x, axis=np.int64(1)).shape == (2, 3)
+        assert trl.optim.schedules.linear(t, 1.0, 0.0, np.int64(3)).domain == ("t",)
+        assert trl.nn.Linear(np.int64(3), 2)(np.ones(3)).shape == (2,)
+
+
+def test_a_parameter_has_the_shape_and_the_type_that_it_is_asked_for() -> None:
+    with trl.Context("i") as ctx:
+        for init in (lambda s: 0.5, lambda s: trl.constant(0.5), np.full(3, 0.5), 0.5):
+            w = trl.parameter((3,), init=init, dtype="bf16")
+            assert str(w.type) == "bf16[3]"
+            ctx.output(w.name, w)
+    result = ctx.compile({"I": 1}).execute()
+    assert all((np.asarray(result[f"p{k}"], np.float32) == 0.5).all() for k in range(4))
+
+
 def test_schedules() -> None:
     of = trl.optim.schedules
     with trl.Context("i", "e") as ctx:

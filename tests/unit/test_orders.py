@@ -241,7 +241,7 @@ def test_orders_are_drawn_dashed_in_every_stage(name: str, options: dict[str, An
         assert bool(orders) == bool(graph.orders)
         picture = view.to_svg()
         assert picture.count("stroke-dasharray") >= len(orders)
-        told = [edge for edge in view.values()["edges"] if edge["kind"] == "order"]
+        told = [edge for edge in view.to_json()["edges"] if edge["kind"] == "order"]
         assert len(told) == len(orders) and all(edge["count"] for edge in told)
         assert all(f'id="{edge["id"]}"' in picture for edge in told)
         other: Any = plain.stages[stage].artifact

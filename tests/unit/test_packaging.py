@@ -82,7 +82,7 @@ def test_a_wheel_is_built_with_pinned_tools_and_carries_its_licences(tmp_path: P
         assert "timerl = timerl_nb.cli:main" in archive.read(entry).decode()
     for part in ("licenses/LICENSE", "licenses/widgets/NOTICES.md", "static/explorer.js"):
         assert any(name.endswith(part) for name in names), part
-    assert "timerl_nb/show/static/layout.js" in names
+    assert "timerl_nb/show/static/offpage.js" in names
 
 
 def test_the_command_says_that_it_is_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_notices_name_what_is_bundled() -> None:
     packages = json.loads((ROOT / "widgets/package.json").read_text())["dependencies"]
     for name, version in packages.items():
         assert re.search(rf"\| {name} \| {re.escape(version)} \|", notices, re.IGNORECASE), name
-    layout = (ROOT / "timerl_nb/show/static/layout.js").read_text(errors="replace")
+    offpage = (ROOT / "timerl_nb/show/static/offpage.js").read_text(errors="replace")
     (version,) = re.findall(r"\| Graphviz \| ([\d.]+) \|", notices)
-    assert f"{version}\\0" in layout  # as the compiled program says of itself
+    assert f"{version}\\0" in offpage  # as the compiled program says of itself
     assert "Apache License" in (ROOT / "LICENSE").read_text()

@@ -126,6 +126,57 @@ def test_long_sums_in_half_precision_are_rounded_once() -> None:
     assert float(ctx.compile({"T": 3000}).execute()["y"]) == 3008  # 3000, to eight bits
 
 
+def test_statistics_of_halves_are_those_of_their_float32() -> None:
+    """Sums and counts on the way exceed what a half holds; what results need not."""
+    given = {
+        "many": np.full(70_000, 0.01, np.float16),
+        "large": np.linspace(-3e3, 6e3, 1000).astype(np.float16),
+    }
+    found = {
+        "mean": np.mean,
+        "var": np.var,
+        "std": np.std,
+        "norm": np.linalg.norm,
+        "logsumexp": lambda x: x.max() + np.log(np.exp(x - x.max()).sum()),
+        "softmax": lambda x: (e := np.exp(x - x.max())) / e.sum(),
+    }
+    with trl.Context("t") as ctx:
+        for of, array in given.items():
+            for name in found:
+                ctx.output(f"{of} {name}", getattr(trl.constant(array), name)())
+        x = trl.constant(np.array([0.1, -300.0, 6e4, np.inf], np.float16))
+        ctx.output("arcsinh", x.arcsinh())
+        ctx.output("arccosh", abs(x).arccosh())
+        scanned = trl.ones((3,), "f16").linear_scan(np.full(3, 1 / 3, np.float32))
+        assert scanned.dtype == "f32"
+    result = ctx.compile({"T": 1}).execute()
+    with np.errstate(all="ignore"):
+        for of, array in given.items():
+            for name, f in found.items():
+                want = np.asarray(f(array.astype(np.float64)), np.float16)
+                np.testing.assert_allclose(result[f"{of} {name}"], want, rtol=2e-3, err_msg=name)
+        x = np.array([0.1, -300.0, 6e4, np.inf], np.float16).astype(np.float64)
+        np.testing.assert_allclose(result["arcsinh"], np.arcsinh(x), rtol=2e-3)
+        np.testing.assert_allclose(result["arccosh"], np.arccosh(abs(x)), rtol=2e-3)
+
+
+@pytest.mark.parametrize("rule", ["Adam", "AdamW", "RMSProp", "SGD"])
+@pytest.mark.parametrize("dtype", HALVES)
+def test_halves_learn_as_their_float32(dtype: str, rule: str) -> None:
+    def learned(dtype: str) -> np.ndarray:
+        with trl.Context("i") as ctx:
+            ((i, _),) = ctx.dims
+            w = trl.parameter(np.array([1.0, -2.0, 0.0]), domain=i, dtype=dtype, name="w")
+            (w * w).sum().backward()
+            rate = trl.optim.schedules.linear(i, 0.1, 0.05)
+            getattr(trl.optim, rule)([w], lr=rate).step()
+            ctx.output("w", w)
+        return np.asarray(ctx.compile({"I": 5}).execute()["w"], np.float64)
+
+    near = float(jax.numpy.finfo(HALVES[dtype]).eps)
+    np.testing.assert_allclose(learned(dtype), learned("f32"), atol=8 * near)
+
+
 def test_half_precision_types() -> None:
     assert promote(["bf16", "i32"]) == "bf16"
     assert promote(["bf16", "f16"]) == promote(["f16", "f32"]) == "f32"

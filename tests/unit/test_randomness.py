@@ -301,3 +301,14 @@ def test_distributions_of_the_draws() -> None:
     np.testing.assert_allclose([g.mean(), g.var()], [0.5772, np.pi**2 / 6], atol=0.05)
     np.testing.assert_allclose(np.bincount(c) / n, [0.1, 0.2, 0.7], atol=0.01)
     assert np.isfinite(g).all() and np.isfinite(x).all()
+
+
+def test_uniform_numbers_lie_strictly_between_the_ends() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        drawn = trl.random.uniform((1000,), 1000.0, 1001.0, domain=t)
+        ctx.output("least", drawn.min(over=t).min())
+        ctx.output("most", drawn.max(over=t).max())
+    result = ctx.compile({"T": 300}).execute()
+    ends = np.float32(1000), np.float32(1001)
+    assert (result["least"], result["most"]) == tuple(np.nextafter(ends, ends[::-1]))

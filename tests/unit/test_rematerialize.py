@@ -13,6 +13,7 @@ import timerl_nb as trl
 from tests.unit.checks import assert_same
 from timerl_nb.errors import BudgetError, OptionError
 from timerl_nb.ir.reference import Reference
+from timerl_nb.show import ComparisonView, MemoryView, memory_timeline
 from timerl_nb.tuning import tuned
 
 BOUNDS = {"B": 16, "I": 4, "T": 20}
@@ -99,6 +100,29 @@ def test_large_values_are_computed_again_and_small_ones_kept() -> None:
     assert stage.previous is not None
     reasons = {stage.previous[op_id].label: stage.why(op_id) for op_id in stage.previous.ops}
     assert "not worth it" in str(reasons["h0"])
+
+
+def test_what_keeps_a_peak_down_is_said_beside_it() -> None:
+    large, whole = compiled(LARGE), compiled(LARGE, rematerialize=False, incrementalize=False)
+    (blocks,) = large.stages["incrementalize"].choices
+    how = ["recomputed", f"in {blocks.taken.doc}"]
+    assert list(large.memory.saved_by) == how and not whole.memory.saved_by
+    assert large.memory.saved_by[how[1]] == blocks.why
+    said = ", ".join(how)
+    view = MemoryView.of(large)
+    assert f"peak {large.memory.peak:,} bytes, {said}" in repr(large)
+    assert f"  {how[0]}: that takes less memory" in str(large.memory)
+    assert view.to_json()["saved_by"] == large.memory.to_json()["saved_by"]
+    assert all(said in text for text in (str(view), view.to_svg(), large.memory.to_svg()))
+    assert f"kept down by: nothing -> {said}" in str(ComparisonView.of(whole, large))
+    titles = [a.text for a in memory_timeline({"large": large, "whole": whole}).layout.annotations]
+    assert titles[0].endswith(f"<br>{said}") and "<br>" not in titles[1]
+
+
+def test_what_the_options_say_is_told_as_such() -> None:
+    program = compiled(rematerialize=True, incrementalize={"t": 5})
+    why = "the options say so"
+    assert program.memory.saved_by == {"recomputed": why, "in blocks of 5 along t": why}
 
 
 def test_what_cannot_be_computed_again_says_why() -> None:

@@ -20,11 +20,13 @@ import timerl_nb as trl
 from tests.episodes import cartpole
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.bar import saying
 from timerl_nb.errors import BoundsError, ExecutionError, OptionError
 from timerl_nb.frames import Device, Frame
 from timerl_nb.gate import ENDS, Gate, Stopped
 from timerl_nb.gauges import Gauges
 from timerl_nb.program import Program
+from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.sampler import Sampler, Watched
 
 EXECUTORS = ("interpret", "xla")
@@ -281,7 +283,10 @@ def test_a_dynamic_bound_needs_a_ceiling(executor: str) -> None:
     same(run.result(), want)
     np.testing.assert_array_equal(run.result().lengths["T"], want.lengths["T"])
     np.testing.assert_allclose(last.curves["return"].values, want["return"])
-    assert last.steps_per_second is None and last.held.peak <= program.memory.peak
+    assert last.steps_per_second is None
+    assert (last.held is None) == (executor == "xla")
+    if last.held is not None:
+        assert last.held.peak <= program.memory.peak
 
 
 def counted(executor: str, fail_at: int = -1) -> tuple[Program, list[int]]:
@@ -390,24 +395,65 @@ def test_frames_show_the_run(program: Program) -> None:
     assert "return = " in repr(run)
 
 
-def test_live_bytes_are_the_ledgers_or_the_plans(program: Program) -> None:
-    run = program.start(seed=1)
-    held = [frame.held for frame in run.frames()]
-    interpreted = program.options.executor == "interpret"
-    assert {h.source for h in held} == {"measured" if interpreted else "predicted"}
+def test_live_bytes_are_the_ledgers_alone(program: Program) -> None:
+    frames = list(program.start(seed=1).frames())
+    held = [frame.held for frame in frames if frame.held is not None]
+    lowered = program.executable.lowered
+    if lowered is not None:  # nobody sees them; the process and its buffers have a size
+        assert not held and {frame.buffers for frame in frames} == {lowered.nbytes}
+        assert all(frame.process.resident != 0 for frame in frames)
+        return
+    assert len(held) == len(frames) and {frame.buffers for frame in frames} == {None}
     assert max(h.bytes.max(initial=0) for h in held) == held[-1].peak == program.memory.peak
     assert held[0].first == 0 and held[-1].last == len(program.memory.timeline().time)
     for one, after in zip(held, held[1:], strict=False):
         assert one.last == after.first and one.first <= one.last
-    if not interpreted:
-        lowered = program.executable.lowered
-        assert lowered is not None and held[-1].buffers == lowered.nbytes
+
+
+def test_waiting_for_xla_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = learning("xla")
+    go, start = threading.Event(), Lowered.start
+
+    def slow(lowered: Lowered) -> Any:
+        assert go.wait(30)
+        return start(lowered)
+
+    monkeypatch.setattr(Lowered, "start", slow)
+    with program.start() as run:
+        frames = run.frames()
+        first = next(frames)
+        assert first.compiling is not None and first.turn == 0
+        assert f"{first.compiling:.0f} s so far" in repr(run) and "turns/s" not in repr(run)
+        go.set()
+        *_, last = frames
+        assert last.compiling is None and "compiling" not in repr(run)
+
+
+def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timerl_nb.bar._SECOND", 0.01)
+    run: Any = SimpleNamespace(compiling=12.3)
+    said: list[str] = []
+    told = threading.Event()
+
+    class Bar(SimpleNamespace):
+        def set_description_str(self, text: str) -> None:
+            self.desc = text
+            said.append(text)
+            run.compiling = None
+            if not text:
+                told.set()
+
+    bar: Any = Bar(disable=False, desc="")
+    with saying(bar, run):
+        assert told.wait(30)
+    assert said == ["compiling with XLA, 12 s so far", ""]
 
 
 def test_frames_are_json(program: Program) -> None:
     *_, last = program.start().frames()
     data = json.loads(json.dumps(last.to_json(), allow_nan=False))
-    assert data["curves"]["return"]["at"] == list(range(12)) and data["held"]["bytes"]
+    assert data["curves"]["return"]["at"] == list(range(12))
+    assert (data["held"] is None) == (program.options.executor == "xla")
     assert last.to_json(since=10)["curves"]["return"]["at"] == [10, 11]
     assert data["process"]["cores"] >= 1 and data["process"]["resident"] != 0
 
@@ -622,7 +668,7 @@ class Driver(ModuleType):
 def test_devices_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver("pynvml")
     monkeypatch.setitem(sys.modules, "pynvml", driver)
-    gauges = Gauges()
+    gauges = Gauges(lambda: None)
     want = (Device("H1", 0.75, 10, 40, None),)
     assert gauges.devices() == want
     driver.gone = True
@@ -630,7 +676,7 @@ def test_devices_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("timerl_nb.gauges._PERIOD", 0.0)
     assert gauges.devices() == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)  # is not installed
-    assert Gauges().devices() == ()
+    assert Gauges(lambda: None).devices() == ()
 
 
 # --- the gate alone --------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from timerl_nb.inspectable import Inspectable, register_picture
-from timerl_nb.show.svg import human_bytes, ticks
+from timerl_nb.show.text import human_bytes
 
 BOUNDS = {"B": 4, "I": 5, "T": 30}
 
@@ -195,7 +195,10 @@ def test_side_by_side_and_figures(program: trl.Program) -> None:
         {"runs": [program.execute(), program.execute(seed=1)]}, goal=475
     )
     assert len(curves.data) == 3
-    with pytest.raises(trl.errors.OptionError, match="no program to show"):
+    clear = "rgba(0, 0, 0, 0)"  # on the page's own background, light or dark
+    drawn = (space, memory, curves)
+    assert all(one.layout.template.layout.paper_bgcolor == clear for one in drawn)
+    with pytest.raises(trl.errors.OptionError, match="nothing to show"):
         trl.show.iteration_space({})
 
 
@@ -207,9 +210,5 @@ def test_pictures_of_small_programs() -> None:
             ElementTree.fromstring(stage.artifact.to_svg())
 
 
-def test_ticks_and_bytes() -> None:
-    assert ticks(0, 500) == [0, 100, 200, 300, 400, 500]
-    assert ticks(0, 0) == [0]
-    assert ticks(0, 3.0) == [0, 1, 2, 3]
-    assert ticks(0, 2**21, base=1024)[1] == 500 * 1024
+def test_bytes() -> None:
     assert [human_bytes(n) for n in (12, 2048, 3 * 2**20)] == ["12 B", "2.0 KiB", "3.0 MiB"]

@@ -20,7 +20,6 @@ from timerl_nb.loops.nodes import Fetch, Offload
 from timerl_nb.memory.swap import Slack, Swaps
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.transfer import THREAD
-from timerl_nb.show.pictures import ast_picture
 from timerl_nb.symbolic.expr import Slice
 
 BOUNDS = {"B": 16, "I": 3, "T": 12}
@@ -68,15 +67,15 @@ def test_a_run_stays_below_its_budget_and_gives_the_same_bits(
 def test_swaps_show_in_every_stage(monte_carlo: tuple[trl.Program, trl.Result]) -> None:
     program = monte_carlo[0].with_options(device_memory=monte_carlo[0].memory.peak // 2)
     text = str(program.ast)
-    assert "offload state' @ (c0, c1 - 2)" in text
-    assert "fetch state' @ (c0, c1)" in text
-    assert "state': from acting.370 until learning, 33 times" in str(program.memory)
+    assert "offload state' @ (i, t - 2)" in text
+    assert "fetch state' @ (i, t)" in text
+    assert "state': from acting.h0 until learning, 33 times" in str(program.memory)
     assert "def offload_V2(i, t):" in program.executable.source
     assert "on the host" in program.stages["memory"].summary
     kinds = {node["node"] for node in nodes(program.ast.to_json()["root"])}
     assert {"offload", "fetch"} <= kinds
     assert "offload" in program.ast.to_dot()
-    assert "offload state" in ast_picture(program.ast)
+    assert "offload state" in program.ast.to_svg()
     line = program.memory.timeline()
     total = sum(line.by_tensor.values()) + line.transient
     np.testing.assert_array_equal(total, line.bytes)

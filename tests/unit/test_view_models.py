@@ -109,7 +109,7 @@ def test_a_pipeline_has_every_stage_in_order_and_those_that_are_off(program: trl
 
 def test_the_bars_of_a_pipeline_are_as_long_as_its_stages_took(program: trl.Program) -> None:
     view = PipelineView.of(program)
-    bars = [float(w) for w in re.findall(r'width="([\d.]+)" height="11.0"', view.to_svg())]
+    bars = [float(w) for w in re.findall(r'width="([\d.]+)" height="11"', view.to_svg())]
     most = max(row.seconds for row in view.stages)
     assert bars == pytest.approx([130 * row.seconds / most for row in view.stages], abs=0.06)
 
@@ -198,8 +198,7 @@ def test_forecasts_are_made_only_when_asked_for() -> None:
 
 def test_lines_are_those_of_the_nest(program: trl.Program) -> None:
     view = LoopView.of(program)
-    called = str(program.ast).replace("c0", "i").replace("c1", "t")
-    assert str(view) == called and "acting(i, t)" in called
+    assert str(view) == str(program.ast) and "acting(i, t)" in str(view)
     for line in view.lines:
         if line.parent >= 0:
             assert view.lines[line.parent].depth == line.depth - 1
@@ -269,13 +268,13 @@ def test_the_line_of_an_instant_is_the_one_that_runs_it(program: trl.Program) ->
             else "pass"
         )
         for depth, text, node in lines
-        for at in [", ".join(map(str, getattr(node, "point", ())))]
+        for at in [", ".join(map(str, getattr(program.ast.shown(node), "point", ())))]
     ]
     exec("\n".join(code), {"ran": ran})
     view = IterationSpaceView.of(program, fixed={"i": 3})
     for instant in range(len(view.turn)):
         one, point = view.at(instant)
-        assert view.line[instant] == ran[one.op_id, tuple(point.values())]
+        assert view.instants.line[instant] == ran[one.op_id, tuple(point.values())]
 
 
 def test_many_statements_share_the_lines_of_their_regions(program: trl.Program) -> None:
@@ -286,16 +285,71 @@ def test_many_statements_share_the_lines_of_their_regions(program: trl.Program) 
     assert learning > 16 and f"learning  ({learning} statements)" in view.to_svg()
 
 
-def test_large_bounds_are_drawn_smaller_along_loops_alone(nstep: trl.Program) -> None:
+def test_of_many_instants_some_are_marked_and_memory_keeps_every_peak(
+    nstep: trl.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = MemoryView.of(nstep)
+    for module in ("turn", "space"):
+        monkeypatch.setattr(f"timerl_nb.show.{module}.EXACT", 50)
+    monkeypatch.setattr("timerl_nb.show.turn.COLUMNS", 30)
+    monkeypatch.setattr("timerl_nb.show.space.MARKS", 100)
     turn = Turn.of(nstep)
-    assert turn.reduced == ("T",) and turn.bounds == {**LONG, "T": 40}
-    assert Turn.of(nstep, limit=None).bounds == LONG
-    assert Turn.of(nstep, limit=10).size == 10
-    view = IterationSpaceView.of_turn(turn)
+    view, memory = IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)
+    acting = next(one for one in view.statements if one.name == "acting")
+    assert len(acting.times) == 20 and acting.points == acting.low[-1] + 1 == LONG["T"]
     lines = LoopView.of(nstep).lines
-    for instant in range(len(turn)):
-        one, _ = view.at(instant)
-        assert lines[view.line[instant]].statement == one.op_id
+    for instant, line in zip(view.instants.at, view.instants.line, strict=True):
+        one, _ = view.at(int(instant))
+        assert lines[line].statement == one.op_id
+    assert len(memory.bytes) == 30 < len(turn)
+    ends = [*memory.first[1:], len(turn)]
+    for first, at, end, live in zip(memory.first, memory.at, ends, memory.bytes, strict=True):
+        assert first <= at < end and live == whole.bytes[at] == whole.bytes[first:end].max()
+    assert memory.peak.bytes == whole.peak.bytes == nstep.memory.peak
+    for one, exact in zip(memory.tensors, whole.tensors, strict=True):
+        assert one.held.tolist() == exact.held[memory.at].tolist()
+        life = memory.lives[one.life]
+        for at, held in zip(memory.at, one.held, strict=True):
+            assert ((life.born <= at) & (life.dies >= at)).any() == (held > 0)
+
+
+def test_blocks_stand_at_the_points_that_they_cover() -> None:
+    blocks = trl.Options(incrementalize={"t": 8})
+    view = IterationSpaceView.of(reinforce(hidden=(4,)).compile(LONG, blocks))
+    assert view.turn.dim == "t" and view.turn.size == 60
+    shown = {one.name: one for one in view.statements}
+    acting, learning = shown["acting"], shown["learning"]
+    assert acting.tall == 1 and acting.low.tolist() == [*range(60)]
+    assert learning.each and learning.tall == 8 and learning.low.tolist() == [*range(0, 60, 8)]
+    assert not shown["update"].each and shown["update"].tall == 60
+
+
+def test_operations_and_tensors_have_one_colour_in_every_view(program: trl.Program) -> None:
+    figure = trl.show.iteration_space({"it": program})
+    plotly = {trace.name.removesuffix(" (once)"): trace for trace in figure.data}
+    other = trl.show.ComparisonView.of(program, program.with_options(fuse=False))
+    static = IterationSpaceView.of(program).to_svg() + program.schedule.to_svg()
+    for one, again in zip(
+        IterationSpaceView.of(program).statements, other.spaces[0].statements, strict=True
+    ):
+        assert one.colour == again.colour and static.count(f'fill="{one.colour}"') >= 4
+        trace = plotly[one.name]
+        assert one.colour in (trace.marker.color, trace.line.color)
+    tensors = {one.name: one.colour for one in MemoryView.of(program).tensors}
+    assert tensors == {one.name: one.colour for one in other.memories[0].tensors}
+    assert not {one.colour for one in other.spaces[1].statements} & {*tensors.values()}
+    drawn = {t.name: t.line.color for t in trl.show.memory_timeline({"it": program}).data}
+    assert {n: c for n, c in drawn.items() if n in tensors}.items() <= tensors.items()
+
+
+def test_too_many_points_are_not_drawn_and_it_is_said(
+    nstep: trl.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timerl_nb.show.turn.MOST", 100)
+    turn = Turn.of(nstep)
+    for view in (IterationSpaceView.of_turn(turn), MemoryView.of_turn(turn)):
+        assert "too many points to draw" in view.to_svg() and "too many points" in str(view)
+        assert view.to_json()["turn"]["problem"].startswith("too many points to draw")
 
 
 def test_a_turn_asks_for_dimensions_that_there_are(program: trl.Program) -> None:
@@ -303,8 +357,6 @@ def test_a_turn_asks_for_dimensions_that_there_are(program: trl.Program) -> None
         Turn.of(program, "x")
     with pytest.raises(DomainError, match="i = 9 is no point of i"):
         Turn.of(program, fixed={"i": 9})
-    with pytest.raises(OptionError, match="limit=0"):
-        Turn.of(program, limit=0)
 
 
 ODD = {
@@ -325,7 +377,7 @@ def test_programs_of_other_forms_are_shown(name: str, plain: bool) -> None:
     assert len(turn) > 0
     for instant in range(len(turn)):
         one, _ = space.at(instant)
-        assert lines[space.line[instant]].statement == one.op_id
+        assert lines[space.instants.line[instant]].statement == one.op_id
     for one in memory.tensors:
         assert one.bytes.tolist() == memory.plan.timeline().by_tensor[one.name][turn.ranks].tolist()
     for view in (space, memory, Lineage.of(program), Index(program).search()):
@@ -336,7 +388,7 @@ def test_host_functions_and_dynamic_bounds_are_shown() -> None:
     ctx, done = cartpole(3)
     program = ctx.compile({"B": 2, "I": 2, "T": trl.until(done, at_most=50)})
     view = MemoryView.of(program)
-    assert view.turn.bounds["T"] == 40 and "T" in view.turn.reduced
+    assert view.turn.bounds["T"] == 50
     assert view.to_json()["program_peak"]["bytes"] == program.memory.peak
     kinds = {op.kind for one in Lineage.of(program).generations for op in one.ops.values()}
     assert "bound" in kinds
@@ -356,40 +408,34 @@ def test_memory_is_the_timeline_of_the_turn(program: trl.Program) -> None:
         assert one.bytes.tolist() == line.by_tensor[one.name][at].tolist()
     total = sum((one.bytes for one in view.tensors), view.gathered)
     assert total.tolist() == view.bytes.tolist()
-    for instant in (0, view.peak_instant, len(view.turn) - 1):
+    for instant in (0, view.peak.instant, len(view.turn) - 1):
         holders = {h.tensor: h.nbytes for h in line.holders_at(int(at[instant]))}
         holders.pop("gathered operands", None)
         assert view.live_at(instant) == holders
 
 
 @pytest.mark.parametrize("window", [None, 5])
-def test_smaller_bounds_need_what_a_program_of_these_bounds_needs(window: int | None) -> None:
-    program = reinforce(window, hidden=(4,)).compile(LONG)
-    view, small = MemoryView.of(program), program.with_bounds({"T": 40})
-    turn = Turn.of(small)
-    assert view.bytes.tolist() == small.memory.timeline().bytes[turn.ranks].tolist()
-    found = view.to_json()
-    assert found["peak"]["bytes"] <= small.memory.peak
-    assert found["program_peak"]["bytes"] == program.memory.peak
-    assert (small.memory.peak < program.memory.peak) is (window is None)
+def test_a_turn_has_the_peak_of_the_run(window: int | None) -> None:
+    found = MemoryView.of(reinforce(window, hidden=(4,)).compile(LONG)).to_json()
+    assert found["turn"]["bounds"] == LONG
+    assert found["peak"]["bytes"] == found["program_peak"]["bytes"] > 0
 
 
 def test_values_live_from_their_birth_to_their_last_reader(program: trl.Program) -> None:
     view = MemoryView.of(program)
-    for instant in range(len(view.turn)):
-        live = view.values_at(instant)
-        held = {one.name: int(one.held[instant]) for one in view.tensors}
-        assert {name: len(points) for name, points in live.items()} == {
-            name: count for name, count in held.items() if count
-        }
-    acting = {one.name: [op.label for op in view.last_read_by(one)] for one in view.tensors}
+    for one in view.tensors:
+        life = view.lives[one.life]
+        lives = [(life.born <= k) & (life.dies >= k) for k in range(len(view.turn))]
+        assert one.held.tolist() == [int(alive.sum()) for alive in lives]
+    names = {one.op_id: one.name for one in view.readers}
+    acting = {one.name: [names[k] for k in one.last_read_by] for one in view.tensors}
     assert "learning" in acting["a"] or "update" in acting["a"]
 
 
 def test_swapped_values_leave_and_return(swapped: trl.Program) -> None:
     program = swapped
     view = MemoryView.of(program)
-    assert program.memory.swaps.all and not view.turn.reduced  # under less nothing is swapped
+    assert program.memory.swaps.all
     line = program.memory.timeline()
     assert view.host.tolist() == line.host[view.turn.ranks].tolist()
     lives = view.to_json()["lives"]

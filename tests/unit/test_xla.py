@@ -181,7 +181,7 @@ def test_a_call_shows_its_jaxpr_and_its_hlo() -> None:
     lowered = compiled("5-step").executable.lowered
     assert lowered is not None
     assert "scan[" in lowered.jaxpr(2) and " while(" in lowered.hlo(2)
-    with pytest.raises(IndexError, match="calls 1 to 2"):
+    with pytest.raises(trl.errors.OptionError, match="numbered 1 to 2"):
         lowered.hlo(3)
 
 

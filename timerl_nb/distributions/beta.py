@@ -5,12 +5,20 @@ from __future__ import annotations
 from math import log, pi
 from typing import Any, Final
 
-from timerl_nb.distributions.distribution import Distribution, Stream, alike, expect_draw, numbers
+from timerl_nb.distributions.distribution import (
+    INSIDE,
+    Distribution,
+    Stream,
+    alike,
+    expect_draw,
+    numbers,
+)
 from timerl_nb.frontend.sources import random_normal, random_uniform, where
 from timerl_nb.frontend.tensor import RecurrentTensor
 
 _TRIES: Final = 12  # each is accepted with more than 0.95: all fail once in 10**15
 _TINY: Final = 2.0**-100
+_LEAST: Final = 2.0**-126  # the first float32 above 0 that is not denormal
 
 
 class Beta(Distribution):
@@ -35,13 +43,16 @@ class Beta(Distribution):
             _log_gamma_draw(shape.detach(), over, name, shared)
             for shape, name in zip((self.alpha, self.beta), names, strict=True)
         )
-        return (x - y).sigmoid().detach()
+        return (x - y).sigmoid().detach().clip(_LEAST, INSIDE)
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """The log-density of `a`, whose elements are one draw."""
         a = expect_draw(a, self.alpha)
-        near = (self.alpha - 1.0) * a.log() + (self.beta - 1.0) * (-a).log1p()
-        return (near - self._log_norm()).sum()
+        # 0**0 is 1: at an end, what a parameter of 1 makes of it counts for nothing
+        low, high = (self.alpha == 1.0) & (a == 0.0), (self.beta == 1.0) & (a == 1.0)
+        first = (self.alpha - 1.0) * where(low, 1.0, a).log()
+        second = (self.beta - 1.0) * (-where(high, 0.0, a)).log1p()
+        return (first + second - self._log_norm()).sum()
 
     def _log_norm(self) -> RecurrentTensor:
         whole = log_gamma(self.alpha + self.beta)

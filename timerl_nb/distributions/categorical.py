@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import inf
 from typing import Any
+
+import numpy as np
 
 from timerl_nb.distributions.distribution import Distribution, Stream, expect_draw, numbers
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import integer, is_whole
 from timerl_nb.frontend.sources import random_gumbel, random_uniform, stack, where
-from timerl_nb.frontend.tensor import RecurrentTensor, one_hot, operand
+from timerl_nb.frontend.tensor import RecurrentTensor, operand
 from timerl_nb.ir.shapes import is_integer
 
 
@@ -41,8 +45,10 @@ class Categorical(Distribution):
         a = operand(self.logits.ctx, a)
         if not is_integer(a.dtype):
             raise ShapeError(f"positions are integers, not {a.type}.")
-        chosen = one_hot(a, self.logits.shape[-1])
-        return where(chosen, self.log_probs, 0.0).sum(axis=-1)  # impossible ones are -inf
+        size = integer("the number of positions", self.logits.shape[-1])
+        beyond = where((a < 0) | (a >= size), -inf, 0.0).unsqueeze(-1)
+        # impossible ones are -inf as well
+        return where(a.one_hot(size, "bool"), self.log_probs, beyond).sum(axis=-1)
 
     def entropy(self) -> RecurrentTensor:
         """-sum p log p, in nats, the shape without the last axis."""
@@ -69,8 +75,8 @@ class MultiCategorical(Distribution):
 
     def __init__(self, logits: RecurrentTensor, sizes: Sequence[int]) -> None:
         logits = numbers("logits", logits)
-        self.sizes = tuple(sizes)
-        counted = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in self.sizes)
+        self.sizes = tuple(sizes) if isinstance(sizes, Sequence | np.ndarray) else ()
+        counted = all(is_whole(n) and n > 0 for n in self.sizes)
         if not self.sizes or not counted or not logits.rank or logits.shape[-1] != sum(self.sizes):
             raise ShapeError(
                 f"logits {logits.type} do not go with choices of {sizes!r} positions.",
@@ -109,7 +115,7 @@ class MultiCategorical(Distribution):
     def _kl(self, other: MultiCategorical) -> RecurrentTensor:
         if other.sizes != self.sizes:
             raise ShapeError(f"choices of {self.sizes} and {other.sizes} positions do not compare.")
-        return _total([p._kl(q) for p, q in zip(self.parts, other.parts, strict=True)])
+        return _total([p.kl(q) for p, q in zip(self.parts, other.parts, strict=True)])
 
 
 class Bernoulli(Distribution):

@@ -10,6 +10,7 @@ from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, operand
 from timerl_nb.ir.shapes import is_float
 
 Stream = int | str | None
+INSIDE = 1 - 2**-24  # the last float32 below 1: a draw there has a finite density
 
 
 class Distribution(ABC):
@@ -50,6 +51,10 @@ class Distribution(ABC):
                 f"kl compares two distributions of one kind, not {type(self).__name__} with "
                 f"{type(other).__name__}.",
             )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        for x, y in pairs:
+            if isinstance(x, RecurrentTensor) and x.shape != y.shape:
+                raise ShapeError(f"kl compares two of one shape, not {x.type} with {y.type}.")
         return self._kl(other)
 
     def _kl(self, other: Any) -> RecurrentTensor:
@@ -82,7 +87,7 @@ def alike(
     Raises:
         ShapeError: the second cannot be broadcast to the first.
     """
-    given = operand(first.ctx, second)
+    given = operand(first.ctx, second, like=first.dtype)
     both = first + given
     if not is_float(given.dtype) or both.shape != first.shape:
         raise ShapeError(f"{names[1]} is {given.type}, which does not go with {first.type}.")

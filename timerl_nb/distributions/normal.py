@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import e, log, pi
 from typing import Any
 
-from timerl_nb.distributions.distribution import Distribution, Stream, alike, expect_draw
+from timerl_nb.distributions.distribution import INSIDE, Distribution, Stream, alike, expect_draw
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import number
 from timerl_nb.frontend.sources import random_normal
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
 
-# The last float32 below 1: what is drawn at the very end has a finite density.
-_INSIDE = 1 - 2**-24
+
+class _Reparametrised(Distribution):
+    """Draws that are functions of the parameters and of noise."""
+
+    @abstractmethod
+    def rsample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw through which gradients flow into mean and log_std."""
+
+    def sample(
+        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
+    ) -> RecurrentTensor:
+        """A draw of the shape of the mean."""
+        return self.rsample(domain, stream, shared=shared).detach()
 
 
-class Normal(Distribution):
+class Normal(_Reparametrised):
     """Independent normal numbers: one per element, together one draw.
 
     Args:
@@ -25,12 +40,6 @@ class Normal(Distribution):
     def __init__(self, mean: RecurrentTensor, log_std: Any) -> None:
         given = operand(None, mean).floating()
         self.mean, self.log_std, self._domain = alike(("mean", "log_std"), given, log_std)
-
-    def sample(
-        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
-    ) -> RecurrentTensor:
-        """A draw of the shape of the mean."""
-        return self.rsample(domain, stream, shared=shared).detach()
 
     def rsample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
@@ -62,7 +71,7 @@ class Normal(Distribution):
         return (((wider * 2.0).exp() + apart.square() - 1.0) * 0.5 - wider).sum()
 
 
-class TanhNormal(Distribution):
+class TanhNormal(_Reparametrised):
     """Normal numbers drawn into an interval by tanh: the policy of soft actor-critics.
 
     Args:
@@ -73,16 +82,11 @@ class TanhNormal(Distribution):
     def __init__(
         self, mean: RecurrentTensor, log_std: Any, low: float = -1.0, high: float = 1.0
     ) -> None:
+        low, high = number("low", low), number("high", high)
         if not low < high:
             raise ShapeError(f"an interval has its low end below the high one, not {low}, {high}.")
         self.normal = Normal(mean, log_std)
         self._middle, self._half = (high + low) / 2, (high - low) / 2
-
-    def sample(
-        self, domain: Any = None, stream: Stream = None, *, shared: bool = False
-    ) -> RecurrentTensor:
-        """A draw of the shape of the mean."""
-        return self.rsample(domain, stream, shared=shared).detach()
 
     def rsample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
@@ -104,7 +108,7 @@ class TanhNormal(Distribution):
         `rsample_and_log_prob` knows it.
         """
         unit = (expect_draw(a, self.normal.mean) - self._middle) / self._half
-        return self._log_density(unit.clip(-_INSIDE, _INSIDE).arctanh())
+        return self._log_density(unit.clip(-INSIDE, INSIDE).arctanh())
 
     def _into(self, x: RecurrentTensor) -> RecurrentTensor:
         return x.tanh() * self._half + self._middle
@@ -129,4 +133,4 @@ class TanhNormal(Distribution):
     def _kl(self, other: TanhNormal) -> RecurrentTensor:
         if (self._middle, self._half) != (other._middle, other._half):
             raise ShapeError("two intervals with other ends do not compare.")
-        return self.normal._kl(other.normal)  # tanh is one to one
+        return self.normal.kl(other.normal)  # tanh is one to one

@@ -98,6 +98,17 @@ class Simulation(ABC):
         self._reset: tuple[Domain, Tensor, Origin] | None = None
         self._stepped: Origin | None = None
 
+    @property
+    def _made_as(self) -> str:
+        """The name that `make` knows it by, or else its class's."""
+        known = (name for name, made in _FACTORIES.items() if made is type(self))
+        return next(known, type(self).__name__)
+
+    def __repr__(self) -> str:
+        spaces = f"observations {self.obs_space}, actions {self.act_space}"
+        modes = f"max_steps={self.max_steps}, autoreset={self.autoreset!r}"
+        return f"Environment({self._made_as}: {spaces}, {modes})"
+
     @abstractmethod
     def begin(self, domain: Domain) -> Tensor:
         """The first observation of every episode."""

@@ -58,11 +58,15 @@ class GymEnvironment(Simulation):
         probe.close()
         self._resource: Resource | None = None
 
+    @property
+    def _made_as(self) -> str:
+        return f"gym.{self._name}"
+
     def _make(self) -> Any:
         try:
             return self._gym.make(self._name, **self._options)
         except (self._gym.error.Error, TypeError) as error:
-            raise EnvError(f"gym.{self._name}: {error}") from None
+            raise EnvError(f"{self._made_as}: {error}") from None
 
     def begin(self, domain: Domain) -> Tensor:
         ctx = current()
@@ -72,7 +76,7 @@ class GymEnvironment(Simulation):
         def make(sizes: Mapping[str, int], seed: int) -> _Instances:
             return _Instances(self, self._make, tuple(sizes.values()), seed)
 
-        self._resource = Resource(make, instances=dims, name=f"gym.{self._name}")
+        self._resource = Resource(make, instances=dims, name=self._made_as)
         return udf(
             _Instances.reset,
             out=self.obs_space,

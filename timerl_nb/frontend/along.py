@@ -6,12 +6,14 @@ Made of the primitives that `RecurrentTensor` provides; most are compositions th
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from math import prod
 from typing import Any, Self
 
 import numpy as np
 
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.arithmetic import Arithmetic
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
@@ -22,7 +24,7 @@ from timerl_nb.ir.attrs import (
     SlidingAttrs,
     SortAttrs,
 )
-from timerl_nb.ir.shapes import Shape, TensorType, is_integer
+from timerl_nb.ir.shapes import HALF, Shape, TensorType, is_integer, promote
 
 LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
 
@@ -85,12 +87,14 @@ class Along(Arithmetic):
 
     def argmax(self, axis: int = -1, *, keepdims: bool = False) -> Self:
         """The first position of the greatest element along an axis, as int32."""
-        found = self._made("argmax", AxisAttrs(self._axis(axis)))
-        return self._keeping(found, None, axis, keepdims)
+        return self._first("argmax", axis, keepdims)
 
     def argmin(self, axis: int = -1, *, keepdims: bool = False) -> Self:
         """The first position of the least element along an axis, as int32."""
-        found = self._made("argmin", AxisAttrs(self._axis(axis)))
+        return self._first("argmin", axis, keepdims)
+
+    def _first(self, kind: str, axis: int, keepdims: bool) -> Self:
+        found = self._made(kind, AxisAttrs(self._axis(axis)))
         return self._keeping(found, None, axis, keepdims)
 
     def argsort(self, axis: int = -1, *, descending: bool = False) -> Self:
@@ -103,9 +107,7 @@ class Along(Arithmetic):
 
     def topk(self, k: int, axis: int = -1) -> tuple[Self, Self]:
         """The k greatest elements along an axis, greatest first, and their positions."""
-        size = self.shape[self._axis(axis)]
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ShapeError(f"k must be a positive integer, not {k!r}.")
+        size, k = self.shape[self._axis(axis)], integer("k", k, least=1)
         if not isinstance(size, int) or k > size:
             raise ShapeError(
                 f"{self.type} may have fewer than {k} elements along axis {axis}.",
@@ -188,9 +190,20 @@ class Along(Arithmetic):
                 raise ShapeError(f"{new.type} does not replace a position of {self.type}.")
             new = new._expanded(shape)
             new = new.reshape((*new.shape[:k], 1, *new.shape[k:]))
-        along = tuple(s if a == k else 1 for a, s in enumerate(self.shape))
-        here = self._operand(np.int32(1))._expanded(along).cumsum(k) == at + 1
-        return here._where(new.cast(self.dtype), self)
+        return (self._places(k) == at)._where(new.cast(self.dtype), self)
+
+    def _places(self, axis: int, *, reverse: bool = False) -> Self:
+        """0, 1, 2, … along an axis, from its far end where `reverse`; the others have size 1."""
+        size = self.shape[axis]
+        if isinstance(size, int):
+            at = np.arange(size, dtype=np.int32)
+            return self._operand(
+                (at[::-1] if reverse else at).reshape(
+                    [-1 if k == axis else 1 for k in range(self.rank)]
+                )
+            )
+        along = tuple(s if k == axis else 1 for k, s in enumerate(self.shape))
+        return self._operand(np.int32(1))._expanded(along).cumsum(axis, reverse=reverse) - 1
 
     # --- layout ----------------------------------------------------------------------------------
 
@@ -220,10 +233,9 @@ class Along(Arithmetic):
 
     def cumprod(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The running product along an axis, from its far end where `reverse`."""
-        x = self._counted()
-        first = x._ones().cumsum(axis, reverse=reverse) == 1
-        attrs = ScanAttrs(x._axis(axis), bool(reverse))
-        return x._made("linear_scan", attrs, first._where(x, 0))
+        x, k = self._counted(), self._axis(axis)
+        first = x._places(k, reverse=reverse) == 0
+        return x._made("linear_scan", ScanAttrs(k, bool(reverse)), first._where(x, 0))
 
     def cummax(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The greatest element so far along an axis; its gradient goes to the last such element."""
@@ -248,7 +260,8 @@ class Along(Arithmetic):
         if _are_apart((*ones, *factor.shape), x.shape, repeated=True):
             raise ShapeError(f"factors {factor.type} do not go with {x.type}.")
         attrs = ScanAttrs(x._axis(axis), bool(reverse), restarts=True)
-        return factor.cast(x.dtype)._expanded(x.shape)._made("linear_scan", attrs, x)
+        common = promote((x.dtype, factor.dtype))
+        return factor.cast(common)._expanded(x.shape)._made("linear_scan", attrs, x.cast(common))
 
     def orthonormal(self) -> Self:
         """The columns of the matrix in the last two axes made orthonormal, from left to right.
@@ -265,38 +278,50 @@ class Along(Arithmetic):
 
     def var(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The mean squared distance from the mean, over dimensions or axes (all by default)."""
-        x = self.floating()
-        apart = (x - x._kept(x.mean(over, axis), over, axis)).square()
-        return apart.mean(over, axis, keepdims=keepdims)
+
+        def in_full(x: Self) -> Self:
+            apart = (x - x._kept(x.mean(over, axis), over, axis)).square()
+            return apart.mean(over, axis, keepdims=keepdims)
+
+        return self._in_full(in_full)
 
     def std(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The square root of the variance; its derivative is 0 where the variance is."""
-        return _root(self.var(over, axis, keepdims=keepdims))
+        return self._in_full(lambda x: _root(x.var(over, axis, keepdims=keepdims)))
 
     def norm(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """The Euclidean length over dimensions or axes; its derivative at 0 is 0."""
-        return _root(self.floating().square().sum(over, axis, keepdims=keepdims))
+        return self._in_full(lambda x: _root(x.square().sum(over, axis, keepdims=keepdims)))
+
+    def _in_full(self, f: Callable[[Self], Any]) -> Self:
+        """What `f` makes of floating-point numbers; halves are rounded once, at the end."""
+        return f(self.cast("f32")).cast(self.dtype) if self.dtype in HALF else f(self.floating())
 
     def logsumexp(self, over: Any = None, axis: Any = None, *, keepdims: bool = False) -> Self:
         """log(sum(e**x)) over dimensions or axes, without overflow."""
-        x = self.floating()
-        most = x._reduced("max", over, axis).detach()
-        most = most.isfinite()._where(most, 0.0)  # -inf - -inf is no number
-        found = (x - x._kept(most, over, axis)).exp().sum(over, axis).log() + most
-        return x._keeping(found, over, axis, keepdims)
+
+        def in_full(x: Self) -> Self:
+            most = x._reduced("max", over, axis).detach()
+            most = most.isfinite()._where(most, 0.0)  # -inf - -inf is no number
+            found = (x - x._kept(most, over, axis)).exp().sum(over, axis).log() + most
+            return x._keeping(found, over, axis, keepdims)
+
+        return self._in_full(in_full)
 
     def log_softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
         """x - logsumexp(x) along an axis, or over symbolic dimensions."""
         axis = None if over is not None else axis
-        x = self.floating()
-        return x - x._kept(x.logsumexp(over, axis), over, axis)
+        return self._in_full(lambda x: x - x._kept(x.logsumexp(over, axis), over, axis))
 
     def softmax(self, axis: Any = -1, *, over: Any = None) -> Self:
         """e**x / sum(e**x) along an axis, or over symbolic dimensions."""
         axis = None if over is not None else axis
-        x = self.floating()
-        e = (x - x._kept(x._reduced("max", over, axis).detach(), over, axis)).exp()
-        return e / e._kept(e.sum(over, axis), over, axis)
+
+        def in_full(x: Self) -> Self:
+            e = (x - x._kept(x._reduced("max", over, axis).detach(), over, axis)).exp()
+            return e / e._kept(e.sum(over, axis), over, axis)
+
+        return self._in_full(in_full)
 
     def _keeping(self, reduced: Any, over: Any, axis: Any, keepdims: bool) -> Any:
         """What was reduced from this, with axes of size 1 for those that went if `keepdims`."""

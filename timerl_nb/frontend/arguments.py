@@ -68,6 +68,39 @@ def folder(path: Any) -> str:
     return checked_name(found, "the name of a folder")
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer, perhaps NumPy's."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, perhaps NumPy's."""
+    return is_whole(value) or isinstance(value, float | np.floating)
+
+
+def integer(what: str, value: Any, least: int | None = None, hint: str = "") -> int:
+    """An integer.
+
+    Raises:
+        ShapeError: it is none, or below `least`.
+    """
+    if not is_whole(value) or (least is not None and value < least):
+        more = "" if least is None else f" of at least {least}"
+        raise ShapeError(f"{what} must be an integer{more}, not {value!r}.", hint=hint)
+    return int(value)
+
+
+def number(what: str, value: Any, hint: str = "") -> float:
+    """A number.
+
+    Raises:
+        ShapeError: it is none.
+    """
+    if not is_number(value):
+        raise ShapeError(f"{what} must be a number, not {value!r}.", hint=hint)
+    return float(value)
+
+
 def is_size(value: Any) -> bool:
     return isinstance(value, int | np.integer | Index | Lin)
 
@@ -79,11 +112,8 @@ def as_size(value: Any) -> Any:
 
 
 def checked_gamma(gamma: Any) -> float:
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.number):
-        raise ShapeError(
-            f"the discount must be a number, not {gamma!r}.",
-            hint="write a discount that varies as a recurrence: g[t] = r[t] + gamma[t] * g[t+1].",
-        )
-    if not isfinite(gamma):
+    varies = "write a discount that varies as a recurrence: g[t] = r[t] + gamma[t] * g[t+1]."
+    found = number("the discount", gamma, hint=varies)
+    if not isfinite(found):
         raise ShapeError(f"the discount must be finite, not {gamma}.")
-    return float(gamma)
+    return found

@@ -7,6 +7,7 @@ operand and a function of operands, and so are all functions that have no kind o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from math import log, pi, sqrt
 from typing import Any, Self
 
@@ -90,7 +91,7 @@ class Arithmetic(ABC):
         return self._with("pow", other)
 
     def __rpow__(self, other: Any) -> Self:
-        return self.floating()._with("pow", other, swap=True)
+        return self._with("pow", other, swap=True)
 
     def __neg__(self) -> Self:
         return self._map("neg")
@@ -210,11 +211,15 @@ class Arithmetic(ABC):
 
     def arcsin(self) -> Self:
         """The inverse sine, between -pi / 2 and pi / 2."""
-        return self.atan2(((1.0 - self) * (1.0 + self)).sqrt())
+        return self.atan2(self._beside())
 
     def arccos(self) -> Self:
         """The inverse cosine, between 0 and pi."""
-        return ((1.0 - self) * (1.0 + self)).sqrt().atan2(self.floating())
+        return self._beside().atan2(self.floating())
+
+    def _beside(self) -> Self:
+        """sqrt(1 - x**2), in two factors: at the ends one has an infinite derivative, the other none."""
+        return (1.0 - self).sqrt() * (1.0 + self).sqrt()
 
     arctan2 = atan2
 
@@ -247,20 +252,27 @@ class Arithmetic(ABC):
         """The inverse of sinh."""
         x = self.floating()
         size = (x < 0)._where(-x, x)
-        large = size > 2.0**60  # beyond which x**2 + 1 would overflow
-        few = large._where(1.0, size)
-        near = (few + few * few / ((few * few + 1.0).sqrt() + 1.0)).log1p()
-        found = large._where(large._where(size, 1.0).log() + log(2), near)
+        found = size._unless_large(
+            lambda few: (few + few * few / ((few * few + 1.0).sqrt() + 1.0)).log1p()
+        )
         return (x < 0)._where(-found, found)
 
     def arccosh(self) -> Self:
         """The inverse of cosh, NaN where x is below 1."""
-        x = self.floating() - 1.0
-        return (x + x.sqrt() * (x + 2.0).sqrt()).log1p()
+        return self.floating()._unless_large(
+            lambda x: ((x - 1.0) + (x - 1.0).sqrt() * (x + 1.0).sqrt()).log1p()
+        )
+
+    def _unless_large(self, f: Callable[[Self], Self]) -> Self:
+        """`f` where the square is far from overflowing, and log(2 * x) above."""
+        large = self > 2.0 ** (finfo(NUMPY[self.dtype]).maxexp // 2 - 1)
+        above = large._where(self, 1.0).log() + log(2)
+        return large._where(above, f(large._where(1.0, self)))
 
     def arctanh(self) -> Self:
         """The inverse of tanh."""
-        return (self.log1p() - (-self).log1p()) * 0.5
+        x = self.floating()
+        return (x.log1p() - (-x).log1p()) * 0.5
 
     asin, acos, atan = arcsin, arccos, arctan
     asinh, acosh, atanh = arcsinh, arccosh, arctanh

@@ -17,17 +17,24 @@ from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.paths import Paths
 from timerl_nb.frontend.pull import counted_at, pull, through_slices
 from timerl_nb.frontend.sources import zeros
-from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, constant, register_backward
+from timerl_nb.frontend.tensor import (
+    Backward,
+    RecurrentTensor,
+    broadcast_to,
+    constant,
+    register_backward,
+    tensor_of,
+)
 from timerl_nb.frontend.vjp import NO_VJP, VJP, Node, Tensor
 from timerl_nb.ir.needed import restricted
-from timerl_nb.ir.ops import Op
+from timerl_nb.ir.ops import Op, reached_from
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.ir.shapes import is_float
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond
 
 
-def backward(loss: Tensor) -> None:
+def backward(loss: Tensor) -> Backward:
     """Add to each parameter's `grad` the gradient of the sum of `loss` over all its points.
 
     Raises:
@@ -43,9 +50,11 @@ def backward(loss: Tensor) -> None:
             hint="check that the loss depends on parameters and was not detached; p.next is as if "
             "detached.",
         )
-    for leaf, g in zip(leaves, found, strict=True):
-        if g is not None:
-            leaf.accumulate(g)
+    reached = [(leaf, g) for leaf, g in zip(leaves, found, strict=True) if g is not None]
+    for leaf, g in reached:
+        leaf.accumulate(g)
+    varied = {d for _, g in reached for d in g.domain}
+    return Backward(len(reached), tuple(d for d in loss.domain if d not in varied))
 
 
 @asked
@@ -57,7 +66,7 @@ def grad(loss: Tensor, of: Tensor | Sequence[Tensor]) -> Any:
     Raises:
         GradientError: a tensor cannot be reached, or only through what has no derivative.
     """
-    several = [of] if isinstance(of, RecurrentTensor) else list(of)
+    several: list[Any] = list(of) if isinstance(of, list | tuple) else [of]
     for x in (loss, *several):
         if not isinstance(x, RecurrentTensor):  # the annotation is not checked
             raise GradientError(
@@ -141,7 +150,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
 def _open(ctx: Context, op: Op) -> Tensor:
     """The gradient of an operation's value, to be given later."""
     made = ctx.open_merge(op.type, op.domain, f"d{op.label}" if op.label else "")
-    return RecurrentTensor(ctx, at_own_point(made.id, made.outputs[0]))
+    return tensor_of(ctx, made)
 
 
 def _over(g: Tensor, domain: Domain) -> Tensor:
@@ -150,7 +159,7 @@ def _over(g: Tensor, domain: Domain) -> Tensor:
         return g
     merge = g.ctx.open_merge(g.type, domain)
     g.ctx.set_branches(merge.id, [g.read])
-    return RecurrentTensor(g.ctx, at_own_point(merge.id, merge.outputs[0]))
+    return tensor_of(g.ctx, merge)
 
 
 def _added(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
@@ -165,13 +174,7 @@ def _added(parts: Sequence[Tensor], where: Cond = TRUE) -> Tensor:
 
 def _unreached(graph: Pdg, paths: Paths, leaf: Tensor) -> GradientError:
     """Say what lies between the loss and a leaf that the gradient does not reach."""
-    seen: dict[int, None] = {}
-    stack = [paths.root]
-    while stack:
-        op_id = stack.pop()
-        if op_id not in seen:
-            seen[op_id] = None
-            stack += [read.source for read in graph[op_id].inputs]
+    seen = reached_from([paths.root], lambda k: graph[k].sources)
     if leaf.read.source not in seen:
         return GradientError(f"the loss does not depend on {leaf.name}.")
     blocks = {
@@ -191,7 +194,7 @@ def _differentiate(
 ) -> None:
     """Add to each active operand's total what the operation contributes."""
     inputs = tuple(RecurrentTensor(ctx, read) for read in op.inputs)
-    node = Node(ctx, op, inputs, RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0])))
+    node = Node(ctx, op, inputs, tensor_of(ctx, op))
     slots = [k for k, read in enumerate(op.inputs) if read.source in total]
     reduced = through_slices(graph, node, g) if slots else None
     if reduced is not None:

@@ -21,6 +21,7 @@ from timerl_nb.errors import (
     Origin,
     ShapeError,
     user_origin,
+    user_variables,
 )
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
@@ -125,8 +126,19 @@ class Context:
         self._tokens.append(_CURRENT.set(self))
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
+        """Close the block; tensors without a name get those of the variables that hold them."""
         _CURRENT.reset(self._tokens.pop())
+        if error[0] is None:
+            for name, value in user_variables().items():
+                if getattr(value, "ctx", None) is self:
+                    self._name_by_variable(name, value)
+
+    def _name_by_variable(self, name: str, value: Any) -> None:
+        read = getattr(value, "read", None)
+        op = self._ops.get(read.source) if isinstance(read, Read) else None
+        if op is not None and not op.label and read == at_own_point(op.id, op.outputs[0]):
+            self.set_label(op.id, name)
 
     @contextmanager
     def region(self, name: str) -> Iterator[None]:

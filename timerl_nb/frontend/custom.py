@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
+from inspect import signature
 from typing import Any
 
 from timerl_nb.errors import GradientError, Origin, user_origin
+from timerl_nb.frontend.foreign import asked, misfit
 from timerl_nb.frontend.tensor import RecurrentTensor, elementwise
 from timerl_nb.ir.shapes import is_float, same_shape
 from timerl_nb.symbolic.expr import TRUE
@@ -39,13 +41,14 @@ class CustomVjp:
         """
         self._rules = forward, backward
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         if self._rules is None:
             raise GradientError(
-                f"{self._function.__name__} has no rule for its gradient yet.",
+                f"{getattr(self, '__name__', self._function)} has no rule for its gradient yet.",
                 hint="write f.defvjp(forward, backward) before it is called.",
             )
-        forward, backward = self._rules
+        forward, backward = map(asked, self._rules)
+        args = self._positional(args, named) if named else args
         inputs = [x.settled() if isinstance(x, RecurrentTensor) else x for x in args]
         made = forward(*inputs)
         if not isinstance(made, tuple) or len(made) != 2:
@@ -69,6 +72,17 @@ class CustomVjp:
         for y in outputs:
             y.ctx.rules[y.read.source] = rule
         return outputs if several else outputs[0]
+
+    def _positional(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """All arguments in the order of the function's, which is that of the rules'."""
+        try:
+            given = signature(self._function).bind(*args, **named)
+        except TypeError as error:
+            raise misfit(self._function, named, error) from None
+        given.apply_defaults()
+        if given.kwargs:
+            raise GradientError(f"the rules get no argument by name ({', '.join(given.kwargs)}).")
+        return given.args
 
 
 @dataclass(frozen=True, eq=False)

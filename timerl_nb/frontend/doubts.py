@@ -36,7 +36,7 @@ def permuted(name: str, entries: dict[str, Entry]) -> None:
 
 def fewer(name: str, domain: Domain, rank: int, given: tuple[Any, ...]) -> None:
     """`v[0]` of a tensor that has more dimensions than indices, and an axis that may be meant."""
-    if rank and len(given) < len(domain) and Ellipsis not in map(_kind, given):
+    if rank and len(given) < len(domain) and not any(e is Ellipsis for e in given):
         if any(map(_is_position, given)):
             shown = ", ".join(map(_text, given))
             warn(
@@ -46,10 +46,6 @@ def fewer(name: str, domain: Domain, rank: int, given: tuple[Any, ...]) -> None:
                 hint=f"{name}[{shown}, ...] says that this is meant; x.take(0) and x.slice(0, 2) "
                 "read an axis.",
             )
-
-
-def _kind(entry: Any) -> Any:
-    return entry if entry is Ellipsis else None
 
 
 def _is_position(entry: Any) -> bool:
@@ -94,7 +90,8 @@ def lost(given: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> None:
             f"{before[beyond].flat[0]:g} does not fit into {kept.dtype.name}, and is infinite there.",
             hint="scale the values, or take their logarithm.",
         )
-    if kept.dtype != np.float32:  # who asks for less expects to lose digits
+    # who asks for less expects to lose digits, and who writes 1e12 means about as much
+    if kept.dtype != np.float32 or (given.dtype.kind == "f" and not given.ndim):
         return
     rounded = (before != after) & (before == np.rint(before)) & (abs(before) <= _EXACT)
     if rounded.any():
@@ -117,10 +114,10 @@ def bare_numbers(name: str, shape: Any, second: Any, of: str) -> None:
 
 
 def zero_divisor(kind: str, divisor: np.ndarray[Any, Any]) -> None:
-    """Integers divided by a constant zero."""
-    if divisor.dtype.kind in "iu" and not divisor.all():
+    """Integers divided by constant zeros alone; single ones may be meant for `trl.where` to leave out."""
+    if divisor.dtype.kind in "iu" and divisor.size and not divisor.any():
         sign = "//" if kind == "floordiv" else "%"
         warn(
-            f"integers have no {sign} by zero: the result is arbitrary.",
+            f"integers have no {sign} by zero: the result is 0.",
             hint="divide by another number, or floating-point numbers: x / 0 is infinite.",
         )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import element_type
+from timerl_nb.frontend.arguments import element_type, is_whole
 from timerl_nb.frontend.sources import arange, random_bits, random_gumbel, random_uniform
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
 from timerl_nb.ir.shapes import NUMPY, is_float, is_integer
@@ -32,7 +32,7 @@ def random_randint(
     """
     first, end = (0, low) if high is None else (low, high)
     for value in (first, end):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        if not is_whole(value):
             raise ShapeError(
                 f"randint takes integers, not {value!r}.",
                 hint="randint(low, high, shape); take the remainder of random.bits for ends that vary.",
@@ -113,12 +113,10 @@ def random_permutation(
         axis: of integer size.
         domain: that of `x` by default; there is an order for each of its points.
     """
-    if isinstance(x, int | np.integer):
+    if is_whole(x):
         x, axis = arange(int(x)), 0
     x = operand(None, x)
-    if not isinstance(axis, int) or not -x.rank <= axis < x.rank:
-        raise ShapeError(f"{x.type} has no axis {axis!r}.")
-    size = x.shape[axis]
+    size = x.shape[x._axis(axis)]
     if not isinstance(size, int):
         raise ShapeError(
             f"axis {axis} of {x.type} has a symbolic length: it has no random order.",

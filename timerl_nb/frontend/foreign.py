@@ -18,11 +18,13 @@ from timerl_nb.errors import CallError, MissingNameError
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 
 _RESULT = 'the values are there after a run: ctx.output("x", x), then result["x"].'
 _VALUES = "tensors are values: write y = …; what changes over time is a tensor defined by branches."
 _WHERE = "the whole program runs on one device; trl.Options says which."
 _LEAF = "trl.parameter(...) makes a trainable tensor; trl.grad(loss, [x]) is the gradient of any."
+_WIDE = 'x.cast("{}"), after jax.config.update("jax_enable_x64", True).'
 _NO_AXIS = "x.unsqueeze(axis) adds an axis of size 1; x.expand(...) repeats it."
 
 TENSOR: Final[Mapping[str, str]] = {
@@ -32,10 +34,10 @@ TENSOR: Final[Mapping[str, str]] = {
     **dict.fromkeys(("to", "cpu", "cuda", "device", "is_cuda", "pin_memory"), _WHERE),
     **dict.fromkeys(("requires_grad", "requires_grad_", "grad", "retain_grad", "is_leaf"), _LEAF),
     "float": 'x.cast("f32"), or x.floating().',
-    "double": 'x.cast("f32"): programs compute in 32 bits.',
+    "double": _WIDE.format("f64"),
     "half": 'x.cast("f16").',
     "int": 'x.cast("i32").',
-    "long": 'x.cast("i32").',
+    "long": _WIDE.format("i64"),
     "bool": "compare, as in x != 0.",
     "view": "x.reshape(...).",
     "ravel": "x.flatten().",
@@ -85,8 +87,25 @@ CONTEXT: Final[Mapping[str, str]] = {
         ("run", "execute", "fit", "train"),
         "program = ctx.compile({T: 100}), then program.execute().",
     ),
+    **dict.fromkeys(
+        ("explore", "stages", "ast", "memory", "schedule", "start", "export_html"),
+        "a program has it: ctx.compile({T: 100}).{name}.",
+    ),
     "bounds": "bounds are given to ctx.compile({T: 100}).",
     "log": 'ctx.output("name", x) returns values from the run.',
+}
+PROGRAM: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("run", "fit", "train"), "program.execute() runs it, program.start() watched."),
+    **dict.fromkeys(
+        ("show", "plot", "draw", "view", "widget"),
+        "program.explore() shows all of it; program.ast and program.memory draw themselves.",
+    ),
+    "graph": "program.pdg is the graph as written, program.fused the one that runs.",
+    "find": 'program.pdg.find("name"), program.ast.find("name"), and so on.',
+    "compile": "program.with_options(...) and program.with_bounds(...) compile it again.",
+    "peak": "program.memory.peak.",
+    "why": 'program.stages["vectorize"].why(op_id).',
+    "diff": 'program.stages["fuse"].diff().',
 }
 _METHOD = "functions of one tensor are its methods: x.{name}(...)."
 MODULE: Final[Mapping[str, str]] = {
@@ -104,7 +123,7 @@ MODULE: Final[Mapping[str, str]] = {
     "manual_seed": "program.execute(seed=0) seeds all streams of a run.",
     "PRNGKey": "program.execute(seed=0) seeds all streams of a run.",
     "float32": 'element types are names: "f32".',
-    "float64": 'element types are names: "f32".',
+    "float64": 'element types are names: "f64".',
     "float16": 'element types are names: "f16".',
     "bfloat16": 'element types are names: "bf16".',
     "int32": 'element types are names: "i32".',
@@ -182,6 +201,22 @@ def close(name: str, known: Sequence[str]) -> str:
     return f"there are {', '.join(known)}." if len(known) < 25 else "dir() lists what there is."
 
 
+def taken(value: Any, kind: type[T] | tuple[type[Any], ...], what: str, how: str) -> T:
+    """The value itself.
+
+    Args:
+        what: what it has to be; of several kinds, any.
+        how: how to come by such a thing.
+
+    Raises:
+        CallError: it is of another kind.
+    """
+    if isinstance(value, kind):
+        return value  # pyright: ignore[reportReturnType]
+    shown = next(iter(repr(value).splitlines()), "")
+    raise CallError(f"{shown if len(shown) < 50 else shown[:50] + '…'} is not {what}.", hint=how)
+
+
 def module_names(module: str, known: Callable[[], Iterable[str]]) -> Callable[[str], Any]:
     """A module's `__getattr__`."""
 
@@ -202,7 +237,7 @@ def asked(function: Callable[P, R]) -> Callable[P, R]:
             inside = error.__traceback__ is not None and error.__traceback__.tb_next is not None
             if inside or isinstance(error, CallError):
                 raise
-            raise _misfit(function, kwargs, error) from None
+            raise misfit(function, kwargs, error) from None
 
     return call
 
@@ -218,9 +253,10 @@ def all_asked(cls: C) -> C:
     return cls
 
 
-def _misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeError) -> CallError:
+def misfit(function: Callable[..., Any], given: Mapping[str, Any], error: TypeError) -> CallError:
+    """The error that says how a function is called, of a call that it does not take."""
     takes = inspect.signature(function)
-    name = getattr(function, "__name__", str(function))
+    name = getattr(function, "__qualname__", str(function)).removesuffix(".__init__").split(".")[-1]
     shown = [str(p).split(":")[0].split(" = ")[0] for p in takes.parameters.values()]
     defaults = [p.default for p in takes.parameters.values()]
     parts = [

@@ -24,7 +24,7 @@ def grad(loss: Tensor | Callable[..., Tensor], of: Any = None, argnums: Any = 0)
     """
     if not isinstance(loss, RecurrentTensor) and callable(loss) and of is None:
         both = value_and_grad(loss, argnums)
-        return lambda *args: both(*args)[1]
+        return lambda *args, **options: both(*args, **options)[1]
     if of is None:
         raise GradientError(
             "trl.grad(loss) does not say what to differentiate by.",
@@ -40,44 +40,48 @@ def value_and_grad(
 
     The gradient counts what flows through that argument alone, wherever else its tensor is used. An
     argument may be a tensor, or a list, tuple or dict of some (`dnn.params`); gradients look the same.
+    Nothing is differentiated by what is given by name.
 
     Args:
         f: gives one floating-point tensor, the sum of whose points and elements is differentiated.
         argnums: which arguments: a position, or several (then the gradients are a tuple).
     """
-    several = not isinstance(argnums, int)
-    chosen: tuple[int, ...] = tuple(argnums) if isinstance(argnums, Sequence) else (argnums,)
+    several = isinstance(argnums, tuple | list)
+    chosen: tuple[Any, ...] = tuple(argnums) if isinstance(argnums, tuple | list) else (argnums,)
+    if not all(isinstance(k, int) for k in chosen):
+        raise GradientError(
+            f"argnums are positions of arguments, not {argnums!r}.", hint="write 0, or (0, 1)."
+        )
 
-    def differentiated(*args: Any) -> tuple[Tensor, Any]:
+    def differentiated(*args: Any, **options: Any) -> tuple[Tensor, Any]:
         if any(not -len(args) <= k < len(args) for k in chosen):
             raise GradientError(f"there is no argument {argnums!r} among {len(args)}.")
         positions = [k % len(args) for k in chosen]
         leaves: list[Tensor] = []
 
-        def own(x: Any) -> Any:
-            if isinstance(x, RecurrentTensor):
-                leaves.append(elementwise("copy", [x]))
-                return leaves[-1]
-            if isinstance(x, list | tuple):
-                return [own(one) for one in x] if isinstance(x, list) else tuple(map(own, x))
-            if isinstance(x, Mapping):
-                return {key: own(one) for key, one in x.items()}
-            raise ShapeError(
-                f"{x!r} is no tensor to differentiate by.", hint="argnums names tensor arguments."
-            )
+        def own(x: Tensor) -> Tensor:
+            leaves.append(elementwise("copy", [x]))
+            return leaves[-1]
 
-        whole = [own(x) if k in positions else x for k, x in enumerate(args)]
-        loss = f(*whole)
+        whole = [_mapped(own, x) if k in positions else x for k, x in enumerate(args)]
+        loss = f(*whole, **options)
         found = dict(zip(map(id, leaves), grad_of(loss, leaves), strict=True))
-
-        def gradient(x: Any) -> Any:
-            if isinstance(x, RecurrentTensor):
-                return found[id(x)]
-            if isinstance(x, list | tuple):
-                return type(x)(map(gradient, x))
-            return {key: gradient(one) for key, one in x.items()}
-
-        made = tuple(gradient(whole[k]) for k in positions)
+        made = tuple(_mapped(lambda x: found[id(x)], whole[k]) for k in positions)
         return loss, made if several else made[0]
 
     return differentiated
+
+
+def _mapped(f: Callable[[Tensor], Any], x: Any) -> Any:
+    """What `f` makes of a tensor, or of each in a list, tuple or dict, which stays what it is."""
+    if isinstance(x, RecurrentTensor):
+        return f(x)
+    if isinstance(x, Mapping):
+        return {key: _mapped(f, one) for key, one in x.items()}
+    if isinstance(x, list | tuple):
+        parts = [_mapped(f, one) for one in x]
+        named = hasattr(x, "_fields")  # a NamedTuple takes its parts one by one
+        return type(x)(*parts) if named else type(x)(parts)
+    raise ShapeError(
+        f"{x!r} is no tensor to differentiate by.", hint="argnums names tensor arguments."
+    )

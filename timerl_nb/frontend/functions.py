@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import element_type
+from timerl_nb.frontend.arguments import element_type, integer, number
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.sources import concat, full
 from timerl_nb.frontend.tensor import LABELS, RecurrentTensor, dot, operand
 from timerl_nb.frontend.tensor import constant as const_tensor
+from timerl_nb.ir.shapes import Size, is_integer
 
 # --- methods -------------------------------------------------------------------------------------
 
@@ -147,28 +148,19 @@ def full_like(x: Any, fill: Any, dtype: Any = None) -> RecurrentTensor:
 def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = "f32") -> RecurrentTensor:
     """Ones on diagonal `k` of a matrix of zeros, square by default."""
     columns = rows if columns is None else columns
-    for size in (rows, columns):
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise ShapeError(f"{size!r} is not a size.", hint="sizes are integers of at least 0.")
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise ShapeError(f"k must be an integer, not {k!r}.")
-    return const_tensor(current(), np.eye(rows, columns, int(k)), element_type(dtype))
+    n, m = (integer("a size", size, least=0) for size in (rows, columns))
+    return const_tensor(current(), np.eye(n, m, integer("k", k)), element_type(dtype))
 
 
 def linspace(
     start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: Any = "f32"
 ) -> RecurrentTensor:
     """`num` numbers from `start` to `stop`, equally far from each other; `stop` itself if `endpoint`."""
-    if isinstance(num, bool) or not isinstance(num, int | np.integer) or num < 0:
-        raise ShapeError(f"num is an integer of at least 0, not {num!r}.")
-    for end in (start, stop):
-        if isinstance(end, bool) or not isinstance(end, int | float | np.number):
-            raise ShapeError(
-                f"{end!r} is no number.", hint="scale trl.linspace(0, 1) for ends that vary."
-            )
-    return const_tensor(
-        current(), np.linspace(start, stop, int(num), endpoint), element_type(dtype)
-    )
+    count, name = integer("num", num, least=0), element_type(dtype)
+    hint = "scale trl.linspace(0, 1) for ends that vary."
+    ends = number("start", start, hint), number("stop", stop, hint)
+    made = np.linspace(*ends, count, endpoint)
+    return const_tensor(current(), np.floor(made) if is_integer(name) else made, name)
 
 
 # --- several tensors -------------------------------------------------------------------------------
@@ -219,6 +211,12 @@ def einsum(spec: str, *operands: Any) -> RecurrentTensor:
         raise ShapeError(f"{spec!r} has more than {len(LABELS)} different labels.")
     to = str.maketrans(dict(zip(names, LABELS, strict=False)))  # vectorisation takes the others
     inputs, out = [labels.translate(to) for labels in inputs], out.translate(to)
+    sizes: dict[str, Size] = {}
+    for x, labels in zip(xs, inputs, strict=True):
+        sizes |= {c: s for c, s in zip(labels, x.shape, strict=True) if s != 1}
+    named = [zip(x.shape, labels, strict=True) for x, labels in zip(xs, inputs, strict=True)]
+    wide = [[sizes.get(c, 1) if s == 1 else s for s, c in pairs] for pairs in named]
+    xs = [x.expand(shape) for x, shape in zip(xs, wide, strict=True)]
     x, have = xs[0], inputs[0]
     if len(xs) == 1:
         return _contracted(x, have, operand(x.ctx, 1, x.dtype), "", out)
@@ -279,6 +277,11 @@ def _labels(spec: str, xs: Sequence[RecurrentTensor]) -> tuple[list[str], str]:
     if not arrow:
         once = sorted(c for c in set(counted) - set(shared) if counted.count(c) == 1)
         out = shared + "".join(once)
+    elif shared and "..." not in out:
+        raise ShapeError(
+            f"{spec!r} leaves out what ... stands for in its operands.",
+            hint='write ... behind the arrow, too: "i...->i..."; a letter there is summed over.',
+        )
     out = out.replace("...", shared, 1)
     if set(out) - set(counted) or len(set(out)) < len(out):
         raise ShapeError(
@@ -289,113 +292,3 @@ def _labels(spec: str, xs: Sequence[RecurrentTensor]) -> tuple[list[str], str]:
 
 
 concatenate = concat
-
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "all",
-    "any",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "argmax",
-    "argmin",
-    "argsort",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "bincount",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "broadcast_to",
-    "ceil",
-    "clip",
-    "concatenate",
-    "cos",
-    "cosh",
-    "cumprod",
-    "cumsum",
-    "einsum",
-    "erf",
-    "exp",
-    "exp2",
-    "expand_dims",
-    "expm1",
-    "eye",
-    "flip",
-    "floor",
-    "full_like",
-    "hstack",
-    "hypot",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "left_shift",
-    "linspace",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logsumexp",
-    "matmul",
-    "maximum",
-    "mean",
-    "median",
-    "minimum",
-    "moveaxis",
-    "nan_to_num",
-    "norm",
-    "one_hot",
-    "ones_like",
-    "outer",
-    "pad",
-    "permute",
-    "power",
-    "prod",
-    "quantile",
-    "reciprocal",
-    "relu",
-    "repeat",
-    "reshape",
-    "right_shift",
-    "roll",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "softmax",
-    "sort",
-    "split",
-    "sqrt",
-    "square",
-    "squeeze",
-    "std",
-    "sum",
-    "swapaxes",
-    "take",
-    "tan",
-    "tanh",
-    "tile",
-    "transpose",
-    "tril",
-    "triu",
-    "trunc",
-    "var",
-    "vstack",
-    "zeros_like",
-]

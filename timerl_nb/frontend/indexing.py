@@ -39,13 +39,6 @@ class _Symbolic(Opaque):
     def __init__(self, owner: object) -> None:
         self.owner = owner
 
-    def _check(self, other: _Symbolic) -> None:
-        if other.owner is not self.owner:
-            raise _refuse(
-                f"{self} and {other} belong to different contexts.",
-                "use the symbols of one context in a program.",
-            )
-
     def __bool__(self) -> bool:
         raise _refuse(
             f"{self} has no truth value while the program is written.",
@@ -77,12 +70,11 @@ class Index(_Symbolic):
     def _other(self, other: Any, sign: str) -> Lin | None:
         """The operand as an expression; None leaves the operator to the operand (a tensor)."""
         if isinstance(other, Index):
-            self._check(other)
-            return other.lin
+            return as_lin(self.owner, other)
         if isinstance(other, Condition):
             raise _refuse(f"{self} {sign} ({other}): a condition is not a number.")
         if isinstance(other, int | np.integer) and not isinstance(other, bool):
-            return expr.const(int(other))
+            return as_lin(self.owner, other)
         if isinstance(other, bool | float | complex | str | np.generic):
             raise _refuse(f"{self} {sign} {other!r}: an index has integers only.")
         return None
@@ -213,8 +205,7 @@ class Condition(_Symbolic):
 
     def _joined(self, other: Any, sign: str, join: Callable[..., Cond]) -> Any:
         if isinstance(other, Condition):
-            self._check(other)
-            return Condition(self.owner, join(self.cond, other.cond))
+            return Condition(self.owner, join(self.cond, as_cond(self.owner, other)))
         if isinstance(other, bool | int | float | Index):
             raise _refuse(f"({self}) {sign} ({other}): both sides must be conditions.")
         return NotImplemented
@@ -241,6 +232,19 @@ class Condition(_Symbolic):
     def __invert__(self) -> Condition:
         return Condition(self.owner, expr.negate(self.cond))
 
+    def _no_numbers(self, other: Any = None) -> Any:
+        if other is None or isinstance(other, Condition | Index | int | float | np.generic):
+            raise _refuse(
+                f"{self}: a condition is not a number.",
+                f"trl.value({self}).floating() is 1 where it holds, else 0; & | ~ join conditions.",
+            )
+        return NotImplemented
+
+    __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _no_numbers
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _no_numbers
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = _no_numbers
+    __rmod__ = __rpow__ = _no_numbers
+
 
 def extremum(which: str, args: Sequence[Any]) -> Index | int:
     """`trl.min` / `trl.max` of index expressions and integers."""
@@ -254,16 +258,21 @@ def extremum(which: str, args: Sequence[Any]) -> Index | int:
     return Index(symbolic[0].owner, joined(*lins))
 
 
+def _expect_own(owner: object, value: _Symbolic) -> None:
+    if value.owner is not owner:
+        raise _refuse(
+            f"{value} belongs to another context.", "use the symbols of one context in a program."
+        )
+
+
 def as_lin(owner: object, value: Any) -> Lin:
     """An integer or `Index` of the context `owner` as an expression."""
     if isinstance(value, Index):
-        if value.owner is not owner:
-            raise _refuse(
-                f"{value} belongs to another context.",
-                "use the symbols of the context that the tensor was made in.",
-            )
+        _expect_own(owner, value)
         return value.lin
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        if not -(2**63) <= value < 2**63:
+            raise _refuse(f"{value} is no integer of 64 bits.", "no dimension is as long.")
         return expr.const(int(value))
     kind = type(value).__name__
     hint = "an index is made of symbols, integers, + - * // %, trl.min and trl.max."
@@ -276,11 +285,7 @@ def as_lin(owner: object, value: Any) -> Lin:
 
 def as_cond(owner: object, value: Condition) -> Cond:
     """A condition of the context `owner` as an expression."""
-    if value.owner is not owner:
-        raise _refuse(
-            f"{value} belongs to another context.",
-            "use the symbols of the context that the tensor was made in.",
-        )
+    _expect_own(owner, value)
     return value.cond
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend import functions
 from timerl_nb.frontend.foreign import close
 from timerl_nb.frontend.opaque import Opaque, register_numpy
 from timerl_nb.frontend.sources import concat, maximum, minimum, stack, where
-from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.frontend.tensor import RecurrentTensor, operand
 
 # ufunc -> the operator's method, and that of its right operand
 _OPERATORS: Final[Mapping[str, tuple[str, str]]] = {
@@ -25,7 +27,6 @@ _OPERATORS: Final[Mapping[str, tuple[str, str]]] = {
     "floor_divide": ("__floordiv__", "__rfloordiv__"),
     "remainder": ("__mod__", "__rmod__"),
     "power": ("__pow__", "__rpow__"),
-    "float_power": ("__pow__", "__rpow__"),
     "matmul": ("__matmul__", "__rmatmul__"),
     "bitwise_and": ("__and__", "__rand__"),
     "bitwise_or": ("__or__", "__ror__"),
@@ -65,6 +66,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "logical_and": functions.logical_and,
     "logical_or": functions.logical_or,
     "logical_xor": functions.logical_xor,
+    "float_power": lambda x, y: operand(None, x).floating() ** y,
     "dot": lambda x, y: _operator("matmul", (x, y)),
     "arctan2": lambda y, x: _method("atan2", (y, x), {}),
 }
@@ -72,10 +74,14 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 _ALONG: Final = frozenset(
     {"sum", "prod", "mean", "max", "min", "amax", "amin", "any", "all", "std", "var"}
 )
+# These take all axes as one where no axis is named: name -> the arguments ahead of the axis.
+_FLAT: Final = {"argmax": 1, "argmin": 1, "cumsum": 1, "cumprod": 1, "take": 2}
 
 
 def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     name = ufunc.__name__
+    # NumPy's own numbers come as arrays of rank 0
+    inputs = [x[()] if isinstance(x, np.ndarray) else x for x in inputs]
     if method != "__call__" or options:
         asked = (
             f"np.{name}.{method}"
@@ -93,8 +99,16 @@ def _ufunc(ufunc: Any, method: str, inputs: Sequence[Any], options: Mapping[str,
 
 def _function(function: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
     name = function.__name__
+    if name == "put":
+        raise ShapeError(
+            "np.put writes into an array: tensors are values.",
+            hint="y = x.put(at, value, axis) is another tensor.",
+        )
     if name in _ALONG and len(args) == 2:
         args, options = args[:1], {"axis": args[1], **options}
+    if len(args) == _FLAT.get(name) and "axis" not in options:
+        x = operand(None, args[0])
+        args = (x if x.rank == 1 else x.flatten(), *args[1:])
     return _called(name, args, options)
 
 
@@ -114,7 +128,8 @@ def _called(name: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any
 
 
 def _method(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    return getattr(args[0], name)(*args[1:], **options)
+    found = getattr(args[0], name)
+    return found(*args[1:], **options) if callable(found) else found
 
 
 def _operator(name: str, inputs: Sequence[Any]) -> Any:

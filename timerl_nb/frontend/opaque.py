@@ -98,6 +98,10 @@ class Opaque:
         x: Any = self
         return x // other, x % other
 
+    def __rdivmod__(self, other: Any) -> Any:
+        x: Any = self
+        return other // x, other % x
+
     def __pos__(self) -> Self:
         return self
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from timerl_nb.errors import DomainError, ShapeError
 from timerl_nb.frontend.along import Along
+from timerl_nb.frontend.arguments import integer
 from timerl_nb.ir.attrs import AxisAttrs
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Lin, ge, sym
@@ -70,10 +71,9 @@ class Past(Along):
                 shape; the length of an axis varies over the dimension.
             DomainError: the tensor does not vary over the dimension, or is conditional.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ShapeError(f"a window has a positive number of points, not {n!r}.")
-        (name, *more) = self._names(over)
-        if more:
+        n = integer("the length of a window", n, least=1)
+        name, *more = self._names(over) or ("",)
+        if more or not name:
             raise DomainError(
                 "a window goes back along one dimension.",
                 hint="take a window of a window: x.window(2, over=b).window(3, over=t).",

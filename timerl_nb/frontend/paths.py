@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from timerl_nb.errors import BranchError, Origin
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.vjp import VJP
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import is_float
 
@@ -41,39 +41,30 @@ class Paths:
         rule = self.ctx.rules.get(op_id)
         if rule is not None:
             return [x.read.source for x in rule.operands]
-        return [read.source for read in graph[op_id].inputs]
+        return list(graph[op_id].sources)
 
     def reached(self, graph: Pdg) -> dict[int, None]:
         """The operations that the root depends on by floating-point values."""
-        found: dict[int, None] = {}
-        stack = [self.root]
-        while stack:
-            op_id = stack.pop()
-            if op_id in found or not is_float(graph[op_id].dtype):
-                continue
-            found[op_id] = None
-            if not self.stop_at(graph[op_id]):
-                stack += self.operands(graph, op_id)
-        return found
+
+        def floating(ids: Iterable[int]) -> list[int]:
+            return [k for k in ids if is_float(graph[k].dtype)]
+
+        return reached_from(
+            floating([self.root]),
+            lambda k: [] if self.stop_at(graph[k]) else floating(self.operands(graph, k)),
+        )
 
     def active(self, graph: Pdg) -> dict[int, None]:
         """Those of them that depend on a target, or are one, operands first."""
-        reached = self.reached(graph)
+        found = self.reached(graph)
         trained = (k for k, p in self.ctx.parameters.items() if p.trainable)
         targets: Iterable[int] = trained if self.targets is None else self.targets
         readers: dict[int, list[int]] = {}
-        for op_id in reached:
+        for op_id in found:
             if not self.stop_at(graph[op_id]):
                 for source in self.operands(graph, op_id):
                     readers.setdefault(source, []).append(op_id)
-        useful: set[int] = set()
-        stack = [t for t in targets if t in reached]
-        while stack:
-            op_id = stack.pop()
-            if op_id in useful:
-                continue
-            useful.add(op_id)
-            stack += readers.get(op_id, ())
+        useful = reached_from((t for t in targets if t in found), lambda k: readers.get(k, ()))
         return {op_id: None for op_id in graph.order if op_id in useful}
 
     def hold(self, origin: Origin) -> None:

@@ -16,11 +16,11 @@ from typing import Any
 from timerl_nb.errors import warn
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import where, zeros
-from timerl_nb.frontend.tensor import RecurrentTensor, apply, guarded, value_of
+from timerl_nb.frontend.tensor import apply, guarded, tensor_of, value_of
 from timerl_nb.frontend.vjp import Node, Tensor, spread
 from timerl_nb.ir.attrs import DiscountAttrs, PlaceAttrs
-from timerl_nb.ir.ops import Op, Read
-from timerl_nb.ir.pdg import Pdg, at_own_point
+from timerl_nb.ir.ops import Op, Read, own_dims, reached_from
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import read_text
 from timerl_nb.symbolic.ceiling import TooMuchWork, at_most
 from timerl_nb.symbolic.domain import Domain
@@ -79,7 +79,8 @@ def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse:
         warn(
             f"the reads {read_text(graph.ops, read)} are not inverted within the ceiling on isl's "
             "work: each reader's part of the gradient is laid out along whole dimensions, which takes "
-            f"more memory and time.\n  at {op.origin}"
+            "more memory and time.",
+            origin=op.origin,
         )
         return _anywhere(graph, op)
 
@@ -159,11 +160,7 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Te
     its own slices, each point adds up the box around its readers alone.
     """
     ctx, domain = c.ctx, graph.output(read).domain
-    own = {
-        d
-        for d, e in zip(domain, read.index, strict=True)
-        if isinstance(e, Lin) and e.as_symbol == d
-    }
+    own = own_dims(read.index, domain)
     lead = 0
     for d, entry in zip(domain, read.index, strict=True):
         if d in own:
@@ -187,15 +184,7 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Te
 
 
 def _depends(graph: Pdg, op_id: int, on: int) -> bool:
-    seen, stack = set[int](), [op_id]
-    while stack:
-        k = stack.pop()
-        if k == on:
-            return True
-        if k not in seen:
-            seen.add(k)
-            stack += [read.source for read in graph[k].inputs]
-    return False
+    return on in reached_from([op_id], lambda k: graph[k].sources)
 
 
 def _sum_over(c: Tensor, dims: Sequence[str]) -> Tensor:
@@ -260,7 +249,7 @@ def through_slices(graph: Pdg, node: Node, g: Tensor) -> Tensor | None:
     g = counted_at(g, op.where)
     if op.kind == "discounted_sum":
         return _through_discount(graph, node, g, inverse)
-    source = RecurrentTensor(node.ctx, at_own_point(read.source, graph.output(read), read.out))
+    source = tensor_of(node.ctx, graph[read.source], read.out)
     inner = [a - slices for a in op.attrs.axes if a >= slices]  # concrete axes reduced along
     if op.kind == "sum":
         c = spread(g, inner, source.shape)
@@ -297,7 +286,7 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
     fixed = {primed(d): e for d, e in inverse.first.items() if d not in inverse.many}
     if not moving:
         there, lead = _readers(g, inverse)
-        return _added_up(there, lead, g, inverse) * _power(node, attrs.gamma, subst(power, fixed))
+        return _added_up(there, lead, g, inverse) * _power(node, subst(power, fixed), inverse)
     d = moving[0]
     # what one step of the reader adds to the power
     slope = power - subst(power, {primed(d): reader[d] - 1})
@@ -312,7 +301,7 @@ def _through_discount(graph: Pdg, node: Node, g: Tensor, inverse: Inverse) -> Te
     attrs = DiscountAttrs(axis, attrs.gamma, reverse=slope.const < 0)
     summed = apply("discounted_sum", [there], attrs)
     total = _added_up(summed, lead - 1, g, inverse)
-    return total * _power(node, attrs.gamma, subst(power, {**fixed, primed(d): nearest}))
+    return total * _power(node, subst(power, {**fixed, primed(d): nearest}), inverse)
 
 
 def _weighted(g: Tensor, at: Lin, end: Lin, attrs: DiscountAttrs, inverse: Inverse) -> Tensor:
@@ -335,7 +324,9 @@ def _varying(x: Tensor, dims: Iterable[str]) -> Tensor:
     return x
 
 
-def _power(node: Node, gamma: float, power: Lin) -> Any:
+def _power(node: Node, power: Lin, inverse: Inverse) -> Any:
+    """gamma to a power that has no bounds where nobody reads: infinity times zero is no number."""
+    gamma, power = node.op.attrs.gamma, pick(inverse.cond, power, 0)
     if power.is_const:
         return gamma**power.const
     return gamma ** value_of(node.ctx, power).cast("f32")

@@ -14,7 +14,7 @@ import numpy as np
 
 from timerl_nb.errors import DomainError, ShapeError
 from timerl_nb.frontend.along import Along
-from timerl_nb.frontend.arguments import element_type
+from timerl_nb.frontend.arguments import element_type, integer, number
 
 Mode = Literal["constant", "edge", "reflect", "wrap"]
 
@@ -88,27 +88,20 @@ class Rearranged(Along):
 
         By default along all axes as one, as in NumPy.
         """
-        _expect_integer("shift", shift)
+        shift = integer("shift", shift)
         if axis is None:
             return self.flatten().roll(shift, 0).reshape(self.shape) if self.rank else self
         k = self._axis(axis)
         size = self.shape[k]
         if not isinstance(size, int):
-            at = (self._places(k) - shift) % self._length(k)
+            at = (self._places(k).squeeze() - shift) % self._length(k)
             return self.take(at, k)
         start = -shift % size if size else 0
         return self.slice(start, size, k)._joined([self.slice(0, start, k)], k) if start else self
 
-    def _places(self, axis: int) -> Self:
-        """0, 1, 2, … along one axis as long as an axis of this."""
-        size = self.shape[axis]
-        if isinstance(size, int):
-            return self._operand(np.arange(size, dtype=np.int32))
-        return self._operand(np.int32(1))._expanded((size,)).cumsum(0) - 1
-
     def repeat(self, times: int, axis: int | None = None) -> Self:
         """Each element `times` times, one after the other, along an axis; by default of all as one."""
-        _expect_integer("times", times, least=0)
+        times = integer("times", times, least=0)
         if axis is None:
             return (
                 self.flatten().repeat(times, 0) if self.rank else self.reshape(1).repeat(times, 0)
@@ -122,8 +115,7 @@ class Rearranged(Along):
     def tile(self, *times: Any) -> Self:
         """The whole tensor `times` times along each axis, the last ones if there are fewer numbers."""
         given = tuple(times[0]) if len(times) == 1 and isinstance(times[0], tuple | list) else times
-        for n in given:
-            _expect_integer("times", n, least=0)
+        given = tuple(integer("times", n, least=0) for n in given)
         x = self.reshape((*(1,) * max(0, len(given) - self.rank), *self.shape))
         for k, n in enumerate((1,) * (x.rank - len(given)) + given):
             x = x._joined([x] * (n - 1), k) if n > 1 else x if n else x.slice(0, 0, k)
@@ -133,18 +125,18 @@ class Rearranged(Along):
         """An axis in equal parts, as many as `parts` says, or cut before each position in it."""
         k = self._axis(axis)
         size = self._size(k, "it is cut at positions that are numbers")
-        if isinstance(parts, int | np.integer):
-            _expect_integer("parts", parts, least=1)
-            if size % parts:
+        several = _listed(parts)
+        if several is None:
+            count = integer("parts", parts, least=1)
+            if size % count:
                 raise ShapeError(
                     f"axis {axis} of {self.type} has no {parts} equal parts.",
                     hint="x.split([2, 5]) cuts before positions 2 and 5.",
                 )
-            cuts = [size // int(parts) * n for n in range(1, int(parts))]
+            cuts = [size // count * n for n in range(1, count)]
         else:
-            for n in parts:
-                _expect_integer("a position", n)
-            cuts = [max(0, min(size, n + size if n < 0 else n)) for n in map(int, parts)]
+            at = [integer("a position", n) for n in several]
+            cuts = [max(0, min(size, n + size if n < 0 else n)) for n in at]
         return [
             self.slice(lo, max(lo, hi), k) for lo, hi in zip([0, *cuts], [*cuts, size], strict=True)
         ]
@@ -167,6 +159,11 @@ class Rearranged(Along):
                 continue
             if mode == "constant":
                 fill = x._operand(constant_values).cast(x.dtype)
+                if fill.rank:
+                    raise ShapeError(
+                        f"constant_values must be one number, not {constant_values!r}.",
+                        hint="pad one end after the other, each with its own.",
+                    )
                 ends = [
                     fill._expanded((*x.shape[:k], n, *x.shape[k + 1 :])) for n in (before, behind)
                 ]
@@ -188,16 +185,16 @@ class Rearranged(Along):
         return self._triangle(k, lower=False)
 
     def _triangle(self, k: int, *, lower: bool) -> Self:
-        _expect_integer("k", k)
+        k = integer("k", k)
         if self.rank < 2:
             raise ShapeError(f"{self.type} has no matrix in its last two axes.")
-        rows = self._places(self.rank - 2).unsqueeze(1)
-        ahead = self._places(self.rank - 1).unsqueeze(0) - rows
-        return (ahead <= k if lower else ahead >= k)._where(self, 0)
+        ahead = self._places(self.rank - 1) - self._places(self.rank - 2)
+        nothing = self._operand(0).cast(self.dtype)  # of booleans, too
+        return (ahead <= k if lower else ahead >= k)._where(self, nothing)
 
     def one_hot(self, size: int, dtype: Any = "f32") -> Self:
         """1 at this position of a new last axis of length `size`, 0 elsewhere; 0 if it is beyond."""
-        _expect_integer("size", size, least=0)
+        size = integer("size", size, least=0)
         self._expect_positions("one_hot")
         places = self._operand(np.arange(size, dtype=np.int32))
         return (self.unsqueeze(-1) == places).cast(element_type(dtype))
@@ -208,7 +205,7 @@ class Rearranged(Along):
         Numbers beyond are left out. NumPy's `length` is what occurs; here it must be said, since
         shapes are known before values.
         """
-        _expect_integer("length", length, least=0)
+        length = integer("length", length, least=0)
         self._expect_positions("bincount")
         made = self._ones() if weights is None else self._operand(weights)
         start = self._operand(0, made.dtype).cast(made._counted().dtype)._expanded((length,))
@@ -239,17 +236,19 @@ class Rearranged(Along):
             q: a number from 0 to 1; of several, the results are stacked in front.
             over, axis: one symbolic dimension, or axes, all by default.
         """
-        if isinstance(q, Sequence | np.ndarray):
-            each = [self.quantile(float(p), over, axis, keepdims=keepdims).unsqueeze(0) for p in q]
+        several = _listed(q)
+        if several is not None:
+            each = [self.quantile(p, over, axis, keepdims=keepdims).unsqueeze(0) for p in several]
             if not each:
                 raise ShapeError("quantile needs at least one q.")
             return each[0]._joined(each[1:], 0)
-        if isinstance(q, bool) or not isinstance(q, int | float | np.number) or not 0 <= q <= 1:
+        share = number("q", q)
+        if not 0 <= share <= 1:
             raise ShapeError(f"q is a share between 0 and 1, not {q!r}.")
         if over is not None and axis is not None:
             raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
         x, axes = self._at_all(over) if over is not None else (self, self._axes(axis))
-        found = x.floating()._in_one(axes)._quantile(float(q)) if axes else x.floating()
+        found = x.floating()._in_one(axes)._quantile(share) if axes else x.floating()
         return self._keeping(found, over, axis, keepdims)
 
     def _in_one(self, axes: Sequence[int]) -> Self:
@@ -302,8 +301,7 @@ def _widths(widths: Any, x: Rearranged) -> list[tuple[int, int]]:
     return [(before, behind) for before, behind in pairs]
 
 
-def _expect_integer(name: str, value: Any, *, least: int | None = None) -> None:
-    fits = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not fits or (least is not None and value < least):
-        more = "" if least is None else f" of at least {least}"
-        raise ShapeError(f"{name} must be an integer{more}, not {value!r}.")
+def _listed(value: Any) -> list[Any] | None:
+    """What a list, a tuple or an array has in it; None of anything else."""
+    made = value.tolist() if isinstance(value, np.ndarray) else value
+    return list(made) if isinstance(made, Sequence) and not isinstance(made, str) else None

@@ -15,7 +15,7 @@ from timerl_nb.errors import (
     TimeRLError,
     user_origin,
 )
-from timerl_nb.frontend.arguments import checked_name, element_type
+from timerl_nb.frontend.arguments import checked_name, element_type, is_whole, number
 from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.doubts import bare_numbers, lost, never
@@ -27,13 +27,14 @@ from timerl_nb.frontend.tensor import (
     broadcast_to,
     elementwise,
     operand,
+    tensor_of,
 )
 from timerl_nb.frontend.tensor import (
     constant as const_tensor,
 )
 from timerl_nb.ir.attrs import AxisAttrs, ConstArray, ConstAttrs, OutputAttrs, RngAttrs
 from timerl_nb.ir.pdg import at_own_point
-from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, exactly, is_float, narrow
+from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, broadcast, exactly, is_float, narrow
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import Lin
 
@@ -67,7 +68,7 @@ def shape_of_user(shape: Any) -> Shape:
             found.append(size.lin)
         elif isinstance(size, Lin):
             found.append(size)
-        elif isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 0:
+        elif is_whole(size) and size >= 0:
             found.append(int(size))
         else:
             raise ShapeError(f"{size!r} is not a size.", hint="sizes are integers of at least 0.")
@@ -86,7 +87,7 @@ def tensor(shape: Any, dtype: Any = "f32", *, domain: Any = ()) -> RecurrentTens
                 hint="let it vary over the dimension, and slice where it is read.",
             )
     op = ctx.open_merge(TensorType(sizes, element_type(dtype)), _domain(ctx, domain))
-    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+    return tensor_of(ctx, op)
 
 
 @asked
@@ -134,7 +135,7 @@ def data(array: Any, *, domain: Any = (), dtype: Any = None) -> RecurrentTensor:
     given = [as_dims(ctx, ctx.space, one)[0] for one in several]
     values = values.transpose(*map(given.index, names), *range(len(names), values.ndim))
     op = ctx.add("data", [], ConstAttrs(ConstArray(values), names))
-    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+    return tensor_of(ctx, op)
 
 
 @asked
@@ -187,33 +188,34 @@ def arange(
     """The integers from `start` on, before `stop`, every `step`; 0 to `start` - 1 without `stop`."""
     first, end = (0, start) if stop is None else (start, stop)
     given = (first, end, step)
-    plain = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given)
-    if not plain or not step or (stop is None and end < 0):
+    if not all(map(is_whole, given)) or not step or (stop is None and end < 0):
         raise ShapeError(
             f"arange takes integers, the end of a lone one at least 0, not {given[1:] if stop is None else given}.",
             hint="trl.value(t) is the index t as a tensor; trl.linspace makes fractions.",
         )
+    if len(range(*map(int, given))) >= 2**31:
+        raise ShapeError(f"arange{given} has more numbers than an axis has positions, 2**31 - 1.")
     return constant(np.arange(*given), dtype)
 
 
 @asked
 def where(condition: Any, x: Any, y: Any) -> RecurrentTensor:
     """`x` where the condition (a boolean tensor or an index condition) holds, else `y`."""
+    made = elementwise("where", [condition, x, y])
     if isinstance(condition, Condition):
-        space = current().space
-        never(space, (), condition.cond, "where:")
-    return elementwise("where", [condition, x, y])
+        never(made.ctx.space, (), condition.cond, "where:")
+    return made
 
 
 @asked
 def minimum(*args: Any) -> Any:
-    """`trl.min`: of index expressions an index expression, of tensors a tensor."""
+    """`trl.min`: of index expressions an index expression, of tensors a tensor; of one, its least."""
     return _extremum("min", args)
 
 
 @asked
 def maximum(*args: Any) -> Any:
-    """`trl.max`: of index expressions an index expression, of tensors a tensor."""
+    """`trl.max`: of index expressions an index expression, of tensors a tensor; of one, its greatest."""
     return _extremum("max", args)
 
 
@@ -222,10 +224,12 @@ def _extremum(which: str, args: tuple[Any, ...]) -> Any:
         raise ShapeError(f"trl.{which} needs at least one argument.")
     if not any(isinstance(arg, RecurrentTensor | np.ndarray | float) for arg in args):
         return extremum(which, args)
-    result = args[0]
-    for arg in args[1:]:
-        result = elementwise(f"{which}2", [result, arg])
-    return result
+    first, *rest = args
+    if not rest:
+        return getattr(operand(None, first), which)()
+    for arg in rest:
+        first = elementwise(f"{which}2", [first, arg])
+    return first
 
 
 @asked
@@ -234,9 +238,9 @@ def concat(xs: list[RecurrentTensor], axis: int = 0) -> RecurrentTensor:
     if not xs:
         raise ShapeError("there is nothing to join.")
     parts = [operand(current(), x) for x in xs]
-    if not isinstance(axis, int) or not -parts[0].rank <= axis < parts[0].rank:
+    if not is_whole(axis) or not -parts[0].rank <= axis < parts[0].rank:
         raise ShapeError(f"{parts[0].type} has no axis {axis!r} to join along.")
-    return apply("concat", parts, AxisAttrs(axis % parts[0].rank))
+    return apply("concat", parts, AxisAttrs(int(axis) % parts[0].rank))
 
 
 @asked
@@ -340,7 +344,7 @@ class Parameter(RecurrentTensor):
             merge = self.ctx.open_merge(self.type, self.op.domain, f"{self.name}.next")
             self.ctx.set_branches(merge.id, [self.after.read])
             self.ctx.after_update[merge.id] = self
-            self._next = RecurrentTensor(self.ctx, at_own_point(merge.id, merge.outputs[0]))
+            self._next = tensor_of(self.ctx, merge)
         return self._next
 
     @property
@@ -418,8 +422,8 @@ def parameter(
     Args:
         given: its shape, or an array or tensor with its first value.
         domain: the dimensions it varies over; it changes along the last.
-        init: with a shape: a number, or a function from the shape to the first value; zeros by
-            default.
+        init: with a shape: the first value, of that shape and element type or made so, or a function
+            from the shape to it; zeros by default.
         name: what pictures, checkpoints and `result.parameters` call it.
         trainable: whether `backward()` looks for its gradient; what follows from something else (a
             running mean, a target network) is written by `p.update(value)`.
@@ -432,11 +436,11 @@ def parameter(
             first = constant(given, dtype)
         else:
             shape = shape_of_user(given)
-            first = (
-                operand(ctx, asked(init)(shape))
-                if callable(init)
-                else full(shape, init or 0, dtype)
-            )
+            made = asked(init)(shape) if callable(init) else 0 if init is None else init
+            first = made if isinstance(made, RecurrentTensor) else constant(made, dtype)
+            if broadcast([(1,) * (len(shape) - first.rank) + first.shape, shape]) != shape:
+                raise ShapeError(f"init makes {first.type}, not a first value of {list(shape)}.")
+            first = broadcast_to(first.cast(element_type(dtype)), shape)
     if not is_float(first.dtype):
         raise ShapeError(f"a parameter must have floating-point values, not {first.type}.")
     names = _domain(ctx, domain)
@@ -454,6 +458,8 @@ def parameter(
 
 
 # --- chance --------------------------------------------------------------------------------------
+
+_SCALE = "scale the drawn tensor for values that vary."
 
 
 @asked
@@ -494,7 +500,7 @@ def random_bits(
     of = ctx.next_stream() if stream is None else ctx.named_stream(str(stream), shared=shared)
     attrs = RngAttrs(of, _domain(ctx, domain), sizes, shared=shared)
     op = ctx.add("rng", [], attrs)
-    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+    return tensor_of(ctx, op)
 
 
 @asked
@@ -509,11 +515,15 @@ def random_uniform(
 ) -> RecurrentTensor:
     """Uniform float32 numbers strictly between `low` and `high`."""
     bare_numbers("uniform", shape, low, "low")
-    low, high = _number(low), _number(high)
+    low, high = number("low", low, _SCALE), number("high", high, _SCALE)
     if low > high:
         raise ShapeError(f"low = {low:g} is above high = {high:g}.", hint="give both, low first.")
     drawn = apply("unit", [random_bits(shape, domain=domain, stream=stream, shared=shared)])
-    return drawn if (low, high) == (0.0, 1.0) else drawn * (high - low) + low
+    if (low, high) == (0.0, 1.0):
+        return drawn
+    ends = np.float32(low), np.float32(high)
+    first, last = np.nextafter(ends, ends[::-1])
+    return (drawn * (high - low) + low).clip(first, last)  # rounding may reach the ends
 
 
 @asked
@@ -528,20 +538,12 @@ def random_normal(
 ) -> RecurrentTensor:
     """Normal float32 numbers, by the inverse of the distribution function."""
     bare_numbers("normal", shape, mean, "mean")
-    mean, std = _number(mean), _number(std)
+    mean, std = number("mean", mean, _SCALE), number("std", std, _SCALE)
     if std < 0.0:
         raise ShapeError(f"std = {std:g} is negative.", hint="a standard deviation is at least 0.")
     drawn = random_uniform(shape, domain=domain, stream=stream, shared=shared)
     unit = (drawn * 2.0 - 1.0).erf_inv() * float(2**0.5)
     return unit if (mean, std) == (0.0, 1.0) else unit * std + mean
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ShapeError(
-            f"{value!r} is no number.", hint="scale the drawn tensor for values that vary."
-        )
-    return float(value)
 
 
 @asked
@@ -555,27 +557,3 @@ def random_gumbel(
     """Standard Gumbel float32 numbers: the argmax of logits plus these is a categorical draw."""
     drawn = random_uniform(shape, domain=domain, stream=stream, shared=shared)
     return -(-(drawn.log())).log()
-
-
-__all__ = [
-    "Parameter",
-    "arange",
-    "concat",
-    "constant",
-    "data",
-    "full",
-    "like",
-    "maximum",
-    "minimum",
-    "ones",
-    "parameter",
-    "random_bits",
-    "random_gumbel",
-    "random_normal",
-    "random_uniform",
-    "stack",
-    "tensor",
-    "value",
-    "where",
-    "zeros",
-]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from timerl_nb.ir.ops import Op, Read
-from timerl_nb.symbolic.expr import TRUE, And, Cond, Lin, all_of
+from timerl_nb.ir.ops import Op, Read, own_dims
+from timerl_nb.symbolic.expr import TRUE, And, Cond, all_of
 
 
 def subset_of(op_of: Callable[[int], Op], read: Read) -> Cond:
@@ -22,11 +22,7 @@ def subset_of(op_of: Callable[[int], Op], read: Read) -> Cond:
     if source.where is TRUE:
         return TRUE
     domain = source.outputs[read.out].domain
-    own = {
-        d
-        for d, e in zip(domain, read.index, strict=True)
-        if isinstance(e, Lin) and e.as_symbol == d
-    }
+    own = own_dims(read.index, domain)
     return source.where if source.where.symbols.intersection(domain) <= own else TRUE
 
 

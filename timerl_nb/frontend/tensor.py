@@ -9,6 +9,7 @@ itself at the current point.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from os import PathLike
 from typing import Any
@@ -23,7 +24,14 @@ from timerl_nb.errors import (
     user_origin,
 )
 from timerl_nb.frontend.along import LABELS as LABELS
-from timerl_nb.frontend.arguments import as_size, checked_gamma, element_type, folder, is_size
+from timerl_nb.frontend.arguments import (
+    as_size,
+    checked_gamma,
+    element_type,
+    folder,
+    is_size,
+    is_whole,
+)
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.doubts import fewer, lost, never, zero_divisor
@@ -57,7 +65,6 @@ from timerl_nb.ir.shapes import (
     NUMPY,
     DType,
     Shape,
-    Size,
     TensorType,
     counted,
     exactly,
@@ -72,11 +79,29 @@ from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Entry, Lin, all_of, ge, lin, sym
 
+
+@dataclass(frozen=True)
+class Backward:
+    """What `loss.backward()` has done, as a notebook shows it.
+
+    Attributes:
+        parameters: how many it has reached.
+        over: the dimensions of the loss over which their gradients are added up.
+    """
+
+    parameters: int
+    over: Domain
+
+    def __repr__(self) -> str:
+        added = f", added up over ({', '.join(self.over)})" if self.over else ""
+        return f"gradients of {self.parameters} parameter{'s' * (self.parameters != 1)}{added}"
+
+
 # `autodiff` stands above this module and enters itself here.
-_BACKWARD: list[Callable[[RecurrentTensor], None]] = []
+_BACKWARD: list[Callable[[RecurrentTensor], Backward]] = []
 
 
-def register_backward(rule: Callable[[RecurrentTensor], None]) -> None:
+def register_backward(rule: Callable[[RecurrentTensor], Backward]) -> None:
     """Let `x.backward()` be `rule(x)`."""
     _BACKWARD[:] = [rule]
 
@@ -299,13 +324,15 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
         self.ctx.at_end(write)
 
-    def backward(self) -> None:
+    def backward(self) -> Backward:
         """Add to each parameter's `grad` the gradient of the sum of this over all its points.
+
+        What it returns says over which dimensions gradients were added up.
 
         Raises:
             GradientError: no parameter can be reached.
         """
-        _BACKWARD[0](self)
+        return _BACKWARD[0](self)
 
     def cast(self, dtype: Any) -> RecurrentTensor:
         """The same values as another element type ("f32", "i32", "bool", float, np.int32, …)."""
@@ -377,16 +404,18 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         Of a conditional tensor over symbolic dimensions: over the points at which it is defined.
         `initial` is the mean of nothing; where there may be nothing, it has to be given.
         """
-        x = self.floating()
-        total = x._reduced("sum", over, axis, filled=initial is None)
+        found = self._in_full(lambda x: x._mean(over, axis, initial))
+        return self._keeping(found, over, axis, keepdims)
+
+    def _mean(self, over: Any, axis: Any, initial: Any) -> RecurrentTensor:
+        total = self._reduced("sum", over, axis, filled=initial is None)
         empty = None
-        for size in x._counts(over, axis):
+        for size in self._counts(over, axis):
             if initial is not None:
                 none = size <= 0
                 empty, size = (none if empty is None else empty | none), size._map("max2", 1)
             total = total / size.cast(total.dtype)
-        found = total if empty is None else empty._where(initial, total)
-        return self._keeping(found, over, axis, keepdims)
+        return total if empty is None else empty._where(initial, total)
 
     def _counts(self, over: Any, axis: Any) -> Iterator[RecurrentTensor]:
         """The numbers of values that a reduction combines; their product is how many there are."""
@@ -431,7 +460,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         return x.at({n: self.ctx.space[n].whole for n in names}), tuple(range(len(names)))
 
     def _axis(self, axis: int) -> int:
-        if not isinstance(axis, int | np.integer) or not -self.rank <= axis < self.rank:
+        if not is_whole(axis) or not -self.rank <= axis < self.rank:
             raise ShapeError(
                 f"{self.type} has no axis {axis!r}.",
                 hint="axes are counted from 0, or from -1 at the end; symbolic dimensions are not "
@@ -493,14 +522,15 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
     def __matmul__(self, other: Any) -> RecurrentTensor:
         rhs = operand(self.ctx, other, like=self.dtype)
-        if not self.rank or not rhs.rank or min(self.rank, rhs.rank) > 2 < max(self.rank, rhs.rank):
+        if not self.rank or not rhs.rank:
             raise ShapeError(
                 f"@ takes matrices and vectors, not {self.type} and {rhs.type}.",
                 hint="x * y multiplies element by element; x.unsqueeze(axis) adds an axis.",
             )
         batch = "abcdefgh"[: max(self.rank - 2, rhs.rank - 2, 0)]
-        left = batch[: max(0, self.rank - 2)] + ("ij" if self.rank > 1 else "j")
-        right = batch[: max(0, rhs.rank - 2)] + ("jk" if rhs.rank > 1 else "j")
+        first, second = (batch[len(batch) - max(0, x.rank - 2) :] for x in (self, rhs))
+        left = first + ("ij" if self.rank > 1 else "j")
+        right = second + ("jk" if rhs.rank > 1 else "j")
         out = batch + "i" * (self.rank > 1) + "k" * (rhs.rank > 1)
         return dot(self, rhs, f"{left},{right}->{out}")
 
@@ -524,9 +554,9 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
     def unsqueeze(self, axis: int) -> RecurrentTensor:
         """A new axis of size 1."""
-        if not isinstance(axis, int) or not -self.rank - 1 <= axis <= self.rank:
+        if not is_whole(axis) or not -self.rank - 1 <= axis <= self.rank:
             raise ShapeError(f"{self.type} has no place {axis!r} for a new axis.")
-        at = axis % (self.rank + 1)
+        at = int(axis) % (self.rank + 1)
         return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
     expand_dims = unsqueeze
@@ -566,12 +596,17 @@ class RecurrentTensor(Past, Rearranged, Fixed):
     def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
         """Positions of a concrete axis, given by an integer, an index, or integers in a tensor or array.
 
-        The axis goes; a tensor's own axes take its place. A tensor's positions are known at run
-        time only: beyond the axis, and where they are negative, they yield zeros.
+        The axis goes; a tensor's own axes take its place. Positions beyond the axis yield zeros, and
+        so do negative ones in a tensor, which are known at run time only; others count from the end.
         """
         k = self._axis(axis)
-        if isinstance(at, RecurrentTensor | np.ndarray | list | tuple):
-            return self._gathered(self._operand(at, "i32"), k)
+        if isinstance(at, RecurrentTensor):
+            return self._gathered(at, k)
+        if isinstance(at, np.ndarray | list | tuple):
+            made = self._operand(at, "i32")
+            if (made.op.attrs.value.array < 0).any():
+                made = (made < 0)._where(made + self._length(k), made)
+            return self._gathered(made, k)
         position = as_lin(self.ctx, at)
         if position.is_const and position.const < 0:
             position = lin(self.shape[k]) + position
@@ -610,7 +645,12 @@ def _add(
                 hint="a program has one context; make the tensor inside it.",
             )
     op = ctx.add(kind, [arg.read for arg in args], attrs, label=label, where=where)
-    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[0]))
+    return tensor_of(ctx, op)
+
+
+def tensor_of(ctx: Context, op: Op, out: int = 0) -> RecurrentTensor:
+    """What an operation makes, at the current point."""
+    return RecurrentTensor(ctx, at_own_point(op.id, op.outputs[out], out))
 
 
 def apply(kind: str, args: Sequence[RecurrentTensor], attrs: Any = NO_ATTRS) -> RecurrentTensor:
@@ -646,10 +686,9 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
     if ctx is None:
         ctx = current()
     if isinstance(value, Index):
-        as_lin(ctx, value)
-        return value_of(ctx, value.lin)
+        return value_of(ctx, as_lin(ctx, value))
     if isinstance(value, Condition):
-        return value_of(ctx, value.cond)
+        return value_of(ctx, as_cond(ctx, value))
     if isinstance(value, bool):
         return constant(ctx, np.bool_(value))
     if isinstance(value, int):
@@ -735,7 +774,7 @@ def guarded(
 ) -> RecurrentTensor:
     """The tensor over `domain` that is `x` where the condition holds, and `elsewhere` elsewhere."""
     merge = x.ctx.guarded(x.read, cond, elsewhere.read, domain)
-    return RecurrentTensor(x.ctx, at_own_point(merge.id, merge.outputs[0]))
+    return tensor_of(x.ctx, merge)
 
 
 def broadcast_to(x: RecurrentTensor, shape: Shape) -> RecurrentTensor:
@@ -751,10 +790,3 @@ def dot(left: RecurrentTensor, right: RecurrentTensor, spec: str) -> RecurrentTe
     a, b = inputs.split(",")
     common = promote((left.dtype, right.dtype))
     return apply("dot", [left.cast(common), right.cast(common)], DotAttrs(a, b, out))
-
-
-def one_hot(at: RecurrentTensor, size: Size) -> RecurrentTensor:
-    """Booleans that are true at position `at` of a new last axis of length `size`."""
-    if not isinstance(size, int):
-        raise ShapeError("the number of positions must be an integer.")
-    return at.unsqueeze(-1) == constant(at.ctx, np.arange(size, dtype=np.int32))

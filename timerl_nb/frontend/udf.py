@@ -19,7 +19,7 @@ from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.indexing import Condition, as_dims
 from timerl_nb.frontend.sources import shape_of_user
-from timerl_nb.frontend.tensor import RecurrentTensor, constant, operand
+from timerl_nb.frontend.tensor import constant, operand, tensor_of
 from timerl_nb.ir import host
 from timerl_nb.ir.host import TOKEN, CallAttrs, UdfAttrs
 from timerl_nb.ir.ops import Op, Read, read_symbols
@@ -192,7 +192,7 @@ def udf(
     op = ctx.add("udf", reads, attrs, label=label)
     if resource is not None:
         resource.enter(op, token)
-    made = [RecurrentTensor(ctx, at_own_point(op.id, op.outputs[k], k)) for k in range(len(types))]
+    made = [tensor_of(ctx, op, k) for k in range(len(types))]
     return tuple(made) if several else made[0]
 
 

@@ -140,18 +140,12 @@ def _discounted(node: Node, g: Tensor) -> Sequence[Tensor]:
     (x,) = node.inputs
     size = x.shape[attrs.axis]
     if not isinstance(size, int):
-        power = (_places(x, attrs.axis, reverse=attrs.reverse) - 1).cast(x.dtype)
+        power = x._places(attrs.axis, reverse=attrs.reverse).cast(x.dtype)
         return [spread(g, [attrs.axis], x.shape) * attrs.gamma**power]
     weights = attrs.gamma ** np.arange(size)
     weights = weights[::-1] if attrs.reverse else weights
     along = weights.reshape([-1 if k == attrs.axis else 1 for k in range(x.rank)])
     return [spread(g, [attrs.axis], x.shape) * constant(node.ctx, along, x.dtype)]
-
-
-def _places(x: Tensor, axis: int, *, reverse: bool) -> Tensor:
-    """1, 2, 3, … along an axis of any length, from its far end where `reverse`."""
-    ones = broadcast_to(constant(x.ctx, 1, "i32"), x.shape)
-    return apply("sliding_sum", [ones], SlidingAttrs(axis, 1.0, None, forward=reverse))
 
 
 def _sliding(node: Node, g: Tensor) -> Sequence[Tensor]:
@@ -230,7 +224,7 @@ def _cummax(node: Node, g: Tensor) -> Sequence[Tensor]:
     attrs: ScanAttrs = node.op.attrs
     (x,) = node.inputs
     size = x.shape[attrs.axis]
-    place = _places(x, attrs.axis, reverse=attrs.reverse)  # in the order of the scan
+    place = x._places(attrs.axis, reverse=attrs.reverse) + 1  # in the order of the scan
     last = apply("cummax", [where(x == node.output, place, 0)], attrs)
     at = value_of(node.ctx, lin(size)) - last if attrs.reverse else last - 1
     labels = LABELS[: x.rank]

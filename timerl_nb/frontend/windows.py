@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import integer, is_whole
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.tensor import RecurrentTensor, apply, constant, operand
 from timerl_nb.ir.attrs import ConvAttrs, Sweep
@@ -124,8 +125,7 @@ def _convolved(
 ) -> Tensor:
     at = x.rank - len(sweeps) - 1  # of the channels
     channels, first, second = _integers((x.shape[at], *kernel.shape[:2]), "numbers of channels")
-    if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
-        raise ShapeError(f"groups must be a positive integer, not {groups!r}.")
+    groups = integer("groups", groups, least=1)
     takes, outputs = (first, second) if mirrored else (second * groups, first)
     if channels != takes or first % groups:
         raise ShapeError(
@@ -176,7 +176,7 @@ def _integers(sizes: Sequence[Size], what: str) -> list[int]:
 def _each(value: Any, rank: int, what: str, least: int = 1) -> list[int]:
     """One integer per spatial axis."""
     given = list(value) if isinstance(value, Sequence) else [value] * rank
-    whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in given)
+    whole = all(map(is_whole, given))
     if isinstance(value, str) or len(given) != rank or not whole or min(given) < least:
         raise ShapeError(
             f"{what} must be an integer of at least {least}, or {rank} of them, not {value!r}."

@@ -6,7 +6,9 @@ need not compare are forecast when somebody looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -41,6 +43,25 @@ class Forecast:
 Forecaster = Callable[[Pdg], Forecast | str]
 
 
+class _Watcher(threading.local):
+    """Who is told of what a thread forecasts."""
+
+    tell: Callable[[Candidate], object] | None = None
+
+
+_watcher = _Watcher()
+
+
+@contextmanager
+def watched(tell: Callable[[Candidate], object]) -> Generator[None]:
+    """Tell of every candidate that this thread forecasts meanwhile; what it raises ends the search."""
+    before, _watcher.tell = _watcher.tell, tell
+    try:
+        yield
+    finally:
+        _watcher.tell = before
+
+
 class Candidate:
     """One way to go on, made and forecast when it is first looked at.
 
@@ -71,7 +92,11 @@ class Candidate:
     @cached_property
     def forecast(self) -> Forecast | str:
         """What it would cost; a text where it cannot be scheduled."""
-        return self._forecaster(self.pdg)
+        found = self._forecaster(self.pdg)
+        self.__dict__["forecast"] = found  # for who is told
+        if _watcher.tell is not None:
+            _watcher.tell(self)
+        return found
 
     @property
     def is_forecast(self) -> bool:

@@ -155,8 +155,8 @@ def _table() -> Mapping[str, KindSpec]:
     row("concat", None, t.concat_type, "layout", "The operands one after the other along an axis.")
     row("range", 1, t.range_type, "layout", "Positions lo to hi of an axis.")
     row("at", 1, t.at_type, "layout", "One position of an axis, which goes.")
-    row("place", 1, t.place_type, "layout", "An axis set into zeros of another size.")
-    row("reindex", 1, t.reindex_type, "layout", "An axis read at an expression of the position.")
+    row("place", 1, t.resized_type, "layout", "An axis set into zeros of another size.")
+    row("reindex", 1, t.resized_type, "layout", "An axis read at an expression of the position.")
     row("flip", 1, t.same_type, "layout", "An axis in reverse order.")
 
     row("merge", None, t.merge_type, "", "The one branch whose condition holds at the point.")

@@ -12,36 +12,39 @@ from collections.abc import Iterable, Mapping
 
 from timerl_nb.ir.attrs import MergeAttrs
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, negate
-from timerl_nb.symbolic.polyhedra import Relation, Set
+from timerl_nb.symbolic.polyhedra import Point, Relation, Set
 from timerl_nb.symbolic.substitute import subst_cond
 
-# Reads that are outside under small bounds only, as x[3] where T = 2, are the bounds' concern.
+# Reads that are outside under small bounds only, as x[3] where T = 2, matter under such bounds.
 _LARGE = 1000
 
 
-def restricted(pdg: Pdg, roots: Iterable[int] = ()) -> Pdg:
+def restricted(pdg: Pdg, roots: Iterable[int] = (), under: Point | None = None) -> Pdg:
     """The graph with operations that would read outside restricted to the points needed of them.
 
     Merges, sinks and `roots` are needed everywhere. What would read outside and is not needed at
     all goes, with its readers, and with the branches that it would be the value of.
+
+    Args:
+        under: bounds under which it would; large ones by default.
     """
     with bounded("finding the points that are needed"):
-        return _restricted(pdg, roots)
+        return _restricted(pdg, roots, under)
 
 
-def _restricted(pdg: Pdg, roots: Iterable[int]) -> Pdg:
-    if not any(_is_partial(pdg, op) for op in pdg):
+def _restricted(pdg: Pdg, roots: Iterable[int], under: Point | None) -> Pdg:
+    if not any(_is_partial(pdg, op, under) for op in pdg):
         return pdg
     needed = needed_points(pdg, frozenset(roots))
     current = pdg
     dropped: set[int] = set()
     for op_id in pdg.order:
         op = pdg[op_id]
-        if not _is_partial(current, op):
+        if not _is_partial(current, op, under):
             continue
         points = needed[op_id]
         if points is None or points.is_empty():
@@ -58,13 +61,11 @@ def _restricted(pdg: Pdg, roots: Iterable[int]) -> Pdg:
 
 def _readers_too(pdg: Pdg, ops: set[int]) -> set[int]:
     """Those operations, and what cannot be without them: of a merge, a branch can."""
-    found, stack = set[int](), list(ops)
-    while stack:
-        op_id = stack.pop()
-        if op_id not in found:
-            found.add(op_id)
-            stack += [k for k, _ in pdg.readers[op_id] if pdg[k].kind != "merge"]
-    return found
+
+    def readers(op_id: int) -> list[int]:
+        return [k for k, _ in pdg.readers[op_id] if pdg[k].kind != "merge"]
+
+    return set(reached_from(ops, readers))
 
 
 def _without(op: Op, dead: set[int]) -> Op:
@@ -77,16 +78,19 @@ def _without(op: Op, dead: set[int]) -> Op:
     return op.with_(inputs=tuple(op.inputs[k] for k in kept), attrs=MergeAttrs(lines))
 
 
-def _is_partial(pdg: Pdg, op: Op) -> bool:
-    """Whether the operation would read outside at some points, whatever the bounds."""
-    return op.kind not in SINKS | {"merge"} and any(_leaves(pdg, op, read) for read in op.inputs)
+def _is_partial(pdg: Pdg, op: Op, under: Point | None) -> bool:
+    """Whether the operation would read outside at some points under such bounds."""
+    if op.kind in SINKS | {"merge"}:
+        return False
+    return any(_leaves(pdg, op, read, under) for read in op.inputs)
 
 
-def _leaves(pdg: Pdg, op: Op, read: Read) -> bool:
+def _leaves(pdg: Pdg, op: Op, read: Read, under: Point | None) -> bool:
     if pdg.is_identity(read) and pdg[read.source].where in (TRUE, op.where):
         return False
     outside = pdg.reads(op, read).outside(pdg.defined(read))
-    return not outside.beyond(_LARGE).is_empty()
+    met = outside.beyond(_LARGE) if under is None else outside.at(under)
+    return not met.is_empty()
 
 
 def needed_points(

@@ -7,6 +7,7 @@ vectorised or lowered stands in the tables of those who do so.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -58,6 +59,7 @@ class Output:
     type: TensorType
     domain: Domain
     reduce: str | None = None
+    label: str = field(default="", compare=False)  # what the reduction was called
 
     def __str__(self) -> str:
         how = f" by {self.reduce}" if self.reduce else ""
@@ -95,6 +97,16 @@ class Op:
     def name(self) -> str:
         """A short name: the label where there is one, else kind and id."""
         return f"{self.label}.{self.id}" if self.label else f"{self.kind}.{self.id}"
+
+    @property
+    def body(self) -> tuple[Op, ...]:
+        """The operations inside a kernel; none of another operation."""
+        return self.attrs.body if isinstance(self.attrs, DataflowAttrs) else ()
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The operations that it reads."""
+        return tuple(read.source for read in self.inputs)
 
     def with_(self, **changes: Any) -> Op:
         return replace(self, **changes)
@@ -167,6 +179,24 @@ def is_own(index: Index, domain: Domain) -> bool:
     """Whether an index into a tensor over `domain` is the reader's own point."""
     pairs = zip(index, domain, strict=True)
     return all(isinstance(e, Lin) and e.as_symbol == d for e, d in pairs)
+
+
+def own_dims(index: Index, domain: Domain) -> set[str]:
+    """The dimensions of a tensor over `domain` that are read at the reader's own point."""
+    pairs = zip(domain, index, strict=True)
+    return {d for d, e in pairs if isinstance(e, Lin) and e.as_symbol == d}
+
+
+def reached_from(starts: Iterable[int], onward: Callable[[int], Iterable[int]]) -> dict[int, None]:
+    """Where steps `onward` lead from some operations, which are among them; depth first."""
+    found: dict[int, None] = {}
+    stack = list(starts)
+    while stack:
+        op_id = stack.pop()
+        if op_id not in found:
+            found[op_id] = None
+            stack += onward(op_id)
+    return found
 
 
 def is_sliced(read: Read) -> bool:

@@ -18,6 +18,7 @@ from timerl_nb.errors import VerificationError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.attrs import NO_ATTRS
 from timerl_nb.ir.kinds import SINKS
+from timerl_nb.ir.names import Names
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read, is_own
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
@@ -47,6 +48,11 @@ class Pdg(Inspectable):
 
     def __getitem__(self, op_id: int) -> Op:
         return self.ops[op_id]
+
+    @cached_property
+    def names(self) -> Names:
+        """What operations and tensors are called."""
+        return Names(self.ops)
 
     # --- edges -------------------------------------------------------------------------------
 
@@ -162,7 +168,7 @@ class Pdg(Inspectable):
         head, *_ = str(self).splitlines()
         yield head, ()
         for op in self:
-            body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
+            body = op.body
             own = op.with_(attrs=NO_ATTRS) if body else op
             lines = op_lines(self.ops, op, "  ")
             for line, inner in zip_longest(lines, (own, *body)):
@@ -204,7 +210,13 @@ class Pdg(Inspectable):
                 graph.open_cluster(" / ".join(region))
             for op in ops:
                 fill, shape = node_look(op)
-                graph.node(str(op.id), node_label(op), fill=fill, shape=shape, element=f"op{op.id}")
+                graph.node(
+                    str(op.id),
+                    node_label(op, self.names[op.id]),
+                    fill=fill,
+                    shape=shape,
+                    element=f"op{op.id}",
+                )
             if region:
                 graph.close_cluster()
         for op in self:
@@ -277,14 +289,14 @@ def node_look(op: Op) -> tuple[str, str]:
     return (SOURCE, "ellipse") if not op.inputs else (PLAIN, "box")
 
 
-def node_label(op: Op) -> str:
-    """What stands in an operation's node."""
-    head = f"{op.label or op.kind}  %{op.id}"
+def node_label(op: Op, name: str) -> str:
+    """What stands in the node of an operation of that name."""
     if isinstance(op.attrs, DataflowAttrs):
         text = f"{len(op.attrs.body)} operations"
     else:
-        text = " ".join(p for p in (op.kind if op.label else "", attrs_text(op.attrs)) if p)
-    lines = [head, text[:40]]
+        kind = "" if name.split(".")[-1] == op.kind else op.kind
+        text = " ".join(p for p in (kind, attrs_text(op.attrs)) if p)
+    lines = [name, text[:40]]
     if op.outputs:
         shown = [str(o.type) for o in op.outputs[:3]] + ["…"] * (len(op.outputs) > 3)
         lines.append(f"{', '.join(shown)} @ ({', '.join(op.domain)})")

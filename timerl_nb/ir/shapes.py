@@ -61,6 +61,8 @@ def dtype_name(dtype: Any) -> DType:
     """The short name of a NumPy-like dtype, Python type or name; KeyError where there is none."""
     if isinstance(dtype, str) and dtype in NUMPY:
         return dtype
+    if dtype is None:  # NumPy's word for float64
+        raise KeyError(dtype)
     plain = {float: "f32", int: "i32", bool: "bool"}
     return plain[dtype] if dtype in plain else _FROM_NUMPY[np.dtype(dtype)]
 

@@ -190,6 +190,7 @@ def op_json(op: Op) -> dict[str, Any]:
                 "dtype": o.type.dtype,
                 "domain": list(o.domain),
                 "reduce": o.reduce,
+                "label": o.label,
             }
             for o in op.outputs
         ],

@@ -223,7 +223,7 @@ def scatter_type(types: Types, attrs: ScatterAttrs) -> TensorType:
     kept = set(attrs.out) - {attrs.axis}
     if attrs.axis not in attrs.out or attrs.axis in sizes or len(kept) + 1 != len(attrs.out):
         raise TypeRuleError(f"{attrs} does not name its axes once each")
-    if not set(attrs.right) | kept <= set(attrs.left) <= set(attrs.right) | kept:
+    if set(attrs.left) != set(attrs.right) | kept:
         raise TypeRuleError(f"{attrs} has axes that are neither kept nor placed")
     sizes[attrs.axis] = attrs.size
     dtype = arithmetic_type(_scalars(types[:1]), None).dtype
@@ -309,7 +309,7 @@ def range_type(types: Types, attrs: RangeAttrs) -> TensorType:
     return TensorType((*types[0].shape[:axis], length, *types[0].shape[axis + 1 :]), types[0].dtype)
 
 
-def place_type(types: Types, attrs: PlaceAttrs) -> TensorType:
+def resized_type(types: Types, attrs: PlaceAttrs | ReindexAttrs) -> TensorType:
     axis = _axis(types, attrs.axis)
     shape = (*types[0].shape[:axis], size(attrs.size), *types[0].shape[axis + 1 :])
     return TensorType(shape, types[0].dtype)
@@ -317,12 +317,6 @@ def place_type(types: Types, attrs: PlaceAttrs) -> TensorType:
 
 def at_type(types: Types, attrs: AtAttrs) -> TensorType:
     return TensorType(_without(types, (attrs.axis,)), types[0].dtype)
-
-
-def reindex_type(types: Types, attrs: ReindexAttrs) -> TensorType:
-    axis = _axis(types, attrs.axis)
-    shape = (*types[0].shape[:axis], size(attrs.size), *types[0].shape[axis + 1 :])
-    return TensorType(shape, types[0].dtype)
 
 
 def const_type(_: Types, attrs: ConstAttrs) -> TensorType:

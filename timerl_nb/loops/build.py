@@ -7,6 +7,7 @@ from collections.abc import Sequence as Seq
 
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.text import about
+from timerl_nb.loops.counters import shown_nodes
 from timerl_nb.loops.ending import guard, with_ends
 from timerl_nb.loops.nodes import (
     Ast,
@@ -24,7 +25,6 @@ from timerl_nb.loops.tidy import tidy
 from timerl_nb.memory.lifetimes import Lifetime, Tensor, free_calls, free_name
 from timerl_nb.memory.swap import NO_SWAPS, Swaps, leave_name, return_name
 from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.names import statement_names
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin
 from timerl_nb.symbolic.polyhedra import Point
@@ -98,6 +98,7 @@ def build_ast(
     nest = tidy(scan.root)
     if pdg.dims.dynamic is not None:
         nest = with_ends(nest)
-    names = statement_names(pdg)
+    names = pdg.names.statements
     guarded = sorted(names[constraints.ops[name].id] for name in scan.guarded)
-    return Ast(nest, names, values, moved, known, guarded)
+    shown = shown_nodes(nest, {op.id: op.domain for op in pdg})
+    return Ast(nest, names, values, moved, known, guarded, shown)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from timerl_nb.dot import CONTROL, FUSED, SINK, SOURCE, Dot
 from timerl_nb.inspectable import Inspectable
@@ -116,6 +116,7 @@ class If:
 
 Transfer = Deallocate | Offload | Fetch  # what moves memory, and computes nothing
 Node = Execute | Transfer | Sequence | Loop | If
+_N = TypeVar("_N", bound=Node | Guard)
 VERBS: Final[Mapping[type[Transfer], str]] = {
     Deallocate: "free",
     Offload: "offload",
@@ -134,8 +135,10 @@ class Ast(Inspectable):
         moved: Mapping[str, str] = MappingProxyType({}),
         about: Mapping[int, Seq[str]] | None = None,
         guarded: Seq[str] = (),
+        shown: Mapping[int, Node | Guard] = MappingProxyType({}),
     ) -> None:
         self.root = root
+        self._shown = shown  # by `id`: nodes, with counters as texts call them
         self.guarded = tuple(guarded)  # the names of what isl could not split the loops around
         self._about = dict(about or {})  # operation id -> what it can be found by
         self.names = dict(names)  # operation id -> name
@@ -170,8 +173,14 @@ class Ast(Inspectable):
                 found.append((depth, "else:", node))
                 self._lines(node.other, depth + 1, found)
 
+    def shown(self, node: _N) -> _N:
+        """A node of the nest, or the guard of one, with the counters around it called as texts call them: as dimensions."""
+        found: Any = self._shown.get(id(node), node)
+        return found
+
     def line(self, node: Node) -> str:
         """One node's own line."""
+        node = self.shown(node)
         if isinstance(node, Loop):
             step = f", {node.step}" if node.step != 1 else ""
             turns = f"for {node.counter} in range({node.first}, {node.last + 1}{step})"
@@ -208,6 +217,7 @@ class Ast(Inspectable):
         return {"stage": "ast", "root": self._json(self.root)}
 
     def _json(self, node: Node) -> dict[str, Any]:
+        node = self.shown(node)
         if isinstance(node, Execute):
             return {
                 "node": "execute",

@@ -23,7 +23,6 @@ from timerl_nb.memory.swap import NO_SWAPS, Swap, Swapping, Swaps
 from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.names import statement_names, tensor_name
 from timerl_nb.symbolic.domain import bounds_text
 
 
@@ -36,6 +35,9 @@ class MemoryPlan(Inspectable):
         donations: by operand, whose memory it gives to an output, or why it does not; None where
             kernels take nothing over.
         apart: the same plan where kernels take nothing over.
+
+    Attributes:
+        by_passes: what the passes did to keep less at once, and why; whoever ran them says it.
     """
 
     def __init__(
@@ -57,6 +59,13 @@ class MemoryPlan(Inspectable):
         self.smallest, self.swaps = smallest, swaps
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart
+        self.by_passes: Mapping[str, str] = {}
+
+    @property
+    def saved_by(self) -> Mapping[str, str]:
+        """What keeps the peak down, asked for or not, and why: `in blocks of 50 along t`, say."""
+        waits = {"waiting on the host": "it would not fit the device"} if self.swaps.all else {}
+        return {**self.by_passes, **waits}
 
     @property
     def swapping(self) -> Swapping:
@@ -89,11 +98,6 @@ class MemoryPlan(Inspectable):
     def moved(self, lifetime: str) -> tuple[Tensor, ...]:
         """The tensors of a lifetime that are swapped."""
         return tuple(t for t in self.lifetimes[lifetime].tensors if t in self.swaps.tensors)
-
-    @property
-    def without_donations(self) -> MemoryPlan:
-        """The same plan where kernels take nothing over."""
-        return self if self._apart is None else self._apart
 
     @property
     def pdg(self) -> Pdg:
@@ -138,24 +142,9 @@ class MemoryPlan(Inspectable):
 
     @cached_property
     def names(self) -> Mapping[Tensor, str]:
-        """What tensors are called, each by a name of its own.
-
-        An output that is there for its block alone is `x[:]`; where a sum and its summands have one
-        name, the sum says that it is one.
-        """
-        found: dict[Tensor, str] = {}
-        taken: set[str] = set()
-        tensors = [tensor for life in self.lifetimes.values() for tensor in life.tensors]
-        reduced = {t: self.pdg[t[0]].outputs[t[1]].reduce for t in tensors}
-        for tensor in sorted(tensors, key=lambda t: reduced[t] is not None):
-            name = tensor_name(self.pdg, *tensor) + "[:]" * (tensor in self.placed.copied)
-            if name in taken and reduced[tensor]:
-                name += f" by {reduced[tensor]}"
-            if name in taken:
-                name += f" of %{tensor[0]}.{tensor[1]}"
-            taken.add(name)
-            found[tensor] = name
-        return {tensor: found[tensor] for tensor in tensors}
+        """What tensors are called, each by a name of its own."""
+        tensors = (tensor for life in self.lifetimes.values() for tensor in life.tensors)
+        return {tensor: self.pdg.names.output(*tensor) for tensor in tensors}
 
     @cached_property
     def spans(self) -> Mapping[Tensor, Span]:
@@ -212,7 +201,7 @@ class MemoryPlan(Inspectable):
         """What runs at a time: `learning(i = 0, t = 9)`."""
         name, point = self.clock.at(time)
         op = self.constraints.ops[name]
-        return f"{statement_names(self.pdg)[op.id]}({point_text(point)})"
+        return f"{self.pdg.names[op.id]}({point_text(point)})"
 
     def origin(self, tensor: Tensor) -> Origin:
         """The user's line behind a tensor."""
@@ -235,6 +224,7 @@ class MemoryPlan(Inspectable):
             f"memory under {bounds_text(self.bounds)}",
             f"{most}: {line.peak:,} bytes at step {line.peak_time:,}",
         ]
+        lines += [f"  {how}: {why}" for how, why in self.saved_by.items()]
         lines += [f"  {holder}" for holder in line.holders[:8]]
         for text in [*lines, "stores:"]:
             yield text, ()
@@ -250,29 +240,31 @@ class MemoryPlan(Inspectable):
 
     def behind(self, op_id: int, out: int) -> Op:
         """The operation that computes a statement's output."""
+        return self.computed(op_id, out)[0]
+
+    def computed(self, op_id: int, out: int) -> tuple[Op, int]:
+        """The operation that computes a statement's output, and which of its own outputs that is."""
         op = self.pdg[op_id]
         if not isinstance(op.attrs, DataflowAttrs):
-            return op
+            return op, out
         source, inner = op.attrs.results[out]
         if source == OPERAND:
-            return self.behind(op.inputs[inner].source, op.inputs[inner].out)
-        return next(o for o in op.attrs.body if o.id == source)
+            return self.computed(op.inputs[inner].source, op.inputs[inner].out)
+        return next(o for o in op.attrs.body if o.id == source), inner
 
     def _donated(self) -> list[str]:
         """The operands whose memory is taken over, and how many are not for which reason."""
-        names = statement_names(self.pdg)
+        names = self.pdg.names
         given = [d for d in self.donations.values() if d.output is not None]
         lines = ["donations:"] if self.donations else []
         for d in given:
             read = self.pdg[d.op_id].inputs[d.slot]
-            lines.append(
-                f"  {names[d.op_id]}, operand {d.slot} ({self.pdg[read.source].name}): {d.why}"
-            )
+            lines.append(f"  {names[d.op_id]}, operand {d.slot} ({names[read.source]}): {d.why}")
         kept = Counter(d.why for d in self.donations.values() if d.output is None)
         return lines + [f"  {count} not: {why}" for why, count in sorted(kept.items())]
 
     def _swap_text(self, swap: Swap) -> str:
-        names = statement_names(self.pdg)
+        names = self.pdg.names
         ops = self.constraints.ops
         what = ", ".join(self.names[tensor] for tensor in swap.tensors)
         before, after = swap.gap.before, swap.gap.after
@@ -285,6 +277,7 @@ class MemoryPlan(Inspectable):
             "bounds": dict(self.bounds),
             "peak": self.peak,
             "peak_time": self._timeline.peak_time,
+            "saved_by": dict(self.saved_by),
             "holders": [
                 {"tensor": h.tensor, "bytes": h.nbytes, "values": h.points} for h in self.holders
             ],
@@ -311,7 +304,7 @@ class MemoryPlan(Inspectable):
     def to_dot(self) -> str:
         """Statements and stores: who writes where, who reads from where."""
         graph = Dot("memory", rankdir="LR")
-        names = statement_names(self.pdg)
+        names = self.pdg.names
         for op in self.constraints.ops.values():
             graph.node(f"s{op.id}", names[op.id], fill=FUSED, element=f"op{op.id}")
         for tensor, store in self.stores.items():

@@ -8,7 +8,7 @@ from typing import Any
 from timerl_nb.errors import DomainError, ShapeError
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.sources import where
-from timerl_nb.frontend.tensor import RecurrentTensor, dot
+from timerl_nb.frontend.tensor import RecurrentTensor, dot, operand
 from timerl_nb.nn.layers import Linear, checked_sizes
 from timerl_nb.nn.module import Module, free_name
 from timerl_nb.symbolic.expr import Entry, const, maximum, span
@@ -49,6 +49,7 @@ class Attention(_Heads):
             x: shape (size,), varying over the dimension `over`.
             window: attend to that many points at most, the current one included.
         """
+        x = operand(self.query.weight.ctx, x)
         if x.shape != (self.size,):
             raise ShapeError(f"{self.query.weight.name} takes {self.size} numbers, not {x.type}.")
         if window is not None:
@@ -97,6 +98,8 @@ class MultiHeadAttention(_Heads):
         """
         key = query if key is None else key
         value = key if value is None else value
+        ctx = self.query.weight.ctx
+        query, key, value = (operand(ctx, x) for x in (query, key, value))
         for x in (query, key, value):
             if x.rank != 2 or x.shape[1] != self.size:
                 raise ShapeError(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.nn.layers import Linear, checked_sizes
+from timerl_nb.nn.layers import Linear, checked_sizes, expect_last
 from timerl_nb.nn.module import Module, free_name
 
 
@@ -30,7 +29,7 @@ class GRUCell(Module):
 
     def __call__(self, h: RecurrentTensor, x: RecurrentTensor) -> RecurrentTensor:
         """The state after `h`, given `x`."""
-        _expect_state(h, self.size)
+        h = expect_last(h, self.state.weight)
         r, z, n = _parts(self.given(x), 3)
         of_r, of_z, of_n = _parts(self.state(h), 3)
         z = (z + of_z).sigmoid()
@@ -57,8 +56,7 @@ class LSTMCell(Module):
         self, h: RecurrentTensor, c: RecurrentTensor, x: RecurrentTensor
     ) -> tuple[RecurrentTensor, RecurrentTensor]:
         """The state (h, c) after `h` and `c`, given `x`."""
-        _expect_state(h, self.size)
-        _expect_state(c, self.size)
+        h, c = (expect_last(x, self.state.weight) for x in (h, c))
         i, f, g, o = _parts(self.given(x) + self.state(h), 4)
         kept = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return o.sigmoid() * kept.tanh(), kept
@@ -71,8 +69,3 @@ def _parts(x: RecurrentTensor, count: int) -> list[RecurrentTensor]:
     assert isinstance(size, int)
     n = size // count
     return [x.slice(k * n, (k + 1) * n, axis) for k in range(count)]
-
-
-def _expect_state(h: RecurrentTensor, size: int) -> None:
-    if not h.rank or h.shape[-1] != size:
-        raise ShapeError(f"the cell's state has a last axis of {size}, not {h.type}.")

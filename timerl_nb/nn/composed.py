@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import number
 from timerl_nb.frontend.sources import random_uniform, where
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
 from timerl_nb.nn.module import Module
@@ -38,10 +39,9 @@ class Dropout(Module):
     """
 
     def __init__(self, rate: float = 0.5) -> None:
-        number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        if not number or not 0 <= rate < 1:
+        self.rate = number("a rate of dropout", rate)
+        if not 0 <= self.rate < 1:
             raise ShapeError(f"a rate of dropout is from 0 to below 1, not {rate!r}.")
-        self.rate = rate
 
     def __call__(
         self, x: RecurrentTensor, *, domain: Any = None, stream: int | str | None = None

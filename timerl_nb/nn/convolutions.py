@@ -7,6 +7,7 @@ from math import prod, sqrt
 from typing import Any, ClassVar
 
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import number
 from timerl_nb.frontend.sources import parameter, random_normal
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.windows import conv
@@ -44,7 +45,7 @@ class _Convolution(Module):
                 hint=f"give a {' and a '.join(self._axes)}; groups divide both numbers of channels.",
             )
         shape = (outputs, inputs // groups, *given)
-        std = gain / sqrt(prod(shape[1:]))
+        std = number("the gain", gain) / sqrt(prod(shape[1:]))
         name = name or free_name("conv")
         self._how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
         self.weight = parameter(

@@ -7,6 +7,7 @@ from math import sqrt
 from typing import Any
 
 from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import integer, number
 from timerl_nb.frontend.sources import parameter, random_normal
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
 from timerl_nb.nn.module import Module, free_name
@@ -17,11 +18,22 @@ ScaledInit = Callable[[float], Init]  # given the gain
 
 def scaled_normal(gain: float = 1.0) -> Init:
     """Normal values of standard deviation gain / sqrt(inputs), drawn from the run's seed."""
-    return lambda shape: random_normal(shape, std=gain / sqrt(shape[0]))
+    scale = number("the gain", gain)
+
+    def drawn(shape: tuple[int, ...]) -> RecurrentTensor:
+        if not shape or not shape[0]:
+            raise ShapeError(
+                f"scaled_normal divides by the inputs, the first size: {shape} has none."
+            )
+        return random_normal(shape, std=scale / sqrt(shape[0]))
+
+    return drawn
 
 
 def orthogonal(gain: float = 1.0) -> Init:
     """A random matrix with orthonormal rows or columns (the fewer), times `gain` (Saxe 2014)."""
+
+    scale = number("the gain", gain)
 
     def drawn(shape: tuple[int, ...]) -> RecurrentTensor:
         if len(shape) != 2:
@@ -31,7 +43,7 @@ def orthogonal(gain: float = 1.0) -> Init:
             )
         rows, columns = max(shape), min(shape)
         tall = random_normal((rows, columns)).orthonormal()
-        return (tall if shape == (rows, columns) else tall.transpose()) * gain
+        return (tall if shape == (rows, columns) else tall.transpose()) * scale
 
     return drawn
 
@@ -43,8 +55,19 @@ def checked_sizes(*sizes: Any) -> None:
         ShapeError: one is no positive integer.
     """
     for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ShapeError(f"a layer's sizes are positive integers, not {size!r}.")
+        integer("a layer's size", size, least=1)
+
+
+def expect_last(x: Any, parameter: RecurrentTensor) -> RecurrentTensor:
+    """What a layer is given as a tensor, whose last axis is as long as the parameter's first.
+
+    Raises:
+        ShapeError: it is no tensor, or its last axis is of another length.
+    """
+    x, size = operand(parameter.ctx, x), parameter.shape[0]
+    if not x.rank or x.shape[-1] != size:
+        raise ShapeError(f"{parameter.name} takes a last axis of {size}, not {x.type}.")
+    return x
 
 
 class Linear(Module):
@@ -77,11 +100,7 @@ class Linear(Module):
         self.bias = parameter((outputs,), domain=domain, name=f"{name}.bias") if bias else None
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
-        if not x.rank or x.shape[-1] != self.weight.shape[0]:
-            raise ShapeError(
-                f"{self.weight.name} takes a last axis of {self.weight.shape[0]}, not {x.type}."
-            )
-        y = x @ self.weight
+        y = expect_last(x, self.weight) @ self.weight
         return y if self.bias is None else y + self.bias
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from timerl_nb.errors import DomainError, ShapeError
+from timerl_nb.frontend.arguments import is_whole
 from timerl_nb.frontend.sources import ones, parameter
-from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.nn.layers import checked_sizes
+from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.nn.layers import checked_sizes, expect_last
 from timerl_nb.nn.module import Module, free_name
 
 
@@ -28,7 +29,7 @@ class LayerNorm(Module):
         self.shift = parameter((size,), domain=domain, name=f"{name}.shift")
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
-        _expect_last(x, self.scale)
+        x = expect_last(x, self.scale)
         centred = x - x.mean(axis=-1).unsqueeze(-1)
         spread = (centred.square().mean(axis=-1).unsqueeze(-1) + self.eps).sqrt()
         return centred / spread * self.scale + self.shift
@@ -47,7 +48,7 @@ class RMSNorm(Module):
         self.scale = parameter((size,), domain=domain, init=ones, name=f"{name}.scale")
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
-        _expect_last(x, self.scale)
+        x = expect_last(x, self.scale)
         return x / (x.square().mean(axis=-1).unsqueeze(-1) + self.eps).sqrt() * self.scale
 
 
@@ -79,6 +80,7 @@ class GroupNorm(Module):
         self.shift = parameter((channels,), domain=domain, name=f"{name}.shift")
 
     def __call__(self, x: RecurrentTensor) -> RecurrentTensor:
+        x = operand(self.scale.ctx, x)
         k = _channels(x, self.axis, self.scale)
         lead, (channels, *space) = x.shape[:k], x.shape[k:]
         parts = x.reshape((*lead, self.groups, self.scale.shape[0] // self.groups, *space))
@@ -137,6 +139,7 @@ class BatchNorm(Module):
         Raises:
             DomainError: the layer has normalised another batch.
         """
+        x = operand(self.scale.ctx, x)
         k = _channels(x, self.axis, self.scale)
         if self._seen is not None and self._seen.read != x.read:
             raise DomainError(
@@ -155,6 +158,7 @@ class BatchNorm(Module):
 
     def running(self, x: RecurrentTensor) -> RecurrentTensor:
         """x normalised by the running mean and variance, as one acts."""
+        x = operand(self.scale.ctx, x)
         return self._scaled(x, _channels(x, self.axis, self.scale), self.mean, self.variance)
 
     def _scaled(
@@ -175,13 +179,8 @@ def _along(values: RecurrentTensor, x: RecurrentTensor, k: int) -> RecurrentTens
 
 def _channels(x: RecurrentTensor, axis: int, scale: RecurrentTensor) -> int:
     """The axis of the channels, counted from the front."""
-    if not -x.rank <= axis < x.rank or x.shape[axis] != scale.shape[0]:
+    if not is_whole(axis) or not -x.rank <= axis < x.rank or x.shape[axis] != scale.shape[0]:
         raise ShapeError(
             f"{scale.name} takes {scale.shape[0]} channels along axis {axis}, not {x.type}."
         )
     return axis % x.rank
-
-
-def _expect_last(x: RecurrentTensor, scale: RecurrentTensor) -> None:
-    if not x.rank or x.shape[-1] != scale.shape[0]:
-        raise ShapeError(f"{scale.name} takes a last axis of {scale.shape[0]}, not {x.type}.")

@@ -12,11 +12,13 @@ from math import inf
 from typing import Any
 
 from timerl_nb.errors import DomainError, GradientError, ShapeError, user_origin
+from timerl_nb.frontend.arguments import is_number
 from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.foreign import MODULE, all_asked, missing
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.sources import Parameter, tensor, where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.ir.shapes import HALF
 from timerl_nb.nn.module import Parameters
 from timerl_nb.symbolic.domain import Domain
 
@@ -57,7 +59,7 @@ class Optimizer(ABC):
         if not self.params or not all(isinstance(p, Parameter) for p in self.params):
             raise ShapeError("an optimiser needs a list of parameters.", hint="pass dnn.params.")
         if not isinstance(lr, RecurrentTensor):
-            checked("the learning rate", lr, 0.0, inf)
+            lr = checked("the learning rate", lr, 0.0, inf)
         self.lr = lr
         self.max_norm = None if max_norm is None else checked("max_norm", max_norm, 0.0, inf)
         self.max_value = None if max_value is None else checked("max_value", max_value, 0.0, inf)
@@ -97,7 +99,7 @@ class Optimizer(ABC):
                 )
         with self.params[0].ctx.region("update"):
             for p, g in zip(self.params, self._clipped(), strict=True):
-                p.update(self._next(p, g), along=self.along(p))
+                p.update(self._next(p, g).cast(p.dtype), along=self.along(p))
 
     def _check_unchanged(self) -> None:
         """The list, or the module, that the parameters were taken from has the same ones still."""
@@ -119,7 +121,7 @@ class Optimizer(ABC):
 
     def _clipped(self) -> list[RecurrentTensor]:
         """The gradients, none beyond `max_value`, and together `max_norm` at most."""
-        found: list[RecurrentTensor] = [p.grad for p in self.params]
+        found = [full(p.grad) for p in self.params]
         if self.max_value is not None:
             found = [g.clip(-self.max_value, self.max_value) for g in found]
         if self.max_norm is None:
@@ -131,23 +133,28 @@ class Optimizer(ABC):
 
     @abstractmethod
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        """The parameter's next value, given its gradient."""
+        """The parameter's next value, given its gradient; both are `full`, as moments are."""
 
 
 def checked(what: str, value: float, low: float, high: float, *, closed: bool = False) -> float:
     """A number between `low` and `high`, `low` itself if `closed`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (low < value < high or (closed and value == low)):
+    if not is_number(value) or not (low < value < high or (closed and value == low)):
         start = f"from {low:g}" if closed else f"above {low:g}"
         meant = "a positive number" if high == inf else f"a number {start} and below {high:g}"
         raise ShapeError(f"{what} must be {meant}, not {value!r}.")
-    return value
+    return float(value)
+
+
+def full(x: RecurrentTensor) -> RecurrentTensor:
+    """Halves as float32: what is far smaller than a parameter is lost in its own type."""
+    return x.cast("f32") if x.dtype in HALF else x
 
 
 def state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
-    """A tensor of the parameter's shape and domain, zero at the first step."""
-    made = tensor(p.shape, p.dtype, domain=p.op.domain).named(f"{p.name}.{name}")
-    p.ctx.add_branch(made.read.source, begun(zeros(p.shape, p.dtype), along))
+    """A `full` tensor of the parameter's shape and domain, zero at the first step."""
+    dtype = "f32" if p.dtype in HALF else p.dtype
+    made = tensor(p.shape, dtype, domain=p.op.domain).named(f"{p.name}.{name}")
+    p.ctx.add_branch(made.read.source, begun(zeros(p.shape, dtype), along))
     return made
 
 

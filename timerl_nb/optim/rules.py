@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, log
 from typing import Any
 
+from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.carried import ordinal
 from timerl_nb.frontend.sources import Parameter
 from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.optim.optimizer import Optimizer, Rate, carry, checked, state
+from timerl_nb.optim.optimizer import Optimizer, Rate, carry, checked, full, state
+from timerl_nb.symbolic.domain import Domain
 
 
 class SGD(Optimizer):
@@ -26,11 +28,7 @@ class SGD(Optimizer):
         self.momentum = checked("the momentum", momentum, 0.0, 1.0, closed=True)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        if self.momentum:
-            m = state(p, "momentum", self.along(p))
-            g = m * self.momentum + g
-            carry(m, g, self.along(p))
-        return p - g * self.lr
+        return full(p) - gathered(p, g, self.momentum, self.along(p)) * self.lr
 
 
 class Adam(Optimizer):
@@ -45,6 +43,8 @@ class Adam(Optimizer):
         **options: Any,
     ) -> None:
         super().__init__(params, lr, **options)
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
+            raise ShapeError(f"there are two betas, not {betas!r}.", hint="betas=(0.9, 0.999)")
         self.betas = tuple(checked("a beta", beta, 0.0, 1.0, closed=True) for beta in betas)
         self.eps = checked("eps", eps, 0.0, inf)
 
@@ -56,10 +56,10 @@ class Adam(Optimizer):
         v1 = v * b2 + g * g * (1 - b2)
         carry(m, m1, along)
         carry(v, v1, along)
-        steps = ordinal(p, along).cast(p.dtype)
-        first = m1 / (1.0 - b1**steps)
-        second = v1 / (1.0 - b2**steps)
-        return p - first / (second.sqrt() + self.eps) * self.lr
+        steps = ordinal(p, along).cast(g.dtype)
+        # 1 - beta**steps, without cancellation
+        first, second = (x / -(steps * log(b)).expm1() if b else x for x, b in ((m1, b1), (v1, b2)))
+        return full(p) - first / (second.sqrt() + self.eps) * self.lr
 
 
 class AdamW(Adam):
@@ -81,7 +81,7 @@ class AdamW(Adam):
         self.weight_decay = checked("the weight decay", weight_decay, 0.0, inf, closed=True)
 
     def _next(self, p: Parameter, g: RecurrentTensor) -> RecurrentTensor:
-        return super()._next(p, g) - p * (self.weight_decay * self.lr)
+        return super()._next(p, g) - full(p) * (self.weight_decay * self.lr)
 
 
 class RMSProp(Optimizer):
@@ -107,8 +107,14 @@ class RMSProp(Optimizer):
         after = squares * self.alpha + g * g * (1 - self.alpha)
         carry(squares, after, along)
         change = g / (after.sqrt() + self.eps)
-        if self.momentum:
-            m = state(p, "momentum", along)
-            change = m * self.momentum + change
-            carry(m, change, along)
-        return p - change * self.lr
+        return full(p) - gathered(p, change, self.momentum, along) * self.lr
+
+
+def gathered(p: Parameter, g: RecurrentTensor, momentum: float, along: Domain) -> RecurrentTensor:
+    """momentum * m + g, where m is that of the step before."""
+    if not momentum:
+        return g
+    m = state(p, "momentum", along)
+    after = m * momentum + g
+    carry(m, after, along)
+    return after

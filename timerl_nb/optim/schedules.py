@@ -12,6 +12,7 @@ from math import log, pi
 from typing import Any
 
 from timerl_nb.errors import DomainError, ShapeError
+from timerl_nb.frontend.arguments import integer, number
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import value, where
@@ -25,25 +26,30 @@ def linear(i: Index, start: float, end: float, steps: Any = None) -> RecurrentTe
         i: what counts: a dimension's variable, or an index expression.
         steps: an integer, or an index expression such as I // 2; by default the dimension's bound.
     """
+    start, end = number("start", start), number("end", end)
     return _share(i, steps) * (end - start) + start
 
 
 def cosine(i: Index, start: float, end: float = 0.0, steps: Any = None) -> RecurrentTensor:
     """From `start` at 0 to `end` at `steps` along half a period of the cosine."""
+    start, end = number("start", start), number("end", end)
     return ((_share(i, steps) * pi).cos() + 1.0) * ((start - end) / 2) + end
 
 
 def exponential(i: Index, start: float, factor: float, steps: int = 1) -> RecurrentTensor:
     """`start`, times `factor` every `steps` (and its root between)."""
+    start, factor = number("start", start), number("factor", factor)
     if not factor > 0:
         raise ShapeError(f"a rate is multiplied by a positive factor, not {factor!r}.")
-    return (_count(i) * (log(factor) / _positive(steps))).exp() * start
+    return (_count(i) * (log(factor) / integer("steps", steps, least=1))).exp() * start
 
 
 def piecewise(i: Index, start: float, changes: Mapping[int, float]) -> RecurrentTensor:
     """`start`, and from each position in `changes` on the rate that is given there."""
-    rate = constant(current(), start, "f32")
-    for at in sorted(changes):
+    if not isinstance(changes, Mapping):
+        raise ShapeError(f"changes are rates by position, not {changes!r}.", hint="{100: 1e-4}")
+    rate = constant(current(), number("start", start), "f32")
+    for at in sorted(integer("a position", at) for at in changes):
         rate = where(value(i) >= at, changes[at], rate)
     return rate
 
@@ -73,11 +79,5 @@ def _share(i: Index, steps: Any) -> RecurrentTensor:
     elif isinstance(steps, Index):
         whole = value(steps).cast("f32")
     else:
-        whole = constant(current(), float(_positive(steps)), "f32")
+        whole = constant(current(), float(integer("steps", steps, least=1)), "f32")
     return (count / whole).clip(None, 1.0)
-
-
-def _positive(steps: Any) -> int:
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ShapeError(f"steps are a positive integer, not {steps!r}.")
-    return steps

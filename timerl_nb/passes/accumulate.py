@@ -91,7 +91,7 @@ def _accumulate(edit: Edit, op: Op) -> None:
             domain=edit.dims.ordered({*output.domain, *op.domain}),
             inputs=(part,),
             attrs=AccumulateAttrs(op.kind, tuple(dims)),
-            outputs=(Output(op.type, op.domain, op.kind),),
+            outputs=(Output(op.type, op.domain, op.kind, op.label),),
             where=here.where,
         )
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain
 from timerl_nb.passes.vectorize import vectorize_over
@@ -85,17 +85,13 @@ def renewable(pdg: Pdg, dim: Dim) -> frozenset[int]:
 
 def _closure(pdg: Pdg, dim: Dim, op_id: int, kept: Set[int]) -> frozenset[int] | str:
     """The operations to run again for a value, back to what is kept or does not vary; or why not."""
-    found: set[int] = set()
-    stack = [op_id]
-    while stack:
-        op = pdg[stack.pop()]
-        if op.id in found or dim.name not in op.domain or op.id in kept:
-            continue
-        if (reason := _reason(pdg, dim, op)) is not None:
-            return reason
-        found.add(op.id)
-        stack += [read.source for read in op.inputs]
-    return frozenset(found)
+
+    def again(ids: Iterable[int]) -> list[int]:
+        return [k for k in ids if dim.name in pdg[k].domain and k not in kept]
+
+    found = reached_from(again([op_id]), lambda k: again(pdg[k].sources))
+    reasons = (_reason(pdg, dim, pdg[k]) for k in found)
+    return next((reason for reason in reasons if reason is not None), frozenset(found))
 
 
 def _reason(pdg: Pdg, dim: Dim, op: Op) -> str | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from timerl_nb.ir.attrs import AxesAttrs, ConstArray, ConstAttrs, PermAttrs, ShapeAttrs, ValueAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
-from timerl_nb.ir.ops import Op, Read, attr_exprs
+from timerl_nb.ir.ops import Op, Read, attr_exprs, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit
@@ -146,16 +146,11 @@ def _trivial_merge(look: Look) -> Answer:
 
 def _closes_a_cycle(edit: Edit, merge: Op) -> bool:
     """Whether the merge's branch needs the merge, through no other merge."""
-    seen: set[int] = set()
-    stack = [read.source for read in merge.inputs]
-    while stack:
-        op_id = stack.pop()
-        if op_id == merge.id:
-            return True
-        if op_id not in seen and edit.ops[op_id].kind != "merge":
-            seen.add(op_id)
-            stack += [read.source for read in edit.ops[op_id].inputs]
-    return False
+
+    def onward(op_id: int) -> tuple[int, ...]:
+        return () if edit.ops[op_id].kind == "merge" else edit.ops[op_id].sources
+
+    return merge.id in reached_from(merge.sources, onward)
 
 
 def _fold(look: Look) -> Answer:

@@ -248,7 +248,7 @@ class _Cutter:
                 domain=self.edit.dims.ordered({*op.domain, self.dim.name}),
                 inputs=(self.edit.own(part),),
                 attrs=AccumulateAttrs(reduce, (self.dim.name,)),
-                outputs=(Output(op.type, op.domain, reduce),),
+                outputs=(Output(op.type, op.domain, reduce, op.label),),
             )
         )
         self.edit.became(op.id, (part.id,))

@@ -14,7 +14,7 @@ from timerl_nb.errors import BoundsError, Origin
 from timerl_nb.ir.attrs import AxesAttrs, BoundAttrs, MergeAttrs, OutputAttrs, ValueAttrs
 from timerl_nb.ir.host import TOKEN
 from timerl_nb.ir.kinds import REDUCTIONS
-from timerl_nb.ir.ops import Op, Output, Read, attr_domain, read_symbols
+from timerl_nb.ir.ops import Op, Read, attr_domain, read_symbols
 from timerl_nb.ir.pdg import Pdg, crosses
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, merges_by_length, unchanged
 from timerl_nb.symbolic.domain import Dim, Domain
@@ -124,7 +124,7 @@ class _Work:
             if domain != op.domain:
                 self._check_total(op.with_(inputs=inputs))
                 grown[op_id] = op.domain
-                made = tuple(Output(o.type, domain, o.reduce) for o in op.outputs)
+                made = tuple(replace(o, domain=domain) for o in op.outputs)
                 attrs = op.attrs
                 if isinstance(attrs, OutputAttrs):
                     attrs = replace(attrs, dims=domain)

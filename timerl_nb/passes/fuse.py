@@ -216,11 +216,20 @@ class _Region:
         )
 
     def _label(self, region: tuple[str, ...]) -> str:
-        """The region's name, or the names of what the users named inside."""
+        """The region's name, or the verbs that wrote most of it; nothing where no verb did."""
         if region:
             return region[-1]
-        names = [self.pdg[k].label for k in self.members if self.pdg[k].label]
-        return "+".join(dict.fromkeys(names[:3]))
+        words = Counter(_word(self.pdg[k]) for k in self.members)
+        del words[""]
+        most = [word for word, count in words.most_common(2) if 5 * count >= len(self.members)]
+        if 2 * sum(words[word] for word in most) < len(self.members):
+            return ""
+        return "+".join(word for word in words if word in most)
+
+
+def _word(op: Op) -> str:
+    """What an operation was written to do: its region, or the function that the user called."""
+    return op.region[-1] if op.region else op.origin.call
 
 
 def _home_region(pdg: Pdg, members: Iterable[int], share: float) -> tuple[str, ...]:

@@ -15,13 +15,13 @@ What is needed is compared as (group, index, condition), with merges looked thro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
 from timerl_nb.ir.lengths import waits
-from timerl_nb.ir.ops import Op, Read, is_own
+from timerl_nb.ir.ops import Op, Read, is_own, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.passes.cycles import components, never_ahead, steps_back
@@ -39,17 +39,39 @@ class Need:
 
     Interned by `Grouping.need`, so that equal needs are the same object. What is read through a
     merge (not `direct`) is looked up under the merge's name, and so never inside one region.
+    Where a slice goes `across` the branches of one, what it reads of each is not known exactly:
+    `index` is more than that. In a circle that makes a difference: there, who reads another slice
+    needs something else.
     """
 
-    __slots__ = ("cond", "direct", "domain", "holds_point", "index", "same_point", "source")
+    __slots__ = (
+        "_ways",
+        "across",
+        "cond",
+        "direct",
+        "domain",
+        "holds_point",
+        "index",
+        "same_point",
+        "source",
+    )
 
-    def __init__(self, source: int, domain: Domain, index: Index, cond: Cond, direct: bool) -> None:
+    def __init__(
+        self,
+        source: int,
+        domain: Domain,
+        index: Index,
+        cond: Cond,
+        direct: bool,
+        across: tuple[Read, ...],
+    ) -> None:
         self.source, self.domain, self.index, self.cond = source, domain, index, cond
-        self.direct = direct
+        self.direct, self.across = direct, across
+        self._ways: dict[str, tuple[bool, int | None]] = {}
         pairs = list(zip(domain, index, strict=True))
         # the value at the reader's own point; or a slice with that value in it
         self.same_point = cond is TRUE and is_own(index, domain)
-        self.holds_point = cond is TRUE and all(_within(e, d) for d, e in pairs)
+        self.holds_point = not across and cond is TRUE and all(_within(e, d) for d, e in pairs)
 
     @property
     def is_own(self) -> bool:
@@ -59,6 +81,14 @@ class Need:
     def along(self, dim: str) -> Entry | None:
         """The index of a dimension; None where the source does not vary over it."""
         return self.index[self.domain.index(dim)] if dim in self.domain else None
+
+    def way(self, dim: str) -> tuple[bool, int | None]:
+        """Along a dimension: whether it never goes ahead; and how far back, where that is constant."""
+        if dim not in self._ways:
+            entry = self.along(dim)
+            back = None if entry is None else steps_back(entry, dim)
+            self._ways[dim] = never_ahead(entry, dim), back
+        return self._ways[dim]
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -100,7 +130,7 @@ class Grouping:
             and op.kind not in SINKS
             and (op.id not in self.inlined or op.id in self.pinned)
         ]
-        self._table: dict[tuple[int, Domain, Index, Cond, bool], Need] = {}
+        self._table: dict[tuple[int, Domain, Index, Cond, bool, tuple[Read, ...]], Need] = {}
         self.reads = {k: self._resolved(pdg[k]) for k in self.nodes}
         self.kept = self._kept_by_sinks()
         self.home = {k: k for k in self.nodes}
@@ -124,9 +154,15 @@ class Grouping:
         return found
 
     def need(
-        self, source: int, domain: Domain, index: Index, cond: Cond, direct: bool = True
+        self,
+        source: int,
+        domain: Domain,
+        index: Index,
+        cond: Cond,
+        direct: bool = True,
+        across: tuple[Read, ...] = (),
     ) -> Need:
-        key = (source, domain, index, cond, direct)
+        key = (source, domain, index, cond, direct, across)
         found = self._table.get(key)
         if found is None:
             found = self._table[key] = Need(*key)
@@ -151,20 +187,22 @@ class Grouping:
                 found += [inner, *self._behind(inner)]
         return found
 
-    def _through(self, read: Read, direct: bool = True) -> list[Need]:
+    def _through(
+        self, read: Read, direct: bool = True, across: tuple[Read, ...] = ()
+    ) -> list[Need]:
         """The statements' outputs behind a read, merges looked through."""
         source = self.pdg[read.source]
         if source.kind != "merge":
             # what was accumulated over a dimension is needed at all its points
             index = dict(zip(self.pdg.output(read).domain, read.index, strict=True))
             all_of = tuple(index.get(d, self.pdg.dims[d].whole) for d in source.domain)
-            return [self.need(source.id, source.domain, all_of, read.cond, direct)]
+            return [self.need(source.id, source.domain, all_of, read.cond, direct, across)]
         found: list[Need] = []
         for branch in source.inputs:
-            composed = compose(read, source.domain, branch)
+            composed, slices = compose(read, source.domain, branch), across
             if composed is None:
-                composed = self._across(read, source.domain, branch)
-            found += self._through(composed, direct=False)
+                composed, slices = self._across(read, source.domain, branch), (*across, read)
+            found += self._through(composed, direct=False, across=slices)
         return found
 
     def _across(self, read: Read, domain: Domain, branch: Read) -> Read:
@@ -204,6 +242,13 @@ class Grouping:
         for key, group in self.groups.items():
             found = {self._at_home(need) for k in group.members for need in self.reads[k]}
             group.needs = {n for n in found if not (n.source == key and n.is_own)}
+        is_any = any(n.across for group in self.groups.values() for n in group.needs)
+        circle = self._circles() if is_any else dict.fromkeys(self.groups, 0)
+        for key, group in self.groups.items():
+            group.needs = {
+                self._exact(n) if n.across and circle[n.source] != circle[key] else n
+                for n in group.needs
+            }
             for need in group.needs:
                 plain = self._plain(need)
                 self._needed_by[plain] = self._needed_by.get(plain, 0) | self._bit[key]
@@ -216,6 +261,19 @@ class Grouping:
                 if need.holds_point and need.source != key and need.source in done:
                     group.reach |= self._bit[need.source] | self.groups[need.source].reach
             done.add(key)
+
+    def _circles(self) -> Mapping[int, int]:
+        """A number for each group, the same for those that need each other within one point."""
+        found: dict[int, int] = {}
+        pending = [list(self.groups)]
+        while pending:
+            part = pending.pop()
+            smaller = components(self._edges(part))
+            if len(smaller) == 1:
+                found |= dict.fromkeys(part, len(found))
+            else:
+                pending += smaller
+        return found
 
     def _reaches(self, key: int, other: int) -> bool:
         return bool(self.groups[key].reach & self._bit[other])
@@ -230,11 +288,15 @@ class Grouping:
 
     def _at_home(self, need: Need) -> Need:
         home = self.home[need.source]
-        return self.need(home, need.domain, need.index, need.cond, need.direct)
+        return self.need(home, need.domain, need.index, need.cond, need.direct, need.across)
 
     def _plain(self, need: Need) -> Need:
         """The need as what is needed, whatever the way."""
-        return self.need(need.source, need.domain, need.index, need.cond)
+        return self.need(need.source, need.domain, need.index, need.cond, across=need.across)
+
+    def _exact(self, need: Need) -> Need:
+        """A need across branches as if all that it may be were needed."""
+        return self.need(need.source, need.domain, need.index, need.cond, need.direct)
 
     def _own_order(self) -> list[int]:
         """The groups such that those needed at the own point come first."""
@@ -281,12 +343,8 @@ class Grouping:
 
         Those that go strictly back along such a dimension are met before the point begins.
         """
-        outer = [
-            d
-            for d in self.pdg.dims.names[:level]
-            if all(never_ahead(n.along(d), d) for _, n in needs)
-        ]
-        return [(k, n) for k, n in needs if not any((_back(n, d) or 0) >= 1 for d in outer)]
+        outer = [d for d in self.pdg.dims.names[:level] if all(n.way(d)[0] for _, n in needs)]
+        return [(k, n) for k, n in needs if not any((n.way(d)[1] or 0) >= 1 for d in outer)]
 
     def _one_way(self, component: list[int], needs: list[tuple[int, Need]]) -> bool:
         domain = self.groups[component[0]].domain
@@ -300,7 +358,7 @@ class Grouping:
             return False
         steps: list[tuple[int, ...]] = []
         for _, need in needs:
-            back = [_back(need, d) for d in domain]
+            back = [need.way(d)[1] for d in domain]
             if need.domain != domain or any(x is None for x in back):
                 return False
             if not any(back) and not need.direct:  # at the same point, if only at some
@@ -377,7 +435,7 @@ class Grouping:
             key = self.home[reader]
             if key == b:
                 continue
-            twin = self.need(b, need.domain, need.index, need.cond)
+            twin = self.need(b, need.domain, need.index, need.cond, across=need.across)
             own = need.same_point and self._reaches(key, b)
             if not own and not self._presupposes(key, twin):
                 return False
@@ -389,7 +447,9 @@ class Grouping:
             if self.pdg[key].kind == "udf":
                 continue
             mine = frozenset(
-                self.need(-1, n.domain, n.index, n.cond, n.direct) if n.source == key else n
+                self.need(-1, n.domain, n.index, n.cond, n.direct, n.across)
+                if n.source == key
+                else n
                 for n in group.needs
             )
             alike.setdefault((group.domain, group.where, mine), []).append(key)
@@ -418,18 +478,16 @@ class Grouping:
 
     def _reachable(self, start: int) -> set[int]:
         """The groups that a group needs at any point that has not run before for certain."""
-        every = [(k, n) for k, g in self.groups.items() for n in g.needs]
-        edges: dict[int, list[int]] = {k: [] for k in self.groups}
+        edges = self._edges(self.groups)
+        return set(reached_from(edges[start], edges.__getitem__))
+
+    def _edges(self, among: Collection[int]) -> dict[int, list[int]]:
+        """The groups that each of some needs of them at points that have not run before for certain."""
+        edges: dict[int, list[int]] = {k: [] for k in among}
+        every = [(k, n) for k in among for n in self.groups[k].needs if n.source in edges]
         for k, n in self._within(every, len(self.pdg.dims.all)):
             edges[k].append(n.source)
-        found: set[int] = set()
-        stack = list(edges[start])
-        while stack:
-            k = stack.pop()
-            if k not in found:
-                found.add(k)
-                stack += edges[k]
-        return found
+        return edges
 
 
 def joined(pdg: Pdg) -> Grouping:
@@ -442,12 +500,6 @@ def joined(pdg: Pdg) -> Grouping:
 
 
 # --- small questions -----------------------------------------------------------------------------
-
-
-def _back(need: Need, dim: str) -> int | None:
-    """How far back along a dimension a need goes; None where that is not a constant."""
-    entry = need.along(dim)
-    return None if entry is None else steps_back(entry, dim)
 
 
 def _inlineable(pdg: Pdg) -> frozenset[int]:

@@ -69,7 +69,7 @@ class Rematerialize:
             Candidate("again", "all that can be", lambda: whole.pdg, self.forecaster),
         ]
         if self.always:
-            made, taken, reason = whole, ways[1], "it is asked for"
+            made, taken, reason = whole, ways[1], "the options say so"
         elif self.budget is not None and not _fits(ways[0], self.budget):
             taken, reason = cheapest(tuple(ways), self.budget)
             made = unchanged(pdg) if taken is ways[0] else whole

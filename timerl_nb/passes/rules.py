@@ -14,7 +14,7 @@ import numpy as np
 
 from timerl_nb.ir.attrs import NO_ATTRS
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import Op, Read, is_own
+from timerl_nb.ir.ops import Op, Read, is_own, reached_from
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Step
 from timerl_nb.ir.shapes import NUMPY, Shape, same_shape
@@ -103,13 +103,8 @@ def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
 
 def remove_dead(edit: Edit) -> None:
     """Remove every operation that no sink needs."""
-    alive: set[int] = set()
-    stack = [op.id for op in edit.ops.values() if op.kind in SINKS]
-    while stack:
-        op_id = stack.pop()
-        if op_id not in alive:
-            alive.add(op_id)
-            stack += [read.source for read in edit.ops[op_id].inputs]
+    sinks = [op.id for op in edit.ops.values() if op.kind in SINKS]
+    alive = reached_from(sinks, lambda k: edit.ops[k].sources)
     dead = [op_id for op_id in edit.ops if op_id not in alive]
     if dead:
         edit.steps.append(Step("dead code", tuple(dead), ()))

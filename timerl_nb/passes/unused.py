@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, own_dims, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Step
 from timerl_nb.passes.cycles import cycles_of
-from timerl_nb.symbolic.expr import And, Cond, Lin, all_of
+from timerl_nb.symbolic.expr import And, Cond, all_of
 
 Parts = frozenset[Cond]  # conditions that hold together
 
@@ -52,13 +52,7 @@ class _Unused:
 
     def _readers_of(self, ops: Iterable[int]) -> set[int]:
         """The operations and all that need them."""
-        found, stack = set[int](), list(ops)
-        while stack:
-            op_id = stack.pop()
-            if op_id not in found:
-                found.add(op_id)
-                stack += [reader for reader, _ in self.pdg.readers[op_id]]
-        return found
+        return set(reached_from(ops, lambda k: (reader for reader, _ in self.pdg.readers[k])))
 
     def settle(self) -> Mapping[int, Parts]:
         """The conditions under which each operation is needed, where it pays to restrict it."""
@@ -88,11 +82,7 @@ class _Unused:
 
     def _seen(self, reader: Op, read: Read, found: Mapping[int, Parts]) -> Parts:
         """What is known of the points that a reader reads."""
-        own = {
-            d
-            for d, e in zip(self.pdg.output(read).domain, read.index, strict=True)
-            if isinstance(e, Lin) and e.as_symbol == d
-        }
+        own = own_dims(read.index, self.pdg.output(read).domain)
         return frozenset(c for c in found[reader.id] if set(self._dims(c)) <= own)
 
     def _dims(self, cond: Cond) -> tuple[str, ...]:
@@ -118,20 +108,19 @@ class _Unused:
         refused: list[dict[int, str]] = []
         seen: set[int] = set()
         for start in new:
-            group: set[int] = set()
-            stack = [start]
-            while stack:
-                k = stack.pop()
-                if k in group or k in seen or new.get(k) != new[start]:
-                    continue
-                group.add(k)
-                stack += [read.source for read in self.pdg[k].inputs]
-                stack += [reader for reader, _ in self.pdg.readers[k]]
+            if start in seen:
+                continue
+            group = set(reached_from([start], lambda k, own=new[start]: self._beside(k, new, own)))
             seen |= group
             why = self._reasons(group, new[start])
             if why:
                 refused.append(why)
         return refused
+
+    def _beside(self, op_id: int, new: Mapping[int, Parts], own: Parts) -> list[int]:
+        """What an operation needs and what needs it, as far as the same is new of it."""
+        near = [*self.pdg[op_id].sources, *(reader for reader, _ in self.pdg.readers[op_id])]
+        return [k for k in near if new.get(k) == own]
 
     def _reasons(self, group: set[int], conds: Parts) -> dict[int, str]:
         dims = {d for c in conds for d in self._dims(c)}

@@ -15,14 +15,14 @@ from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.profiler.trace import Trace, write_trace
-from timerl_nb.program import Program
+from timerl_nb.program import Program, a_program
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.regions import inside
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.sampler import Watched
 from timerl_nb.show.lineage import inside as within
-from timerl_nb.show.svg import human_bytes
+from timerl_nb.show.text import human_bytes
 
 Sort = Literal["kernel", "call", "host"]
 
@@ -82,6 +82,15 @@ class Profile:
     def busy(self) -> float:
         """The fraction of the time that was spent inside kernels or calls."""
         return sum(row.seconds for row in self.rows if row.sort != "host") / self.seconds
+
+    @property
+    def by_op(self) -> dict[int, float]:
+        """By operation, the seconds of the kernels or calls that it is in."""
+        found: dict[int, float] = {}
+        for row in self.rows:
+            for op_id in row.op_ids:
+                found[op_id] = found.get(op_id, 0.0) + row.seconds
+        return found
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Write what ran when, for chrome://tracing or Perfetto; returns the file.
@@ -145,6 +154,7 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         OptionError: `turns` is no positive number.
         BoundsError, BudgetError: as `program.start`.
     """
+    a_program(program)
     if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
         raise OptionError(
             f"turns={turns!r} is not possible.", hint="give a number of turns, or None."

@@ -126,7 +126,7 @@ class Policy(Module):
         Raises:
             TimeRLError: the action is not one that this policy sampled.
         """
-        made = self._made.get(a.read.source)
+        made = self._made.get(a.read.source) if isinstance(a, RecurrentTensor) else None
         if made is None or made[0].read != a.read:
             raise TimeRLError(
                 "log_prob(a) needs exactly the action that sample(o) returned.",
@@ -168,6 +168,10 @@ class DNNBuilder:
             raise EnvError(f"{env!r} is no environment.", hint="pass trl.env.make(...).")
         if not isinstance(critic, bool) and critic != "apart":
             raise TimeRLError(f"critic={critic!r} is none of False, True and 'apart'.")
+        if not callable(init):
+            raise TimeRLError(
+                f"init={init!r} draws no weights.", hint="nn.scaled_normal or nn.orthogonal."
+            )
         if not isinstance(hidden, Sequence) or isinstance(hidden, str):
             raise ShapeError(f"hidden is a list of widths, not {hidden!r}.", hint="hidden=[32, 32]")
         self._given = env, Design(tuple(hidden), critic, init, gain)

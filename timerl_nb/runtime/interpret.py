@@ -54,6 +54,9 @@ class Run:
         follow: keep track of which points the stores hold (slower).
     """
 
+    compiling: float | None = None  # kernels are compiled one by one, each in little time
+    held_by = "the run's ledger"
+
     def __init__(
         self,
         executable: Executable,

@@ -17,7 +17,7 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import ConstAttrs, RngAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced, own_symbols
 from timerl_nb.ir.reference_rules import identity
-from timerl_nb.ir.shapes import NUMPY, Shape, Size
+from timerl_nb.ir.shapes import NUMPY, Shape, Size, is_float
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes, moving_symbols
 from timerl_nb.memory.slices import Part
@@ -47,6 +47,9 @@ class Kernel:
         paired += [*self.accumulated, *self.blocks]
         others = [k for k in range(len(op.outputs)) if k not in paired]
         self.order = {out: k for k, out in enumerate((*paired, *others))}
+        consts = [inner for inner in self.body if isinstance(inner.attrs, ConstAttrs)]
+        values = [inner.attrs.value for inner in consts if is_float(inner.dtype)]
+        self.arrays = [value for value in values if value.array.size > 1]
         self.coords = self._coordinates()
         self.runs: dict[Any, Callable[..., Any]] = {}
         self._check_padding()

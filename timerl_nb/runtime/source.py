@@ -475,7 +475,7 @@ class Source:
         return "\n".join(lines)
 
     def _node(self, node: Node, depth: int, lines: list[str]) -> None:
-        pad = "    " * depth
+        pad, node = "    " * depth, self.ast.shown(node)
         if isinstance(node, Block):
             for part in node.parts:
                 self._node(part, depth, lines)

@@ -44,11 +44,13 @@ class Clock:
         self.schedule, self.bounds = schedule, bounds
         self.found: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         self.sizes = {d.name: d.count(bounds) for d in schedule.dims}
-        count = sum(prod(self.sizes[d] for d in s.domain) for s in schedule.statements.values())
-        if count > MOST_POINTS:
+        domains = [points.domain for points in schedule.statements.values()]
+        counts = [prod(self.sizes[d] for d in domain) for domain in domains]
+        if (count := sum(counts)) > MOST_POINTS:
+            over = ", ".join(domains[counts.index(max(counts))])
             raise BoundsError(
                 f"the program runs step by step at {count:,} points: too many to plan its memory.",
-                hint="give smaller bounds, or leave vectorize and lift on.",
+                hint=f"give smaller bounds: most are of statements over ({over}), not vectorised.",
             )
         exact = {name: (value, value) for name, value in bounds.items()}
         self._within = {**exact, **{d: (0, size - 1) for d, size in self.sizes.items()}}

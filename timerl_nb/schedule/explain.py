@@ -60,7 +60,7 @@ def find_cycle(pdg: Pdg) -> ScheduleError:
         "isl finds no schedule for this program.",
         evidence="no values need each other in a circle at small bounds, so some order may exist, "
         "but none that is affine in the indices",
-        hint="split a tensor that is written in several loops, or leave all passes on.",
+        hint="split a tensor that is written in several loops; or switch on a pass that is off.",
     )
 
 

@@ -20,7 +20,6 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.cycles import components
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
-from timerl_nb.schedule.names import statement_names
 from timerl_nb.schedule.solve import find_schedule, validate
 from timerl_nb.symbolic.ceiling import TooMuchWork
 from timerl_nb.symbolic.expr import eq, gt, lt, sym
@@ -109,7 +108,7 @@ class _Arranger:
         self.dims = constraints.pdg.dims
         self.text: list[str] = []
         self._row: list[str] = []  # statements without a loop that follow each other
-        names = statement_names(constraints.pdg)
+        names = constraints.pdg.names.statements
         self._names = {key: names[op.id] for key, op in constraints.ops.items()}
 
     def arrange(

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.dot import FUSED, Dot
-from timerl_nb.errors import DomainError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.text import about
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.names import statement_names
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
@@ -47,12 +45,19 @@ class Schedule(Inspectable):
     The order holds for all bounds of at least 1; `points` lists it under the program's.
     """
 
-    def __init__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> None:
+    def __init__(
+        self,
+        constraints: Constraints,
+        tree: ScheduleTree,
+        bounds: Point,
+        clock: Clock | None = None,
+    ) -> None:
         self.constraints, self.tree, self.bounds = constraints, tree, dict(bounds)
+        self._known = clock  # where somebody has it already
 
-    @cached_property
+    @property
     def names(self) -> dict[int, str]:
-        return statement_names(self.constraints.pdg)
+        return self.constraints.pdg.names.statements
 
     @property
     def statements(self) -> dict[str, Op]:
@@ -60,8 +65,9 @@ class Schedule(Inspectable):
         return {self.names[op.id]: op for op in self.constraints.ops.values()}
 
     @cached_property
-    def _clock(self) -> Clock:
-        return Clock(self.tree, self.bounds)
+    def clock(self) -> Clock:
+        """The order of all points under the bounds."""
+        return self._known or Clock(self.tree, self.bounds)
 
     def points(self, **fixed: int) -> list[StatementPoints]:
         """Every statement's points, and their places in the order of execution.
@@ -74,17 +80,12 @@ class Schedule(Inspectable):
             DomainError: a name is no dimension.
         """
         dims = self.constraints.pdg.dims
-        for name in fixed:
-            if name not in dims:
-                known = ", ".join(dims.names)
-                raise DomainError(
-                    f"{name} is not a dimension.", hint=f"the dimensions are {known}."
-                )
+        dims.check(*fixed)
         chosen: list[tuple[Op, Array, Array]] = []
         for key, op in self.constraints.ops.items():
             if not set(fixed) <= set(op.domain):
                 continue
-            rows, ranks = self._clock.points[key], self._clock.ranks[key]
+            rows, ranks = self.clock.points[key], self.clock.ranks[key]
             inside = np.ones(len(rows), bool)
             for name, value in fixed.items():
                 inside &= rows[:, op.domain.index(name)] == value

@@ -58,6 +58,10 @@ class Trials:
         """What a pass makes of a graph."""
         return self._made.get((one, pdg), lambda: one.run(pdg))
 
+    def has_run(self, one: Pass, pdg: Pdg) -> bool:
+        """Whether it is known what a pass makes of a graph."""
+        return self._made.known((one, pdg)) is not None
+
     def known(self, pdg: Pdg) -> Scheduled | None:
         """The schedule of a fused graph, if a trial has found it."""
         return self._schedules.known(pdg)

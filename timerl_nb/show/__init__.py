@@ -2,22 +2,25 @@
 and plotly figures (`trl.show`)."""
 
 from timerl_nb.doors import open_door
+from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.show.compare import side_by_side
 from timerl_nb.show.comparison import ComparisonView
-from timerl_nb.show.figures import iteration_space, learning_curves, memory_timeline
+from timerl_nb.show.figures import iteration_space, learning_curves, memory_timeline, sweep
 from timerl_nb.show.graph import GraphView, graph_view, laid_out
 from timerl_nb.show.inspector import InspectorView
 from timerl_nb.show.layout import layout_svg
 from timerl_nb.show.lineage import Lineage
 from timerl_nb.show.loop import LoopView
 from timerl_nb.show.memory import MemoryView
+from timerl_nb.show.outline import OutlineView, detail, source_view
 from timerl_nb.show.page import export_html
-from timerl_nb.show.pictures import register
 from timerl_nb.show.pipeline import PipelineView
+from timerl_nb.show.register import register
 from timerl_nb.show.run import RunView
 from timerl_nb.show.search import Index, SearchView
 from timerl_nb.show.space import IterationSpaceView
 from timerl_nb.show.steps import StepsView
+from timerl_nb.show.sweeping import SweepView
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View
 
@@ -33,12 +36,15 @@ __all__ = [
     "Lineage",
     "LoopView",
     "MemoryView",
+    "OutlineView",
     "PipelineView",
     "RunView",
     "SearchView",
     "StepsView",
+    "SweepView",
     "Turn",
     "View",
+    "detail",
     "export_html",
     "graph_view",
     "iteration_space",
@@ -47,4 +53,8 @@ __all__ = [
     "learning_curves",
     "memory_timeline",
     "side_by_side",
+    "source_view",
+    "sweep",
 ]
+
+__getattr__ = _module_names("trl.show", lambda: __all__)

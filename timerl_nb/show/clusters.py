@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from timerl_nb.ir.attrs import OutputAttrs
-from timerl_nb.ir.ops import DataflowAttrs, Op
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 
 FEW = 48  # operations that are shown one by one
@@ -64,7 +64,7 @@ class Clusters:
     @classmethod
     def of(cls, pdg: Pdg) -> Clusters:
         made = cls()
-        bodies = [_body(op) for op in pdg]
+        bodies = [op.body for op in pdg]
         counted: dict[int, int] = {}
         for inner in (one for body in bodies for one in body):
             counted[inner.id] = counted.get(inner.id, 0) + 1
@@ -138,10 +138,6 @@ class Clusters:
         key = _key(LINE, parent, origin.file, str(origin.line), *op.region)
         label = origin.text or origin.place
         return self._cluster(Cluster(key, LINE, label, parent, op.region))
-
-
-def _body(op: Op) -> tuple[Op, ...]:
-    return op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
 
 
 def _key(sort: str, *parts: str) -> str:

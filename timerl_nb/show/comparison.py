@@ -6,20 +6,73 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 from timerl_nb.config import Options
 from timerl_nb.program import Program
+from timerl_nb.show.colours import of_statements, of_tensors
 from timerl_nb.show.lineage import inside, operations
 from timerl_nb.show.loop import LoopView
 from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.pipeline import json_value
 from timerl_nb.show.space import IterationSpaceView
-from timerl_nb.show.svg import beside, human_bytes, stacked, text_picture
-from timerl_nb.show.turn import LIMIT, Turn
-from timerl_nb.show.view import View
+from timerl_nb.show.text import human_bytes
+from timerl_nb.show.turn import Turn
+from timerl_nb.show.view import HIDDEN, Key, View, shown
 
 Pair = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class Differing:
+    """An option or bound that differs."""
+
+    name: str
+    values: Pair
+
+
+@dataclass(frozen=True)
+class DifferingCount:
+    """How many operations of a kind there are, in `pdg` (as written) or `executable` (as they run)."""
+
+    stage: str
+    kind: str
+    counts: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class DifferingKernel:
+    """How many operations and outputs a kernel has."""
+
+    name: str
+    operations: tuple[int | None, int | None]
+    outputs: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class DifferingStore:
+    """The kinds of a tensor's stores, and the bytes that they hold at most."""
+
+    name: str
+    kinds: tuple[str | None, str | None]
+    bytes: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a stage cost in seconds."""
+
+    stage: str
+    seconds: tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The ends, from 0, of axes that show both: instants, the dimension that goes up, bytes."""
+
+    time: int
+    up: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -27,9 +80,9 @@ class LineOfBoth:
     """A line of two loop nests: its number in each that has it, else None."""
 
     text: str
-    numbers: tuple[int | None, int | None]
+    numbers: Annotated[tuple[int | None, int | None], Key("lines")]
 
-    @property
+    @shown
     def sign(self) -> str:
         """ " " where both have it, "-" where the first alone does, "+" where the second does."""
         return {(False, True): "-", (True, False): "+"}.get(
@@ -41,16 +94,12 @@ class LineOfBoth:
 class ComparisonView(View):
     """What differs between two programs.
 
-    JSON: `{"view": "comparison", "titles": [a, b], "same_graph", "options": [{"name", "values"}],
-    "bounds": [{"name", "values"}], "operations": [{"stage", "kind", "counts"}], "kernels": [{"name",
-    "operations", "outputs"}], "loops": [{"sign", "text", "lines"}], "peak", "host_peak", "seconds":
-    [{"stage", "seconds"}], "stores": [{"name", "kinds", "bytes"}], "axes": {"time", "up", "bytes"},
-    "spaces": [IterationSpaceView, …], "memories": [MemoryView, …]}`. Whatever has two entries has one
-    for each program, null where it has no such thing. `options`, `bounds`, `operations`, `kernels`
-    and `stores` list what differs; `axes` are the ends, from 0, of axes that show both.
+    Whatever has two entries has one for each program, None where it has no such thing.
     """
 
-    programs: tuple[Program, Program]
+    view = "comparison"
+
+    programs: Annotated[tuple[Program, Program], HIDDEN]
     titles: tuple[str, str]
     spaces: tuple[IterationSpaceView, IterationSpaceView]
     memories: tuple[MemoryView, MemoryView]
@@ -63,68 +112,99 @@ class ComparisonView(View):
         titles: tuple[str, str] = ("a", "b"),
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
-        limit: int | None = LIMIT,
+        first: Program | None = None,
     ) -> ComparisonView:
-        """Compare two programs; the other arguments are those of `Turn.of`, for both."""
-        turns = Turn.of(a, dim, fixed, limit), Turn.of(b, dim, fixed, limit)
-        x, y = turns
+        """Compare two programs; the other arguments are those of `Turn.of`, for both.
+
+        Args:
+            first: a program that `b` is drawn beside, too: what it has keeps its colours.
+        """
+        x, y = Turn.of(a, dim, fixed), Turn.of(b, dim, fixed)
+        order = (a, b) if first is None else (first, b, a)
+        looks = of_statements(*(program.schedule for program in order))
+        fills = of_tensors(*(program.memory for program in order))
         return cls(
             (a, b),
             titles,
-            (IterationSpaceView.of_turn(x), IterationSpaceView.of_turn(y)),
-            (MemoryView.of_turn(x), MemoryView.of_turn(y)),
+            (IterationSpaceView.of_turn(x, looks), IterationSpaceView.of_turn(y, looks)),
+            (MemoryView.of_turn(x, fills), MemoryView.of_turn(y, fills)),
         )
 
-    @property
-    def axes(self) -> dict[str, int]:
-        """The ends of axes that show both: instants, the dimension that goes up, bytes."""
-        return {
-            "time": max(len(space.turn) for space in self.spaces),
-            "up": max(space.turn.size for space in self.spaces),
-            "bytes": max(int(memory.bytes.max(initial=1)) for memory in self.memories),
-        }
+    @shown
+    def axes(self) -> Ends:
+        return Ends(
+            max(len(space.turn) for space in self.spaces),
+            max(space.turn.size for space in self.spaces),
+            max(1, *self.peak),
+        )
 
     # --- what differs ----------------------------------------------------------------------------
 
-    def options(self) -> dict[str, Pair]:
-        """The options that differ, by name."""
-        a, b = (program.options for program in self.programs)
-        pairs = {f.name: (getattr(a, f.name), getattr(b, f.name)) for f in fields(Options)}
-        return {n: (json_value(x), json_value(y)) for n, (x, y) in pairs.items() if x != y}
+    @shown
+    def same_graph(self) -> bool:
+        """Whether both were compiled from one graph, whose ids they then share."""
+        a, b = self.programs
+        return a.pdg is b.pdg
 
-    def bounds(self) -> dict[str, Pair]:
-        """The bounds that differ, by name."""
-        found = _paired(*({n: int(v) for n, v in p.bounds.items()} for p in self.programs))
-        return _differing(found)
+    @shown
+    def options(self) -> tuple[Differing, ...]:
+        """The options that differ."""
+        given = [
+            {f.name: json_value(getattr(program.options, f.name)) for f in fields(Options)}
+            for program in self.programs
+        ]
+        return tuple(Differing(*item) for item in _differing(*given))
 
-    def operations(self) -> dict[tuple[str, str], Pair]:
-        """How many operations of a kind there are where that differs, as written and as they run."""
-        found: dict[tuple[str, str], Pair] = {}
+    @shown
+    def bounds(self) -> tuple[Differing, ...]:
+        """The bounds that differ."""
+        given = [{n: int(v) for n, v in p.bounds.items()} for p in self.programs]
+        return tuple(Differing(*item) for item in _differing(*given))
+
+    @shown
+    def operations(self) -> tuple[DifferingCount, ...]:
+        """The kinds of operations of which there are not as many."""
+        found: list[DifferingCount] = []
         for stage in ("pdg", "executable"):
             graphs = [p.pdg if stage == "pdg" else p.fused for p in self.programs]
-            counts = [Counter(op.kind for op in operations(g).values()) for g in graphs]
-            for kind in sorted(counts[0].keys() | counts[1].keys()):
-                found[stage, kind] = counts[0][kind], counts[1][kind]
-        return _differing(found)
+            a, b = (Counter(op.kind for op in operations(g).values()) for g in graphs)
+            kinds = sorted(k for k in a.keys() | b.keys() if a[k] != b[k])
+            found += [DifferingCount(stage, kind, (a[kind], b[kind])) for kind in kinds]
+        return tuple(found)
 
-    def kernels(self) -> dict[str, Pair]:
-        """What differs of kernels, by name: how many operations and outputs they have."""
-        return _differing(_paired(*(dict(_kernels(program)) for program in self.programs)))
+    @shown
+    def kernels(self) -> tuple[DifferingKernel, ...]:
+        """The kernels that differ."""
+        pairs = _differing(*(dict(_kernels(program)) for program in self.programs))
+        return tuple(DifferingKernel(n, _part(pair, 0), _part(pair, 1)) for n, pair in pairs)
 
-    def stores(self) -> dict[str, Pair]:
-        """What differs of stores, by tensor: their kinds and the bytes that they hold at most."""
-        found = _paired(
-            *(
-                {s.name: (s.shape, s.most * s.unit) for s in program.memory.stores.values()}
-                for program in self.programs
-            )
-        )
-        return _differing(found)
+    @shown
+    def stores(self) -> tuple[DifferingStore, ...]:
+        """The stores that differ, by tensor."""
+        given = [
+            {s.name: (s.shape, s.most * s.unit) for s in program.memory.stores.values()}
+            for program in self.programs
+        ]
+        pairs = _differing(*given)
+        return tuple(DifferingStore(n, _part(pair, 0), _part(pair, 1)) for n, pair in pairs)
 
-    def seconds(self) -> dict[str, Pair]:
+    @shown
+    def seconds(self) -> tuple[Cost, ...]:
         """What each stage cost."""
-        return _paired(*({n: s.seconds for n, s in p.stages.items()} for p in self.programs))
+        given = [{n: s.seconds for n, s in p.stages.items()} for p in self.programs]
+        return tuple(Cost(*item) for item in _paired(*given))
 
+    @shown
+    def peak(self) -> tuple[int, int]:
+        a, b = (program.memory.peak for program in self.programs)
+        return a, b
+
+    @shown
+    def host_peak(self) -> tuple[int, int]:
+        a, b = (program.memory.timeline().host_peak for program in self.programs)
+        return a, b
+
+    @shown
     def loops(self) -> tuple[LineOfBoth, ...]:
         """The lines of both loop nests, in an order that is that of both."""
         old, new = (str(LoopView.of(program)).splitlines() for program in self.programs)
@@ -141,70 +221,31 @@ class ComparisonView(View):
 
     # --- how it shows itself ---------------------------------------------------------------------
 
-    def values(self) -> dict[str, Any]:
-        a, b = self.programs
-        return {
-            "view": "comparison",
-            "titles": list(self.titles),
-            "same_graph": a.pdg is b.pdg,
-            "options": _rows(self.options()),
-            "bounds": _rows(self.bounds()),
-            "operations": [
-                {"stage": stage, "kind": kind, "counts": list(pair)}
-                for (stage, kind), pair in self.operations().items()
-            ],
-            "kernels": [
-                {"name": name, "operations": _part(pair, 0), "outputs": _part(pair, 1)}
-                for name, pair in self.kernels().items()
-            ],
-            "loops": [
-                {"sign": line.sign, "text": line.text, "lines": list(line.numbers)}
-                for line in self.loops()
-            ],
-            "peak": [a.memory.peak, b.memory.peak],
-            "host_peak": [p.memory.timeline().host_peak for p in self.programs],
-            "seconds": [
-                {"stage": name, "seconds": list(pair)} for name, pair in self.seconds().items()
-            ],
-            "stores": [
-                {"name": name, "kinds": _part(pair, 0), "bytes": _part(pair, 1)}
-                for name, pair in self.stores().items()
-            ],
-            "axes": self.axes,
-            "spaces": [space.values() for space in self.spaces],
-            "memories": [memory.values() for memory in self.memories],
-        }
-
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
         first, second = self.titles
         yield f"{first} -> {second}"
-        for title, rows in (("option", self.options()), ("bound", self.bounds())):
-            for name, (x, y) in rows.items():
-                yield f"{title} {name}: {x} -> {y}"
-        x, y = (program.memory.peak for program in self.programs)
+        for title, rows in (("option", self.options), ("bound", self.bounds)):
+            for row in rows:
+                yield f"{title} {row.name}: {row.values[0]} -> {row.values[1]}"
+        x, y = self.peak
         yield f"predicted peak: {x:,} -> {y:,} bytes{_times(x, y)}"
-        for name, (one, other) in self.kernels().items():
-            yield f"kernel {name}: {_kernel_text(one)} -> {_kernel_text(other)}"
-        for (stage, kind), (one, other) in self.operations().items():
-            yield f"{kind} in {stage}: {one} -> {other}"
-        for name, (one, other) in self.stores().items():
-            yield f"store {name}: {_store_text(one)} -> {_store_text(other)}"
+        how, other = (", ".join(p.memory.saved_by) or "nothing" for p in self.programs)
+        if how != other:
+            yield f"kept down by: {how} -> {other}"
+        for kernel in self.kernels:
+            one, other = map(_kernel_text, kernel.operations, kernel.outputs)
+            yield f"kernel {kernel.name}: {one} -> {other}"
+        for row in self.operations:
+            yield f"{row.kind} in {row.stage}: {row.counts[0]} -> {row.counts[1]}"
+        for store in self.stores:
+            one, other = map(_store_text, store.kinds, store.bytes)
+            yield f"store {store.name}: {one} -> {other}"
         yield "loops:"
-        for line in self.loops():
+        for line in self.loops:
             yield f"{line.sign} {line.text}"
-
-    def to_svg(self) -> str:
-        """The spaces and the memories with their axes locked, and the differences as text."""
-        axes, (first, second) = self.axes, self.titles
-        spaces = [space.picture(axes["time"], axes["up"]) for space in self.spaces]
-        names = dict.fromkeys(name for memory in self.memories for name, _ in memory.series)
-        colours = {name: k for k, name in enumerate(names)}
-        held = [memory.picture(axes["time"], axes["bytes"], colours) for memory in self.memories]
-        above, below = beside(spaces, [first, second]), beside(held, [first, second])
-        return stacked([above, below, text_picture(str(self), most=120)])
 
 
 def _kernels(program: Program) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -213,21 +254,19 @@ def _kernels(program: Program) -> Iterator[tuple[str, tuple[int, int]]]:
             yield program.ast.names[op.id], (len(inside(op)) - 1, len(op.outputs))
 
 
-def _paired(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> dict[Any, Pair]:
+def _paired(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
     """What two mappings have under each name, None where one has nothing."""
-    return {name: (a.get(name), b.get(name)) for name in dict.fromkeys((*a, *b))}
+    for name in dict.fromkeys((*a, *b)):
+        yield name, (a.get(name), b.get(name))
 
 
-def _differing(pairs: Mapping[Any, Pair]) -> dict[Any, Pair]:
-    return {name: (x, y) for name, (x, y) in pairs.items() if x != y}
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
+    return ((name, (x, y)) for name, (x, y) in _paired(a, b) if x != y)
 
 
-def _rows(pairs: Mapping[str, Pair]) -> list[dict[str, Any]]:
-    return [{"name": name, "values": list(pair)} for name, pair in pairs.items()]
-
-
-def _part(pair: Pair, k: int) -> list[Any]:
-    return [None if one is None else one[k] for one in pair]
+def _part(pair: Pair, k: int) -> Pair:
+    one, other = (None if both is None else both[k] for both in pair)
+    return one, other
 
 
 def _times(x: int, y: int) -> str:
@@ -236,9 +275,9 @@ def _times(x: int, y: int) -> str:
     return f" ({max(x, y) / min(x, y):.1f} times {'more' if y > x else 'less'})"
 
 
-def _kernel_text(one: tuple[int, int] | None) -> str:
-    return "none" if one is None else f"{one[0]} operations, {one[1]} outputs"
+def _kernel_text(operations: int | None, outputs: int | None) -> str:
+    return "none" if operations is None else f"{operations} operations, {outputs} outputs"
 
 
-def _store_text(one: tuple[str, int] | None) -> str:
-    return "none" if one is None else f"{one[0]}, {human_bytes(one[1])}"
+def _store_text(kind: str | None, size: int | None) -> str:
+    return "none" if kind is None or size is None else f"{kind}, {human_bytes(size)}"

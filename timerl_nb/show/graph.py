@@ -11,19 +11,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Literal
 
 from timerl_nb.dot import CONTROL, PLAIN, SINK, SOURCE, Dot
 from timerl_nb.errors import DrawingError
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import DataflowAttrs, Op
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg, node_label, node_look
 from timerl_nb.memory.sizes import Sizes
-from timerl_nb.schedule.names import statement_names
 from timerl_nb.show.clusters import KERNEL, LINE, REGION, RETURNED, Cluster, Clusters
 from timerl_nb.show.layout import LayoutTimeout, layout_svg
 from timerl_nb.show.reads import Flow, flows
-from timerl_nb.show.view import View
+from timerl_nb.show.view import HIDDEN, Key, View, shown
 
 QUICK = 120  # nodes above which the layout gives up some beauty
 VALUES = 12  # values that a node lists
@@ -50,11 +50,11 @@ class Value:
 class Node:
     """A node of a view: an operation, or a folded cluster of that `kind`.
 
-    `cluster` is the key of the open cluster around it, empty where there is none; `name` is a
-    kernel's in full, which the label may shorten.
+    `cluster` is the key of the open cluster around it, empty where there is none; `name` is the
+    first line of the label, or a kernel's in full, which the label may shorten.
     """
 
-    key: str
+    key: Annotated[str, Key("id")]
     label: str
     kind: str
     op_ids: tuple[int, ...]
@@ -62,22 +62,22 @@ class Node:
     cluster: str
     place: str
     text: str
-    values: tuple[Value, ...] = ()
-    name: str = ""
-    fill: str = PLAIN
-    outline: str = "box"
-    is_folded: bool = False
+    values: tuple[Value, ...]
+    name: str
+    fill: Annotated[str, HIDDEN] = PLAIN
+    outline: Annotated[str, HIDDEN] = "box"
+    is_folded: Annotated[bool, Key("folded")] = False
 
-    @property
+    @shown
     def detail(self) -> str:
         return f"{self.place}: {self.text}" if self.text else self.place
 
 
 @dataclass(frozen=True)
-class Box:
+class OpenCluster:
     """An open cluster; `parent` is the key of the one around it."""
 
-    key: str
+    key: Annotated[str, Key("id")]
     label: str
     sort: str
     parent: str
@@ -88,23 +88,36 @@ class Box:
 class Edge:
     """The reads of one node by another; or, of `kind` "order", that it waits for it."""
 
+    id: str
+    kind: Literal["read", "order"]
     tail: str
     head: str
     label: str
-    reads: tuple[Flow, ...] = ()
-    kind: str = "read"
+    flows: Annotated[tuple[Flow, ...], HIDDEN]
+
+    @shown
+    def count(self) -> int:
+        """How many different reads it stands for."""
+        return len(self.flows)
+
+    @shown
+    def reads(self) -> tuple[Flow, ...]:
+        """The first few of them."""
+        return self.flows[:READS]
 
 
 @dataclass(frozen=True, repr=False)
 class GraphView(View):
     """A graph as nodes, clusters and labelled edges, as plain values.
 
-    The JSON is that of `docs/view-models.md`; ids are those of the elements in the picture.
+    Ids are those of the elements in the picture.
     """
+
+    view = "graph"
 
     name: str
     nodes: tuple[Node, ...]
-    boxes: tuple[Box, ...]
+    boxes: Annotated[tuple[OpenCluster, ...], Key("clusters")]
     edges: tuple[Edge, ...]
     folded: frozenset[str] = frozenset()
     _source: _Source | None = field(default=None, compare=False, repr=False)
@@ -142,9 +155,9 @@ class GraphView(View):
         count = len(self.nodes)
         graph = Dot(self.name, level=count <= 12, many=count > QUICK)
         self._write(graph, "")
-        for k, edge in enumerate(self.edges):
+        for edge in self.edges:
             dashed = edge.kind == "order"
-            graph.edge(edge.tail, edge.head, edge.label, element=f"edge{k}", dashed=dashed)
+            graph.edge(edge.tail, edge.head, edge.label, element=edge.id, dashed=dashed)
         return str(graph)
 
     def _write(self, graph: Dot, inside: str) -> None:
@@ -166,7 +179,7 @@ class GraphView(View):
         return svg
 
     def __str__(self) -> str:
-        names = {node.key: node.label.split("\n")[0] for node in self.nodes}
+        names = {node.key: _first(node.label) for node in self.nodes}
         lines = [f"graph of {len(self.nodes)} nodes"]
         for edge in self.edges:
             label = edge.label.replace("\n", "; ")
@@ -174,36 +187,6 @@ class GraphView(View):
             told = f"  {names[edge.tail]} {arrow} {names[edge.head]}"
             lines.append(told + f"  {label}" * bool(label))
         return "\n".join(lines)
-
-    def values(self) -> dict[str, Any]:
-        return {
-            "view": "graph",
-            "name": self.name,
-            "nodes": [_node_json(node) for node in self.nodes],
-            "clusters": [
-                {
-                    "id": box.key,
-                    "label": box.label,
-                    "sort": box.sort,
-                    "parent": box.parent,
-                    "op_ids": list(box.op_ids),
-                }
-                for box in self.boxes
-            ],
-            "edges": [
-                {
-                    "id": f"edge{k}",
-                    "kind": edge.kind,
-                    "tail": edge.tail,
-                    "head": edge.head,
-                    "label": edge.label,
-                    "count": len(edge.reads),
-                    "reads": [{"index": r.index, "cond": r.cond} for r in edge.reads[:READS]],
-                }
-                for k, edge in enumerate(self.edges)
-            ],
-            "folded": sorted(self.folded),
-        }
 
 
 def graph_view(
@@ -215,6 +198,7 @@ def graph_view(
         folded: keys of the clusters to show as one node; what fits by default.
         bounds: values of the bounds, to know bytes by.
     """
+    taken(pdg, Pdg, "a graph", "program.pdg is one, and program.fused the one that runs.")
     source = _Source(pdg, Clusters.of(pdg), bounds)
     return source.view(source.clusters.folds() if folded is None else source.known(folded))
 
@@ -236,7 +220,7 @@ class _Source:
     def __init__(self, pdg: Pdg, clusters: Clusters, bounds: Mapping[str, int] | None) -> None:
         self.pdg, self.clusters = pdg, clusters
         self._sizes = Sizes(pdg, dict(bounds)) if bounds else None
-        self._names = statement_names(pdg)
+        self._names = pdg.names
 
     def known(self, keys: Iterable[str]) -> frozenset[str]:
         """Keys of clusters.
@@ -275,7 +259,9 @@ class _Source:
         shown = self.clusters.shown(folded)
         nodes = [self._node(key) for key in dict.fromkeys(shown.values())]
         boxes = [
-            Box(key, self._title(cluster), cluster.sort, cluster.parent, _ids(self._ops[key]))
+            OpenCluster(
+                key, self._title(cluster), cluster.sort, cluster.parent, _ids(self._ops[key])
+            )
             for key, cluster in self.clusters.clusters.items()
             if key not in folded and folded.isdisjoint(self.clusters.around(key))
         ]
@@ -287,7 +273,7 @@ class _Source:
         return self._names[cluster.op.id] if cluster.op is not None else cluster.label
 
     def _edges(self, shown: Mapping[str, str]) -> tuple[Edge, ...]:
-        pairs: dict[tuple[str, str, str], list[Flow]] = {}
+        pairs: dict[tuple[str, str, Literal["read", "order"]], list[Flow]] = {}
         for flow in self._flows:
             tail, head = shown[flow.tail], shown[flow.head]
             if tail != head or (flow.label and (flow.chosen or tail == flow.tail)):
@@ -297,7 +283,7 @@ class _Source:
         for (tail, head, kind), found in pairs.items():
             reads = tuple({(r.index, r.cond): r for r in found}.values())
             label = _joined([r.label for r in reads if r.label])
-            made.append(Edge(tail, head, label, reads, kind))
+            made.append(Edge(f"edge{len(made)}", kind, tail, head, label, reads))
         return tuple(made)
 
     def _node(self, key: str) -> Node:
@@ -309,15 +295,15 @@ class _Source:
         fill, outline = node_look(op)
         return Node(
             key,
-            node_label(op),
+            node_label(op, self._names[op.id]),
             op.kind,
             (op.id,),
             op.region,
             leaf.cluster,
             op.origin.place,
             op.origin.text,
-            self._values(op, op.label or f"%{op.id}"),
-            "",
+            self._values(op),
+            self._names[op.id],
             fill,
             outline,
         )
@@ -327,9 +313,11 @@ class _Source:
         fill, outline = _look(cluster, ops)
         origin = ops[0].origin
         values = self._made(cluster, ops)
+        label = self._label(cluster, ops, values)
+        op = cluster.op
         return Node(
             cluster.key,
-            self._label(cluster, ops, values),
+            label,
             cluster.sort,
             _ids(ops),
             cluster.region,
@@ -337,7 +325,7 @@ class _Source:
             origin.place if cluster.sort == LINE else "",
             origin.text if cluster.sort == LINE else "",
             values[:VALUES],
-            "" if cluster.op is None else _head(self._names[cluster.op.id], cluster.op),
+            _first(label) if op is None else _head(self._names[op.id], op),
             fill,
             outline,
             True,
@@ -346,31 +334,22 @@ class _Source:
     def _made(self, cluster: Cluster, ops: Sequence[Op]) -> tuple[Value, ...]:
         """What a cluster makes: what has a name, or else what comes last."""
         if cluster.op is not None:
-            return self._values(cluster.op, "")
+            return self._values(cluster.op)
         named = [op for op in ops if op.label and op.outputs and op.kind != "dataflow"]
         shown = named or [op for op in ops if op.outputs][-1:]
-        return tuple(
-            value for op in shown for value in self._values(op, op.label or f"%{op.id}")[:1]
-        )
+        return tuple(value for op in shown for value in self._values(op)[:1])
 
-    def _values(self, op: Op, name: str) -> tuple[Value, ...]:
+    def _values(self, op: Op) -> tuple[Value, ...]:
         return tuple(
             Value(
-                name or self._output_name(op, k),
+                name,
                 output.domain,
                 tuple(map(str, output.type.shape)),
                 output.type.dtype,
                 self._sizes.type_bytes(op, output.type) if self._sizes else None,
             )
-            for k, output in enumerate(op.outputs)
+            for name, output in zip(self._names.outputs(op), op.outputs, strict=True)
         )
-
-    def _output_name(self, op: Op, out: int) -> str:
-        attrs = op.attrs
-        source = attrs.results[out][0] if isinstance(attrs, DataflowAttrs) else op.id
-        leaf = self.clusters.places.get((op.id, source))
-        label = self.clusters.leaves[leaf].op.label if leaf else ""
-        return label or f"%{source if leaf else op.id}"
 
     def _label(self, cluster: Cluster, ops: Sequence[Op], values: Sequence[Value]) -> str:
         count = f"{len(ops)} operation{'s' * (len(ops) > 1)}"
@@ -386,6 +365,10 @@ class _Source:
         text = cluster.label if len(cluster.label) <= 46 else f"{cluster.label[:45]}…"
         made = [f"{value.name}: {value}" for value in values[:3]]
         return "\n".join([text, count, *made, *(["…"] if len(values) > 3 else [])])
+
+
+def _first(label: str) -> str:
+    return label.split("\n", 1)[0]
 
 
 def _head(name: str, op: Op) -> str:
@@ -421,29 +404,3 @@ def _ids(ops: Iterable[Op]) -> tuple[int, ...]:
 
 def _joined(labels: Sequence[str]) -> str:
     return "\n".join([*labels[:3], *(["…"] if len(labels) > 3 else [])])
-
-
-def _node_json(node: Node) -> dict[str, Any]:
-    return {
-        "id": node.key,
-        "label": node.label,
-        "name": node.name or node.label.split("\n")[0],
-        "kind": node.kind,
-        "op_ids": list(node.op_ids),
-        "region": list(node.region),
-        "cluster": node.cluster,
-        "folded": node.is_folded,
-        "place": node.place,
-        "text": node.text,
-        "detail": node.detail,
-        "values": [
-            {
-                "name": value.name,
-                "domain": list(value.domain),
-                "shape": list(value.shape),
-                "dtype": value.dtype,
-                "bytes": value.bytes,
-            }
-            for value in node.values
-        ],
-    }

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated
 
-from timerl_nb.ir.ops import DataflowAttrs, Op
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
-from timerl_nb.show.svg import text_picture
-from timerl_nb.show.view import View
+from timerl_nb.program import Program, a_program
+from timerl_nb.show.view import HIDDEN, Key, View, shown
 from timerl_nb.stages import Stage
 
 _OF_THE_PLAN = ("memory", "ast", "executable")  # their graph has outputs of its own for blocks
@@ -21,15 +20,14 @@ def operations(pdg: Pdg) -> dict[int, Op]:
     """All operations by id, those inside kernels among them."""
     found = dict(pdg.ops)
     for op in pdg:
-        for inner in op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ():
+        for inner in op.body:
             found.setdefault(inner.id, inner)
     return found
 
 
 def inside(op: Op) -> tuple[int, ...]:
     """The ids that an operation stands for: its own, and those of its body."""
-    body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
-    return (op.id, *(inner.id for inner in body))
+    return (op.id, *(inner.id for inner in op.body))
 
 
 @dataclass(frozen=True)
@@ -46,22 +44,35 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Lineage(View):
-    """The operations of all stages and their descent.
+class StageIds:
+    """The operations of a stage, those inside kernels among them.
 
-    JSON: `{"view": "lineage", "stages": [{"name", "ids", "from", "kernels"}]}`. `ids` are the stage's operations,
-    those inside kernels among them, and null where they are those of the stage before. `from` maps
-    an id (a text, as JSON's keys are) to the ids of the stage before that it came from.
+    Attributes:
+        ids: None where they are those of the stage before.
+        came: by id, the ids of the stage before that it came from, where it is not just itself.
+        kernels: by id, the ids inside each kernel; empty where `ids` is None.
     """
 
-    generations: tuple[Generation, ...]
+    name: str
+    ids: tuple[int, ...] | None
+    came: Annotated[Mapping[int, tuple[int, ...]], Key("from")]
+    kernels: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Lineage(View):
+    """The operations of all stages and their descent."""
+
+    view = "lineage"
+
+    generations: Annotated[tuple[Generation, ...], HIDDEN]
 
     @classmethod
     def of(cls, program: Program) -> Lineage:
         """The lineage of a program's operations through its stages, `source` left out."""
         found: list[Generation] = []
         known: Mapping[int, Op] = {}
-        for stage in program.stages.values():
+        for stage in a_program(program).stages.values():
             if stage.name == "source":
                 continue
             if isinstance(stage.artifact, Pdg):
@@ -110,21 +121,19 @@ class Lineage(View):
                 up[k - 1].update(self.before(k, op_id))
         return {one.stage: frozenset(down[k] | up[k]) for k, one in enumerate(self.generations)}
 
-    def values(self) -> dict[str, Any]:
-        stages: list[dict[str, Any]] = []
-        known: list[int] | None = None
+    @shown
+    def stages(self) -> tuple[StageIds, ...]:
+        found: list[StageIds] = []
+        known: tuple[int, ...] | None = None
         for one in self.generations:
-            ids = sorted(one.ops)
-            stages.append(
-                {
-                    "name": one.stage,
-                    "ids": None if ids == known else ids,
-                    "from": {str(k): list(v) for k, v in sorted(one.parents.items())},
-                    "kernels": {} if ids == known else _kernels(one.ops),
-                }
-            )
+            ids = tuple(sorted(one.ops))
+            came = dict(sorted(one.parents.items()))
+            if ids == known:
+                found.append(StageIds(one.stage, None, came, {}))
+            else:
+                found.append(StageIds(one.stage, ids, came, _kernels(one.ops)))
             known = ids
-        return {"view": "lineage", "stages": stages}
+        return tuple(found)
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -135,13 +144,9 @@ class Lineage(View):
                 lines.append(f"  %{op_id} from {came or 'nothing'}")
         return "\n".join(lines)
 
-    def to_svg(self) -> str:
-        return text_picture(str(self), most=120)
 
-
-def _kernels(ops: Mapping[int, Op]) -> dict[str, list[int]]:
-    found = {op.id: inside(op)[1:] for op in ops.values() if op.kind == "dataflow"}
-    return {str(k): list(ids) for k, ids in sorted(found.items())}
+def _kernels(ops: Mapping[int, Op]) -> dict[int, tuple[int, ...]]:
+    return {k: inside(op)[1:] for k, op in sorted(ops.items()) if op.kind == "dataflow"}
 
 
 def _parents(

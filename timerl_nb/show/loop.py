@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from timerl_nb.loops.nodes import VERBS, Ast, Execute, If, Loop, Node, Transfer
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.program import Program
-from timerl_nb.show.counters import counter_names
+from timerl_nb.program import Program, a_program
 from timerl_nb.show.lineage import inside
-from timerl_nb.show.pictures import nest_picture
 from timerl_nb.show.turn import Turn
-from timerl_nb.show.view import Array, View, ints
+from timerl_nb.show.view import Array, Key, View, ints
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import Cond, Lin, Sym
 
@@ -53,7 +51,7 @@ class Line:
         inside: the statements that run in it.
     """
 
-    number: int
+    number: Annotated[int, Key("line")]
     depth: int
     text: str
     sort: str
@@ -69,76 +67,48 @@ class Line:
 
 @dataclass(frozen=True)
 class LoopView(View):
-    """The lines of a program's loop nest, with counters called as the dimension that they stand for.
+    """The lines of a program's loop nest.
 
-    JSON: `{"view": "loop", "lines": [{"line", "depth", "text", "sort", "op_ids", "parent",
-    "statement", "lifetime", "tensors", "region", "inside", "tokens"}]}`; `text` is without its
-    indentation of `depth`, and a token is `[start, end, sort]`.
+    The text of a line is without its indentation.
     """
+
+    view = "loop"
 
     lines: tuple[Line, ...]
 
     @classmethod
     def of(cls, program: Program) -> LoopView:
-        plan, ast = program.memory, program.ast
+        plan, ast = a_program(program).memory, program.ast
         names = frozenset((*ast.names.values(), *plan.names.values()))
-        called = counter_names(ast, plan.pdg)
         found: list[Line] = []
         parents: list[int] = []
-        around: list[Node] = []
         for number, (depth, text, node) in enumerate(ast.lines()):
-            del parents[depth:], around[depth:]
+            del parents[depth:]
             parent = parents[-1] if parents else -1
             parents.append(number)
-            around.append(node)
-            known = {loop.counter: called[id(loop)] for loop in around if isinstance(loop, Loop)}
-            shown = _renamed(text, names, known)
-            found.append(_line(plan, ast, number, depth, shown, node, parent, names))
+            found.append(_line(plan, ast, number, depth, text, node, parent, names))
         return cls(tuple(found))
 
-    def of_statement(self, op_id: int) -> tuple[Line, ...]:
-        """The lines that run a statement."""
-        return tuple(line for line in self.lines if line.statement == op_id)
-
-    def values(self) -> dict[str, Any]:
-        return {
-            "view": "loop",
-            "lines": [
-                {
-                    "line": line.number,
-                    "depth": line.depth,
-                    "text": line.text,
-                    "sort": line.sort,
-                    "op_ids": list(line.op_ids),
-                    "parent": line.parent,
-                    "statement": line.statement,
-                    "lifetime": line.lifetime,
-                    "tensors": list(line.tensors),
-                    "region": list(line.region),
-                    "inside": list(line.inside),
-                    "tokens": [list(token) for token in line.tokens],
-                }
-                for line in self.lines
-            ],
-        }
+    @classmethod
+    def of_nest(cls, ast: Ast) -> LoopView:
+        """The lines of a nest alone: nothing is said of operations and tensors."""
+        return cls(
+            tuple(
+                Line(number, depth, text, _sort(node, text), (), -1)
+                for number, (depth, text, node) in enumerate(ast.lines())
+            )
+        )
 
     def __str__(self) -> str:
         return "\n".join("  " * line.depth + line.text for line in self.lines)
 
-    def to_svg(self) -> str:
-        return nest_picture([(line.depth, line.text, line.sort) for line in self.lines])
 
-
-def _renamed(text: str, names: frozenset[str], called: Mapping[str, str]) -> str:
-    """A line with its counters as they are called."""
-    parts: list[str] = []
-    at = 0
-    for start, end, sort in tokens(text, names):
-        parts.append(text[at:start])
-        word = text[start:end]
-        parts.append(called.get(word, word) if sort == "counter" else word)
-        at = end
-    return "".join([*parts, text[at:]])
+def _sort(node: Node, text: str) -> str:
+    if isinstance(node, Execute):
+        return "execute"
+    if isinstance(node, Transfer):
+        return VERBS[type(node)]
+    return "loop" if isinstance(node, Loop) else "else" if text == "else:" else "if"
 
 
 def _line(
@@ -151,23 +121,19 @@ def _line(
     parent: int,
     names: frozenset[str],
 ) -> Line:
-    spans = tokens(text, names)
+    spans, sort = tokens(text, names), _sort(node, text)
     if isinstance(node, Execute):
         op = plan.pdg[node.op_id]
         made = tuple(name for (op_id, _), name in plan.names.items() if op_id == op.id)
         ids = inside(op)
-        return Line(
-            number, depth, text, "execute", ids, parent, op.id, None, made, op.region, (), spans
-        )
+        return Line(number, depth, text, sort, ids, parent, op.id, None, made, op.region, (), spans)
     if isinstance(node, Transfer):
         tensors = plan.lifetimes[node.lifetime].tensors
         ids = tuple(dict.fromkeys(plan.behind(*tensor).id for tensor in tensors))
         named = tuple(plan.names[tensor] for tensor in tensors)
-        sort = VERBS[type(node)]
         return Line(
             number, depth, text, sort, ids, parent, None, node.lifetime, named, (), (), spans
         )
-    sort = "loop" if isinstance(node, Loop) else "else" if text == "else:" else "if"
     part: Node | None = node
     if isinstance(node, If):
         part = node.other if sort == "else" else node.then
@@ -178,15 +144,15 @@ def _line(
 # --- which line runs an instant ------------------------------------------------------------------
 
 
-def lines_at(turn: Turn, view: LoopView) -> Array:
-    """For every instant of a turn, the number of the line that runs it."""
+def lines_at(turn: Turn) -> Array:
+    """For every instant of a turn, the number of the line that runs it; -1 where there is no nest."""
     found = np.full(len(turn), -1, np.int64)
-    places = list(_places(turn.program.ast))
+    places = list(_places(turn.ast)) if turn.ast is not None else []
     for one in turn.points:
         mine = [place for place in places if place.node.op_id == one.op_id]
         if not mine:
             continue
-        point = [turn.own(d, at) for d, at in one.coordinates.items()]
+        point = [*one.coordinates.values()]
         chosen = np.full(len(one), mine[0].line)
         if len(mine) > 1:
             for place in reversed(mine):

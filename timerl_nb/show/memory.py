@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from timerl_nb.compilation import device_limit
-from timerl_nb.ir.ops import Op
 from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.timeline import Away, Holder, Span
+from timerl_nb.memory.timeline import Away, Span
 from timerl_nb.program import Program
 from timerl_nb.schedule.clock import Clock
-from timerl_nb.show.pictures import bytes_picture, largest
-from timerl_nb.show.turn import LIMIT, Turn, first_instants, last_instants
-from timerl_nb.show.view import Array, View, amounts, ints
+from timerl_nb.show.colours import Numbers, of_tensors
+from timerl_nb.show.colours import tensor as colour_of
+from timerl_nb.show.turn import EXACT, Turn, first_instants, last_instants
+from timerl_nb.show.view import Array, View, amounts, ints, shown
 
 
 @dataclass(frozen=True, eq=False)
 class Life:
     """The values of tensors that live and die together, those that live during the turn.
+
+    Of very many, or where a column stands for several instants, those that are the oldest in one.
 
     Attributes:
         born, dies: int32 (n,), the first and last instant of each value; -1 where it is born before
@@ -46,48 +45,88 @@ class Life:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class HeldTensor:
     """What one tensor holds during a turn.
 
     Attributes:
         op_ids: the operation that computes it, and the statement that makes it.
+        read_by: the statements that read it.
         life: which of the view's lives.
+        last_read_by: the statements that read its values for the last time.
         value_bytes: bytes of one value (or block).
-        held: int32 (instants,), how many of them are on the device at each instant.
+        held: int32 (columns,), how many of them are on the device.
     """
 
     tensor: Tensor
     name: str
     op_ids: tuple[int, ...]
+    read_by: tuple[int, ...]
+    colour: str
     life: int
     store: str
     value_bytes: int
     held: Array
+    last_read_by: tuple[int, ...]
 
     @property
     def bytes(self) -> Array:
-        """Live bytes on the device at each instant, float64 (instants,)."""
+        """Live bytes on the device, float64 (columns,)."""
         return amounts(self.held.astype(np.float64) * self.value_bytes)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A statement that may read a value last."""
+
+    op_id: int
+    name: str
+
+
+@dataclass(frozen=True)
+class HeldAt:
+    """The bytes of so many values of a tensor."""
+
+    name: str
+    bytes: int
+    values: int
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that is live in a turn, at which instant, and who holds it."""
+
+    bytes: int
+    instant: int
+    holders: tuple[HeldAt, ...]
+
+
+@dataclass(frozen=True)
+class ProgramPeak:
+    """The most that is live in a run: the executed point, and the moment in words."""
+
+    bytes: int
+    time: int
+    moment: str
+    holders: tuple[HeldAt, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryView(View):
     """Predicted live bytes at every instant of a turn, by tensor.
 
-    JSON: `{"view": "memory", "turn": {…}, "tensors": [{"tensor": [op_id, output], "name", "op_ids",
-    "life", "store", "value_bytes", "held": [], "last_read_by": [op_id]}], "lives": [{"name",
-    "domain", "born": [], "dies": [], "reader": [], "points": [[]], "offloads": [], "fetches": [],
-    "moved"}], "readers": [{"op_id", "name"}], "bytes": [], "host": [], "gathered": [], "peak":
-    {"bytes", "instant", "holders": [{"name", "bytes", "values"}]}, "program_peak": {"bytes", "time",
-    "moment", "holders"}, "host_peak", "budget"}`. A tensor's bytes at an instant are `held` times
-    `value_bytes`; `bytes` are those of all tensors and of the operands that are gathered meanwhile.
-    The peak is the turn's, `program_peak` that of the whole run under the program's bounds.
+    Each instant is a column; of a turn of many instants one stands for several, from `first` on, and
+    is of the one `at` which most is live. A tensor's bytes in a column are `held` times `value_bytes`; `bytes` are those of all tensors
+    and of the operands that are gathered meanwhile.
     """
 
+    view = "memory"
+
     turn: Turn
-    tensors: tuple[Held, ...]
+    first: Array
+    at: Array
+    tensors: tuple[HeldTensor, ...]
     lives: tuple[Life, ...]
-    readers: tuple[Op, ...]
+    readers: tuple[Reader, ...]
     bytes: Array
     host: Array
     gathered: Array
@@ -99,176 +138,125 @@ class MemoryView(View):
         program: Program,
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
-        limit: int | None = LIMIT,
     ) -> MemoryView:
         """The memory of a turn; the arguments are those of `Turn.of`."""
-        return cls.of_turn(Turn.of(program, dim, fixed, limit))
+        return cls.of_turn(Turn.of(program, dim, fixed))
 
     @classmethod
-    def of_turn(cls, turn: Turn) -> MemoryView:
+    def of_turn(cls, turn: Turn, colours: Numbers | None = None) -> MemoryView:
+        """The memory of a turn.
+
+        Args:
+            colours: numbers by tensor's name; the program's own by default.
+        """
         plan = turn.plan
+        assert plan is not None
+        colours = colours or of_tensors(plan)
         line = plan.timeline()
-        readers = tuple(plan.constraints.ops[name] for name in plan.clock.ranks)
-        who = _who(plan.clock)
-        pairs = list(zip(plan.lifetimes.values(), line.spans, strict=True))
-        tensors: list[Held] = []
+        first, at = turn.columns(line.bytes[turn.ranks])
+        shown = turn.ranks[at]
+        ops, names = plan.constraints.ops, turn.schedule.names
+        readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
+        who = _who(plan.clock) if len(turn) else ints([])
+        users: dict[Tensor, dict[int, None]] = {}
+        for use in plan.constraints.uses:
+            users.setdefault((use.source, use.out), {})[use.reader] = None
+        tensors: list[HeldTensor] = []
         lives: list[Life] = []
+        pairs = zip(plan.lifetimes.values(), line.spans, strict=True) if len(turn) else ()
         for k, (life, span) in enumerate(pairs):
-            lives.append(_life(turn, life.name, life.domain, span, who))
-            count = _held(turn, span.born, span.dies)
-            away = sum((_away(turn, one) for one in span.away), np.zeros(len(turn), np.int64))
+            lives.append(_life(turn, life.name, life.domain, span, who, at))
+            last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
+            count = _held(shown, span.born, span.dies)
+            away = sum((_away(shown, one) for one in span.away), np.zeros(len(shown), np.int64))
             whole = zip(life.tensors, span.tensors, span.moves, strict=True)
             for tensor, (name, nbytes), moves in whole:
-                here = ints(count - away * moves)
-                ids = tuple(dict.fromkeys((plan.behind(*tensor).id, tensor[0])))
-                stored = turn.program.memory.stores[tensor].shape
-                tensors.append(Held(tensor, name, ids, k, stored, nbytes, here))
-        at = turn.ranks
+                tensors.append(
+                    HeldTensor(
+                        tensor,
+                        name,
+                        tuple(dict.fromkeys((plan.behind(*tensor).id, tensor[0]))),
+                        tuple(users.get(tensor, ())),
+                        colour_of(colours[name]),
+                        k,
+                        plan.stores[tensor].shape,
+                        nbytes,
+                        ints(count - away * moves),
+                        last,
+                    )
+                )
         return cls(
             turn,
+            first,
+            at,
             tuple(tensors),
             tuple(lives),
             readers,
-            amounts(line.bytes[at]),
-            amounts(line.host[at]),
-            amounts(line.transient[at]),
-            device_limit(turn.program.options),
+            amounts(line.bytes[shown]),
+            amounts(line.host[shown]),
+            amounts(line.transient[shown]),
+            turn.budget,
         )
 
     @property
     def plan(self) -> MemoryPlan:
         """The program's own plan."""
-        return self.turn.program.memory
+        assert self.turn.plan is not None
+        return self.turn.plan
 
-    @cached_property
-    def peak_instant(self) -> int:
-        """The instant at which most is live."""
-        return int(self.bytes.argmax()) if len(self.bytes) else 0
+    def column(self, instant: int) -> int:
+        """The column that an instant is in."""
+        return int(np.searchsorted(self.first, instant, side="right")) - 1
 
     def live_at(self, instant: int) -> dict[str, int]:
-        """The tensors that hold something at an instant, and how many bytes, the largest first."""
-        found = {t.name: int(t.held[instant]) * t.value_bytes for t in self.tensors}
+        """The tensors that hold something, and how many bytes, the largest first.
+
+        As in the column of the instant: where one stands for several, at the greatest moment of it.
+        """
+        k = self.column(instant)
+        found = {t.name: int(t.held[k]) * t.value_bytes for t in self.tensors}
         return {n: b for n, b in sorted(found.items(), key=lambda item: (-item[1], item[0])) if b}
 
-    def values_at(self, instant: int) -> dict[str, list[dict[str, int]]]:
-        """The points whose values live at an instant, on the device or the host, by tensor."""
-        found: dict[str, list[dict[str, int]]] = {}
-        for t in self.tensors:
-            life = self.lives[t.life]
-            (rows,) = np.nonzero((life.born <= instant) & (life.dies >= instant))
-            if len(rows):
-                points = life.points[rows].tolist()
-                found[t.name] = [dict(zip(life.domain, p, strict=True)) for p in points]
-        return found
+    @shown
+    def peak(self) -> Peak:
+        """The turn's."""
+        if not len(self.at):
+            return Peak(0, 0, ())
+        k = int(self.bytes.argmax())
+        count = {t.name: int(t.held[k]) for t in self.tensors}
+        live = self.live_at(int(self.at[k]))
+        holders = tuple(HeldAt(name, held, count[name]) for name, held in live.items())
+        return Peak(int(self.bytes[k]), int(self.at[k]), holders)
 
-    def last_read_by(self, tensor: Held) -> tuple[Op, ...]:
-        """The statements that read values of a tensor for the last time."""
-        numbers = np.unique(self.lives[tensor.life].reader)
-        return tuple(self.readers[k] for k in numbers if k >= 0)
+    @shown
+    def program_peak(self) -> ProgramPeak:
+        """That of the whole run under the program's bounds."""
+        line = self.plan.timeline()
+        moment = self.plan.moment(line.peak_time) if len(line.time) else ""
+        holders = tuple(HeldAt(h.tensor, h.nbytes, h.points) for h in line.holders)
+        return ProgramPeak(line.peak, line.peak_time, moment, holders)
 
-    def values(self) -> dict[str, Any]:
-        line, names = self.plan.timeline(), self.turn.program.schedule.names
-        k = self.peak_instant
-        live = self.live_at(k) if len(self.bytes) else {}
-        count = {t.name: int(t.held[k]) for t in self.tensors} if live else {}
-        return {
-            "view": "memory",
-            "turn": self.turn.json(),
-            "tensors": [
-                {
-                    "tensor": list(t.tensor),
-                    "name": t.name,
-                    "op_ids": list(t.op_ids),
-                    "life": t.life,
-                    "store": t.store,
-                    "value_bytes": t.value_bytes,
-                    "held": t.held,
-                    "last_read_by": [op.id for op in self.last_read_by(t)],
-                }
-                for t in self.tensors
-            ],
-            "lives": [
-                {
-                    "name": one.name,
-                    "domain": list(one.domain),
-                    "born": one.born,
-                    "dies": one.dies,
-                    "reader": one.reader,
-                    "points": one.points,
-                    "offloads": one.offloads,
-                    "fetches": one.fetches,
-                    "moved": one.moved,
-                }
-                for one in self.lives
-            ],
-            "readers": [{"op_id": op.id, "name": names[op.id]} for op in self.readers],
-            "bytes": self.bytes,
-            "host": self.host,
-            "gathered": self.gathered,
-            "peak": {
-                "bytes": int(self.bytes.max(initial=0)),
-                "instant": k,
-                "holders": [
-                    {"name": name, "bytes": held, "values": count[name]}
-                    for name, held in live.items()
-                ],
-            },
-            "program_peak": {
-                "bytes": line.peak,
-                "time": line.peak_time,
-                "moment": self.plan.moment(line.peak_time) if len(line.time) else "",
-                "holders": [_holder(h) for h in line.holders],
-            },
-            "host_peak": line.host_peak,
-            "budget": self.budget,
-        }
+    @shown
+    def saved_by(self) -> Mapping[str, str]:
+        """What keeps the peak of the run down, and why."""
+        return self.plan.saved_by
+
+    @shown
+    def host_peak(self) -> int:
+        return self.plan.timeline().host_peak
 
     def __str__(self) -> str:
         held = sorted(self.tensors, key=lambda t: (-float(t.bytes.max(initial=0)), t.name))
         peak = int(self.bytes.max(initial=0))
-        lines = [f"memory of a turn: {len(self.turn)} instants, peak {peak:,} bytes"]
+        told = ", ".join((f"peak {peak:,} bytes", *self.plan.saved_by))
+        lines = [f"memory of a turn: {len(self.turn)} instants, {told}"]
+        lines += [self.turn.problem] * bool(self.turn.problem)
+        names = {one.op_id: one.name for one in self.readers}
         for t in held:
-            read = ", ".join(self.turn.program.schedule.names[op.id] for op in self.last_read_by(t))
+            read = ", ".join(names[op_id] for op_id in t.last_read_by)
             most = int(t.bytes.max(initial=0))
             lines.append(f"  {t.name}: at most {most:,} bytes, last read by {read or 'nobody'}")
         return "\n".join(lines)
-
-    def to_svg(self) -> str:
-        return self.picture()
-
-    @property
-    def series(self) -> list[tuple[str, Array]]:
-        """What is drawn: the largest tensors' bytes by name, the rest as one, and what is gathered."""
-        return largest({t.name: t.bytes for t in self.tensors}, self.gathered, 7)
-
-    def picture(
-        self, time: int = 0, highest: int = 0, colours: Mapping[str, int] | None = None
-    ) -> str:
-        """The view as SVG.
-
-        Args:
-            time, highest: where the axes end at least, in instants and bytes.
-            colours: numbers of tensors' colours, by name.
-        """
-        turn = self.turn
-        at = ", ".join(f"{d} = {value}" for d, value in turn.fixed.items())
-        drawn = ", ".join(f"{name} = {turn.bounds[name]}" for name in turn.reduced)
-        note = "; ".join([f"at {at}"] * bool(at) + [f"drawn for {drawn}"] * bool(drawn))
-        peak = int(self.bytes.max(initial=0))
-        return bytes_picture(
-            self.series,
-            self.bytes,
-            peak,
-            note=note,
-            budget=self.budget,
-            until=time,
-            highest=highest,
-            colours=colours,
-        )
-
-
-def _holder(holder: Holder) -> dict[str, Any]:
-    return {"name": holder.tensor, "bytes": holder.nbytes, "values": holder.points}
 
 
 def _who(clock: Clock) -> Array:
@@ -279,21 +267,31 @@ def _who(clock: Clock) -> Array:
     return found
 
 
-def _held(turn: Turn, born: Array, dies: Array) -> Array:
-    """How many of what lasts from `born` to `dies`, both included, there are at every instant."""
-    begun = np.searchsorted(np.sort(born), turn.ranks, side="right")
-    return begun - np.searchsorted(np.sort(dies), turn.ranks, side="left")
+def _held(shown: Array, born: Array, dies: Array) -> Array:
+    """How many of what lasts from `born` to `dies`, both included, there are at some ranks."""
+    begun = np.searchsorted(np.sort(born), shown, side="right")
+    return begun - np.searchsorted(np.sort(dies), shown, side="left")
 
 
-def _away(turn: Turn, away: Away) -> Array:
-    """How many values are on the host alone at every instant."""
-    return _held(turn, away.gone, np.maximum(away.gone, away.back) - 1)
+def _away(shown: Array, away: Away) -> Array:
+    """How many values are on the host alone at some ranks."""
+    return _held(shown, away.gone, np.maximum(away.gone, away.back) - 1)
 
 
-def _life(turn: Turn, name: str, domain: tuple[str, ...], span: Span, who: Array) -> Life:
-    here = np.zeros(len(span.born), bool)
-    if len(turn):
-        here = (span.born <= turn.ranks[-1]) & (span.dies >= turn.ranks[0])
+def _oldest(born: Array, dies: Array, shown: Array) -> Array:
+    """Which values are the oldest that live at some ranks."""
+    order = np.argsort(born, kind="stable")
+    reach = np.maximum.accumulate(dies[order]) if len(order) else dies
+    found = np.unique(np.searchsorted(reach, shown))
+    return np.sort(order[found[found < len(order)]])
+
+
+def _life(
+    turn: Turn, name: str, domain: tuple[str, ...], span: Span, who: Array, at: Array
+) -> Life:
+    (here,) = np.nonzero((span.born <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
+    if len(here) > EXACT or len(at) < len(turn):
+        here = here[_oldest(span.born[here], span.dies[here], turn.ranks[at])]
     last = span.last[here]
     ends = len(who)
     reader = np.where(last < ends, who[np.minimum(last, ends - 1)], -1) if ends else last

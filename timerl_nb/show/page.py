@@ -11,14 +11,15 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.text import op_line
-from timerl_nb.program import Program
+from timerl_nb.program import Program, a_program
 from timerl_nb.show.inspector import InspectorView, last_readers
 from timerl_nb.show.lineage import Lineage, inside
 from timerl_nb.show.loop import Line, LoopView
@@ -26,8 +27,8 @@ from timerl_nb.show.markup import Markup, Part, element, fold, table
 from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.pipeline import PipelineView, StageRow
 from timerl_nb.show.space import IterationSpaceView
-from timerl_nb.show.steps import StepsView, ids_text, step_text
-from timerl_nb.show.svg import human_bytes
+from timerl_nb.show.steps import StepsView, Way, ids_text
+from timerl_nb.show.text import human_bytes, peak_text
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View, write_whole
 from timerl_nb.symbolic.domain import bounds_text
@@ -47,6 +48,7 @@ def export_html(program: Program, path: str | os.PathLike[str], title: str | Non
     Raises:
         OptionError: the path is a folder, or ends otherwise.
     """
+    a_program(program)
     file = Path(path).expanduser()
     if file.is_dir() or file.suffix.lower() not in ("", ".html", ".htm"):
         raise OptionError(
@@ -116,7 +118,7 @@ def _look(changed: bool | None) -> str | None:
 
 def _subtitle(program: Program, view: PipelineView) -> str:
     ran = sum(row.ran for row in view.stages)
-    peak = human_bytes(program.memory.peak)
+    peak = peak_text(program.memory.peak, program.memory.saved_by)
     return f"compiled in {view.seconds * 1e3:.0f} ms, {ran} stages; predicted peak {peak}"
 
 
@@ -159,6 +161,7 @@ def overview(program: Program, view: PipelineView) -> Part:
             ),
         ),
         element("h3", f"Who holds memory at the peak of {human_bytes(program.memory.peak)}"),
+        *[element("p", f"{how}: {why}") for how, why in program.memory.saved_by.items()],
         table(["tensor", "bytes", "values"], holders, [1, 2]),
     ]
 
@@ -201,26 +204,30 @@ def picture(artifact: Inspectable | View, key: str) -> Markup:
 
 def steps(view: StepsView) -> Part:
     shown = view.steps[:MANY]
-    lines = "\n".join(f"{k:>4}  {step_text(step)}" for k, step in enumerate(shown))
+    lines = "\n".join(f"{step.number:>4}  {step.text}" for step in shown)
     if len(shown) < len(view.steps):
         lines += f"\n      and {len(view.steps) - len(shown):,} more"
     parts: list[Part] = []
     if view.steps:
         parts += [
             element("h3", f"{len(view.steps):,} steps"),
-            table(["rule", "times"], [[rule, str(count)] for rule, count in view.rules], [1]),
+            table(["rule", "times"], [[one.rule, str(one.count)] for one in view.rules], [1]),
             fold("One after another", element("pre", lines)),
         ]
-    for choice in view.to_json()["choices"]:
+    for choice in view.choices:
         parts += [
-            element("h3", f"Choice: {choice['what']}"),
-            element("p", f"{choice['taken']}, because {choice['why']}."),
-            candidates(choice["candidates"]),
+            element("h3", f"Choice: {choice.what}"),
+            element("p", f"{choice.taken}, because {choice.why}."),
+            candidates(choice.candidates),
         ]
     if view.refused:
         reasons = [
-            [reason, str(len(ids)), element("span", ids_text(ids, most=12), class_="code")]
-            for reason, ids in sorted(view.refused.items(), key=lambda item: -len(item[1]))
+            [
+                one.reason,
+                str(len(one.op_ids)),
+                element("span", ids_text(one.op_ids, most=12), class_="code"),
+            ]
+            for one in sorted(view.refused, key=lambda one: -len(one.op_ids))
         ]
         parts += [
             element("h3", "What it left alone, and why"),
@@ -229,17 +236,16 @@ def steps(view: StepsView) -> Part:
     return parts
 
 
-def candidates(found: list[dict[str, Any]]) -> Markup:
+def candidates(found: Sequence[Way]) -> Markup:
     """What a pass could have done, with the forecasts that there are."""
     rows: list[list[Part]] = []
     for one in found:
-        row: list[Part] = [f"{one['name']}{' (taken)' if one['taken'] else ''}", one["doc"]]
-        cost = one["forecast"]
-        if cost is not None and "problem" not in cost:
-            launches, seconds = f"{cost['launches']:,}", f"{cost['seconds']:.3g}"
-            row += [human_bytes(cost["peak"]), launches, seconds]
-        elif any(one["forecast"] for one in found):
-            row += ["", "", "" if cost is None else cost["problem"]]
+        row: list[Part] = [f"{one.name}{' (taken)' if one.taken else ''}", one.doc]
+        cost = one.forecast
+        if isinstance(cost, Forecast):
+            row += [human_bytes(cost.peak), f"{cost.launches:,}", f"{cost.seconds:.3g}"]
+        elif any(other.forecast for other in found):
+            row += ["", "", "" if cost is None else cost.problem]
         rows.append(row)
     heads = ["candidate", "what it is", "peak", "launches", "forecast seconds"]
     return table(heads[: len(rows[0])], rows, [2, 3, 4])
@@ -275,7 +281,7 @@ def space_section(view: IterationSpaceView) -> Part:
         [
             one.name,
             " / ".join(one.region),
-            str(len(one.times)),
+            f"{one.points:,}",
             f"each {view.turn.dim}" if one.each else "once",
             f"{one.times.min()} to {one.times.max()}",
         ]
@@ -292,11 +298,6 @@ def space_section(view: IterationSpaceView) -> Part:
 def _about_turn(turn: Turn) -> Markup:
     at = ", ".join(f"{d} = {value}" for d, value in turn.fixed.items())
     text = f"One turn{' at ' + at if at else ''}, {len(turn):,} executed points."
-    if turn.reduced:
-        less = ", ".join(
-            f"{n} = {turn.bounds[n]} (of {turn.program.bounds[n]:,})" for n in turn.reduced
-        )
-        text += f" Drawn for {less}, so that single points can be seen."
     return element("p", text, class_="faint")
 
 
@@ -314,11 +315,8 @@ def memory_section(view: MemoryView, program: Program) -> Part:
         for store in sorted(plan.stores.values(), key=lambda store: -store.most * store.unit)
     ]
     return [
-        element("h3", "The turn that the iteration space shows"),
         picture(view, "turn"),
         _about_turn(view.turn),
-        element("h3", f"Under {bounds_text(program.bounds)}"),
-        picture(plan, "plan"),
         table(
             ["tensor", "store", "at most", "values", "last read by", "why this store"], rows, [2]
         ),

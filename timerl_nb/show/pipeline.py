@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from inspect import cleandoc
@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from timerl_nb.config import Options
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
-from timerl_nb.show.svg import BLUE, FAINT, GLYPH, INK, Svg
-from timerl_nb.show.view import View
+from timerl_nb.program import Program, a_program
+from timerl_nb.show.view import View, shown
 from timerl_nb.stages import Stage
 from timerl_nb.symbolic.domain import Ceiling
 
@@ -84,24 +83,31 @@ class StageRow:
     Attributes:
         ran: False for a pass that an option leaves out; it costs nothing and says nothing.
         seconds: what it cost.
+        known: whether a trial had found its result: it cost nothing here.
         changed: whether a pass changed anything; None where nothing is compared.
         operations: how many its graph has; None where it is no graph.
         option: the option that switches the pass, and
         is_on: whether it does not leave it out; None where there is none.
+        off, on: the values of that option that switch it.
     """
 
     name: str
     ran: bool
     seconds: float
+    known: bool
     summary: str
     changed: bool | None
     operations: int | None
     option: str | None
     is_on: bool | None
+    off: Any
+    on: Any
 
     @property
     def cost(self) -> str:
         """What it cost, or why it did not run."""
+        if self.known:
+            return "known"
         if self.ran:
             return f"{self.seconds * 1e3:.1f} ms"
         return "not needed" if self.is_on else "off"
@@ -116,17 +122,19 @@ class BoundRow:
     dims: tuple[str, ...]
     until: str | None
 
+    @shown
+    def dynamic(self) -> bool:
+        return self.until is not None
+
 
 @dataclass(frozen=True)
 class PipelineView(View):
     """A program's stages, options and bounds.
 
-    JSON: `{"view": "pipeline", "seconds", "stages": [{"name", "ran", "seconds", "summary", "changed",
-    "operations", "option", "is_on", "off", "on"}], "options": [{"name", "kind", "value", "default",
-    "choices", "doc", "stage"}], "bounds": [{"name", "value", "dims", "dynamic", "until"}]}`. `off` and
-    `on` are the values of the stage's option that switch it, and `is_on` whether that is on; passes
-    that did not run, because they are off or not needed, stand at their places with `ran` false.
+    Passes that did not run, because they are off or not needed, stand at their places.
     """
+
+    view = "pipeline"
 
     stages: tuple[StageRow, ...]
     options: tuple[Option, ...]
@@ -134,7 +142,7 @@ class PipelineView(View):
 
     @classmethod
     def of(cls, program: Program) -> PipelineView:
-        return cls.of_stages(program.stages, program.options, program.bounds)
+        return cls.of_stages(a_program(program).stages, program.options, program.bounds)
 
     @classmethod
     def of_stages(
@@ -146,7 +154,10 @@ class PipelineView(View):
             given: its options.
             actual: its bounds.
         """
-        found = {name: _row(stage, given) for name, stage in stages.items()}
+        written: Any = stages["pdg"].artifact
+        dims = written.dims
+        known = options(given, dims.names)
+        found = {name: _row(stage, known) for name, stage in stages.items()}
         rows = [found.pop(name) for name in ("source", "pdg")]
         for name in PASSES:
             if name == "fuse" and "separate" in found:
@@ -154,9 +165,9 @@ class PipelineView(View):
             elif name in found:
                 rows.append(found.pop(name))
             elif name != "dynamic_bounds":
-                rows.append(StageRow(name, False, 0.0, "", None, None, *_switch(name, given)))
-        written: Any = stages["pdg"].artifact
-        dims = written.dims
+                rows.append(
+                    StageRow(name, False, 0.0, False, "", None, None, *_switch(name, known))
+                )
         bounds = tuple(
             BoundRow(
                 name,
@@ -166,9 +177,9 @@ class PipelineView(View):
             )
             for name, value in actual.items()
         )
-        return cls((*rows, *found.values()), options(given, dims.names), bounds)
+        return cls((*rows, *found.values()), known, bounds)
 
-    @property
+    @shown
     def seconds(self) -> float:
         """What all stages cost together."""
         return sum(row.seconds for row in self.stages)
@@ -188,49 +199,6 @@ class PipelineView(View):
 
         return tuple(sorted(found, key=place, reverse=True))
 
-    def values(self) -> dict[str, Any]:
-        values = {option.name: option for option in self.options}
-        return {
-            "view": "pipeline",
-            "seconds": self.seconds,
-            "stages": [
-                {
-                    "name": row.name,
-                    "ran": row.ran,
-                    "seconds": row.seconds,
-                    "summary": row.summary,
-                    "changed": row.changed,
-                    "operations": row.operations,
-                    "option": row.option,
-                    "is_on": row.is_on,
-                    **_switching(row, values),
-                }
-                for row in self.stages
-            ],
-            "options": [
-                {
-                    "name": option.name,
-                    "kind": option.kind,
-                    "value": option.value,
-                    "default": option.default,
-                    "choices": list(option.choices),
-                    "doc": option.doc,
-                    "stage": option.stage,
-                }
-                for option in self.options
-            ],
-            "bounds": [
-                {
-                    "name": row.name,
-                    "value": row.value,
-                    "dims": list(row.dims),
-                    "dynamic": row.until is not None,
-                    "until": row.until,
-                }
-                for row in self.bounds
-            ],
-        }
-
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.stages)
         lines = [
@@ -242,47 +210,26 @@ class PipelineView(View):
             [*lines, f"bounds: {bounds}", f"options: {', '.join(given) or 'defaults'}"]
         )
 
-    def to_svg(self) -> str:
-        """A bar for the time of each stage, with what it did."""
-        rows = [*self.stages]
-        wide = max(len(row.summary) for row in rows)
-        svg = Svg(360 + GLYPH * wide, 52 + 20 * len(rows), "pipeline")
-        most = max((row.seconds for row in rows), default=0.0) or 1.0
-        svg.text(12, 20, f"{self.seconds * 1e3:.0f} ms in all", bold=True)
-        for k, row in enumerate(rows):
-            y = 46 + 20 * k
-            ink = INK if row.ran and row.changed is not False else FAINT
-            svg.text(12, y, row.name, fill=ink)
-            svg.text(185, y, row.cost, anchor="end", fill=ink)
-            svg.rect(195, y - 9, 130 * row.seconds / most, 11, BLUE)
-            svg.text(335, y, "changed nothing" if row.changed is False else row.summary, fill=ink)
-        return str(svg)
 
-
-def _row(stage: Stage, given: Options) -> StageRow:
+def _row(stage: Stage, known: Sequence[Option]) -> StageRow:
     count, changed = None, None
     if isinstance(stage.artifact, Pdg):
         count = len(stage.artifact)
         if stage.previous is not None:
             changed = dict(stage.artifact.ops) != dict(stage.previous.ops)
-    switch = _switch(stage.name, given)
-    return StageRow(stage.name, True, stage.seconds, stage.summary, changed, count, *switch)
+    switch = _switch(stage.name, known)
+    cost = stage.seconds, stage.known
+    return StageRow(stage.name, True, *cost, stage.summary, changed, count, *switch)
 
 
-def _switch(name: str, given: Options) -> tuple[str | None, bool | None]:
-    """The option that leaves a pass out, and whether it does not."""
+def _switch(name: str, known: Sequence[Option]) -> tuple[str | None, bool | None, Any, Any]:
+    """The option that leaves a pass out, whether it does not, and the values that switch it."""
     found = SWITCH_OF.get(name, name)
     if STAGE_OF.get(found) != found:
-        return None, None
-    return found, getattr(given, found) is not False
-
-
-def _switching(row: StageRow, options: Mapping[str, Option]) -> dict[str, Any]:
-    """The values of its option that switch a stage."""
-    if row.option is None:
-        return {"off": None, "on": None}
-    option = options[row.option]
-    return {"off": False, "on": option.value if row.is_on else option.default}
+        return None, None, None, None
+    option = next(one for one in known if one.name == found)
+    is_on = option.value is not False
+    return found, is_on, False, option.value if is_on else option.default
 
 
 def _others(option: Option) -> tuple[Any, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from timerl_nb.config import Options
+from timerl_nb.ir.choice import Candidate
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
 from timerl_nb.show.graph import GraphView, graph_view
 from timerl_nb.show.pipeline import PipelineView
 from timerl_nb.show.steps import StepsView
+from timerl_nb.show.text import human_bytes
 from timerl_nb.stages import See, Stage
 
 LAST: Final = ("fuse", "separate")  # one of them is the last of the passes
@@ -71,6 +73,18 @@ class Progress:
                 return "preparing what runs …"
             case _:
                 return "compiling …"
+
+
+def tried_text(tried: Sequence[Candidate], budget: int | None) -> str:
+    """What a search within a budget has tried last."""
+    of = "" if budget is None else f" within {human_bytes(budget)}"
+    found = tried[-1].forecast
+    if isinstance(found, str):
+        told = found
+    else:
+        fits = budget is None or found.peak <= budget
+        told = f"peak {human_bytes(found.peak)}{'' if fits else ', too much'}"
+    return f"{len(tried)} tried{of}: {tried[-1].doc}: {told}"
 
 
 def following(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Read, is_own
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.show.clusters import Clusters, Leaf
+from timerl_nb.show.view import HIDDEN
 from timerl_nb.symbolic.expr import TRUE, index_text
 
 
@@ -21,12 +23,12 @@ class Flow:
     has the one run before the other.
     """
 
-    tail: str
-    head: str
+    tail: Annotated[str, HIDDEN]
+    head: Annotated[str, HIDDEN]
     index: str
     cond: str
-    chosen: bool
-    orders: bool = False
+    chosen: Annotated[bool, HIDDEN]
+    orders: Annotated[bool, HIDDEN] = False
 
     @property
     def label(self) -> str:

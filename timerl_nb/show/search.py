@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.inspectable import finder
@@ -12,8 +12,7 @@ from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.text import about, op_line
 from timerl_nb.program import Program
 from timerl_nb.show.lineage import Generation, Lineage
-from timerl_nb.show.svg import text_picture
-from timerl_nb.show.view import View
+from timerl_nb.show.view import Key, View
 
 
 @dataclass(frozen=True)
@@ -28,37 +27,22 @@ class Found:
 class SearchView(View):
     """The operations of every stage that a query finds.
 
-    JSON: `{"view": "search", "query", "kind", "region", "changed", "stages": [{"stage", "op_ids"}],
-    "kinds": [], "regions": []}`; `kinds` and `regions` (joined by " / ") are what there is to filter
-    by.
+    `kinds` and `regions` (joined by " / ") are what there is to filter by.
     """
+
+    view = "search"
 
     query: str
     kind: str | None
     region: str | None
     changed: bool
-    found: tuple[Found, ...]
+    found: Annotated[tuple[Found, ...], Key("stages")]
     kinds: tuple[str, ...]
     regions: tuple[str, ...]
-
-    def values(self) -> dict[str, Any]:
-        return {
-            "view": "search",
-            "query": self.query,
-            "kind": self.kind,
-            "region": self.region,
-            "changed": self.changed,
-            "stages": [{"stage": one.stage, "op_ids": list(one.op_ids)} for one in self.found],
-            "kinds": list(self.kinds),
-            "regions": list(self.regions),
-        }
 
     def __str__(self) -> str:
         lines = [f"{one.stage}: {', '.join(f'%{k}' for k in one.op_ids)}" for one in self.found]
         return "\n".join(lines) or f"nothing is found by {self.query!r}."
-
-    def to_svg(self) -> str:
-        return text_picture(str(self))
 
 
 class Index:

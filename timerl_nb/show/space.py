@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from timerl_nb.program import Program
+from timerl_nb.schedule.schedule import StatementPoints
+from timerl_nb.show.colours import Numbers, of_statements, operation
 from timerl_nb.show.lineage import inside
-from timerl_nb.show.loop import LoopView, lines_at
-from timerl_nb.show.pictures import turn_picture
-from timerl_nb.show.turn import LIMIT, Turn
+from timerl_nb.show.loop import lines_at
+from timerl_nb.show.turn import EXACT, Turn
 from timerl_nb.show.view import Array, View, ints
+from timerl_nb.symbolic.domain import Dims
+
+MARKS: Final = 12_000  # of a turn of more instants than views have one by one
 
 
 @dataclass(frozen=True, eq=False)
 class Statement:
-    """The points of one statement in a turn.
+    """The points of one statement in a turn; of many, some that are evenly spread.
 
     Attributes:
         op_ids: the kernel and the operations inside it.
         role: the outermost region, such as "acting"; "" where it is in none.
-        each: whether it runs at points of the dimension that goes up; else it is a bar over all.
+        colour, shape: of its marks, here and wherever it is drawn.
+        points: how many there are.
+        each: whether it runs at points of the dimension that goes up, or at blocks of them; else it
+            is a bar over all.
         times: int32 (n,), its instants.
+        low: int32 (n,), the first point of the dimension that goes up, and
+        tall: how many it stands for.
         coordinates: int32 (n,) by dimension.
     """
 
@@ -33,24 +42,35 @@ class Statement:
     name: str
     region: tuple[str, ...]
     role: str
+    colour: str
+    shape: Literal["circle", "triangle", "diamond", "square", "cross"]
+    points: int
     each: bool
     times: Array
+    low: Array
+    tall: int
     coordinates: Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
-class IterationSpaceView(View):
-    """Time across, one dimension up, one mark per executed point of a turn.
+class AtInstants:
+    """At the instants that are marked, int32 (n,): the instant, which of the statements runs, and in
+    which line of the nest."""
 
-    JSON: `{"view": "space", "turn": {"dim", "size", "fixed", "bounds", "program_bounds", "reduced",
-    "count"}, "statements": [{"op_id", "op_ids", "name", "region", "role", "each", "times",
-    "coordinates": {dim: []}}], "instants": {"statement": [], "line": []}}`. `instants` has an entry
-    per instant: the number of the statement that runs, and of the line of the loop nest.
-    """
+    at: Array
+    statement: Array
+    line: Array
+
+
+@dataclass(frozen=True, eq=False)
+class IterationSpaceView(View):
+    """Time across, one dimension up, one mark per executed point of a turn."""
+
+    view = "space"
 
     turn: Turn
     statements: tuple[Statement, ...]
-    line: Array
+    instants: AtInstants
 
     @classmethod
     def of(
@@ -58,28 +78,35 @@ class IterationSpaceView(View):
         program: Program,
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
-        limit: int | None = LIMIT,
     ) -> IterationSpaceView:
         """The space of a turn; the arguments are those of `Turn.of`."""
-        return cls.of_turn(Turn.of(program, dim, fixed, limit))
+        return cls.of_turn(Turn.of(program, dim, fixed))
 
     @classmethod
-    def of_turn(cls, turn: Turn) -> IterationSpaceView:
-        ops = {op.id: op for op in turn.program.schedule.constraints.ops.values()}
+    def of_turn(cls, turn: Turn, colours: Numbers | None = None) -> IterationSpaceView:
+        """The space of a turn.
+
+        Args:
+            colours: numbers by statement's name; the program's own by default.
+        """
+        colours = colours or of_statements(turn.schedule)
+        most = len(turn) if len(turn) <= EXACT else max(MARKS // len(turn.points), 16)
+        ops = {op.id: op for op in turn.schedule.constraints.ops.values()}
         statements = tuple(
-            Statement(
-                one.op_id,
+            statement_of(
+                turn.dims,
+                turn.dim,
+                turn.size,
+                one,
                 inside(ops[one.op_id]),
-                one.name,
-                one.region,
-                one.region[0] if one.region else "",
-                turn.dim in one.coordinates,
-                ints(one.time),
-                {d: ints(at) for d, at in one.coordinates.items()},
+                colours[one.name],
+                most,
             )
             for one in turn.points
         )
-        return cls(turn, statements, lines_at(turn, LoopView.of(turn.program)))
+        lines = lines_at(turn)
+        at = np.sort(np.concatenate([ints([]), *(one.times for one in statements)]))
+        return cls(turn, statements, AtInstants(ints(at), ints(turn.statement[at]), lines[at]))
 
     def at(self, instant: int) -> tuple[Statement, dict[str, int]]:
         """The statement that runs at an instant, and its point."""
@@ -87,40 +114,67 @@ class IterationSpaceView(View):
         (k,) = np.flatnonzero(statement.times == instant)
         return statement, {d: int(at[k]) for d, at in statement.coordinates.items()}
 
-    def values(self) -> dict[str, Any]:
-        return {
-            "view": "space",
-            "turn": self.turn.json(),
-            "statements": [
-                {
-                    "op_id": one.op_id,
-                    "op_ids": list(one.op_ids),
-                    "name": one.name,
-                    "region": list(one.region),
-                    "role": one.role,
-                    "each": one.each,
-                    "times": one.times,
-                    "coordinates": dict(one.coordinates),
-                }
-                for one in self.statements
-            ],
-            "instants": {"statement": ints(self.turn.statement), "line": self.line},
-        }
-
     def __str__(self) -> str:
         turn = self.turn
+        if turn.dim is None:
+            return str(turn.schedule)
         at = ", ".join(f"{d} = {value}" for d, value in turn.fixed.items())
-        drawn = ", ".join(f"{name} = {value}" for name, value in turn.bounds.items())
-        lines = [f"iteration space over {turn.dim}{' at ' * bool(at)}{at}, drawn for {drawn}"]
+        bounds = ", ".join(f"{name} = {value}" for name, value in turn.bounds.items())
+        lines = [f"iteration space over {turn.dim}{' at ' * bool(at)}{at}, under {bounds}"]
+        lines += [turn.problem] * bool(turn.problem)
         for one in self.statements:
             when = f"{one.times.min()} to {one.times.max()}"
             each = f"each {turn.dim}" if one.each else "once"
-            lines.append(f"  {one.name}: {len(one.times)} points, {each}, instants {when}")
+            lines.append(f"  {one.name}: {one.points} points, {each}, instants {when}")
         return "\n".join(lines)
 
-    def to_svg(self) -> str:
-        return self.picture()
 
-    def picture(self, time: int = 0, up: int = 0) -> str:
-        """The view as SVG; its axes end at `time` and `up` where these are greater."""
-        return turn_picture(self.turn, time, up)
+def statement_of(
+    dims: Dims,
+    dim: str | None,
+    size: int,
+    one: StatementPoints,
+    ids: tuple[int, ...],
+    number: int,
+    most: int,
+) -> Statement:
+    """How the points of a statement are marked, at most so many of them.
+
+    Args:
+        dim, size: the dimension that goes up, and how many points it has.
+        ids: of the operations that it stands for.
+        number: of its colour.
+    """
+    keep = np.linspace(0, len(one) - 1, min(len(one), most)).astype(int)
+    coordinates = {d: ints(at[keep]) for d, at in one.coordinates.items()}
+    role = one.region[0] if one.region else ""
+    # blocks of a dimension have its bound
+    alike = [d for d in coordinates if dim is not None and dims[d].bound == dims[dim].bound]
+    up = dim if dim in alike else next(iter(alike), None)
+    tall = dims[up].step if up else size
+    return Statement(
+        one.op_id,
+        ids,
+        one.name,
+        one.region,
+        role,
+        operation(number),
+        shape(role, number),
+        len(one),
+        up is not None,
+        ints(one.time[keep]),
+        coordinates[up] * np.int32(tall) if up else ints(np.zeros(len(keep))),
+        tall,
+        coordinates,
+    )
+
+
+# Acting is round and learning pointed; what belongs to neither has corners.
+_ROUND, _POINTED = ("circle",), ("triangle", "diamond")
+_OTHERS = ("square", "cross", "diamond")
+
+
+def shape(role: str, number: int) -> Any:
+    """The shape of a statement's marks."""
+    shapes = {"acting": _ROUND, "learning": _POINTED}.get(role, _OTHERS)
+    return shapes[number % len(shapes)]

@@ -3,33 +3,86 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.ir.choice import Candidate, Choice, Forecast
 from timerl_nb.ir.rewrite import Step
-from timerl_nb.show.svg import text_picture
-from timerl_nb.show.view import View
+from timerl_nb.show.view import View, shown
 from timerl_nb.stages import Stage
 
 
 @dataclass(frozen=True)
-class StepsView(View):
-    """The rewrites of a stage in order, its refusals by reason, and its choices.
+class Rule:
+    """How often a rule was used."""
 
-    JSON: `{"view": "steps", "stage", "rules": [{"rule", "count"}], "steps": [{"number", "rule",
-    "before", "after", "note", "text", "op_ids"}], "refused": [{"reason", "op_ids"}], "choices":
-    [{"what", "taken", "why", "candidates": [{"name", "doc", "taken", "forecast"}]}]}`. `before` are ids
-    that the step took, `after` those that it made. A forecast is `{"peak", "launches", "seconds",
-    "swapped"}` in bytes and seconds, `{"problem": text}`, or null where nobody has asked for it.
-    """
+    rule: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A step: the ids that it took, `before`, and those that it made."""
+
+    number: int
+    rule: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    note: str
+    text: str
+
+    @shown
+    def op_ids(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys((*self.before, *self.after)))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a pass left alone, and why."""
+
+    reason: str
+    op_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NoForecast:
+    """Why there is no forecast."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
+class Way:
+    """A candidate of a choice; without a `forecast` (in bytes and seconds) where nobody asked."""
+
+    name: str
+    doc: str
+    taken: bool
+    forecast: Forecast | NoForecast | None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a pass chose between."""
+
+    what: str
+    taken: str
+    why: str
+    candidates: tuple[Way, ...]
+
+
+@dataclass(frozen=True)
+class StepsView(View):
+    """The rewrites of a stage in order, its refusals by reason, and its choices."""
+
+    view = "steps"
 
     stage: str
-    steps: tuple[Step, ...]
-    refused: Mapping[str, tuple[int, ...]]
-    choices: tuple[Choice, ...]
-    forecast: bool = False
+    rules: tuple[Rule, ...]
+    steps: tuple[Rewrite, ...]
+    refused: tuple[Refusal, ...]
+    choices: tuple[Chosen, ...]
 
     @classmethod
     def of(cls, stage: Stage, *, forecast: bool = False) -> StepsView:
@@ -39,81 +92,39 @@ class StepsView(View):
             forecast: also forecast the candidates that the pass had no need to; each takes a trial
                 of the rest of the compilation.
         """
+        taken(stage, Stage, "a stage", 'program.stages["fuse"] is one.')
         why: dict[str, list[int]] = {}
         for op_id, reason in stage.rewritten.refused.items() if stage.rewritten else ():
             why.setdefault(reason, []).append(op_id)
-        refused = {reason: tuple(sorted(ids)) for reason, ids in sorted(why.items())}
-        return cls(stage.name, stage.steps, refused, stage.choices, forecast)
-
-    @property
-    def rules(self) -> tuple[tuple[str, int], ...]:
-        """How often each rule was used, the most used first."""
-        counts = Counter(step.rule for step in self.steps)
-        return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-    def values(self) -> dict[str, Any]:
-        return {
-            "view": "steps",
-            "stage": self.stage,
-            "rules": [{"rule": rule, "count": count} for rule, count in self.rules],
-            "steps": [
-                {
-                    "number": k,
-                    "rule": step.rule,
-                    "before": list(step.before),
-                    "after": list(step.after),
-                    "note": step.note,
-                    "text": step_text(step),
-                    "op_ids": list(dict.fromkeys((*step.before, *step.after))),
-                }
-                for k, step in enumerate(self.steps)
-            ],
-            "refused": [
-                {"reason": reason, "op_ids": list(ids)} for reason, ids in self.refused.items()
-            ],
-            "choices": [self._choice(choice) for choice in self.choices],
-        }
-
-    def _choice(self, choice: Choice) -> dict[str, Any]:
-        return {
-            "what": choice.what,
-            "taken": choice.taken.name,
-            "why": choice.why,
-            "candidates": [
-                {
-                    "name": one.name,
-                    "doc": one.doc,
-                    "taken": one is choice.taken,
-                    "forecast": self._forecast(one),
-                }
-                for one in choice.candidates
-            ],
-        }
-
-    def _forecast(self, candidate: Candidate) -> dict[str, Any] | None:
-        if not (self.forecast or candidate.is_forecast):
-            return None
-        found = candidate.forecast
-        if not isinstance(found, Forecast):
-            return {"problem": found}
-        return {
-            "peak": found.peak,
-            "launches": found.launches,
-            "seconds": found.seconds,
-            "swapped": found.swapped,
-        }
+        counts = Counter(step.rule for step in stage.steps)
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls(
+            stage.name,
+            tuple(Rule(*item) for item in ranked),  # the most used first
+            tuple(
+                Rewrite(k, step.rule, step.before, step.after, step.note, step_text(step))
+                for k, step in enumerate(stage.steps)
+            ),
+            tuple(Refusal(reason, tuple(sorted(ids))) for reason, ids in sorted(why.items())),
+            tuple(_chosen(choice, always=forecast) for choice in stage.choices),
+        )
 
     def __str__(self) -> str:
         lines = [f"{self.stage}: {len(self.steps)} steps"]
-        lines += [f"  {step_text(step)}" for step in self.steps]
+        lines += [f"  {step.text}" for step in self.steps]
         for choice in self.choices:
-            lines.append(f"choice: {choice.what}: {choice.taken.name}, because {choice.why}")
-        for reason, ids in self.refused.items():
-            lines.append(f"left alone: {ids_text(ids)}: {reason}")
+            lines.append(f"choice: {choice.what}: {choice.taken}, because {choice.why}")
+        lines += [f"left alone: {ids_text(one.op_ids)}: {one.reason}" for one in self.refused]
         return "\n".join(lines)
 
-    def to_svg(self) -> str:
-        return text_picture(str(self), most=60)
+
+def _chosen(choice: Choice, *, always: bool) -> Chosen:
+    def way(one: Candidate) -> Way:
+        found = one.forecast if always or one.is_forecast else None
+        told = NoForecast(found) if isinstance(found, str) else found
+        return Way(one.name, one.doc, one is choice.taken, told)
+
+    return Chosen(choice.what, choice.taken.name, choice.why, tuple(map(way, choice.candidates)))
 
 
 def step_text(step: Step, about: Collection[int] = ()) -> str:

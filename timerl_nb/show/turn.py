@@ -1,35 +1,37 @@
 """One turn of the outer loops: the executed points that pictures of time count in.
 
-A picture of a whole run shows nothing: a turn is drawn, for bounds at which single points can be
-told apart. The iteration space, the memory and the loop nest count in its instants.
+A picture of a whole run shows nothing: one turn is drawn, under the program's own bounds. The
+iteration space, the memory and the loop nest count in its instants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any, Final
 
 import numpy as np
 
-from timerl_nb.errors import DomainError, OptionError
-from timerl_nb.memory.blocks import Block
-from timerl_nb.memory.donation import donate
+from timerl_nb.compilation import device_limit
+from timerl_nb.errors import DomainError
+from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.program import Program
-from timerl_nb.schedule.clock import Clock
+from timerl_nb.program import Program, a_program
 from timerl_nb.schedule.schedule import Schedule, StatementPoints
-from timerl_nb.show.view import Array, ints
+from timerl_nb.show.view import HIDDEN, Array, ints, shown
 from timerl_nb.symbolic.domain import Dims
 
-LIMIT = 40  # points of a dimension that can be told apart in a picture
+EXACT: Final = 4096  # instants that views have one by one
+COLUMNS: Final = 1024  # or else parts of a turn, as many as a screen has columns
+MOST: Final = 20_000_000  # executed points of a program whose turns are drawn
 
 
 def main_dimension(schedule: Schedule) -> str | None:
-    """The innermost dimension that some statement varies over."""
-    used = {d for op in schedule.statements.values() for d in op.domain}
-    order = [d for d in schedule.constraints.pdg.dims.names if d in used]
+    """The innermost dimension that some statement varies over, or that some counts blocks of."""
+    dims = schedule.constraints.pdg.dims
+    used = {dims[d].bound for op in schedule.statements.values() for d in op.domain}
+    order = [d.name for d in dims if d.bound in used and d.step == 1]
     return order[-1] if order else None
 
 
@@ -52,15 +54,18 @@ class Turn:
     Attributes:
         dim: the dimension that goes up; None where the program has none.
         fixed: the values at which those of the loops around it are held.
-        bounds: those that are drawn; the program's, or less.
         points: the statements' points, those without left out.
+        problem: why it cannot be drawn; empty where it can.
     """
 
-    program: Program
+    schedule: Annotated[Schedule, HIDDEN]
     dim: str | None
     fixed: Mapping[str, int]
-    bounds: Mapping[str, int]
-    points: tuple[StatementPoints, ...]
+    points: Annotated[tuple[StatementPoints, ...], HIDDEN]
+    problem: str = ""
+    plan: Annotated[MemoryPlan | None, HIDDEN] = None
+    ast: Annotated[Ast | None, HIDDEN] = None
+    budget: Annotated[int | None, HIDDEN] = None
 
     @classmethod
     def of(
@@ -68,70 +73,62 @@ class Turn:
         program: Program,
         dim: str | None = None,
         fixed: Mapping[str, int] | None = None,
-        limit: int | None = LIMIT,
     ) -> Turn:
         """A turn of a program.
 
         Args:
             dim: the dimension that goes up; the innermost by default.
-            fixed: values at which those of the loops around it (`outer_dimensions`) are held; 1 by
-                default, or 0 where there is no more, or nothing runs.
-            limit: bounds above it are drawn as `limit`; None draws the program's own. So are those
-                of a program that swaps values: under smaller ones it would swap none.
+            fixed: values at which those of the loops around it (`outer_dimensions`) are held; by
+                default the turn in which the run's peak is, if that is not yet reached at 1.
 
         Raises:
             DomainError: there is no such dimension, or no such point of it.
-            OptionError: the limit is no positive number.
         """
-        if limit is not None and (isinstance(limit, bool) or limit < 1):
-            raise OptionError(f"limit={limit!r} is not possible.", hint="give a positive number.")
-        schedule = program.schedule
+        schedule, plan, ast = a_program(program).schedule, program.memory, program.ast
+        made = cls.under(schedule, plan, dim, fixed)
+        return replace(made, ast=ast, budget=device_limit(program.options))
+
+    @classmethod
+    def under(
+        cls,
+        schedule: Schedule,
+        plan: MemoryPlan | None = None,
+        dim: str | None = None,
+        fixed: Mapping[str, int] | None = None,
+    ) -> Turn:
+        """A turn of a schedule, with a plan of its memory where there is one; see `of`."""
         dims = schedule.constraints.pdg.dims
-        for name in (dim, *(fixed or ())):
-            if name is not None and name not in dims:
-                known = ", ".join(dims.names)
-                raise DomainError(
-                    f"{name} is not a dimension.", hint=f"the dimensions are {known}."
-                )
+        dims.check(*([] if dim is None else [dim]), *(fixed or ()))
         dim = dim or main_dimension(schedule)
-        whole = limit is None or bool(program.memory.swaps.all)
-        bounds = dict(schedule.bounds)
-        if not whole and limit is not None:
-            used = {d for op in schedule.statements.values() for d in op.domain}
-            loops = {dims[d].bound for d in used}  # axes are as long as they are
-            bounds = {n: min(int(b), limit) if n in loops else b for n, b in bounds.items()}
-        outer = outer_dimensions(schedule, dim)
-        held = {d: min(1, dims[d].count(bounds) - 1) for d in outer}
+        held = _usual(schedule, plan, outer_dimensions(schedule, dim))
         for name, value in (fixed or {}).items():
-            checked = _inside(dims, name, value, bounds, schedule.bounds)
+            checked = _inside(dims, name, value, schedule.bounds)
             if name in held:
                 held[name] = checked
-        drawn = schedule
-        if bounds != schedule.bounds:
-            drawn = Schedule(schedule.constraints, schedule.tree, bounds)
-        points = tuple(p for p in drawn.points(**held) if len(p))
+        count = len(plan.clock if plan is not None else schedule.clock)
+        if count > MOST:
+            return cls(schedule, dim, held, (), f"too many points to draw: {count:,}", plan)
+        points = tuple(p for p in schedule.points(**held) if len(p))
         if not points and not fixed:  # nothing runs at 1
             held = dict.fromkeys(held, 0)
-            points = tuple(p for p in drawn.points(**held) if len(p))
-        return cls(program, dim, held, bounds, points)
+            points = tuple(p for p in schedule.points(**held) if len(p))
+        return cls(schedule, dim, held, points, plan=plan)
 
     def __len__(self) -> int:
         return len(self.ranks)
 
-    @property
-    def reduced(self) -> tuple[str, ...]:
-        """The bounds that are drawn smaller than they are."""
-        own = self.program.bounds
-        return tuple(name for name, value in self.bounds.items() if value < own[name])
+    @shown
+    def bounds(self) -> Mapping[str, int]:
+        return {name: int(value) for name, value in self.schedule.bounds.items()}
 
-    @property
+    @shown
     def size(self) -> int:
         """How many points the dimension that goes up has."""
-        return self.dims[self.dim].count(self.bounds) if self.dim is not None else 1
+        return self.dims[self.dim].count(self.schedule.bounds) if self.dim is not None else 1
 
     @property
     def dims(self) -> Dims:
-        return self.program.schedule.constraints.pdg.dims
+        return self.schedule.constraints.pdg.dims
 
     @cached_property
     def ranks(self) -> Array:
@@ -147,71 +144,43 @@ class Turn:
             found[one.time] = k
         return found
 
-    @cached_property
-    def plan(self) -> MemoryPlan:
-        """The program's memory plan under the bounds that are drawn."""
-        return plan_under(self.program.memory, tuple(self.bounds.items()))
+    def columns(self, amounts: Array) -> tuple[Array, Array]:
+        """The parts that views draw: their first instants, and in each the one of the greatest amount.
 
-    def own(self, dim: str, coordinate: Array) -> Array:
-        """Coordinates under the program's bounds: as far from the nearer end as those drawn."""
-        count, drawn = (self.dims[dim].count(b) for b in (self.program.bounds, self.bounds))
-        return np.where(coordinate >= (drawn + 1) // 2, coordinate + (count - drawn), coordinate)
+        Each instant is a part of its own where there are not too many.
+        """
+        count = len(self)
+        if count <= EXACT:
+            return ints(np.arange(count)), ints(np.arange(count))
+        first = np.linspace(0, count, COLUMNS, endpoint=False).astype(int)
+        parts = np.split(amounts, first[1:])
+        return ints(first), ints([k + part.argmax() for k, part in zip(first, parts, strict=True)])
 
-    def json(self) -> dict[str, Any]:
-        """What all views of a turn say of it."""
-        return {
-            "dim": self.dim,
-            "size": self.size,
-            "fixed": dict(self.fixed),
-            "bounds": {name: int(value) for name, value in self.bounds.items()},
-            "program_bounds": {name: int(value) for name, value in self.program.bounds.items()},
-            "reduced": list(self.reduced),
-            "count": len(self),
-        }
+    @shown
+    def count(self) -> int:
+        """How many instants it has."""
+        return len(self)
 
 
-def _inside(
-    dims: Dims, name: str, value: Any, drawn: Mapping[str, int], own: Mapping[str, int]
-) -> int:
-    count = dims[name].count(own)
+def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) -> dict[str, int]:
+    """A turn that stands for a run: one with its peak."""
+    dims = schedule.constraints.pdg.dims
+    held = {d: min(1, dims[d].count(schedule.bounds) - 1) for d in outer}
+    if plan is None:
+        return held
+    line = plan.timeline()
+    if line.outer in held and not (line.bytes[line.turn == held[line.outer]] == line.peak).any():
+        held[line.outer] = max(int(line.turn[line.peak_time]), 0)
+    return held
+
+
+def _inside(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -> int:
+    count = dims[name].count(bounds)
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < count:
         raise DomainError(
             f"{name} = {value!r} is no point of {name}.", hint=f"0 <= {name} < {count}."
         )
-    return min(int(value), dims[name].count(drawn) - 1)
-
-
-@lru_cache(maxsize=8)  # other values that are held, or other views, ask again
-def plan_under(plan: MemoryPlan, actual: tuple[tuple[str, int], ...]) -> MemoryPlan:
-    """A plan under other bounds, with the same blocks, and without swaps."""
-    bounds = dict(actual)
-    if bounds == plan.bounds:
-        return plan
-    base = plan.without_donations
-    blocks = {
-        tensor: _resized(base, tensor, block, bounds)
-        for tensor, block in base.placed.blocks.items()
-    }
-    made = MemoryPlan(
-        base.constraints,
-        Clock(base.clock.schedule, bounds),
-        tuple(base.lifetimes.values()),
-        replace(base.placed, blocks=blocks),
-        smallest=base.smallest,
-    )
-    # what is taken over follows from the bounds
-    return donate(made) if plan.donates else made
-
-
-def _resized(
-    plan: MemoryPlan, tensor: tuple[int, int], block: Block, bounds: Mapping[str, int]
-) -> Block:
-    """A block of fewer rows: as many less as its dimension has, where it goes along with that."""
-    dim = plan.pdg.dims[plan.pdg[tensor[0]].outputs[tensor[1]].domain[block.along]]
-    fewer = dim.count(plan.bounds) - dim.count(bounds)
-    first = block.first - fewer if block.first > dim.count(plan.bounds) // 2 else block.first
-    size = block.size - fewer if block.size > fewer else block.size
-    return replace(block, first=max(first, 0), size=size)
+    return int(value)
 
 
 def first_instants(turn: Turn, ranks: Array) -> Array:

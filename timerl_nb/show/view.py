@@ -1,44 +1,64 @@
 """What every view-model is: a frozen value that becomes JSON, a message with buffers, or a picture.
 
-Items that can be selected carry `op_ids`, the ids of operations of any stage; what belongs together
-follows from the `Lineage`. `docs/view-models.md` has a table for each.
+A view-model, and whatever is in it, is a dataclass: its JSON is its public fields, and what is marked
+`shown`. So are the types that the page has of it (`widgets/models.py`). Items that can be selected carry
+`op_ids`, the ids of operations of any stage; what belongs together follows from the `Lineage`.
+`docs/view-models.md` has a table for each.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tempfile
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from timerl_nb.errors import OptionError
+from timerl_nb.inspectable import bundle
+from timerl_nb.show import offpage
 
 Array = np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T")
+
+
+class shown(cached_property[T]):
+    """A property of a view-model that its JSON has, beside the fields."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a field or `shown` property is called in JSON, by `Annotated`; None leaves it out."""
+
+    name: str | None
+
+
+HIDDEN: Final = Key(None)
 
 
 class View(ABC):
     """A view-model: what a page draws, as plain values."""
 
-    @abstractmethod
-    def values(self) -> dict[str, Any]:
-        """JSON values, with NumPy arrays (int32 or float64, of one or two axes) where they are long."""
+    view: ClassVar[str]  # which view-model it is
 
-    @abstractmethod
     def to_svg(self) -> str:
-        """The view as a picture on a background, for pages where nothing runs."""
+        """The view as a picture on a background, for pages where nothing runs.
+
+        It is drawn by what draws it in a page; a view that has no drawing is its text.
+        """
+        return offpage.call("draw", self.to_json(), str(self))
 
     @abstractmethod
     def __str__(self) -> str: ...
 
     def to_json(self) -> dict[str, Any]:
         """The view as JSON values alone."""
-        return _plain(self.values())
+        return jsonable(self, np.ndarray.tolist)
 
     def to_message(self) -> tuple[dict[str, Any], list[memoryview]]:
         """The view as JSON and binary buffers.
@@ -46,7 +66,14 @@ class View(ABC):
         In place of an array stands `{"buffer": k, "dtype": "int32", "shape": [n]}`: it is the k-th
         buffer, little-endian, row by row.
         """
-        return message(self.values())
+        buffers: list[memoryview] = []
+
+        def place(array: Array) -> dict[str, Any]:
+            buffers.append(memoryview(array.tobytes()))
+            shape = list(array.shape)
+            return {"buffer": len(buffers) - 1, "dtype": str(array.dtype), "shape": shape}
+
+        return jsonable(self, place), buffers
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the picture to a file, which must be called `.svg`.
@@ -68,18 +95,44 @@ class View(ABC):
     def _repr_mimebundle_(
         self, include: object = None, exclude: object = None
     ) -> Mapping[str, object]:
-        bundle: dict[str, object] = {"text/plain": str(self)}
-        try:
-            bundle["image/svg+xml"] = self.to_svg()
-        except Exception as error:  # a failure to draw must leave the text
-            warnings.warn(f"{type(self).__name__} could not be drawn: {error!r}", stacklevel=2)
-        return bundle
+        return bundle(self, str(self), self.to_svg)
 
 
-def message(values: Any) -> tuple[Any, list[memoryview]]:
-    """Values with arrays as JSON and binary buffers; see `View.to_message`."""
-    buffers: list[memoryview] = []
-    return _split(values, buffers), buffers
+def jsonable(value: Any, array: Callable[[Array], Any]) -> Any:
+    """A value as JSON: dataclasses by their parts, sets in order, and arrays as `array` has them."""
+    if isinstance(value, np.ndarray):
+        return array(value)
+    if is_dataclass(value):
+        of = {"view": value.view} if isinstance(value, View) else {}
+        named = parts(type(value)).items()
+        return of | {key: jsonable(getattr(value, name), array) for key, (name, _) in named}
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(one, array) for key, one in value.items()}
+    if isinstance(value, frozenset):
+        value = sorted(value)
+    if isinstance(value, list | tuple):
+        return [jsonable(one, array) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@cache
+def parts(kind: type) -> Mapping[str, tuple[str, Any]]:
+    """What the JSON of a dataclass has: by key, the attribute and its type."""
+    hints = get_type_hints(kind, include_extras=True)
+    named = {field.name: hints[field.name] for field in fields(kind)}
+    for base in reversed(kind.__mro__):
+        for name, one in vars(base).items():
+            if isinstance(one, shown):
+                named[name] = get_type_hints(one.func, include_extras=True)["return"]
+    found: dict[str, tuple[str, Any]] = {}
+    for name, hint in named.items():
+        key: str | None = None if name.startswith("_") else name
+        if get_origin(hint) is Annotated:
+            hint, *marks = get_args(hint)
+            key = next((mark.name for mark in marks if isinstance(mark, Key)), key)
+        if key is not None:
+            found[key] = name, hint
+    return found
 
 
 def ints(values: Any) -> Array:
@@ -112,30 +165,3 @@ def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
-
-
-def one_line(text: str, limit: int) -> str:
-    """A text in a line of at most `limit` characters."""
-    flat = re.sub(r"\s+", " ", text).strip()
-    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _split(value: Any, buffers: list[memoryview]) -> Any:
-    if isinstance(value, np.ndarray):
-        buffers.append(memoryview(value.tobytes()))
-        return {"buffer": len(buffers) - 1, "dtype": str(value.dtype), "shape": list(value.shape)}
-    if isinstance(value, Mapping):
-        return {str(key): _split(one, buffers) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_split(one, buffers) for one in value]
-    return value.item() if isinstance(value, np.generic) else value

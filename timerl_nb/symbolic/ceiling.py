@@ -8,9 +8,11 @@ signals are seen.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 import islpy as isl
@@ -57,7 +59,12 @@ class _Budget(threading.local):
 
 
 _budget = _Budget()
-CONTEXT.set_max_operations(CALL)
+_CALLED: Final[Any] = operator.call
+
+# Lets the calls that follow, each of them short, go on.
+_RENEWAL: Final = (partial(CONTEXT.set_max_operations, CALL), CONTEXT.reset_operations)
+for _renew in _RENEWAL:
+    _renew()
 
 
 def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs) -> _Made:
@@ -99,15 +106,27 @@ def spend_once(operations: int, call: Callable[[], _Made]) -> _Made:
 def _stopped_at(
     operations: int, call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
 ) -> _Made:
-    """The result of a call under a ceiling, which other threads' calls do not meet."""
-    left = _budget.left
+    """The result of a call under a ceiling that is the call's alone.
+
+    Other threads' calls of isl, and those behind an interrupt, would meet the ceiling or, worse, a
+    count that has reached it. So it is set, used and lifted by one call of the interpreter, in which
+    neither threads change nor signals are seen; nor are they between an error and the first call of
+    its handler.
+    """
+    limited = operations if _budget.left is None else max(1, min(operations, _budget.left))
+    steps = (
+        CONTEXT.reset_operations,
+        partial(CONTEXT.set_max_operations, limited),
+        partial(call, *args, **named),
+        *_RENEWAL,
+    )
     with _ONE:
-        CONTEXT.reset_operations()
-        CONTEXT.set_max_operations(operations if left is None else max(1, min(operations, left)))
+        forward, renewal = map(_CALLED, steps), map(_CALLED, _RENEWAL)
         try:
-            return call(*args, **named)
-        finally:
-            _renew()
+            return list(forward)[2]
+        except BaseException:
+            list(renewal)
+            raise
 
 
 def left() -> int:
@@ -137,12 +156,6 @@ def _charge(operations: int) -> None:
     _budget.left -= operations
     if _budget.left <= 0:
         raise TooMuchWork(in_one_call=False)
-
-
-def _renew() -> None:
-    """Let the calls that follow, each of them short, go on."""
-    CONTEXT.reset_operations()
-    CONTEXT.set_max_operations(CALL)
 
 
 def is_ceiling(complaint: str) -> bool:

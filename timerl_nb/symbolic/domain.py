@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from timerl_nb.errors import DomainError
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, minimum, span, sym
 
 Domain = tuple[str, ...]
@@ -84,6 +85,15 @@ class Dims:
 
     def __contains__(self, name: str) -> bool:
         return any(dim.name == name for dim in self.all)
+
+    def check(self, *names: str) -> None:
+        """Raise a `DomainError` where a name is no dimension."""
+        for name in names:
+            if name not in self:
+                raise DomainError(
+                    f"{name} is not a dimension.",
+                    hint=f"the dimensions are {', '.join(self.names)}.",
+                )
 
     @cached_property
     def names(self) -> Domain:

@@ -19,29 +19,34 @@ from typing import Any, Final
 import islpy as isl
 
 UNSCHEDULABLE: Final = "unable to carry dependences"
+# isl is where this process found it, which may be where the environment pointed
+_CHILD: Final = (
+    "import runpy, sys; _, this, *sys.path = sys.argv; runpy.run_path(this, {}, '__main__')"
+)
 
 
 def ask_elsewhere(given: Mapping[str, str], operations: int) -> Mapping[str, str]:
-    """The text of isl's answer as "made", or its complaint as "error".
+    """The text of isl's answer as "made", its complaint as "error", or how its process "ended".
 
     Args:
         given: isl's texts: of a problem's domain, validity and proximity relations and context, whose
             schedule is wanted; or of the "times" of something, of which the latest are.
         operations: how many elementary operations isl may spend.
     """
-    command = [sys.executable, "-I", __file__]
-    # of a group of its own: an interrupt at the terminal is for who waits
-    child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = [sys.executable, "-I", "-c", _CHILD, __file__, *sys.path]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    try:  # of a group of its own: an interrupt at the terminal is for who waits
+        child = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+    except OSError as error:
+        return {"ended": str(error)}
     try:
-        answer, _ = child.communicate(json.dumps([dict(given), operations]))
+        answer, complaint = child.communicate(json.dumps([dict(given), operations]))
     except BaseException:
         child.kill()
         child.wait()
         raise
     if child.returncode:
-        return {"error": f"isl's process ended with {child.returncode}"}
+        return {"ended": " ".join([f"status {child.returncode}", *complaint.splitlines()[-1:]])}
     return json.loads(answer)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final, Generic, Protocol, TypeVar
 
 import islpy as isl
@@ -65,24 +66,23 @@ class Scan(Generic[Node]):
         self._builder = builder
         self.nests = 0
         self.guarded: list[str] = []
-        context = ceilings_set(tree.dims, bounds)
-        try:
-            self.root = self._nest(_loops(tree.raw, context, _WHOLE), {})
-        except TooMuchWork:
-            if not left():
-                raise
-            self.root = self._parts(tree.raw, context, 0, {})
+        self.root = self._part(tree.raw, ceilings_set(tree.dims, bounds), 0, {}, _WHOLE)
 
     def _nest(self, made: isl.AstNode, known: Mapping[str, Lin]) -> Node:
         self.nests += 1
         return _translated(made, known, self._builder)
 
     def _part(
-        self, raw: isl.Schedule, context: isl.Set, fixed: int, known: Mapping[str, Lin]
+        self,
+        raw: isl.Schedule,
+        context: isl.Set,
+        fixed: int,
+        known: Mapping[str, Lin],
+        operations: int,
     ) -> Node:
         """The loops of a schedule whose `fixed` outermost counters are parameters, as `known`."""
         try:
-            return self._nest(_loops(raw, context, _PART), known)
+            return self._nest(_loops(raw, context, operations), known)
         except TooMuchWork:
             if not left():
                 raise
@@ -95,12 +95,11 @@ class Scan(Generic[Node]):
         if node is None:
             return self._indivisible(raw, context, known)
         depth = node.get_schedule_depth()
-        around = node.get_prefix_schedule_union_map()
         halves = _halves(node)
         if depth == fixed:  # what guards a half is up to its own loops
             within = [raw.intersect_domain(half) for half in halves]
             return self._builder.sequence(
-                [self._part(one, context, fixed, known) for one in within]
+                [self._part(one, context, fixed, known, _PART) for one in within]
             )
         around = node.get_prefix_schedule_union_map()
         parts = [_Part.of(around, half, fixed, depth, context) for half in halves]
@@ -108,7 +107,7 @@ class Scan(Generic[Node]):
         def part(k: int, turn: tuple[Lin, ...]) -> Node:
             new = {_turn(j): turn[j] for j in range(fixed, depth)}
             one = raw.intersect_domain(parts[k].points)
-            return self._part(one, parts[k].context, depth, {**known, **new})
+            return self._part(one, parts[k].context, depth, {**known, **new}, _PART)
 
         outer = _loops(_turns([one.turns for one in parts]), context)
         return _translated(outer, known, _Turns(self._builder, part))
@@ -169,9 +168,7 @@ def _turn(k: int) -> str:
 def _turns(parts: Sequence[isl.Set]) -> isl.Schedule:
     """In every turn that a part has: the parts, by their numbers, in order."""
     named = [isl.UnionSet.from_set(one.set_tuple_name(f"part{k}")) for k, one in enumerate(parts)]
-    domain = named[0]
-    for one in named[1:]:
-        domain = domain.union(one)
+    domain = reduce(isl.UnionSet.union, named)
     counters = ", ".join(f"c{k}" for k in range(parts[0].dim(_SET)))
     same = "; ".join(f"part{k}[{counters}] -> [{counters}]" for k in range(len(parts)))
     maps = isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, f"{{ {same} }}")
@@ -204,13 +201,8 @@ def _with_points(node: isl.ScheduleNode) -> list[int]:
 def _halves(node: isl.ScheduleNode) -> list[isl.UnionSet]:
     """The points of the first parts of a sequence, and of the others."""
     own = [node.child(k).child(0).get_domain() for k in _with_points(node)]
-    found: list[isl.UnionSet] = []
-    for half in (own[: len(own) // 2], own[len(own) // 2 :]):
-        total = half[0]
-        for points in half[1:]:
-            total = total.union(points)
-        found.append(total)
-    return found
+    middle = len(own) // 2
+    return [reduce(isl.UnionSet.union, half) for half in (own[:middle], own[middle:])]
 
 
 def _loops(raw: isl.Schedule, context: isl.Set, operations: int = CALL) -> isl.AstNode:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations
 from typing import Any
 
 import islpy as isl
 
+from timerl_nb.errors import CeilingError
 from timerl_nb.symbolic.ceiling import TooMuchWork, at_most, is_ceiling, left, spend, spend_once
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.elsewhere import UNSCHEDULABLE, ask_elsewhere
@@ -88,13 +90,8 @@ def bottom_up(
 
 
 def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
-    total: isl.UnionSet | None = None
-    for name, points in statements.items():
-        one = isl.UnionSet.from_set(points.raw.set_tuple_name(name))
-        total = one if total is None else total.union(one)
-    if total is None:
-        raise AssertionError("a program without statements has no schedule")
-    return total
+    named = (points.raw.set_tuple_name(name) for name, points in statements.items())
+    return reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, named))
 
 
 # isl's answer hangs on the order in which it meets statements, which is that of hashes of their names:
@@ -118,6 +115,7 @@ def solve(
     Raises:
         Unschedulable: no order satisfies the dependences.
         TooMuchWork: the ceiling was reached.
+        CeilingError: the process that isl has for long calls died.
     """
     with at_most(ceiling):
         best = _attempt(dims, statements, validity, proximity, 0)
@@ -230,6 +228,8 @@ def _scheduled(
 
 def _made_elsewhere(given: Mapping[str, str]) -> str:
     answer = ask_elsewhere(given, left())
+    if "ended" in answer:  # for want of memory, say: parts of the program may be small enough
+        raise CeilingError(f"isl's process came to nothing ({answer['ended']}).")
     if "made" not in answer:
         raise _refused(answer["error"])
     return answer["made"]
@@ -476,10 +476,19 @@ class ScheduleTree:
             for call in calls:
                 found.setdefault(call.source, []).append(call)
 
-        def walk(node: isl.ScheduleNode) -> isl.ScheduleNode:
-            if node.get_type() == isl.schedule_node_type.leaf:
-                prefix = spend(isl.ScheduleNode.get_prefix_schedule_relation, node).reverse()
-                names = [one.get_tuple_name() for one in _sets(node.get_domain())]
+        def walk(node: isl.ScheduleNode, bands: tuple[Any, ...]) -> isl.ScheduleNode:
+            kind = node.get_type()
+            if kind == isl.schedule_node_type.leaf:
+                domain = node.get_domain()
+                names = [one.get_tuple_name() for one in _sets(domain)]
+                if not any(name in ahead or name in behind for name in names):
+                    return node
+                # isl's own prefix relation is that of all statements first
+                prefix = isl.UnionMap.from_domain(domain)
+                for band in bands:
+                    part = isl.UnionMap.from_multi_union_pw_aff(band.intersect_domain(domain))
+                    prefix = spend(isl.UnionMap.flat_range_product, prefix, part)
+                prefix = prefix.reverse()
 
                 def called(call: Edge) -> isl.ScheduleNode:
                     pairs = _named(call.pairs, call.source, call.sink)
@@ -492,14 +501,16 @@ class ScheduleTree:
                     for call in ahead.get(name, []):
                         node = node.graft_before(called(call))
                 return node
+            if kind == isl.schedule_node_type.band:
+                bands = (*bands, node.band_get_partial_schedule())
             for k in range(node.n_children()):
                 depth = node.get_tree_depth()
-                node = walk(node.child(k))
+                node = walk(node.child(k), bands)
                 while node.get_tree_depth() > depth:
                     node = node.parent()
             return node
 
-        raw = walk(self.raw.get_root()).get_schedule()
+        raw = walk(self.raw.get_root(), ()).get_schedule()
         grafted = ScheduleTree.__new__(ScheduleTree)
         grafted.dims, grafted.statements = self.dims, self.statements
         grafted.raw, grafted.domain, grafted._theta = raw, self.domain, self._theta

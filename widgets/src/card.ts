@@ -1,6 +1,5 @@
 // What there is to know of the item under the pointer or the focus, beside it.
 import {
-  bytesText,
   readText,
   title,
   typeText,
@@ -9,6 +8,7 @@ import {
   type GraphNode,
 } from "./graph_model";
 import { html } from "./markup";
+import { bytes } from "./plot";
 
 const VERBS = { read: "reads", order: "runs after" } as const;
 const GAP = 12; // pixels between the pointer and the card
@@ -19,7 +19,7 @@ export class Card {
   /** Say what a node is; `x` and `y` are pixels in the element around the card. */
   node(node: GraphNode, x: number, y: number): void {
     const parts: HTMLElement[] = [html("b", {}, title(node))];
-    const count = node.op_ids.length;
+    const count = node.op_ids.length - (node.kind === "kernel" ? 1 : 0); // a kernel is one itself
     const what = node.folded
       ? `${node.kind}, ${count} operation${count === 1 ? "" : "s"}`
       : node.kind;
@@ -32,7 +32,7 @@ export class Card {
           {},
           html("td", {}, value.name),
           html("td", { class: "trl-type" }, typeText(value)),
-          html("td", { class: "trl-bytes" }, value.bytes === null ? "" : bytesText(value.bytes)),
+          html("td", { class: "trl-bytes" }, value.bytes === null ? "" : bytes(value.bytes)),
         ),
       );
       parts.push(html("table", {}, html("tbody", {}, ...rows)));

@@ -1,23 +1,37 @@
 // The explorer: all views of a program in one widget, around one selection and one axis of time.
 import type { AnyModel } from "@anywidget/types";
 import { unpack, type Packed } from "./buffers";
-import { ComparePane, type ComparisonModel } from "./compare";
+import { ComparePane } from "./compare";
 import css from "./explorer.css";
 import { GraphPane, type GraphModel } from "./graph";
 import { InspectorPane, type InspectorModel } from "./inspector";
-import { Instants, type SpaceModel } from "./instants";
-import { descend, type LineageModel } from "./lineage";
-import { LoopPane, type LoopModel } from "./loops";
+import { Instants } from "./instants";
+import { descend } from "./lineage";
+import { LoopPane } from "./loops";
 import { html } from "./markup";
-import { MemoryPane, type MemoryModel } from "./memory";
-import { RunPane, type RunModel } from "./run";
+import { MemoryPane } from "./memory";
+import { RunPane } from "./run";
+import { OutlinePane, type DetailModel } from "./outline";
 import { Scrubber } from "./scrubber";
 import type { Selection } from "./selection";
-import { Settings, type Foreseen, type SearchModel, type Status } from "./settings";
+import { Settings, type Foreseen, type Status } from "./settings";
 import { SpacePane } from "./space";
-import { StepsPane, type StepsModel } from "./steps";
-import { Strip, type PipelineModel } from "./strip";
+import { StepsPane } from "./steps";
+import { Strip } from "./strip";
+import { SweepPane, type Argument, type SweepModel } from "./sweep";
 import { onRefused, selectionOf, sendTo } from "./widget";
+import type {
+  ComparisonView,
+  IterationSpaceView,
+  Lineage,
+  LoopView,
+  MemoryView,
+  OutlineView,
+  PipelineView,
+  RunView,
+  SearchView,
+  StepsView,
+} from "./models";
 
 /** The widget's traits; views are packed (`unpack`). */
 export interface ExplorerTraits {
@@ -25,6 +39,9 @@ export interface ExplorerTraits {
   lineage: Packed;
   graph: Packed;
   steps: Packed;
+  outline: Packed;
+  source: Packed;
+  told: Packed;
   loops: Packed;
   space: Packed;
   memory: Packed;
@@ -32,6 +49,8 @@ export interface ExplorerTraits {
   search: Packed;
   comparison: Packed;
   run: Packed;
+  arguments: { arguments?: Argument[] };
+  sweeping: Packed;
   acknowledged: number;
   stage: string;
   selected: number[];
@@ -45,9 +64,14 @@ export interface ExplorerTraits {
 const TRAITS = [
   "lineage",
   "pipeline",
+  "arguments",
+  "sweeping",
   "stage",
   "graph",
   "steps",
+  "outline",
+  "source",
+  "told",
   "space",
   "memory",
   "loops",
@@ -62,6 +86,7 @@ const TRAITS = [
 ] as const;
 type Trait = (typeof TRAITS)[number];
 
+const CHANGES = ["options", "bounds", "argument"]; // what is asked for by these is timed
 const SAID = 100; // milliseconds between two instants that Python hears of, at least
 
 export class ExplorerView {
@@ -80,7 +105,7 @@ export class ExplorerView {
     const { selection, release } = selectionOf(model);
     const toPython = sendTo(model);
     const send: typeof toPython = (message) => {
-      if (message.kind === "options" || message.kind === "bounds") this.#asked = performance.now();
+      if (CHANGES.includes(message.kind)) this.#asked = performance.now();
       toPython(message);
     };
     const cell = (name: string) => {
@@ -90,10 +115,13 @@ export class ExplorerView {
     };
     const show = (stage: string) => this.#show(stage);
     const settings = new Settings(cell("settings"), selection, send);
+    const sweep = new SweepPane(cell("sweep"), selection, send);
     const strip = new Strip(cell("strip"), selection, send, show);
     const graphCell = cell("graph");
     const steps = new StepsPane(graphCell, selection, send);
     const graph = new GraphPane(graphCell, selection, send);
+    const outline = new OutlinePane(graphCell, selection, send);
+    const source = new OutlinePane(cell("source"), selection, send, "source-pane", "Source");
     const inspector = new InspectorPane(cell("inspector"), selection, send, show);
     const loops = new LoopPane(cell("loops"), selection, send);
     const time = cell("time");
@@ -104,9 +132,12 @@ export class ExplorerView {
     const compare = new ComparePane(cell("compare"), selection, send);
     const panes = [
       settings,
+      sweep,
       strip,
       steps,
       graph,
+      outline,
+      source,
       inspector,
       loops,
       scrubber,
@@ -122,31 +153,40 @@ export class ExplorerView {
       if (view) draw(view);
     };
     const draws: Record<Trait, () => void> = {
-      lineage: () => some<LineageModel>("lineage", (view) => descend(selection, view)),
+      lineage: () => some<Lineage>("lineage", (view) => descend(selection, view)),
       pipeline: () =>
-        some<PipelineModel>("pipeline", (view) => {
+        some<PipelineView>("pipeline", (view) => {
           strip.draw(view);
           settings.draw(view);
         }),
+      arguments: () => sweep.draw(model.get("arguments").arguments ?? []),
+      sweeping: () => sweep.sweep(get<SweepModel>("sweeping")),
       stage: () => {
         strip.stage(model.get("stage"));
         inspector.stage(model.get("stage"));
       },
       space: () =>
-        some<SpaceModel>("space", (view) => {
+        some<IterationSpaceView>("space", (view) => {
           const instants = new Instants(view);
           for (const pane of [space, memory, loops]) pane.follow(instants);
           selection.follow((at) => instants.statement(at)?.op_ids.slice(0, 1) ?? []);
           scrubber.draw(instants);
           space.draw(view);
         }),
-      memory: () => some<MemoryModel>("memory", (view) => memory.draw(view)),
-      loops: () => some<LoopModel>("loops", (view) => loops.draw(view)),
+      memory: () => some<MemoryView>("memory", (view) => memory.draw(view)),
+      loops: () => some<LoopView>("loops", (view) => loops.draw(view)),
       graph: () => some<GraphModel>("graph", (view) => graph.draw(view)),
-      steps: () => steps.draw(get<StepsModel>("steps")),
+      steps: () => steps.draw(get<StepsView>("steps")),
+      outline: () => {
+        const view = get<OutlineView>("outline");
+        outline.draw(view);
+        graph.root.hidden = view !== null;
+      },
+      source: () => source.draw(get<OutlineView>("source")),
+      told: () => some<DetailModel>("told", (view) => outline.detail(view)),
       inspector: () => inspector.draw(get<InspectorModel>("inspector")),
       search: () =>
-        some<SearchModel>("search", (view) => {
+        some<SearchView>("search", (view) => {
           settings.filters(view);
           const asks = view.query || view.kind || view.region || view.changed;
           const hits = asks ? view.stages : [];
@@ -157,11 +197,11 @@ export class ExplorerView {
           if (here && sought !== this.#sought) selection.choose(here.op_ids);
           this.#sought = sought;
         }),
-      comparison: () => compare.draw(get<ComparisonModel>("comparison")),
+      comparison: () => compare.draw(get<ComparisonView>("comparison")),
       run: () => {
-        const view = get<RunModel>("run");
+        const view = get<RunView>("run");
         run.draw(view);
-        memory.measure(view && { ...view.over, source: view.source });
+        memory.measure(view && view.over);
       },
       acknowledged: () => run.acknowledge(model.get("acknowledged")),
       instant: () => selection.at(model.get("instant")),
@@ -172,7 +212,8 @@ export class ExplorerView {
         if (status.state === "ready" && this.#asked !== null) this.#drawn(settings, status);
         if (status.state !== "failed") return;
         this.#asked = null;
-        some<PipelineModel>("pipeline", (view) => strip.draw(view)); // its switches turn back
+        sweep.settle();
+        some<PipelineView>("pipeline", (view) => strip.draw(view)); // its switches turn back
       },
     };
     const draw = () => {

@@ -6,13 +6,20 @@ import { Card } from "./card";
 import { mark, move, showRemoved, unmark, type Carry } from "./change";
 import { Drawing } from "./drawing";
 import css from "./graph.css";
-import { difference, Graph, isAnother, origins, title, type GraphModel } from "./graph_model";
+import {
+  difference,
+  Graph,
+  isAnother,
+  isSame,
+  origins,
+  title,
+  type GraphModel,
+} from "./graph_model";
 import { GraphTable } from "./graph_table";
 import { html } from "./markup";
 import { Minimap } from "./minimap";
 import { Pane, type Send } from "./pane";
-import { keepKeys } from "./panel";
-import { pictureButtons, standalone } from "./picture";
+import { pictureButtons } from "./picture";
 import type { Selection } from "./selection";
 import { Viewport, type Box } from "./viewport";
 
@@ -33,8 +40,9 @@ export class GraphPane extends Pane<GraphModel> {
   });
   readonly #hits = html("span", { class: "trl-soft", "aria-live": "polite" });
   readonly #buttons: Record<"isolate" | "table", HTMLButtonElement>;
-  readonly #stage = html("div", { class: "trl-stage" });
-  readonly #status = html("div", { class: "trl-status", "aria-live": "polite" });
+  readonly #stage = html("div", { class: "trl-stage", "data-roves": true });
+  readonly #said = html("span", { "aria-live": "polite" });
+  readonly #clear = html("button", { class: "trl-quiet", hidden: true }, "clear marks");
   readonly #card = new Card();
   readonly #minimap = new Minimap();
   readonly #table: GraphTable;
@@ -69,19 +77,22 @@ export class GraphPane extends Pane<GraphModel> {
       button("+", "zoom in (+)", () => this.#viewport?.zoom(NEARER)),
       button("fit", "show everything (0)", () => this.#viewport?.fit()),
       this.#buttons.table,
-      ...pictureButtons("graph", () => this.#drawing && standalone(this.#drawing.svg)),
+      ...pictureButtons("graph", () => this.#drawing?.graph.model.svg || null),
     );
-    this.root.append(bar, this.#stage, this.#table.root, this.#status);
+    const status = html("div", { class: "trl-status" }, this.#said, this.#clear);
+    this.root.append(bar, this.#stage, this.#table.root, status);
+    this.#clear.addEventListener("click", () => this.#forget());
     this.#search.addEventListener("input", () => this.#find());
-    keepKeys(this.#search);
     this.#search.addEventListener("keydown", (event) => this.#searchKey(event));
-    const watch = new ResizeObserver(() => this.#resize());
-    watch.observe(this.#stage);
-    this.onDispose(() => watch.disconnect());
+    this.onResize(this.#stage, () => this.#resize());
   }
 
   override draw(model: GraphModel): void {
     const before = this.#drawing;
+    if (before && model.against && isSame(model, before.graph.model)) {
+      this.#forget(model.against);
+      return;
+    }
     const [folding, box] = [this.#asked, this.#viewport?.box];
     const scale = this.#viewport?.scale ?? 1;
     const places = new Map<string, [number, number]>();
@@ -106,16 +117,16 @@ export class GraphPane extends Pane<GraphModel> {
     this.#name(drawing);
     this.#listen(drawing.svg);
     this.#table.draw(graph);
-    if (drawing.isShown) this.#viewport.start(this.#beginning(drawing));
+    this.#viewport.start(() => this.#beginning(drawing));
     this.#resize();
     if (folding && box && !wasHome) this.#keep(folding, places, box);
-    if (before && box && places.size) {
+    if (before && box) {
       const carry = carrying(box, scale, this.#viewport);
-      if (!folding) this.#tell(before, drawing, carry);
+      if (model.against) this.#tell(before, drawing, carry);
       for (const [id, from] of origins(before.graph, graph)) {
-        places.set(id, mean(from.map((one) => places.get(one)!)));
+        if (places.size) places.set(id, mean(from.map((one) => places.get(one)!)));
       }
-      move(drawing, places, carry);
+      if (places.size) move(drawing, places, carry);
     }
     this.#find();
     this.select();
@@ -136,7 +147,11 @@ export class GraphPane extends Pane<GraphModel> {
     const { graph } = drawing;
     const marked = graph.model.nodes.filter((node) => this.selection.marks(node.op_ids));
     const ids = new Set(marked.map(({ id }) => id));
+    const read = graph.around(ids);
     for (const [id, element] of drawing.nodes) {
+      const node = graph.nodes.get(id)!;
+      const reads = read.has(id) && this.selection.reads(node.op_ids);
+      element.classList.toggle("trl-reads", reads);
       element.classList.toggle("trl-selected", ids.has(id));
       element.setAttribute("aria-pressed", String(ids.has(id)));
     }
@@ -217,20 +232,27 @@ export class GraphPane extends Pane<GraphModel> {
   #tell(before: Drawing, drawing: Drawing, carry: Carry): void {
     const change = difference(before.graph, drawing.graph);
     const { added, removed, changed } = change;
-    if (!added.length && !removed.length && !changed.length) return;
     if (!isAnother(drawing.graph, change)) {
       mark(drawing, change);
       if (drawing.isShown) showRemoved(before, drawing, change, carry);
     }
     const counts = { "+ # added": added, "− # removed": removed, "~ # changed": changed };
-    this.#news = Object.entries(counts)
+    const told = Object.entries(counts)
       .filter(([, nodes]) => nodes.length)
-      .map(([text, nodes]) => text.replace("#", String(nodes.length)))
-      .join(", ");
+      .map(([text, nodes]) => text.replace("#", String(nodes.length)));
+    this.#news = `${told.join(", ") || "nothing changed"}, against: ${drawing.graph.model.against}`;
+  }
+
+  /** Take the marks of a difference away; where there is none to something else, say that. */
+  #forget(against = ""): void {
+    unmark(this.#drawing!);
+    this.#news = against && `nothing changed, against: ${against}`;
+    this.select();
   }
 
   #say(text: string): void {
-    this.#status.textContent = [this.#news, text || (this.#news ? "" : HELP)]
+    this.#clear.hidden = !this.#news;
+    this.#said.textContent = [this.#news, text || (this.#news ? "" : HELP)]
       .filter(Boolean)
       .join(" · ");
   }
@@ -281,7 +303,7 @@ export class GraphPane extends Pane<GraphModel> {
     if (!cluster) return;
     this.#asked = cluster;
     this.root.setAttribute("aria-busy", "true");
-    this.#status.textContent = "laying out…";
+    this.#said.textContent = "laying out…";
     this.send({ kind: "fold", id: cluster, folded: !node?.folded });
   }
 
@@ -305,7 +327,6 @@ export class GraphPane extends Pane<GraphModel> {
       "=": () => viewport.zoom(NEARER),
       "-": () => viewport.zoom(1 / NEARER),
       0: () => viewport.fit(),
-      Escape: () => this.#leave(),
     };
     const act = acts[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
@@ -315,14 +336,12 @@ export class GraphPane extends Pane<GraphModel> {
   }
 
   /** Take back what was done last: a neighbourhood, a search, marks of a difference, a selection. */
-  #leave(): void {
+  protected override leave(): void {
     if (this.#isolated) this.#isolate();
     else if (this.#search.value) this.#seek("");
     else {
-      if (this.#news) unmark(this.#drawing!);
-      this.#news = "";
-      this.selection.choose([]);
-      this.select();
+      this.#forget();
+      super.leave();
     }
   }
 
@@ -457,10 +476,8 @@ export class GraphPane extends Pane<GraphModel> {
   }
 
   #searchKey(event: KeyboardEvent): void {
-    if (event.key === "Escape") {
-      this.#seek("");
-      this.#focus(this.#focused);
-    } else if (event.key === "Enter" && this.#found.length) {
+    if (event.key === "Escape") this.#focus(this.#focused);
+    else if (event.key === "Enter" && this.#found.length) {
       const at = this.#found.indexOf(this.#focused) + (event.shiftKey ? -1 : 1);
       const next = this.#found.at(at % this.#found.length)!;
       this.#rove(next);

@@ -1,68 +1,27 @@
 // A dependence graph as `GraphView` describes it (docs/view-models.md), with its picture.
+import type { Edge, GraphView, Node, OpenCluster, Value } from "./models";
 
-export interface GraphValue {
-  name: string;
-  domain: string[];
-  shape: string[];
-  dtype: string;
-  bytes: number | null;
-}
+export type { OpenCluster as GraphCluster, Edge as GraphEdge, Node as GraphNode } from "./models";
 
-export interface GraphNode {
-  id: string;
-  label: string;
-  name: string;
-  kind: string;
-  op_ids: number[];
-  region: string[];
-  cluster: string;
-  folded: boolean;
-  place: string;
-  text: string;
-  detail: string;
-  values: GraphValue[];
-}
-
-export interface GraphCluster {
-  id: string;
-  label: string;
-  sort: string;
-  parent: string;
-  op_ids: number[];
-}
-
-export interface GraphEdge {
-  id: string;
-  /** Of an order nothing is read: the head waits for the tail. */
-  kind: "read" | "order";
-  tail: string;
-  head: string;
-  label: string;
-  count: number;
-  reads: { index: string; cond: string }[];
-}
-
-export interface GraphModel {
-  name: string;
+/** A view with the picture that Python laid out. */
+export type GraphModel = GraphView & {
   svg: string;
-  nodes: GraphNode[];
-  clusters: GraphCluster[];
-  edges: GraphEdge[];
-  folded: string[];
-}
+  /** What the graph that was shown before is, where the two are to be compared. */
+  against?: string;
+};
 
 /** What one graph has that another has not; keyed by id. */
 export interface Difference {
-  added: GraphNode[];
-  removed: GraphNode[];
-  changed: GraphNode[];
+  added: Node[];
+  removed: Node[];
+  changed: Node[];
 }
 
 /** A model with its items by id, and who reads whom. */
 export class Graph {
-  readonly nodes: ReadonlyMap<string, GraphNode>;
-  readonly clusters: ReadonlyMap<string, GraphCluster>;
-  readonly edges: ReadonlyMap<string, GraphEdge>;
+  readonly nodes: ReadonlyMap<string, Node>;
+  readonly clusters: ReadonlyMap<string, OpenCluster>;
+  readonly edges: ReadonlyMap<string, Edge>;
   /** Of each node, those that read it, and those that it reads; itself left out. */
   readonly readers = new Map<string, Set<string>>();
   readonly sources = new Map<string, Set<string>>();
@@ -83,7 +42,7 @@ export class Graph {
   }
 
   /** A node or open cluster. */
-  item(id: string): GraphNode | GraphCluster | undefined {
+  item(id: string): Node | OpenCluster | undefined {
     return this.nodes.get(id) ?? this.clusters.get(id);
   }
 
@@ -100,25 +59,40 @@ export class Graph {
 
   /** The nodes that have a text in them, ignoring case; `%12` is operation 12 and no other. */
   find(query: string): string[] {
-    const text = query.trim().toLowerCase();
+    const text = query.trim().replace(/\s+/g, " ").toLowerCase();
     if (!text) return [];
     const op = /^%(\d+)$/.exec(text);
-    const has = (node: GraphNode) =>
+    const has = (node: Node) =>
       op ? node.op_ids.includes(Number(op[1])) : words(node).includes(text);
     return this.model.nodes.filter(has).map((node) => node.id);
   }
 }
 
-/** What has come, gone and changed between two graphs. */
+/** Whether two graphs are alike to the last byte, whatever they are compared with. */
+export function isSame(a: GraphModel, b: GraphModel): boolean {
+  const text = (one: GraphModel) => JSON.stringify({ ...one, against: "" });
+  return a.svg === b.svg && text(a) === text(b);
+}
+
+/** What has come, gone and changed between two graphs: a node is known by its id, or by its name. */
 export function difference(before: Graph, after: Graph): Difference {
-  const changed = (node: GraphNode) => {
-    const old = before.nodes.get(node.id);
-    return old !== undefined && look(old) !== look(node);
-  };
+  const gone = before.model.nodes.filter(({ id }) => !after.nodes.has(id));
+  const names = new Map(gone.map((node) => [title(node), node]));
+  const was = new Map<string, Node>(); // by the id that it has now
+  for (const node of after.model.nodes) {
+    const old = before.nodes.get(node.id) ?? names.get(title(node));
+    if (!old) continue;
+    was.set(node.id, old);
+    names.delete(title(old));
+  }
+  const stays = new Set([...was.values()].map(({ id }) => id));
   return {
-    added: after.model.nodes.filter(({ id }) => !before.nodes.has(id)),
-    removed: before.model.nodes.filter(({ id }) => !after.nodes.has(id)),
-    changed: after.model.nodes.filter(changed),
+    added: after.model.nodes.filter(({ id }) => !was.has(id)),
+    removed: before.model.nodes.filter(({ id }) => !stays.has(id)),
+    changed: after.model.nodes.filter((node) => {
+      const old = was.get(node.id);
+      return old !== undefined && look(old, node) !== look(node, node);
+    }),
   };
 }
 
@@ -146,16 +120,8 @@ export function title(item: { label: string; name?: string }): string {
 }
 
 /** `f32[64,4] @ (b, i, t)`. */
-export function typeText({ dtype, shape, domain }: GraphValue): string {
+export function typeText({ dtype, shape, domain }: Value): string {
   return `${dtype}[${shape.join(",")}] @ (${domain.join(", ")})`;
-}
-
-/** `12.3 KiB`. */
-export function bytesText(bytes: number): string {
-  const units = ["B", "KiB", "MiB", "GiB"];
-  let [size, unit] = [bytes, 0];
-  for (; size >= 1024 && unit < units.length - 1; unit++) size /= 1024;
-  return `${unit ? size.toFixed(1) : size} ${units[unit]}`;
 }
 
 /** `[b, i, t - 1] if t >= 1`; what is read at the reader's own point has no index. */
@@ -167,11 +133,13 @@ function byId<T extends { id: string }>(items: readonly T[]): Map<string, T> {
   return new Map(items.map((item) => [item.id, item]));
 }
 
-function words({ label, name, kind, region, place, text, values }: GraphNode): string {
+function words({ label, name, kind, region, place, text, values }: Node): string {
   const named = values.map(({ name }) => name);
-  return [label, name, kind, region.join(" / "), place, text, ...named].join("\n").toLowerCase();
+  const all = [label, name, kind, region.join(" / "), place, text, ...named].join(" ");
+  return all.replace(/\s+/g, " ").toLowerCase();
 }
 
-function look({ label, kind, op_ids }: GraphNode): string {
-  return JSON.stringify([label, kind, op_ids]);
+/** What a change is seen by; ids tell only of one and the same node. */
+function look({ id, label, kind, op_ids }: Node, now: Node): string {
+  return JSON.stringify([label, kind, id === now.id ? op_ids : now.op_ids]);
 }

@@ -3,70 +3,16 @@ import css from "./inspector.css";
 import { html } from "./markup";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
-import { textPicture } from "./picture";
+import { told } from "./draw/sheet";
 import { bytes } from "./plot";
-import type { Selection } from "./selection";
+import type { Selection, Tensor } from "./selection";
+import type { Chapter, Inspected, InspectorView, Neighbour, Stored } from "./models";
 
-interface Neighbour {
-  op_id: number;
-  name: string;
-  index: string;
-  cond: string;
-}
-
-interface Chapter {
-  stage: string;
-  op_ids: number[];
-  kernels: number[];
-  steps: { number: number; text: string }[];
+/** What is known of the first of the operations that were asked for; of how many `more` nothing is said. */
+export type InspectorModel = InspectorView & {
+  asked: [ids: number[], tensors: Tensor["tensor"][]];
   more: number;
-  reason: string | null;
-}
-
-interface Store {
-  name: string;
-  kind: string;
-  slots: number;
-  value_bytes: number;
-  bytes: number;
-  born: string;
-  last_readers: string[];
-  why: string;
-}
-
-interface Inspected {
-  op_id: number;
-  op_ids: number[];
-  name: string;
-  kind: string;
-  doc: string;
-  attrs: string;
-  region: string[];
-  where: string;
-  stage: string;
-  kernel: number | null;
-  outputs: {
-    shape: (number | string)[];
-    dtype: string;
-    domain: string[];
-    point_bytes: number;
-    points: number;
-    bytes: number;
-  }[];
-  source: { place: string; lines: { number: number; text: string; marked: boolean }[] };
-  reads: Neighbour[];
-  readers: Neighbour[];
-  history: Chapter[];
-  schedule: { statement: string; op_id: number; time: string[]; lines: number[] } | null;
-  stores: Store[];
-}
-
-/** What `InspectorView.to_json` gives, with the ids that it was asked for. */
-export interface InspectorModel {
-  asked: number[];
-  more: number;
-  ops: Inspected[];
-}
+};
 
 const PATIENCE = 40; // milliseconds for which a selection must last before Python is asked
 const MANY = 6; // neighbours that are listed before the rest is folded away
@@ -107,28 +53,27 @@ export class InspectorPane extends Panel<InspectorModel | null> {
     this.#ask();
   }
 
-  override picture(): SVGSVGElement | null {
-    const text = this.body.innerText.split("\n");
-    const fill = getComputedStyle(this.root).color;
-    return textPicture(
-      this.root,
-      text.map((line) => [{ text: line, fill }]),
-    );
+  override picture(): string | null {
+    return this.#model?.ops.length ? told(this.body.innerText) : null;
+  }
+
+  /** What is selected, as Python is asked for it. */
+  get #asks(): InspectorModel["asked"] {
+    return [[...this.selection.ids], [...this.selection.tensors]];
   }
 
   #ask(): void {
     clearTimeout(this.#timer);
-    const ids = [...this.selection.ids];
+    const [ids, tensors] = this.#asks;
     if (!ids.length) return;
     this.#timer = setTimeout(
-      () => this.send({ kind: "inspect", ids, stage: this.#stage }),
+      () => this.send({ kind: "inspect", ids, tensors, stage: this.#stage }),
       PATIENCE,
     );
   }
 
   #show(): void {
-    const ids = this.selection.ids;
-    if (!ids.size) {
+    if (!this.selection.ids.size) {
       this.note.textContent = "";
       const help =
         "Select a node, a line, a mark or a tensor: it is marked in every view, and told of here.";
@@ -136,7 +81,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
       return;
     }
     const model = this.#model;
-    if (!model || String(model.asked) !== String([...ids])) {
+    if (!model || JSON.stringify(model.asked) !== JSON.stringify(this.#asks)) {
       this.note.textContent = "asking the kernel …";
       return;
     }
@@ -146,9 +91,10 @@ export class InspectorPane extends Panel<InspectorModel | null> {
   }
 
   #operation(op: Inspected): HTMLElement {
-    const where = [op.kind, op.region.join(" / "), `in ${op.stage}`].filter(Boolean).join(" · ");
+    const of = op.tensor === null ? op.kind : `tensor, by ${op.name}`;
+    const where = [of, op.region.join(" / "), `in ${op.stage}`].filter(Boolean).join(" · ");
     const parts = [
-      html("h4", {}, op.name, html("span", { class: "trl-where" }, where)),
+      html("h4", {}, op.tensor ?? op.name, html("span", { class: "trl-where" }, where)),
       html(
         "p",
         { class: "trl-doc" },
@@ -171,7 +117,15 @@ export class InspectorPane extends Panel<InspectorModel | null> {
         out.points > 1
           ? `${bytes(out.point_bytes)} at each of ${out.points.toLocaleString("en")} points, ${bytes(out.bytes)} in all`
           : bytes(out.bytes);
-      return html("p", {}, html("code", {}, type), html("span", { class: "trl-soft" }, ` ${size}`));
+      const name = html("b", {}, out.name);
+      return html(
+        "p",
+        {},
+        name,
+        ": ",
+        html("code", {}, type),
+        html("span", { class: "trl-soft" }, ` ${size}`),
+      );
     });
   }
 
@@ -258,7 +212,7 @@ export class InspectorPane extends Panel<InspectorModel | null> {
   }
 }
 
-function storeOf(store: Store): HTMLElement {
+function storeOf(store: Stored): HTMLElement {
   const life = `born at ${store.born}, last read by ${store.last_readers.join(", ") || "nobody: it stays"}`;
   return html(
     "p",

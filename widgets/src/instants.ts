@@ -1,59 +1,39 @@
 // The axis of time that all views share: the executed points of a turn, in order.
 import type { Numbers } from "./buffers";
-
-/** What all views of a turn say of it. */
-export interface Turn {
-  dim: string | null;
-  size: number;
-  fixed: Record<string, number>;
-  bounds: Record<string, number>;
-  program_bounds: Record<string, number>;
-  reduced: string[];
-  count: number;
-}
-
-export interface SpaceStatement {
-  op_id: number;
-  op_ids: number[];
-  name: string;
-  region: string[];
-  role: string;
-  each: boolean;
-  times: Numbers;
-  coordinates: Record<string, Numbers>;
-}
-
-/** What `IterationSpaceView.to_json` gives. */
-export interface SpaceModel {
-  turn: Turn;
-  statements: SpaceStatement[];
-  instants: { statement: Numbers; line: Numbers };
-}
+import type { IterationSpaceView, Statement, Turn } from "./models";
 
 /** What runs at an instant, where, and in which line. */
 export class Instants {
-  readonly #place: Int32Array; // of an instant among its statement's points
+  readonly #point: Int32Array; // of a marked instant among its statement's points
   readonly #first = new Map<number, number>();
 
-  constructor(readonly model: SpaceModel) {
-    this.#place = new Int32Array(this.count);
-    for (const { times } of model.statements) times.forEach((at, k) => (this.#place[at] = k));
-    model.instants.line.forEach((line, at) => {
-      if (!this.#first.has(line)) this.#first.set(line, at);
+  constructor(readonly model: IterationSpaceView) {
+    const { at, line } = model.instants;
+    this.#point = new Int32Array(at.length);
+    for (const { times } of model.statements) {
+      times.forEach((one, k) => (this.#point[this.#place(one)] = k));
+    }
+    line.forEach((one, k) => {
+      if (!this.#first.has(one)) this.#first.set(one, at[k]!);
     });
+  }
+
+  /** The place of an instant among those that are marked: of many instants, not all are. */
+  #place(at: number): number {
+    return place(this.model.instants.at, at);
   }
 
   get count(): number {
     return this.model.turn.count;
   }
 
-  statement(at: number): SpaceStatement | undefined {
-    return this.model.statements[this.model.instants.statement[at] ?? -1];
+  statement(at: number): Statement | undefined {
+    return this.model.statements[this.model.instants.statement[this.#place(at)] ?? -1];
   }
 
   /** The line of the loop nest that runs at an instant; -1 where there is none. */
   line(at: number): number {
-    return this.model.instants.line[at] ?? -1;
+    return this.model.instants.line[this.#place(at)] ?? -1;
   }
 
   /** The first instant of a line; -1 where it does not run in the turn. */
@@ -65,26 +45,33 @@ export class Instants {
   text(at: number): string {
     const statement = this.statement(at);
     if (!statement) return "";
-    const k = this.#place[at]!;
+    const k = this.#point[this.#place(at)]!;
     const point = Object.entries(statement.coordinates).map(([dim, xs]) => `${dim} = ${xs[k]}`);
     return `${statement.name}(${point.join(", ")})`;
   }
 
-  /** An instant within the axis. */
-  clamp(at: number): number {
-    return Math.min(Math.max(Math.round(at), 0), Math.max(this.count - 1, 0));
+  /** The marked instant that is nearest, or so many marked ones further. */
+  near(at: number, by = 0): number {
+    const { at: marked } = this.model.instants;
+    let k = this.#place(at);
+    if (marked[k + 1]! - at < at - marked[k]!) k++;
+    return marked[Math.min(Math.max(k + by, 0), marked.length - 1)] ?? 0;
   }
 }
 
-/** How a turn that stands for a run is introduced. */
-export function about(turn: Turn): string {
-  const fixed = Object.entries(turn.fixed).map(([dim, value]) => `${dim} = ${value}`);
-  const drawn = turn.reduced.map(
-    (name) => `${name} = ${turn.bounds[name]} of ${turn.program_bounds[name]}`,
-  );
-  const parts = [
-    fixed.length ? `at ${fixed.join(", ")}` : "",
-    drawn.length ? `drawn for ${drawn.join(", ")}` : "",
-  ];
-  return parts.filter(Boolean).join("; ");
+/** Which of some rising numbers is the last that is not beyond another; the first where all are. */
+export function place(rising: Numbers, value: number): number {
+  let [low, high] = [0, rising.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (rising[middle]! <= value) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Which turn it is; or why it is not drawn. */
+export function about({ fixed, problem }: Turn): string {
+  const held = Object.entries(fixed).map(([dim, value]) => `${dim} = ${value}`);
+  return problem || (held.length ? `at ${held.join(", ")}` : "");
 }

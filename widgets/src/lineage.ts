@@ -1,13 +1,9 @@
 // Lineage as Python sends it, by stage; a selection needs that of all stages together.
 import type { Parents, Selection } from "./selection";
-
-/** What `Lineage.to_json` gives. */
-export interface LineageModel {
-  stages: { name: string; from: Record<string, number[]>; kernels: Record<string, number[]> }[];
-}
+import type { Lineage } from "./models";
 
 /** Let a selection know who came from whom. */
-export function descend(selection: Selection, { stages }: LineageModel): void {
+export function descend(selection: Selection, { stages }: Lineage): void {
   selection.descend(
     union(stages.map((stage) => stage.from)),
     union(stages.map((stage) => stage.kernels)),

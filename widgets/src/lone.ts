@@ -1,10 +1,11 @@
 // A pane as a widget of its own.
 import type { RenderProps } from "@anywidget/types";
 import { unpack, type Packed } from "./buffers";
-import { descend, type LineageModel } from "./lineage";
+import { descend } from "./lineage";
 import type { Send } from "./pane";
 import type { Selection } from "./selection";
 import { follow, selectionOf, sendTo } from "./widget";
+import type { Lineage } from "./models";
 
 export interface Lone {
   view: Packed;
@@ -28,7 +29,7 @@ export function lone<Model>(
     const leave = [
       release,
       follow(model, "lineage", (packed) => {
-        const lineage = unpack<LineageModel>(packed);
+        const lineage = unpack<Lineage>(packed);
         if (lineage) descend(selection, lineage);
       }),
       follow(model, "view", (packed) => {

@@ -1,12 +1,15 @@
 // Elements from plain values, and pictures from Python. What comes from a program, names above all,
 // is text: nothing here parses HTML, and SVG is stripped of everything that could run or load.
 
+import { attribute, type Attributes, type Shape } from "./draw/shapes";
+
+export type { Attributes };
+
 const FORBIDDEN =
   "script, style, foreignObject, iframe, object, embed, use, image, animate, animateMotion, " +
   "animateTransform, set";
 const SVG = "http://www.w3.org/2000/svg";
 
-export type Attributes = Record<string, string | number | boolean | undefined>;
 export type Child = Node | string;
 
 /** An HTML element; strings among the children become text. `undefined` and `false` leave an attribute out. */
@@ -28,13 +31,21 @@ export function svg<K extends keyof SVGElementTagNameMap>(
 }
 
 function filled<E extends Element>(element: E, attributes: Attributes, children: Child[]): E {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== undefined && value !== false) {
-      element.setAttribute(name, value === true ? "" : String(value));
-    }
+  for (const [name, given] of Object.entries(attributes)) {
+    const value = attribute(given);
+    if (value !== null) element.setAttribute(name, value);
   }
   element.append(...children);
   return element;
+}
+
+/** A drawing as an element. */
+export function made({ tag, attributes, children }: Shape): SVGElement {
+  return svg(
+    tag,
+    attributes,
+    ...children.map((one) => (typeof one === "string" ? one : made(one))),
+  );
 }
 
 /** The `<svg>` element of a picture that Python made; throws where the text is not SVG. */

@@ -1,5 +1,6 @@
 // The contract of a view: it draws a view-model in an element, marks what is selected, and says what
 // the user did. A widget is one pane, the explorer several around one `Selection`.
+import { OneStop } from "./keyboard";
 import { html } from "./markup";
 import type { Selection } from "./selection";
 import theme from "./theme.css";
@@ -18,6 +19,7 @@ export type Send = (message: Message) => void;
  * `draw` may be called again, with the model after a change; `select`, `instant` and `theme` are
  * called when the selection's ids, its instant, or the page's theme have changed. A pane changes the
  * selection itself (`this.selection.click(ids)`), and sends messages for what Python has to do.
+ * Keys that are typed in it are its own: none is the notebook's.
  */
 export abstract class Pane<Model> {
   readonly root: HTMLElement;
@@ -33,8 +35,12 @@ export abstract class Pane<Model> {
     css = "",
   ) {
     this.#style = html("style", {}, theme + css);
-    this.root = html("div", { class: `trl-pane trl-${name}` });
+    this.root = html("div", { class: `trl-pane trl-${name}`, tabindex: -1 });
     host.append(this.#style, this.root);
+    if (!host.closest(".trl-pane")) {
+      const stop = new OneStop(this.root, () => this.leave());
+      this.#release.push(() => stop.dispose());
+    }
     this.#release.push(
       selection.subscribe((change) => (change === "ids" ? this.select() : this.instant())),
     );
@@ -54,6 +60,25 @@ export abstract class Pane<Model> {
 
   /** Read colours anew; style sheets with the theme's variables need nothing. */
   theme(): void {}
+
+  /** Let go of what is selected; where something was opened or typed, of that first. */
+  protected leave(): void {
+    this.selection.choose([]);
+  }
+
+  /** Call `act` when the size of an element has changed, before it is next drawn. */
+  protected onResize(element: Element, act: () => void): void {
+    let asked = 0; // what is measured at once may change sizes again, which browsers complain of
+    const watch = new ResizeObserver(() => {
+      cancelAnimationFrame(asked);
+      asked = requestAnimationFrame(act);
+    });
+    watch.observe(element);
+    this.onDispose(() => {
+      watch.disconnect();
+      cancelAnimationFrame(asked);
+    });
+  }
 
   /** Call `release` when the pane is disposed of. */
   protected onDispose(release: () => void): void {

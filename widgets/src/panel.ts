@@ -27,35 +27,11 @@ export abstract class Panel<Model> extends Pane<Model> {
     this.root.append(bar, this.body);
   }
 
-  /** The pane as a picture of its own, or null while there is nothing to show. */
-  abstract picture(): SVGSVGElement | null;
+  /** The pane as a picture of its own, as SVG; null while there is nothing to show. */
+  abstract picture(): string | null;
 
   /** Add buttons that save the pane's picture. */
   protected offerPictures(): void {
     this.tools.append(...pictureButtons(this.name, () => this.picture()));
   }
-}
-
-/** Keep what is typed in an element from the notebook; its shortcuts, such as saving, stay its own. */
-export function keepKeys(element: Element): void {
-  element.addEventListener("keydown", (event) => {
-    const { ctrlKey, metaKey, altKey } = event as KeyboardEvent;
-    if (!ctrlKey && !metaKey && !altKey) event.stopPropagation();
-  });
-}
-
-/** The keys that a pane answers: they are not the notebook's then. */
-export function keys(
-  element: Element,
-  acts: (event: KeyboardEvent) => Record<string, (() => void) | undefined>,
-): void {
-  element.addEventListener("keydown", (event) => {
-    const pressed = event as KeyboardEvent;
-    if (pressed.ctrlKey || pressed.metaKey || pressed.altKey) return;
-    const act = acts(pressed)[pressed.key];
-    if (!act) return;
-    pressed.preventDefault();
-    pressed.stopPropagation();
-    act();
-  });
 }

@@ -1,5 +1,7 @@
-// A little plotting in SVG: scales, ticks, axes, and marks that differ by shape as well as colour.
-import { svg } from "./markup";
+// A little plotting: scales, ticks, axes, and marks that differ by shape as well as colour.
+import { LINE, SOFT } from "./draw/looks";
+import { type Shape, shape } from "./draw/shapes";
+import type { Statement } from "./models";
 
 /** Okabe and Ito's colours, in the order in which series take them. */
 export const SERIES = [
@@ -17,10 +19,18 @@ export function colour(k: number): string {
   return SERIES[k % SERIES.length]!;
 }
 
+/** Where a plot is, in pixels. */
+export interface Box {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
 /** The area of a plot in pixels, and the data that its edges stand for. */
 export class Scale {
   constructor(
-    readonly box: { left: number; top: number; width: number; height: number },
+    readonly box: Box,
     readonly x: readonly [number, number],
     readonly y: readonly [number, number],
   ) {}
@@ -50,15 +60,15 @@ export class Scale {
 
 /** Round numbers between two ends; round for binary units with `base` 1024. */
 export function ticks(low: number, high: number, count = 5, base = 10): number[] {
-  if (!(high > low)) return [low];
+  const span = high - low;
+  if (!(span > 1e-12 * Math.max(Math.abs(low), Math.abs(high)))) return [low];
   let unit = 1;
-  const raw = (high - low) / count;
+  const raw = span / count;
   while (base === 1024 && high / unit >= 1024) unit *= 1024;
   const power = 10 ** Math.floor(Math.log10(raw / unit)) * unit;
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999)!;
-  const found: number[] = [];
-  for (let n = Math.ceil(low / step); n * step <= high + step * 1e-9; n++) found.push(n * step);
-  return found;
+  const [first, last] = [Math.ceil(low / step), Math.floor(high / step + 1e-9)];
+  return Array.from({ length: Math.max(last - first + 1, 0) }, (_, n) => (first + n) * step);
 }
 
 /** Ticks of whole things: without fractions. */
@@ -91,48 +101,40 @@ export interface Axis {
 }
 
 /** Grid, ticks and labels of a plot. */
-export function axes(scale: Scale, x: Axis, y: Axis): SVGGElement {
+export function axes(scale: Scale, x: Axis, y: Axis): Shape {
   const { left, top, width, height } = scale.box;
   const bottom = top + height;
-  const group = svg("g", { class: "trl-axes", "aria-hidden": "true" });
+  const line = (x1: number, y1: number, x2: number, y2: number, stroke: string) =>
+    shape("line", { x1, x2, y1, y2, stroke });
+  const word = (x: number, y: number, anchor: string, said: string) =>
+    shape("text", { x, y, "text-anchor": anchor }, said);
+  const parts: Shape[] = [];
   for (const value of y.ticks) {
     const at = scale.py(value);
-    group.append(
-      svg("line", { class: "trl-grid", x1: left, x2: left + width, y1: at, y2: at }),
-      svg("text", { x: left - 6, y: at + 3.5, "text-anchor": "end" }, text(value, y)),
-    );
+    parts.push(line(left, at, left + width, at, LINE));
+    parts.push(word(left - 6, at + 3.5, "end", text(value, y)));
   }
   for (const value of x.ticks) {
     const at = scale.px(value);
-    group.append(
-      svg("line", { class: "trl-tick", x1: at, x2: at, y1: bottom, y2: bottom + 4 }),
-      svg("text", { x: at, y: bottom + 15, "text-anchor": "middle" }, text(value, x)),
-    );
+    const said = text(value, x);
+    const isLong = at + 2.8 * said.length > left + width + 14; // it would leave the picture
+    parts.push(line(at, bottom, at, bottom + 4, SOFT));
+    parts.push(word(isLong ? left + width + 14 : at, bottom + 15, isLong ? "end" : "middle", said));
   }
-  group.append(
-    svg("line", { class: "trl-axis", x1: left, x2: left + width, y1: bottom, y2: bottom }),
-    svg("line", { class: "trl-axis", x1: left, x2: left, y1: top, y2: bottom }),
-  );
-  if (x.label) {
-    group.append(svg("text", { x: left + width, y: bottom + 29, "text-anchor": "end" }, x.label));
-  }
-  if (y.label) {
-    group.append(
-      svg("text", { class: "trl-up", x: left - 6, y: top - 6, "text-anchor": "end" }, y.label),
-    );
-  }
-  return group;
+  parts.push(line(left, bottom, left + width, bottom, SOFT), line(left, top, left, bottom, SOFT));
+  if (x.label) parts.push(word(left + width, bottom + 29, "end", x.label));
+  if (y.label) parts.push(word(left - 6, top - 9, "end", y.label));
+  const look = { class: "trl-axes", fill: SOFT, "font-size": 10, "aria-hidden": "true" };
+  return shape("g", look, ...parts);
 }
 
 function text(value: number, axis: Axis): string {
   return axis.format ? axis.format(value) : String(value);
 }
 
-/** Shapes of marks. */
-export type Shape = "circle" | "square" | "triangle" | "diamond" | "cross";
-
 /** The outline of a mark around a point, as path data. */
-export function mark(shape: Shape, x: number, y: number, r: number): string {
+export function mark(shape: Statement["shape"], x: number, y: number, size: number): string {
+  const r = Number(size.toFixed(1));
   const at = (dx: number, dy: number) => `${(x + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
   switch (shape) {
     case "circle":
@@ -144,8 +146,9 @@ export function mark(shape: Shape, x: number, y: number, r: number): string {
     case "diamond":
       return `M${at(0, -1.3 * r)}L${at(1.3 * r, 0)}L${at(0, 1.3 * r)}L${at(-1.3 * r, 0)}z`;
     case "cross": {
-      const w = r * 0.4;
-      return `M${at(-r, -w)}h${r - w}v${w - r}h${2 * w}v${r - w}h${r - w}v${2 * w}h${w - r}v${r - w}h${-2 * w}v${w - r}h${w - r}z`;
+      const [w, k] = [Number((r * 0.4).toFixed(1)), (r * 0.6).toFixed(1)];
+      const [down, right] = [`v-${k}h${2 * w}v${k}`, `h${k}v${2 * w}h-${k}`];
+      return `M${at(-r, -w)}h${k}${down}${right}v${k}h-${2 * w}v-${k}h-${k}z`;
     }
   }
 }

@@ -3,50 +3,15 @@ import uPlot from "uplot";
 import sheet from "uplot/dist/uPlot.min.css";
 import { aligned } from "./aligned";
 import type { Numbers } from "./buffers";
+import { DASHES } from "./draw/charts";
+import { draw } from "./draw/draw";
 import { html } from "./markup";
-import type { TurnBytes } from "./memory";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
-import { arranged } from "./picture";
 import { bytes, colour } from "./plot";
 import css from "./run.css";
 import type { Selection } from "./selection";
-
-interface Device {
-  name: string;
-  busy: number;
-  memory: number;
-  total: number;
-  watts: number | null;
-}
-
-/** A frame of a run, with the histories that Python keeps of it. */
-export interface RunModel {
-  state: string;
-  turn: number;
-  turns: number | null;
-  elapsed: number;
-  turns_per_second: number;
-  steps_per_second: number | null;
-  busy: number | null;
-  cpu: number;
-  cores: number;
-  resident: number | null;
-  live: number;
-  peak: number;
-  source: string;
-  predicted_peak: number;
-  devices: Device[];
-  error: string | null;
-  /** Outputs by turn; of those that are `late` nothing is known before the end. */
-  curves: { name: string; at: Numbers; values: Numbers; late: boolean }[];
-  /** Live bytes since the frame before, in equal parts of executed points, and what was predicted. */
-  held: { first: number; last: number; bytes: Numbers; predicted: Numbers };
-  /** What was held in the latest turn; see `TurnBytes`. */
-  over: Omit<TurnBytes, "source">;
-  /** Over elapsed seconds: the busy fraction of the device, and that of the host's cores. */
-  load: { at: Numbers; busy: Numbers; host: Numbers };
-}
+import type { HeldBytes, RunView } from "./models";
 
 type Command = "start" | "pause" | "resume" | "step" | "stop";
 
@@ -57,10 +22,11 @@ const SPEEDS: readonly [string, number | null][] = [
   ["1 turn/s", 1],
 ];
 const ENDED = new Set(["stopped", "finished", "failed"]);
+const COUNTS = Array.from({ length: 24 }, (_, k) => [1, 2, 5][k % 3]! * 10 ** Math.floor(k / 3));
 const POWERS = Array.from({ length: 50 }, (_, k) => 2 ** k); // steps between ticks of bytes
-const DASHES = [[], [6, 3], [2, 3], [10, 4, 2, 4]];
+const ARRAYS = "arrays on the device";
 
-export class RunPane extends Panel<RunModel | null> {
+export class RunPane extends Panel<RunView | null> {
   #state = html("output", { class: "trl-state", role: "status" });
   #bar = html("progress", { max: 1, value: 0, "aria-label": "turns done" });
   #figures = html("dl", { class: "trl-figures-of-run" });
@@ -69,7 +35,7 @@ export class RunPane extends Panel<RunModel | null> {
   #charts: Chart[];
   #asked: { command: Command; number: number } | null = null;
   #number = 0;
-  #model: RunModel | null = null;
+  #model: RunView | null = null;
   #frame = 0;
   #problem = "";
 
@@ -96,12 +62,11 @@ export class RunPane extends Panel<RunModel | null> {
     this.#charts = [
       new Chart(charts, "outputs by turn", "turn", (value) => value.toPrecision(3), null),
       new Chart(charts, "live bytes by executed point", "point", bytes, 0),
+      new Chart(charts, "memory, by second", "s", bytes, 0),
       new Chart(charts, "busy, by second", "s", (value) => `${(value * 100).toFixed(0)} %`, 1),
     ];
-    const watch = new ResizeObserver(() => this.#charts.forEach((chart) => chart.fit()));
-    watch.observe(charts);
+    this.onResize(charts, () => this.#charts.forEach((chart) => chart.fit()));
     this.onDispose(() => {
-      watch.disconnect();
       cancelAnimationFrame(this.#frame);
       this.#charts.forEach((chart) => chart.dispose());
     });
@@ -109,7 +74,7 @@ export class RunPane extends Panel<RunModel | null> {
     this.draw(null);
   }
 
-  override draw(model: RunModel | null): void {
+  override draw(model: RunView | null): void {
     this.#model = model;
     this.#control();
     // however many frames come, the page draws one at a time
@@ -133,16 +98,14 @@ export class RunPane extends Panel<RunModel | null> {
     this.#charts.forEach((chart) => chart.redraw());
   }
 
-  override picture(): SVGSVGElement | null {
-    const made = this.#charts.filter((chart) => chart.filled);
-    const shown = made.map((chart) => ({ title: chart.told, picture: chart.picture() }));
-    return made.length ? arranged(this.root, [shown]) : null;
+  override picture(): string | null {
+    return this.#model && draw(this.#model, "");
   }
 
   #button(command: Command, text: string): HTMLButtonElement {
     const button = html("button", { "data-command": command }, text);
     button.addEventListener("click", () => {
-      const paused = this.#model?.state === "paused";
+      const paused = this.#model?.frame.state === "paused";
       const meant = command === "start" && paused ? "resume" : command;
       this.#asked = { command: meant, number: ++this.#number };
       this.#control();
@@ -153,7 +116,7 @@ export class RunPane extends Panel<RunModel | null> {
   }
 
   #control(): void {
-    const state = this.#model?.state ?? "";
+    const state = this.#model?.frame.state ?? "";
     const ended = !state || ENDED.has(state);
     const paused = state === "paused";
     const enabled: Record<Command, boolean> = {
@@ -166,15 +129,14 @@ export class RunPane extends Panel<RunModel | null> {
     for (const [command, button] of this.#buttons) button.disabled = !enabled[command];
     this.#buttons.get("start")!.textContent = paused ? "▶ resume" : "▶ run";
     const shown = this.#asked ? `pending: ${this.#asked.command}` : state || "not started";
-    this.#state.textContent = shown;
+    const waits = this.#asked ? null : (this.#model?.frame.compiling ?? null);
+    const compiling = `compiling with XLA, ${waits?.toFixed(0)} s so far`;
+    this.#state.textContent = waits === null ? shown : compiling;
     this.#state.dataset.state = shown;
   }
 
   #annotate(): void {
-    const model = this.#model;
-    const scaled = !!model && model.source !== "measured";
-    const about = scaled ? "bytes: predicted, at measured speed" : "";
-    this.note.textContent = this.note.title = this.#problem || model?.error || about;
+    this.note.textContent = this.note.title = this.#problem || this.#model?.frame.error || "";
   }
 
   #paint(): void {
@@ -183,25 +145,22 @@ export class RunPane extends Panel<RunModel | null> {
     this.body.classList.toggle("trl-idle", !model);
     if (!model) return;
     const began = performance.now();
-    this.#bar.max = model.turns ?? 1;
-    if (model.turns === null) this.#bar.removeAttribute("value");
-    else this.#bar.value = model.turn;
+    const { frame } = model;
+    this.#bar.max = frame.turns ?? 1;
+    if (frame.turns === null) this.#bar.removeAttribute("value");
+    else this.#bar.value = frame.turn;
     this.#figures.replaceChildren(...figures(model));
-    const [curves, held, load] = this.#charts as [Chart, Chart, Chart];
-    const known = aligned(model.curves);
-    const lines = model.curves.map(({ name }, k) => ({ name, values: known.values[k]! }));
+    const [curves, held, memory, load] = this.#charts as [Chart, Chart, Chart, Chart];
+    const known = aligned(Object.values(frame.curves));
+    const names = Object.keys(frame.curves);
+    const lines = names.map((name, k) => ({ name, values: known.values[k]! }));
     curves.draw(known.at, lines);
-    const { first, last, bytes: live, predicted } = model.held;
-    if (live.length || !held.filled) {
-      const part = (last - first) / Math.max(live.length, 1); // a last frame may bring no points
-      const edges = live.length === 1; // one part alone is drawn from end to end
-      const at = edges ? [first, last] : Array.from(live, (_, k) => first + (k + 0.5) * part);
-      const drawn = (values: Numbers) => (edges ? [values[0]!, values[0]!] : values);
-      held.draw(at, [
-        { name: "predicted", values: drawn(predicted), fill: true },
-        { name: model.source === "measured" ? "measured" : "scaled", values: drawn(live) },
-      ]);
-    }
+    held.shown = !!model.held;
+    memory.shown = !model.held;
+    if (model.held) live(held, model.held);
+    const { at, resident, on_device } = model.load;
+    const device = frame.process.on_device === null ? [] : [{ name: ARRAYS, values: on_device }];
+    memory.draw(at, [{ name: "process", values: resident }, ...device]);
     load.draw(model.load.at, [
       { name: "kernels", values: model.load.busy },
       { name: "host cores", values: model.load.host },
@@ -213,30 +172,49 @@ export class RunPane extends Panel<RunModel | null> {
   }
 }
 
-function figures(model: RunModel): HTMLElement[] {
+/** Draw live bytes over what was predicted, in equal parts of executed points. */
+function live(chart: Chart, { first, last, bytes, predicted }: HeldBytes): void {
+  if (!bytes.length && chart.filled) return; // a last frame may bring no points
+  const part = (last - first) / Math.max(bytes.length, 1);
+  const edges = bytes.length === 1; // one part alone is drawn from end to end
+  const at = edges ? [first, last] : Array.from(bytes, (_, k) => first + (k + 0.5) * part);
+  const drawn = (values: Numbers) => (edges ? [values[0]!, values[0]!] : values);
+  chart.draw(at, [
+    { name: "predicted", values: drawn(predicted), fill: true },
+    { name: "measured", values: drawn(bytes) },
+  ]);
+}
+
+function figures({ frame, predicted_peak }: RunView): HTMLElement[] {
+  const { process, held } = frame;
   const percent = (x: number | null) => (x === null ? "–" : `${(x * 100).toFixed(0)} %`);
   const rate = (x: number | null) =>
     x === null ? "–" : x >= 100 ? x.toFixed(0) : x.toPrecision(3);
-  const turns = model.turns === null ? `${model.turn}` : `${model.turn} / ${model.turns}`;
+  const turns = frame.turns === null ? `${frame.turn}` : `${frame.turn} / ${frame.turns}`;
   const shown: [string, string][] = [
     ["turn", turns],
-    ["elapsed", `${model.elapsed.toFixed(1)} s`],
-    ["turns/s", rate(model.turns_per_second)],
-    ["steps/s", rate(model.steps_per_second)],
-    ["in kernels", percent(model.busy)],
-    ["host", `${model.cpu.toFixed(2)} of ${model.cores} cores`],
-    ["live", `${bytes(model.live)} of ${bytes(model.predicted_peak)} predicted`],
+    ["elapsed", `${frame.elapsed.toFixed(1)} s`],
+    ["turns/s", rate(frame.compiling === null ? frame.turns_per_second : null)],
+    ["steps/s", rate(frame.compiling === null ? frame.steps_per_second : null)],
+    ["in kernels", percent(frame.busy)],
+    ["host", `${process.cpu.toFixed(2)} of ${process.cores} cores`],
+    ["planned peak", bytes(predicted_peak)],
   ];
-  if (model.resident !== null) shown.push(["process", bytes(model.resident)]);
-  for (const device of model.devices) {
+  const live =
+    held && `${bytes(held.live)}, at most ${bytes(held.peak)} measured by the run's ledger`;
+  if (live) shown.push(["live", live]);
+  if (frame.buffers !== null) shown.push(["XLA's buffers", bytes(frame.buffers)]);
+  if (process.on_device !== null) shown.push([ARRAYS, bytes(process.on_device)]);
+  if (process.resident !== null) shown.push(["process", bytes(process.resident)]);
+  for (const device of frame.devices) {
     const watts = device.watts === null ? "" : `, ${device.watts.toFixed(0)} W`;
     const memory = `${bytes(device.memory)} of ${bytes(device.total)}`;
     shown.push([device.name, `${percent(device.busy)}, ${memory}${watts}`]);
   }
-  for (const { name, values, late } of model.curves) {
+  for (const [name, { values, is_late }] of Object.entries(frame.curves)) {
     const value = values.at(-1);
     if (value !== undefined) shown.push([name, value.toPrecision(4)]);
-    else if (late) shown.push([name, "at the end"]);
+    else if (is_late) shown.push([name, "at the end"]);
   }
   return shown.map(([term, text]) => html("div", {}, html("dt", {}, term), html("dd", {}, text)));
 }
@@ -267,8 +245,12 @@ class Chart {
     host.append(this.#box);
   }
 
+  set shown(shown: boolean) {
+    this.#box.hidden = !shown;
+  }
+
   get filled(): boolean {
-    return !!this.#plot && (this.#plot.data[0]?.length ?? 0) > 0;
+    return !this.#box.hidden && (this.#plot?.data[0]?.length ?? 0) > 0;
   }
 
   draw(at: ArrayLike<number>, lines: readonly Line[]): void {
@@ -292,28 +274,6 @@ class Chart {
 
   dispose(): void {
     this.#plot?.destroy();
-  }
-
-  /** What is drawn, with what its lines are, as the page's legend has them. */
-  get told(): string {
-    const series = this.#plot?.series.slice(1) ?? [];
-    return `${this.title}: ${series.map(({ label }) => label as string).join(", ")}`;
-  }
-
-  /** The canvas as a picture. */
-  picture(): SVGSVGElement {
-    const canvas = this.#plot!.root.querySelector("canvas")!;
-    const { width, height } = canvas.getBoundingClientRect();
-    const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const image = document.createElementNS("http://www.w3.org/2000/svg", "image");
-    for (const [name, value] of Object.entries({ width, height })) {
-      made.setAttribute(name, String(value));
-      image.setAttribute(name, String(value));
-    }
-    made.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    image.setAttribute("href", canvas.toDataURL());
-    made.append(image);
-    return made;
   }
 
   #make(lines: readonly Line[]): void {
@@ -345,7 +305,7 @@ class Chart {
       height: this.#height,
       scales: { x: { time: false }, ...(least === null ? {} : { y: { range: amounts } }) },
       axes: [
-        { ...axis, size: 22, space: 60 },
+        { ...axis, size: 22, space: 60, ...(this.across === "s" ? {} : { incrs: COUNTS }) },
         {
           ...axis,
           size: 56,

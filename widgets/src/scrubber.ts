@@ -1,10 +1,9 @@
 // The scrubber: sets the instant that all views show, by slider, by step, or playing.
-import type { Instants } from "./instants";
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
-import { keepKeys } from "./panel";
 import css from "./scrubber.css";
 import type { Selection } from "./selection";
+import type { Instants } from "./instants";
 
 const FRAME = 80; // milliseconds between frames
 const WHOLE = 150; // frames that a turn takes at least
@@ -12,7 +11,13 @@ const WHOLE = 150; // frames that a turn takes at least
 export class Scrubber extends Pane<Instants | null> {
   #instants: Instants | null = null;
   #playing: ReturnType<typeof setInterval> | null = null;
-  #slider = html("input", { type: "range", min: 0, value: 0, "aria-label": "instant" });
+  #slider = html("input", {
+    type: "range",
+    min: 0,
+    value: 0,
+    "aria-label": "instant",
+    "data-first": true,
+  });
   #text = html("output", { class: "trl-at", "aria-live": "off" });
   #play = html("button", { title: "play", "aria-label": "play" }, "▶");
 
@@ -27,14 +32,12 @@ export class Scrubber extends Pane<Instants | null> {
     this.#slider.addEventListener("input", () => this.#go(this.#slider.valueAsNumber));
     this.root.append(
       this.#play,
-      button("‹", "previous instant", () => this.#go((this.selection.instant ?? 0) - 1)),
-      button("›", "next instant", () => this.#go((this.selection.instant ?? -1) + 1)),
+      button("‹", "previous instant", () => this.#go(this.selection.instant ?? 0, -1)),
+      button("›", "next instant", () => this.#go(this.selection.instant ?? -1, 1)),
       this.#slider,
       this.#text,
       button("×", "show no instant", () => (this.#pause(), this.selection.at(null))),
     );
-    // arrow keys move the slider: the notebook has its own meaning for them
-    keepKeys(this.root);
     this.onDispose(() => this.#pause());
   }
 
@@ -42,7 +45,7 @@ export class Scrubber extends Pane<Instants | null> {
     this.#instants = instants;
     this.#slider.max = String(Math.max((instants?.count ?? 1) - 1, 0));
     const at = this.selection.instant;
-    if (instants && at !== null) this.selection.at(instants.count ? instants.clamp(at) : null);
+    if (instants && at !== null) this.selection.at(instants.count ? instants.near(at) : null);
     this.instant();
   }
 
@@ -55,9 +58,9 @@ export class Scrubber extends Pane<Instants | null> {
     this.#slider.setAttribute("aria-valuetext", what);
   }
 
-  #go(at: number): void {
+  #go(at: number, by = 0): void {
     this.#pause();
-    if (this.#instants?.count) this.selection.at(this.#instants.clamp(at));
+    if (this.#instants?.count) this.selection.at(this.#instants.near(at, by));
   }
 
   #start(): void {
@@ -67,7 +70,7 @@ export class Scrubber extends Pane<Instants | null> {
     const by = Math.max(1, Math.round(count / WHOLE));
     this.#playing = setInterval(() => {
       const next = (this.selection.instant ?? 0) + by;
-      this.selection.at(Math.min(next, count - 1));
+      this.selection.at(this.#instants!.near(Math.min(next, count - 1)));
       if (next >= count - 1) this.#pause();
     }, FRAME);
     this.#label("❚❚", "pause playing");

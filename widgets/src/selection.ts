@@ -2,7 +2,8 @@
 //
 // A selection is a set of operation ids of any stages. What belongs to it are the items whose ids meet
 // its own, or those of ancestors and descendants by lineage. Siblings are not relatives: what was
-// fused with a selected operation is not marked because of it, its kernel is.
+// fused with a selected operation is not marked because of it, its kernel is. A tensor is selected as
+// the operation behind it, and narrows that to one of its outputs.
 
 /** For each operation id, the ids of the stage before that it came from. */
 export type Parents = Readonly<Record<string, readonly number[]>>;
@@ -10,11 +11,20 @@ export type Parents = Readonly<Record<string, readonly number[]>>;
 /** What has changed: the ids that are selected (or what they are related to), or the instant. */
 export type Change = "ids" | "instant";
 
+/** An output of a statement: the operation behind it comes first in `op_ids`. */
+export interface Tensor {
+  readonly tensor: readonly [op: number, output: number];
+  readonly op_ids: readonly number[];
+  readonly read_by: readonly number[];
+}
+
 export type Listener = (change: Change) => void;
 
 export class Selection {
   #ids: ReadonlySet<number> = new Set();
   #related: ReadonlySet<number> = new Set();
+  #tensors: ReadonlyMap<string, Tensor> = new Map();
+  #reading: ReadonlySet<number> = new Set();
   #instant: number | null = null;
   #parents = new Map<number, readonly number[]>();
   #children = new Map<number, number[]>();
@@ -22,6 +32,7 @@ export class Selection {
   #known = new WeakMap<readonly number[], readonly number[]>();
   #listeners = new Set<Listener>();
   #running: ReadonlySet<number> = new Set();
+  #elsewhere: ReadonlySet<number> = new Set(); // what is in kernels that do not
   #runs: (instant: number) => readonly number[] = () => [];
 
   /** The ids that were selected, in the order in which they were. */
@@ -39,12 +50,43 @@ export class Selection {
     return this.#instant;
   }
 
-  /** Select these operations instead of what was. */
-  choose(ids: Iterable<number>): void {
+  /** The tensors that were selected, by operation and output. */
+  get tensors(): readonly Tensor["tensor"][] {
+    return [...this.#tensors.values()].map(({ tensor }) => tensor);
+  }
+
+  /** Select these operations, of which some are `tensors`, instead of what was. */
+  choose(ids: Iterable<number>, tensors: Iterable<Tensor> = []): void {
     const next = new Set(ids);
-    if (next.size === this.#ids.size && [...next].every((id) => this.#ids.has(id))) return;
+    const narrowed = new Map([...tensors].map((one) => [String(one.tensor), one]));
+    if (alike(next, this.#ids) && alike(narrowed, this.#tensors)) return;
     this.#ids = next;
+    this.#tensors = narrowed;
     this.#relate();
+  }
+
+  /** What a click on a tensor means; see `click`. */
+  pick(one: Tensor, more = false): void {
+    const key = String(one.tensor);
+    const others = [...this.#tensors.values()].filter(({ tensor }) => String(tensor) !== key);
+    const was = others.length < this.#tensors.size;
+    const behind = one.op_ids[0]!;
+    const rest = [...this.#ids].filter((id) => id !== behind || others.some((o) => of(o, id)));
+    if (more) this.choose(was ? rest : [...rest, behind], was ? others : [...others, one]);
+    else if (was && this.#ids.size === 1 && !others.length) this.choose([]);
+    else this.choose([behind], [one]);
+  }
+
+  /** Whether a tensor is to be marked: it was selected, or an operation behind all of its kind. */
+  holds(one: Tensor): boolean {
+    const behind = one.op_ids[0]!;
+    const narrowed = [...this.#tensors.values()].some((other) => of(other, behind));
+    return narrowed ? this.#tensors.has(String(one.tensor)) : this.#related.has(behind);
+  }
+
+  /** Whether an item that stands for these operations reads a tensor that was selected. */
+  reads(ids: readonly number[]): boolean {
+    return this.#heads(ids).some((id) => this.#reading.has(id));
   }
 
   /** Select these operations as well; where all of them are, let go of them. */
@@ -75,9 +117,14 @@ export class Selection {
     this.#run();
   }
 
-  /** Whether an item that stands for these operations runs at the instant. */
+  /**
+   * Whether an item that stands for these operations runs at the instant: what of it is in no other
+   * kernel does, or all of it.
+   */
   runs(ids: readonly number[]): boolean {
-    return this.#heads(ids).some((id) => this.#running.has(id));
+    const heads = this.#heads(ids);
+    if (heads.some((id) => this.#running.has(id) && !this.#elsewhere.has(id))) return true;
+    return heads.length > 0 && heads.every((id) => this.#running.has(id));
   }
 
   /**
@@ -136,11 +183,18 @@ export class Selection {
 
   #relate(): void {
     this.#related = this.#relatives(this.#ids);
+    this.#reading = this.#relatives([...this.#tensors.values()].flatMap((one) => one.read_by));
     this.#tell("ids");
   }
 
   #run(): void {
-    this.#running = this.#relatives(this.#instant === null ? [] : this.#runs(this.#instant));
+    const now = this.#instant === null ? [] : this.#runs(this.#instant);
+    const others = Object.keys(this.#kernels).map(Number);
+    this.#running = this.#relatives(now);
+    this.#elsewhere = closure(
+      others.filter((id) => !now.includes(id)),
+      this.#parents,
+    );
     this.#tell("instant");
   }
 
@@ -152,6 +206,17 @@ export class Selection {
   #tell(change: Change): void {
     for (const listener of [...this.#listeners]) listener(change);
   }
+}
+
+/** Whether an operation is the one behind a tensor. */
+function of({ op_ids }: Tensor, id: number): boolean {
+  return op_ids[0] === id;
+}
+
+type Keys<K> = ReadonlySet<K> | ReadonlyMap<K, unknown>;
+
+function alike<K>(a: Keys<K>, b: Keys<K>): boolean {
+  return a.size === b.size && [...a.keys()].every((key) => b.has(key));
 }
 
 function closure(

@@ -1,11 +1,10 @@
 // The bar above the stages: executor, bounds, options, search, and what became of the last change.
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
-import { keepKeys } from "./panel";
 import type { Selection } from "./selection";
 import css from "./settings.css";
-import type { Bound, Option, PipelineModel } from "./strip";
 import { entered, shown } from "./values";
+import type { BoundRow, Option, PipelineView, SearchView } from "./models";
 
 /** What Python says of its work. */
 export interface Status {
@@ -23,24 +22,17 @@ export interface Foreseen {
   of?: number;
 }
 
-export interface SearchModel {
-  query: string;
-  kind: string | null;
-  region: string | null;
-  changed: boolean;
-  stages: { stage: string; op_ids: number[] }[];
-  kinds: string[];
-  regions: string[];
-}
-
 const TYPING = 180; // milliseconds without a key before a search is made
 
-export class Settings extends Pane<PipelineModel> {
+export class Settings extends Pane<PipelineView> {
   #executor = html("span");
   #bounds = html("span", { class: "trl-fields", role: "group", "aria-label": "bounds" });
   #options = html("div", { class: "trl-options" });
   #details = html("details", {}, html("summary", {}, "options"), this.#options);
   #status = html("output", { class: "trl-status", role: "status" });
+  #rest = html("div", { class: "trl-more", hidden: true });
+  #more = html("button", { disabled: true, "aria-expanded": "false" }, "more");
+  #cancel = html("button", { class: "trl-cancel" }, "cancel");
   #query = html("input", {
     type: "search",
     placeholder: "search all stages",
@@ -76,8 +68,13 @@ export class Settings extends Pane<PipelineModel> {
       this.#details,
       this.#compare,
       search,
+      this.#cancel,
       this.#status,
+      this.#more,
+      this.#rest,
     );
+    this.#more.addEventListener("click", () => this.#open(this.#rest.hidden !== false));
+    this.#cancel.addEventListener("click", () => send({ kind: "cancel" }));
     this.#compare.addEventListener("click", () => send({ kind: "compare" }));
     this.#query.addEventListener("input", () => this.#search());
     for (const filter of [this.#kind, this.#region, this.#changed]) {
@@ -85,15 +82,12 @@ export class Settings extends Pane<PipelineModel> {
     }
     this.#filters([], []);
     const close = (event: Event) => {
-      if (!event.composedPath().includes(this.#details)) this.#details.open = false;
+      const path = event.composedPath();
+      if (!path.includes(this.#details)) this.#details.open = false;
+      if (!path.includes(this.#rest) && !path.includes(this.#more)) this.#open(false);
     };
     document.addEventListener("pointerdown", close);
     this.onDispose(() => document.removeEventListener("pointerdown", close));
-    // fields are typed into: the notebook's own keys rest meanwhile
-    keepKeys(this.root);
-    this.root.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.#details.open = false;
-    });
     this.root.addEventListener("input", ({ target }) => note(target, false));
     this.root.addEventListener("change", ({ target }) => note(target, true));
     // a field that is drawn anew leaves the page, which browsers take for the end of typing
@@ -101,7 +95,7 @@ export class Settings extends Pane<PipelineModel> {
     this.root.addEventListener("change", left, true);
   }
 
-  override draw(model: PipelineModel): void {
+  override draw(model: PipelineView): void {
     const field = document.activeElement as HTMLInputElement | null;
     const focused = field?.dataset?.key;
     const typed = field && isTyped(field) && !isEntered(field) ? field.value : null;
@@ -122,24 +116,43 @@ export class Settings extends Pane<PipelineModel> {
     if (now && typed !== null) now.value = typed; // what was drawn anew is not what is being typed
   }
 
+  protected override leave(): void {
+    if (!this.#details.open && this.#rest.hidden) super.leave();
+    this.#details.open = false;
+    this.#open(false);
+  }
+
+  /** Show or hide what does not fit into the row, over what is below it. */
+  #open(open: boolean): void {
+    this.#rest.hidden = !open;
+    this.#more.setAttribute("aria-expanded", String(open));
+  }
+
   /** Say what became of a change; `drawn` is how long the page took, in milliseconds. */
   status(status: Status, drawn?: number): void {
     const box = this.#status;
     box.className = `trl-status trl-${status.state}`;
-    if (status.state === "compiling") box.textContent = status.text ?? "compiling …";
+    let [line, ...rest] = (status.text ?? "").split("\n") as [string, ...string[]];
+    if (status.state === "compiling") line ||= "compiling …";
     else if (status.state === "failed") {
-      const [first = "", ...evidence] = (status.text ?? "").split("\n");
-      const rest = [...evidence, status.hint ?? ""].filter(Boolean);
-      box.replaceChildren(html("b", {}, first), ...rest.map((line) => `\n${line}`));
+      if (status.hint) rest.push(status.hint);
       this.#refuse();
     } else if (status.seconds !== undefined) {
       const compiled = status.known
         ? "compiled before"
         : `compiled in ${(status.seconds * 1e3).toFixed(0)} ms`;
       const took = drawn === undefined ? "" : `, drawn after ${drawn.toFixed(0)} ms`;
-      box.textContent = [compiled + took, ...(status.warnings ?? [])].join("\n");
+      rest = status.warnings ?? [];
+      const warned = rest.length ? ` · ${rest.length} warning${rest.length > 1 ? "s" : ""}` : "";
+      line = compiled + took + warned;
       if (drawn !== undefined) box.dataset.drawn = drawn.toFixed(0);
-    } else box.textContent = status.text ?? "";
+    }
+    box.textContent = line;
+    const failed = status.state === "failed";
+    if (failed) rest.unshift(line); // the row may be too short for it
+    this.#rest.textContent = rest.join("\n");
+    this.#more.disabled = !rest.length;
+    this.#open(failed);
   }
 
   /** Say how many of the changes that are one click away are compiled. */
@@ -150,7 +163,7 @@ export class Settings extends Pane<PipelineModel> {
   }
 
   /** Take over what there is to filter a search by. */
-  filters({ kinds, regions }: SearchModel): void {
+  filters({ kinds, regions }: SearchView): void {
     const names = JSON.stringify([kinds, regions]);
     if (names !== this.#names) this.#filters(kinds, regions);
     this.#names = names;
@@ -196,7 +209,7 @@ export class Settings extends Pane<PipelineModel> {
     this.send({ kind: "options", changes: { [name]: value } });
   }
 
-  #bound(bound: Bound): HTMLElement {
+  #bound(bound: BoundRow): HTMLElement {
     const field = html("input", {
       type: "number",
       min: 1,

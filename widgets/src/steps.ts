@@ -1,42 +1,13 @@
 // What a pass did, one rewrite after another; what it left alone, and what it chose between.
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
-import { keepKeys } from "./panel";
 import { bytes } from "./plot";
 import type { Selection } from "./selection";
 import css from "./steps.css";
+import type { Rewrite, StepsView, Way } from "./models";
 
-interface Step {
-  number: number;
-  rule: string;
-  before: number[];
-  after: number[];
-  note: string;
-  text: string;
-}
-
-interface Forecast {
-  peak?: number;
-  launches?: number;
-  problem?: string;
-}
-
-/** What `StepsView.to_json` gives. */
-export interface StepsModel {
-  stage: string;
-  rules: { rule: string; count: number }[];
-  steps: Step[];
-  refused: { reason: string; op_ids: number[] }[];
-  choices: {
-    what: string;
-    taken: string;
-    why: string;
-    candidates: { name: string; doc: string; taken: boolean; forecast: Forecast | null }[];
-  }[];
-}
-
-export class StepsPane extends Pane<StepsModel | null> {
-  #steps: Step[] = [];
+export class StepsPane extends Pane<StepsView | null> {
+  #steps: Rewrite[] = [];
   #at = -1;
   #slider = html("input", { type: "range", min: -1, value: -1, "aria-label": "step of the pass" });
   #text = html("output", { class: "trl-step", "aria-live": "polite" });
@@ -60,10 +31,9 @@ export class StepsPane extends Pane<StepsModel | null> {
       this.#text,
     );
     this.root.append(this.#walk, this.#rest);
-    keepKeys(this.root);
   }
 
-  override draw(model: StepsModel | null): void {
+  override draw(model: StepsView | null): void {
     this.#steps = model?.steps ?? [];
     this.#at = -1;
     this.#slider.max = String(this.#steps.length - 1);
@@ -109,7 +79,7 @@ export class StepsPane extends Pane<StepsModel | null> {
     return made;
   }
 
-  #told(model: StepsModel): HTMLElement[] {
+  #told(model: StepsView): HTMLElement[] {
     const found: HTMLElement[] = [];
     if (model.refused.length) {
       const rows = model.refused.map(({ reason, op_ids }) => {
@@ -137,8 +107,8 @@ export class StepsPane extends Pane<StepsModel | null> {
   }
 }
 
-function forecast(one: Forecast | null): string {
+function forecast(one: Way["forecast"]): string {
   if (!one) return "";
-  if (one.problem !== undefined) return ` (${one.problem})`;
-  return ` (peak ${bytes(one.peak ?? 0)}, ${one.launches ?? 0} launches)`;
+  if ("problem" in one) return ` (${one.problem})`;
+  return ` (peak ${bytes(one.peak)}, ${one.launches} launches)`;
 }

@@ -1,51 +1,17 @@
 // The pipeline strip: stages as tabs with what they cost, a switch beside every pass that has one.
 import { html } from "./markup";
 import { Pane, type Send } from "./pane";
-import { keys } from "./panel";
-import { seconds } from "./plot";
+import { keys } from "./keyboard";
+import { cost } from "./draw/pipeline";
 import type { Selection } from "./selection";
 import css from "./strip.css";
+import type { PipelineView, StageRow } from "./models";
 
-export interface StageRow {
-  name: string;
-  ran: boolean;
-  seconds: number;
-  summary: string;
-  changed: boolean | null;
-  operations: number | null;
-  option: string | null;
-  is_on: boolean | null;
-  off: unknown;
-  on: unknown;
-}
+const KNOWN = "; known from a trial for a choice, so that it cost nothing here";
+const WITH = "; this switch is that of the stage of this name";
 
-export interface Option {
-  name: string;
-  kind: "bool" | "choice" | "dims" | "blocks" | "bytes" | "int";
-  value: unknown;
-  default: unknown;
-  choices: unknown[];
-  doc: string;
-}
-
-export interface Bound {
-  name: string;
-  value: number;
-  dims: string[];
-  dynamic: boolean;
-  until: string | null;
-}
-
-/** What `PipelineView.to_json` gives. */
-export interface PipelineModel {
-  seconds: number;
-  stages: StageRow[];
-  options: Option[];
-  bounds: Bound[];
-}
-
-export class Strip extends Pane<PipelineModel> {
-  #model: PipelineModel | null = null;
+export class Strip extends Pane<PipelineView> {
+  #model: PipelineView | null = null;
   #stage = "";
   #hits = new Map<string, number>();
   // switches stand between the tabs, and a list of tabs may have nothing else in it: it owns its tabs
@@ -69,6 +35,10 @@ export class Strip extends Pane<PipelineModel> {
     );
     this.#hide.addEventListener("change", () => this.#paint());
     this.root.append(this.#list, this.#tabs, quiet);
+    this.onResize(this.#tabs, () => {
+      const tab = this.#tab(this.#stage);
+      if (tab) this.#reveal(tab.parentElement!);
+    });
     keys(this.#tabs, () => {
       const tabs = [...this.#tabs.querySelectorAll<HTMLElement>('[role="tab"]:not([disabled])')];
       const at = tabs.indexOf(document.activeElement as HTMLElement);
@@ -87,7 +57,7 @@ export class Strip extends Pane<PipelineModel> {
     });
   }
 
-  override draw(model: PipelineModel): void {
+  override draw(model: PipelineView): void {
     this.#model = model;
     this.#paint();
   }
@@ -98,9 +68,19 @@ export class Strip extends Pane<PipelineModel> {
     for (const tab of this.#tabs.querySelectorAll<HTMLElement>('[role="tab"]')) {
       const chosen = tab.dataset.stage === name;
       tab.setAttribute("aria-selected", String(chosen));
-      tab.tabIndex = chosen ? 0 : -1;
+      tab.toggleAttribute("data-first", chosen);
       tab.parentElement!.classList.toggle("trl-shown", chosen);
+      if (chosen) this.#reveal(tab.parentElement!);
     }
+  }
+
+  /** Scroll the row of tabs, never the page. */
+  #reveal(cell: HTMLElement): void {
+    const { offsetLeft, offsetWidth } = cell;
+    const { scrollLeft, clientWidth } = this.#tabs;
+    if (offsetLeft < scrollLeft) this.#tabs.scrollLeft = offsetLeft - 20;
+    const over = offsetLeft + offsetWidth - scrollLeft - clientWidth;
+    if (over > 0) this.#tabs.scrollLeft = scrollLeft + over + 20;
   }
 
   /** Say how many operations a search found in each stage. */
@@ -135,9 +115,10 @@ export class Strip extends Pane<PipelineModel> {
 
   #cell(row: StageRow, share: number): HTMLElement {
     const hits = this.#hits.get(row.name);
-    const idle = row.is_on ? "not needed" : "off";
-    const figures = row.ran ? [seconds(row.seconds)] : [idle];
+    const idle = cost({ ...row, ran: false });
+    const figures = [cost(row)];
     if (row.operations !== null) figures.push(`${row.operations} ops`);
+    if (isOfAnother(row)) figures.push(`by ${row.option}`);
     const name = html("span", { class: "trl-name" }, row.name);
     if (row.changed === false) name.append(html("span", { class: "trl-same" }, " ="));
     if (hits) name.append(html("span", { class: "trl-hits" }, String(hits)));
@@ -149,7 +130,7 @@ export class Strip extends Pane<PipelineModel> {
         "data-stage": row.name,
         "data-key": `tab-${placeOf(row)}`,
         disabled: !row.ran,
-        title: row.ran ? row.summary : `${row.name} is ${idle}`,
+        title: row.ran ? row.summary + (row.known ? KNOWN : "") : `${row.name} is ${idle}`,
         style: `--share: ${share.toFixed(3)}`,
       },
       name,
@@ -166,9 +147,11 @@ export class Strip extends Pane<PipelineModel> {
   #switch(row: StageRow): HTMLElement {
     const box = html("input", {
       type: "checkbox",
-      "aria-label": `run ${placeOf(row)}`,
+      "aria-label": isOfAnother(row)
+        ? `${row.option}, which runs ${row.name}`
+        : `run ${placeOf(row)}`,
       "data-key": `switch-${placeOf(row)}`,
-      title: `${row.option}: ${row.is_on ? "on" : "off"}`,
+      title: `${row.option}: ${row.is_on ? "on" : "off"}${isOfAnother(row) ? WITH : ""}`,
     });
     box.checked = row.is_on === true;
     box.addEventListener("change", () => {
@@ -177,6 +160,11 @@ export class Strip extends Pane<PipelineModel> {
     });
     return box;
   }
+}
+
+/** Whether a pass is switched by another one's option. */
+function isOfAnother(row: StageRow): boolean {
+  return row.option !== null && row.option !== placeOf(row);
 }
 
 /** What one of two passes that run in place of each other is known by: the focus stays on it. */

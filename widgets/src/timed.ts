@@ -1,17 +1,29 @@
 // A pane with the common axis of time across: columns line up between panes of the same width.
-import type { Instants } from "./instants";
 import { html, svg } from "./markup";
 import type { Send } from "./pane";
-import { keys, Panel } from "./panel";
-import { standalone } from "./picture";
-import { Scale } from "./plot";
-import type { Selection } from "./selection";
+import { keys } from "./keyboard";
+import { Panel } from "./panel";
+import { type Box, Scale } from "./plot";
+import type { Selection, Tensor } from "./selection";
+import type { Instants } from "./instants";
 
 /** Margins that all timed panes share, in pixels; above and below are theirs. */
-export const MARGIN = { left: 62, right: 14 } as const;
+const MARGIN = { left: 62, right: 14 } as const;
+
+/** What stands at a place of a plot: its operations, or the tensor that it is. */
+export interface Described {
+  readonly text: string;
+  readonly ids: readonly number[];
+  readonly tensor?: Tensor;
+}
 
 export abstract class TimedPane<Model> extends Panel<Model> {
-  protected readonly plot = svg("svg", { class: "trl-plot", tabindex: 0, role: "slider" });
+  protected readonly plot = svg("svg", {
+    class: "trl-plot",
+    tabindex: 0,
+    role: "slider",
+    "data-first": true,
+  });
   protected readonly tip = html("div", { class: "trl-tip", hidden: true });
   protected instants: Instants | null = null;
   protected scale = new Scale({ left: 0, top: 0, width: 1, height: 1 }, [0, 1], [0, 1]);
@@ -30,9 +42,7 @@ export abstract class TimedPane<Model> extends Panel<Model> {
   ) {
     super(host, selection, send, name, title, css);
     this.body.append(this.plot, this.tip);
-    const watch = new ResizeObserver(() => this.#resize());
-    watch.observe(this.body);
-    this.onDispose(() => watch.disconnect());
+    this.onResize(this.body, () => this.#resize());
     this.#listen();
     this.offerPictures();
   }
@@ -63,18 +73,21 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     this.#head.setAttribute("height", String(height));
   }
 
-  override picture(): SVGSVGElement | null {
-    return this.plot.childElementCount ? standalone(this.plot) : null;
+  /** Where a plot of some width is, with so much above and below it. */
+  protected box(width: number, top: number, below: number): Box {
+    const { left, right } = MARGIN;
+    return { left, top, width: width - left - right, height: this.height - top - below };
   }
 
   /** Draw everything anew, `width` pixels wide, with `this.scale` set. */
   protected abstract paint(width: number): SVGElement[];
 
   /** What there is to say of a place; also how a click is understood. */
-  protected abstract describe(x: number, y: number): { text: string; ids: number[] } | null;
+  protected abstract describe(x: number, y: number): Described | null;
 
   protected repaint(): void {
-    if (!this.#width || !this.count) return;
+    if (!this.#width) return;
+    if (!this.count) return this.plot.replaceChildren();
     this.plot.setAttribute("width", String(this.#width));
     this.plot.setAttribute("height", String(this.height));
     this.plot.setAttribute("viewBox", `0 0 ${this.#width} ${this.height}`);
@@ -99,9 +112,9 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     this.plot.addEventListener("pointerdown", (event) => {
       const [px, py] = place(event);
       const found = this.describe(px, py);
-      if (found?.ids.length) {
-        this.selection.click(found.ids, event.shiftKey || event.ctrlKey || event.metaKey);
-      }
+      const more = event.shiftKey || event.ctrlKey || event.metaKey;
+      if (found?.tensor) this.selection.pick(found.tensor, more);
+      else if (found?.ids.length) this.selection.click(found.ids, more);
       this.#pressed = true;
       this.plot.setPointerCapture(event.pointerId);
       scrub(px);
@@ -117,18 +130,21 @@ export abstract class TimedPane<Model> extends Panel<Model> {
       const now = this.selection.instant ?? 0;
       const by = event.shiftKey ? 10 : 1;
       return {
-        ArrowRight: () => this.#go(now + by),
-        ArrowLeft: () => this.#go(now - by),
+        ArrowRight: () => this.#go(now, by),
+        ArrowLeft: () => this.#go(now, -by),
         Home: () => this.#go(0),
         End: () => this.#go(this.count - 1),
         Enter: () => this.selection.click(this.instants?.statement(now)?.op_ids ?? []),
-        Escape: () => this.selection.choose([]),
       };
     });
   }
 
-  #go(at: number): void {
-    if (this.count) this.selection.at(Math.min(Math.max(Math.round(at), 0), this.count - 1));
+  #go(at: number, by = 0): void {
+    if (!this.count) return;
+    const to = Math.min(Math.max(Math.round(at), 0), this.count - 1);
+    this.selection.at(
+      this.instants?.near(to, by) ?? Math.min(Math.max(to + by, 0), this.count - 1),
+    );
   }
 
   #hint(px: number, py: number): void {

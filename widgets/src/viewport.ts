@@ -4,7 +4,7 @@ export type Box = readonly [x: number, y: number, width: number, height: number]
 
 const CLICK = 4; // pixels that a click may move
 const LARGEST = 1.3; // pixels per unit of a picture that is fitted
-const SMALLEST = 0.9; // and of one whose text, of ten units, is to be read
+const SMALLEST = 1.1; // and of one whose text, of ten units, is to be read
 
 export class Viewport {
   readonly home: Box;
@@ -57,15 +57,20 @@ export class Viewport {
   }
 
   /** Show everything, or as much around a point as can be read. */
-  start(at: readonly [number, number]): void {
+  start(from: () => readonly [number, number]): void {
+    this.#again = () => this.start(from);
     const { width: across, height: down } = this.svg.getBoundingClientRect();
     const [x, y, width, height] = this.home;
-    if (across && Math.min(across / width, down / height) < SMALLEST) {
+    if (!across) return; // not laid out yet
+    if (Math.min(across / width, down / height) < SMALLEST) {
+      const at = from();
       const [w, h] = [across / SMALLEST, down / SMALLEST];
       this.show([within(at[0] - w / 2, w, x, width), within(at[1] - h / 2, h, y, height), w, h]);
       this.#fitted = this.#box;
-    } else this.fit();
-    this.#again = () => this.start(at);
+    } else {
+      this.fit();
+      this.#again = () => this.start(from);
+    }
   }
 
   /** Do again what `fit` or `start` did. */

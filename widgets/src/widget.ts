@@ -16,7 +16,10 @@ export function selectionOf<T extends Selectable>(
   model: AnyModel<T>,
 ): { selection: Selection; release: () => void } {
   const selection = new Selection();
-  const pull = () => selection.choose(model.get("selected"));
+  const pull = () => {
+    const ids = model.get("selected");
+    if (String([...selection.ids]) !== String(ids)) selection.choose(ids);
+  };
   pull();
   const leave = selection.subscribe((change) => {
     const ids = [...selection.ids];

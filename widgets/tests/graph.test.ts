@@ -1,14 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  bytesText,
-  difference,
-  Graph,
-  isAnother,
-  origins,
-  readText,
-  typeText,
-} from "../src/graph_model";
+import { bytes } from "../src/plot";
+import { difference, Graph, isAnother, origins, readText, typeText } from "../src/graph_model";
 import type { GraphEdge, GraphModel, GraphNode } from "../src/graph_model";
 
 function node(id: string, label: string, ...op_ids: number[]): GraphNode {
@@ -72,5 +65,5 @@ test("texts of values and reads", () => {
   assert.equal(typeText(a.values[0]!), "f32[4,T] @ (b, t)");
   assert.equal(readText({ index: "[t - 1]", cond: "t >= 1" }), "[t - 1] if t >= 1");
   assert.equal(readText({ index: "", cond: "" }), "at its own point");
-  assert.deepEqual([512, 2048, 3 * 2 ** 20].map(bytesText), ["512 B", "2.0 KiB", "3.0 MiB"]);
+  assert.deepEqual([512, 2048, 3 * 2 ** 20].map(bytes), ["512 B", "2 KiB", "3 MiB"]);
 });

@@ -39,6 +39,15 @@ test("what runs at an instant is known by its relatives too", () => {
   assert.ok(selection.runs([9]) && selection.runs([3]) && !selection.runs([4]));
 });
 
+test("what runs elsewhere as well does not make the rest of an item run", () => {
+  const selection = new Selection();
+  selection.descend({ 3: [1], 4: [2], 5: [2] }, { 10: [3, 4], 11: [4, 5] });
+  selection.follow(() => [10]);
+  selection.at(0);
+  assert.ok(selection.runs([3, 4]) && selection.runs([1, 2]) && selection.runs([4]));
+  assert.ok(!selection.runs([4, 5]) && !selection.runs([11]));
+});
+
 test("lineage may go in circles", () => {
   const selection = new Selection();
   selection.descend({ 1: [2], 2: [1] });
@@ -76,4 +85,39 @@ test("listeners hear of changes alone, until they leave", () => {
   leave();
   selection.choose([]);
   assert.deepEqual(heard, ["ids", "instant"]);
+});
+
+test("a tensor is one output of what is behind it", () => {
+  const selection = new Selection();
+  selection.descend({}, { 9: [1, 2], 8: [3] });
+  const made = (out: number, behind: number) => ({
+    tensor: [9, out] as const,
+    op_ids: [behind, 9],
+    read_by: [8],
+  });
+  const [a, b, other] = [made(0, 1), made(1, 1), made(2, 2)];
+  let told = 0;
+  selection.subscribe(() => (told += 1));
+  const held = () => [a, b, other].map((one) => selection.holds(one));
+  selection.pick(a);
+  assert.deepEqual([[...selection.ids], held()], [[1], [true, false, false]]);
+  assert.ok(selection.marks([9, 1, 2]) && !selection.marks([8, 3]));
+  assert.ok(selection.reads([8, 3]) && !selection.reads([9, 1, 2]));
+  selection.pick(b);
+  assert.deepEqual([[...selection.ids], held(), told], [[1], [false, true, false], 2]);
+  selection.pick(other, true);
+  assert.deepEqual(
+    [[...selection.ids], held()],
+    [
+      [1, 2],
+      [false, true, true],
+    ],
+  );
+  selection.pick(b, true);
+  assert.deepEqual([[...selection.ids], held()], [[2], [false, false, true]]);
+  selection.pick(other);
+  assert.deepEqual([[...selection.ids], held()], [[], [false, false, false]]);
+  selection.click([9, 1, 2]);
+  assert.deepEqual([[...selection.ids], held()], [[9], [true, true, true]]);
+  assert.ok(!selection.reads([8, 3]));
 });

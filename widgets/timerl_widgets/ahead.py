@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from timerl_nb.errors import TimeRLError
 from timerl_widgets.kernel import runs_a_cell
-from timerl_widgets.known import See
+from timerl_widgets.place import See
 
 LIMIT: Final = 4.0  # seconds; about a program that took longer to compile nothing is guessed,
 QUICK: Final = 1.5  # and, of one that took longer than this, not what takes many times as long:
 MANY: Final = ("fuse", "vectorize")  # without them there are many statements, or many points
 
+T = TypeVar("T")
 Change = dict[str, Any]  # options by name
+
+
+class Interrupted(BaseException):
+    """Somebody waits; no `Exception`, since whoever compiles may answer those."""
 
 
 def rest(seconds: float) -> float:
@@ -30,13 +35,13 @@ def guesses(switches: Sequence[Change], seconds: float) -> tuple[Change, ...]:
     return (*few, *costly) if seconds <= QUICK else tuple(few)
 
 
-class Ahead:
+class Ahead(Generic[T]):
     """The changes that are one click away from a program, made before anybody asks.
 
     Args:
         make: makes a change, calling what it is given after every stage and view; what it makes is
             kept by it.
-        changes: the options to change, what is likely or quickly done first.
+        changes: what is likely or quickly done first.
         waits: whether somebody waits for something else, for which a change is left halfway. What
             was found out by then is known when it is taken up again.
         runs: whether a run goes on, which would be slowed down.
@@ -45,8 +50,8 @@ class Ahead:
 
     def __init__(
         self,
-        make: Callable[[Change, See], object],
-        changes: tuple[Change, ...],
+        make: Callable[[T, See], object],
+        changes: Sequence[T],
         waits: Callable[[], bool],
         runs: Callable[[], bool],
         told: Callable[[int], object],
@@ -61,18 +66,14 @@ class Ahead:
 
             def see(_: object) -> None:
                 if self._waits():
-                    raise _Interrupted
+                    raise Interrupted
 
             try:
                 self._make(self._left[0], see)
-            except _Interrupted:
+            except Interrupted:
                 return True
             except TimeRLError:  # what is impossible is told to who asks for it
                 pass
             del self._left[0]
             self._told(len(self._left))
         return bool(self._left)
-
-
-class _Interrupted(Exception):
-    """Somebody waits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,10 +12,10 @@ from timerl_nb.program import Program
 from timerl_nb.running import Running
 from timerl_nb.show.run import RunView
 from timerl_widgets.live import Live
-from timerl_widgets.packed import Packed, packed
 from timerl_widgets.requests import Command
 
 ENDED: Final = ("stopped", "finished", "failed")
+SOON: Final = 2.0  # seconds in which the last frame of a run that has ended is there
 
 
 class Conductor:
@@ -25,7 +26,7 @@ class Conductor:
         view: its last frame with those before it, once there is one.
     """
 
-    def __init__(self, show: Callable[[Packed], None]) -> None:
+    def __init__(self, show: Callable[[RunView], None]) -> None:
         """Call `show` with what there is to draw after every frame, on a thread of the run's."""
         self._show = show
         self._speed: float | None = None
@@ -33,6 +34,7 @@ class Conductor:
         self.running: Running | None = None
         self.program: Program | None = None
         self.view: RunView | None = None
+        self._is_last = threading.Event()
 
     def act(self, command: Command, program: Program) -> None:
         """Do what a page asks for; a run is started of `program`.
@@ -71,12 +73,21 @@ class Conductor:
         live = Live(program)
         self.running = running
         self.program, self.view = program, None
+        is_last = self._is_last = threading.Event()
 
         def show(frame: Frame) -> None:
             self.view = live.view(frame)
-            self._show(packed(self.view))
+            self._show(self.view)
+            if frame.state in ENDED:
+                is_last.set()
 
         self._leave = running.on_frame(show)
+
+    def latest(self) -> RunView | None:
+        """The view; of a run that has ended that of its last frame, which comes a moment later."""
+        if self.running is not None and self.running.state in ENDED:
+            self._is_last.wait(SOON)
+        return self.view
 
     def leave(self) -> None:
         """Show nothing more of the run, which goes on."""

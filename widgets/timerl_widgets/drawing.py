@@ -19,16 +19,19 @@ from timerl_nb.show import (
     Lineage,
     LoopView,
     MemoryView,
+    OutlineView,
     PipelineView,
     StepsView,
     Turn,
     graph_view,
     laid_out,
+    source_view,
 )
+from timerl_nb.show.colours import of_statements, of_tensors
+from timerl_nb.show.offpage import arranged
 from timerl_nb.show.progress import LAST
-from timerl_nb.show.svg import beside, stacked
 from timerl_widgets.packed import NOTHING, Packed, packed
-from timerl_widgets.requests import Search
+from timerl_widgets.requests import Inspect, Search
 
 FEW = 3  # operations that are told of at once
 FIRST_SHOWN = "fuse"  # the graph that runs
@@ -37,8 +40,11 @@ FIRST_SHOWN = "fuse"  # the graph that runs
 class Drawing:
     """A program as the explorer's traits have it."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, first: Program | None = None) -> None:
+        """Args:
+        first: the explorer's first program; what has its name here has its colour.
+        """
+        self.program, self.first = program, first or program
         self.view: GraphView | None = None  # the graph as it was drawn last
 
     @cached_property
@@ -51,11 +57,13 @@ class Drawing:
 
     @cached_property
     def space(self) -> IterationSpaceView:
-        return IterationSpaceView.of_turn(self.turn)
+        return IterationSpaceView.of_turn(
+            self.turn, of_statements(self.first.schedule, self.program.schedule)
+        )
 
     @cached_property
     def memory(self) -> MemoryView:
-        return MemoryView.of_turn(self.turn)
+        return MemoryView.of_turn(self.turn, of_tensors(self.first.memory, self.program.memory))
 
     @cached_property
     def loops(self) -> LoopView:
@@ -104,24 +112,35 @@ class Drawing:
         self.view, graph = drawn(view)
         return graph
 
+    def outline(self, stage: str) -> Packed:
+        """The text of a stage that is no graph."""
+        view = OutlineView.of(self.program, stage)
+        return NOTHING if view is None else packed(view)
+
     def steps(self, stage: str) -> Packed:
         return packed(StepsView.of(self.program.stages[stage]))
 
-    def inspector(self, ids: Sequence[int], stage: str) -> Packed:
-        """What is known of the first few of some operations; of a kernel rather than of what is in it."""
+    def inspector(self, asked: Inspect, ids: Sequence[int]) -> Packed:
+        """What is known of the first few of some operations; of a kernel rather than of what is in it.
+
+        Args:
+            ids: those that were asked for, and that there are.
+        """
         inside = self._inside(ids)
         alone = [op_id for op_id in ids if op_id not in inside] or list(ids)
-        shown = stage if stage in self.program.stages else None
-        view = InspectorView.of(self.program, alone[:FEW], shown, self.lineage)
+        shown = asked.stage if asked.stage in self.program.stages else None
+        view = InspectorView.of(self.program, alone[:FEW], shown, self.lineage, asked.tensors)
         more = len(alone) - len(alone[:FEW])
-        return packed({**view.values(), "asked": list(ids), "more": more})
+        told = [[*asked.ids], [[*tensor] for tensor in asked.tensors]]
+        return packed(view, asked=told, more=more)
 
     def picture(self, stage: str) -> str:
         """The views of a saved page: the graph and the loop nest, over the space and the memory."""
-        graph = graph_view(self.graph_of(stage)).to_svg()
-        above = beside([graph, self.loops.to_svg()], [stage, "loop nest"])
-        under = beside([self.space.to_svg(), self.memory.to_svg()], ["iteration space", "memory"])
-        return stacked([above, under])
+        text = OutlineView.of(self.program, stage)
+        graph = (graph_view(self.graph_of(stage)) if text is None else text).to_svg()
+        above = [(stage, graph), ("loop nest", self.loops.to_svg())]
+        under = [("iteration space", self.space.to_svg()), ("memory", self.memory.to_svg())]
+        return arranged([above, under])
 
     def search(self, asked: Search) -> Packed:
         """What a search finds.
@@ -145,6 +164,7 @@ class Drawing:
             "stage": stage,
             "graph": self.graph(stage, before),
             "steps": self.steps(stage),
+            "outline": self.outline(stage),
             "inspector": NOTHING,
         }
 
@@ -167,6 +187,7 @@ class Drawing:
             "space": self.space,
             "memory": self.memory,
             "loops": self.loops,
+            "source": source_view(self.program),
         }
         return {name: packed(view) for name, view in views.items()}
 
@@ -181,7 +202,7 @@ class Drawing:
 def drawn(view: GraphView) -> tuple[GraphView, Packed]:
     """A view as it could be laid out, and packed with its picture."""
     shown, svg = laid_out(view)
-    return shown, packed({**shown.values(), "svg": svg})
+    return shown, packed(shown, svg=svg)
 
 
 def known_ids(drawing: Drawing, ids: object) -> list[int]:

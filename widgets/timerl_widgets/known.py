@@ -2,52 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from timerl_nb.family import At
 from timerl_nb.program import Program
 from timerl_nb.recent import Recent
 from timerl_widgets.drawing import Drawing
+from timerl_widgets.place import Place, See, key
 
 POINTS: Final = 4_000_000  # executed points of the programs that are kept,
-MOST: Final = 32  # which are so many at most
+MOST: Final = 48  # which are so many at most
 
-See = Callable[[Any], None]  # is called with every stage that is compiled
 Key = tuple[object, ...]
 
 
 class Known:
-    """The latest programs of one graph, by options and bounds."""
+    """The latest programs of one graph, or of one family, by options, bounds and position."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place, first: Program) -> None:
         self._held: Recent[Key, Drawing] = Recent(POINTS, _weight)
+        self._place, self._first = place, first
 
-    def of(self, program: Program) -> Drawing:
-        """A program with its views."""
-        return self._held.get(_key(program, {}), lambda: Drawing(program))
+    def of(self, drawing: Drawing) -> Drawing:
+        """The program of this place with its views, as they are known if they are."""
+        return self._held.get(_key(drawing.program, {}, self._place.at), lambda: drawing)
 
-    def changed(self, program: Program, options: Mapping[str, Any]) -> Drawing | None:
-        """A program with some options changed, if that is known.
+    def changed(self, program: Program, options: Mapping[str, Any], at: At) -> Drawing | None:
+        """A program with some options changed, at a position, if that is known.
 
         Raises:
             OptionError: there is no such option, or it does not take that value.
         """
-        return self._held.known(_key(program, options))
+        return self._held.known(_key(program, options, at))
 
-    def compiled(self, program: Program, options: Mapping[str, Any], see: See) -> Drawing:
-        """A program with some options changed, compiled if it is not known."""
+    def has(self, program: Program, at: At) -> bool:
+        """Whether the program of another position is known."""
+        return _key(program, {}, at) in self._held
+
+    def compiled(self, program: Program, options: Mapping[str, Any], at: At, see: See) -> Drawing:
+        """A program with some options changed, at a position, compiled if it is not known."""
 
         def made() -> Drawing:
-            return Drawing(program.again(options=options, see=see, tell=False))
+            return Drawing(self._place.program(program, options, at, see), self._first)
 
-        return self._held.get(_key(program, options), made)
+        return self._held.get(_key(program, options, at), made)
 
     def __len__(self) -> int:
         return len(self._held)
 
 
-def _key(program: Program, options: Mapping[str, Any]) -> Key:
-    return program.options.with_(**options), *program.bounds.items()
+def _key(program: Program, options: Mapping[str, Any], at: At) -> Key:
+    return program.options.with_(**options), *program.bounds.items(), *key(at)
 
 
 def _weight(drawing: Drawing) -> int:

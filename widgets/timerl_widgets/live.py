@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 
-from timerl_nb.frames import Frame, Held
+from timerl_nb.frames import Frame
 from timerl_nb.program import Program
-from timerl_nb.show.run import MOST, RunView, Turns
-from timerl_nb.show.view import Array
+from timerl_nb.show.run import MOST, HeldBytes, Load, RunView, Turns, nothing, thinned
+from timerl_nb.show.view import Array, amounts
 
 # What the bytes of another program's run say of the turn that is drawn.
-NO_TURN = {
-    "turn": -1,
-    "first": [],
-    "last": [],
-    "bytes": [],
-    "reason": "the run is of the program before",
-}
+NO_TURN = nothing("the run is of the program before")
 
 
 class Live:
@@ -27,24 +22,26 @@ class Live:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._predicted = program.memory.timeline().bytes
-        self._load: deque[tuple[float, float, float]] = deque(maxlen=MOST)
-        self._held: Held | None = None
+        self._load: deque[tuple[float, ...]] = deque(maxlen=MOST)
+        self._held: HeldBytes | None = None
         self._turns = Turns(program)
 
     def view(self, frame: Frame) -> RunView:
         """What there is to draw after a frame and those before it."""
         busy = np.nan if frame.busy is None else frame.busy
         host = min(1.0, frame.process.cpu / frame.process.cores)
-        self._load.append((frame.elapsed, busy, host))
-        if self._held is None or len(frame.held.bytes):  # a last frame may bring no points
-            self._held = frame.held
-        held = self._held
+        memory = frame.process.resident, frame.process.on_device
+        taken = (np.nan if nbytes is None else nbytes for nbytes in memory)
+        self._load.append((frame.elapsed, busy, host, *taken))
+        held = frame.held
+        if held is not None and (self._held is None or len(held.bytes)):
+            predicted = self._parts(held.first, held.last, len(held.bytes))
+            self._held = HeldBytes(held.first, held.last, amounts(held.bytes), amounts(predicted))
         return RunView(
-            frame,
+            replace(frame, curves={name: thinned(one) for name, one in frame.curves.items()}),
             self._program.memory.peak,
-            held,
-            self._parts(held.first, held.last, len(held.bytes)),
-            np.array(self._load),
+            self._held,  # a last frame may bring no points
+            Load(*np.array(self._load).T),
             self._turns.after(frame.held),
         )
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from timerl_nb.show import View
-from timerl_nb.show.view import message
 
 Packed = dict[str, Any]
 NOTHING: Packed = {}
 
 
-def packed(view: View | dict[str, Any]) -> Packed:
-    """A view (or the values of one) as `{"json": …, "buffers": […]}`; widgets send buffers as bytes."""
-    values = view.values() if isinstance(view, View) else view
-    json, buffers = message(values)
-    return {"json": json, "buffers": buffers}
+def packed(view: View, **more: Any) -> Packed:
+    """A view as `{"json": …, "buffers": […]}`, with more in its JSON; widgets send buffers as bytes."""
+    json, buffers = view.to_message()
+    return {"json": json | more, "buffers": buffers}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import traitlets
 
 from timerl_nb import show
-from timerl_nb.program import Program
+from timerl_nb.inspectable import bundle
+from timerl_nb.program import Program, a_program
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import NOTHING, packed
 from timerl_widgets.widget import Widget
@@ -27,11 +28,13 @@ class Pane(Widget):
     lineage = traitlets.Dict().tag(sync=True)
     selected = traitlets.List(traitlets.Int()).tag(sync=True)
 
-    def __init__(self, drawn: show.View, lineage: show.Lineage | None) -> None:
-        self.drawn = drawn
-        values = drawn.values()
-        self._ids = frozenset(_ids(values))
-        super().__init__(view=packed(values), lineage=packed(lineage) if lineage else NOTHING)
+    def __init__(self, shown: Any, kind: Any) -> None:
+        given = isinstance(shown, kind)
+        lineage = None if given else show.Lineage.of(a_program(shown))
+        self.drawn: show.View = shown if given else kind.of(shown)
+        view = packed(self.drawn)
+        self._ids = frozenset(_ids(view["json"]))
+        super().__init__(view=view, lineage=packed(lineage) if lineage else NOTHING)
 
     @traitlets.validate("selected")
     def _known(self, proposal: dict[str, Any]) -> list[int]:
@@ -39,9 +42,8 @@ class Pane(Widget):
         return [k for k in dict.fromkeys(proposal["value"]) if k in self._ids]
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        return with_picture(
-            super()._repr_mimebundle_(**options), str(self.drawn), self.drawn.to_svg()
-        )
+        made = super()._repr_mimebundle_(**options)
+        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)
 
 
 class LoopView(Pane):
@@ -51,10 +53,7 @@ class LoopView(Pane):
 
     def __init__(self, shown: Program | show.LoopView) -> None:
         """Show a program's loop nest, or a view of it."""
-        if isinstance(shown, Program):
-            super().__init__(show.LoopView.of(shown), show.Lineage.of(shown))
-        else:
-            super().__init__(shown, None)
+        super().__init__(shown, show.LoopView)
 
 
 class IterationSpaceView(Pane):
@@ -64,10 +63,7 @@ class IterationSpaceView(Pane):
 
     def __init__(self, shown: Program | show.IterationSpaceView) -> None:
         """Show a turn of a program, or a view of another one."""
-        if isinstance(shown, Program):
-            super().__init__(show.IterationSpaceView.of(shown), show.Lineage.of(shown))
-        else:
-            super().__init__(shown, None)
+        super().__init__(shown, show.IterationSpaceView)
 
 
 class MemoryTimeline(Pane):
@@ -77,16 +73,15 @@ class MemoryTimeline(Pane):
 
     def __init__(self, shown: Program | show.MemoryView) -> None:
         """Show the memory of a turn of a program, or a view of another one."""
-        if isinstance(shown, Program):
-            super().__init__(show.MemoryView.of(shown), show.Lineage.of(shown))
-        else:
-            super().__init__(shown, None)
+        super().__init__(shown, show.MemoryView)
 
 
-def with_picture(made: Any, text: str, svg: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def with_picture(
+    made: Any, widget: object, text: str, draw: Callable[[], str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """A widget's output with the same picture as SVG, for pages where nothing runs."""
-    bundle, metadata = made if isinstance(made, tuple) else (made or {}, {})
-    return {**bundle, "text/plain": text, "image/svg+xml": svg}, metadata
+    own, metadata = made if isinstance(made, tuple) else (made or {}, {})
+    return {**own, **bundle(widget, text, draw)}, metadata
 
 
 def _ids(value: object) -> Iterator[int]:

@@ -11,6 +11,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.program import Program
 from timerl_nb.show import GraphView, graph_view, laid_out
 from timerl_widgets.bundles import module
+from timerl_widgets.panes import with_picture
 from timerl_widgets.widget import Widget
 
 
@@ -41,14 +42,16 @@ class PdgView(Widget):
 
         What was opened or folded by hand remains so.
         """
-        self._draw(_viewed(graph).as_in(self.graph))
+        before = self.svg
+        self.graph, self.svg = laid_out(_viewed(graph).as_in(self.graph))
+        self.view = self._model("the graph before" if self.svg != before else "the same graph")
 
     def _draw(self, view: GraphView) -> None:
         self.graph, self.svg = laid_out(view)
         self.view = self._model()
 
-    def _model(self) -> dict[str, Any]:
-        return {**self.graph.to_json(), "svg": self.svg}
+    def _model(self, against: str = "") -> dict[str, Any]:
+        return {**self.graph.to_json(), "svg": self.svg, "against": against}
 
     def _told(self, _: object, message: object, __: object) -> None:
         """Open or fold a cluster of the graph; what a page sends is data, not to be trusted."""
@@ -67,13 +70,11 @@ class PdgView(Widget):
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """The live widget, and the same picture as SVG for pages where nothing runs."""
-        made = super()._repr_mimebundle_(**options)
-        bundle, metadata = made if isinstance(made, tuple) else (made or {}, {})
         text = f"PdgView({len(self.graph.nodes)} nodes)"
-        return {**bundle, "text/plain": text, "image/svg+xml": self.svg}, metadata
+        return with_picture(super()._repr_mimebundle_(**options), self, text, lambda: self.svg)
 
 
 def _viewed(graph: Pdg | Program | GraphView) -> GraphView:
     if isinstance(graph, Program):
         return graph_view(graph.pdg, bounds=graph.bounds)
-    return graph_view(graph) if isinstance(graph, Pdg) else graph
+    return graph if isinstance(graph, GraphView) else graph_view(graph)

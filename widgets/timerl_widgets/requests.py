@@ -30,10 +30,27 @@ class SetBounds:
 
 
 @dataclass(frozen=True)
+class SetArgument:
+    """Show the program at another position in the list of an argument."""
+
+    name: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Predict the programs of all values of an argument, and measure some; or stop that."""
+
+    argument: str
+    stop: bool
+
+
+@dataclass(frozen=True)
 class Inspect:
-    """Tell of operations, as they are in a stage."""
+    """Tell of operations, as they are in a stage; of some only those outputs that are `tensors`."""
 
     ids: tuple[int, ...]
+    tensors: tuple[tuple[int, int], ...]
     stage: str
 
 
@@ -56,6 +73,13 @@ class Fold:
 
 
 @dataclass(frozen=True)
+class Detail:
+    """Make what a line of a stage's text stands for."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Command:
     """A command for the run; `speed` is in turns a second, None for no limit.
 
@@ -75,11 +99,29 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Cancel:
+    """Give up the change that is being compiled, and those that wait."""
+
+
+@dataclass(frozen=True)
 class Shown:
     """A page shows the widget."""
 
 
-Request = Shown | SetOptions | SetBounds | Inspect | Search | Fold | Command | Compare
+Request = (
+    Shown
+    | Cancel
+    | SetOptions
+    | SetBounds
+    | SetArgument
+    | Sweep
+    | Inspect
+    | Search
+    | Fold
+    | Detail
+    | Command
+    | Compare
+)
 
 
 def parse(message: object) -> Request:
@@ -93,6 +135,8 @@ def parse(message: object) -> Request:
     match message.get("kind"):
         case "shown":
             return Shown()
+        case "cancel":
+            return Cancel()
         case "options":
             return SetOptions(_names(message.get("changes")))
         case "bounds":
@@ -101,11 +145,22 @@ def parse(message: object) -> Request:
                 if isinstance(value, bool) or not isinstance(value, int):
                     raise OptionError(f"{name} = {value!r} is no bound.", hint="give an integer.")
             return SetBounds(changes)
+        case "argument":
+            at = message.get("at")
+            if not isinstance(at, int) or isinstance(at, bool):
+                raise OptionError(f"{at!r} is no position.", hint="give an integer.")
+            return SetArgument(_text(message, "name") or "", at)
+        case "sweep":
+            return Sweep(_text(message, "argument") or "", message.get("stop") is True)
         case "inspect":
             ids = message.get("ids")
             if not isinstance(ids, list) or not all(_is_id(k) for k in ids):
                 raise OptionError("operations are named by a list of ids.")
-            return Inspect(tuple(dict.fromkeys(ids)), _text(message, "stage") or "")
+            pairs = message.get("tensors", [])
+            if not isinstance(pairs, list) or not all(_is_tensor(pair) for pair in pairs):
+                raise OptionError("a tensor is an operation's id and the number of its output.")
+            tensors = tuple((op_id, out) for op_id, out in pairs)
+            return Inspect(tuple(dict.fromkeys(ids)), tensors, _text(message, "stage") or "")
         case "search":
             kind, region = _text(message, "of_kind"), _text(message, "region")
             return Search(
@@ -113,6 +168,8 @@ def parse(message: object) -> Request:
             )
         case "fold":
             return Fold(_text(message, "id") or "", message.get("folded") is True)
+        case "detail":
+            return Detail(_text(message, "name") or "")
         case "run":
             return _command(message)
         case "compare":
@@ -144,6 +201,10 @@ def _text(message: Mapping[Any, Any], field: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise OptionError(f"{field} must be a text, not {value!r}.")
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_id, value))
 
 
 def _is_id(value: object) -> bool:

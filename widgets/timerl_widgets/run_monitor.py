@@ -7,11 +7,13 @@ from typing import Any
 import traitlets
 
 from timerl_nb.errors import OptionError, TimeRLError
-from timerl_nb.program import Program
+from timerl_nb.frontend.foreign import taken
+from timerl_nb.program import Program, a_program
 from timerl_nb.running import Running
+from timerl_nb.show import RunView
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
-from timerl_widgets.packed import Packed
+from timerl_widgets.packed import packed
 from timerl_widgets.panes import with_picture
 from timerl_widgets.requests import Command, parse
 from timerl_widgets.widget import Widget
@@ -33,7 +35,9 @@ class RunMonitor(Widget):
 
     def __init__(self, program: Program, running: Running | None = None) -> None:
         """Show a run of a program, or let one be started from the page."""
-        self._program = program
+        self._program = a_program(program)
+        if running is not None:
+            taken(running, Running, "a run", "program.start() gives one.")
         self._conductor = Conductor(self._show)
         super().__init__()
         self.on_msg(self._receive)
@@ -50,11 +54,12 @@ class RunMonitor(Widget):
 
     def close(self) -> None:
         """Leave the page; a run goes on without it."""
-        self._conductor.leave()
+        if "_conductor" in vars(self):  # it was made
+            self._conductor.leave()
         super().close()
 
-    def _show(self, view: Packed) -> None:
-        self.run = view
+    def _show(self, view: RunView) -> None:
+        self.run = packed(view)
 
     def _receive(self, _: Any, content: Any, buffers: Any) -> None:
         try:
@@ -68,8 +73,8 @@ class RunMonitor(Widget):
             self.problem = str(error)
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        made, view = super()._repr_mimebundle_(**options), self._conductor.view
+        made, view = super()._repr_mimebundle_(**options), self._conductor.latest()
         if view is not None:
-            return with_picture(made, f"RunMonitor: {view}", view.to_svg())
+            return with_picture(made, self, f"RunMonitor: {view}", view.to_svg)
         bundle, metadata = made if isinstance(made, tuple) else (made or {}, {})
         return {**bundle, "text/plain": f"RunMonitor({self.running!r})"}, metadata

@@ -147,6 +147,12 @@ def device_memory() -> int | None:
     return stats.get("bytes_limit")
 
 
+def memory_in_use() -> Callable[[], int | None]:
+    """What says, on any thread, how many bytes arrays take on this one's device; None on a CPU."""
+    here = device()
+    return lambda: (here.memory_stats() or {}).get("bytes_in_use")
+
+
 def is_accelerated() -> bool:
     """Whether programs run on another device than the CPU."""
     return device().platform != "cpu"

@@ -34,7 +34,8 @@ def _plain(f: Callable[..., Any]) -> Rule:
 
 def _const(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     attrs: ConstAttrs = op.attrs
-    array = jnp.asarray(attrs.value.array)
+    array = scope.given.get(attrs.value)
+    array = jnp.asarray(attrs.value.array) if array is None else array
     if not attrs.dims:
         return array
     along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 
+from timerl_nb.ir.attrs import ConstArray
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Size
 from timerl_nb.symbolic.arrays import values
@@ -39,6 +40,7 @@ class Scope:
         capacity: the static size of an axis, the greatest it has at any point.
         division: how arrays lie on several devices, if they do.
         once: it is in no loop, so that it matters more how long it takes to compile.
+        given: the arrays of constants that are arguments of the program.
     """
 
     bounds: Mapping[str, int]
@@ -47,6 +49,7 @@ class Scope:
     capacity: Callable[[Size], int]
     division: Division | None = None
     once: bool = False
+    given: Mapping[ConstArray, Array] = field(default_factory=dict[ConstArray, Array])
 
     def value(self, e: Lin | Cond, also: Mapping[str, Array] | None = None) -> Array:
         """A traced index expression or condition."""

@@ -7,7 +7,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -66,7 +66,7 @@ class KeptCall:
     @staticmethod
     def begin(calls: Iterable[KeptCall]) -> None:
         """Load calls on other threads, or compile them there; who makes one first waits for it."""
-        new = [call for call in calls if call._begun is None and "_first" not in call.__dict__]
+        new = [call for call in calls if not call._is_begun and "_first" not in call.__dict__]
         under = _meaning()
         for call, load in [(call, call._loading()) for call in new]:  # traced first, all on this
             with suppress(RuntimeError):  # the interpreter exits: who makes the call compiles it
@@ -80,14 +80,22 @@ class KeptCall:
         # JAX traces anew what it meets under other settings
         return (made if _meaning() == under else self._function)(*args)
 
+    @property
+    def _is_begun(self) -> bool:
+        return self._begun is not None and not self._begun.cancelled()
+
     @cached_property
     def _first(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """What the first call runs, and the settings that it met."""
-        begun = self._begun
+        begun = self._begun if self._is_begun else None
         try:
             made, under = (self._loading()(), _meaning()) if begun is None else begun.result()
-        except Exception:
+        except CancelledError:  # by another's interrupt
+            return self._first
+        except BaseException as error:
             self._begun = None  # the next run tries again
+            if not isinstance(error, Exception):
+                _let_go()
             raise
         if made is None:  # whatever is wrong with what is known, it can be made anew
             made, under = self._compiled(self._lowered(), self._key()), _meaning()
@@ -164,6 +172,16 @@ class _Call(Allowed, _Records):
 @cache
 def _workers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), "xla-compile")
+
+
+def _let_go() -> None:
+    """Begin nothing more of what waits for a thread: who was interrupted may want to end.
+
+    What XLA compiles already is waited for: threads that a process leaves behind make it abort.
+    """
+    workers = _workers()
+    _workers.cache_clear()
+    workers.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager

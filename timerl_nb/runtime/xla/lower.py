@@ -58,6 +58,8 @@ class Lowering:
     ) -> None:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.places, self.flow = kernels, places, flow
+        found = {value: None for kernel in kernels.values() for value in kernel.arrays}
+        self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
         self._loops = 0  # around what is traced
 
     def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
@@ -198,7 +200,8 @@ class Lowering:
             kernel = self.kernels[op.id]
             scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
             division = None if self.shards is None else self.shards.division
-            scope = replace(scope, division=division, once=not self._loops)
+            given = {value: state[self.arrays[value]] for value in kernel.arrays}
+            scope = replace(scope, division=division, once=not self._loops, given=given)
             for out, value in enumerate(kernel.compute(scope, found)):
                 self._write((op.id, out), value, state, at)
 

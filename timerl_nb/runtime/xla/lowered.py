@@ -15,6 +15,7 @@ from typing import Any
 import jax
 from jax import lax
 
+from timerl_nb.errors import OptionError
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop
 from timerl_nb.memory.plan import MemoryPlan
@@ -45,6 +46,7 @@ class Lowered:
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self._kept = kept
+        self.met: set[int] = set()  # numbers of the calls that some run has made
         self.places = Places(plan)
         self.flow = Flow(ast.root, plan, self.places)
         buffers = self.places.buffers.values()
@@ -99,6 +101,9 @@ class Lowered:
     @cached_property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """A jitted function per call, from buffers to buffers: (changed, constant, seed, …) -> made.
+
+        Among the constant ones are the given arrays: XLA's compiler takes a NaN of its own constants
+        for a number where a loop computes exp of it.
 
         That of a loop takes the counter, and the number of turns if it runs several. Any other takes
         the counters of the loops around it and what the host made, and returns what the host asks for.
@@ -164,6 +169,16 @@ class Lowered:
     def fresh(self, name: str) -> Any:
         """A buffer before anything is written to it."""
         return self._lowering.fresh(name)
+
+    def arrays(self) -> State:
+        """The given arrays, where this thread's programs run."""
+        return self._arrays(backend.device())
+
+    @cached_property
+    def _arrays(self) -> Callable[[Any], State]:
+        place = jax.device_put if self.shards is None else self.shards.everywhere
+
+        return cache(lambda _: {n: place(v.array) for v, n in self._lowering.arrays.items()})
 
     def start(self) -> State:
         """The buffers that calls take before anything is written to them, but for those of turns.
@@ -251,7 +266,9 @@ class Lowered:
 
     def _head(self, part: Around) -> str:
         """The line of a loop or a condition that the host runs."""
-        return f"if {part.node}:" if isinstance(part.node, Guard) else self.ast.line(part.node)
+        if isinstance(part.node, Guard):
+            return f"if {self.ast.shown(part.node)}:"
+        return self.ast.line(part.node)
 
     def _call_lines(self, call: Call) -> Iterable[tuple[str, Seq[str]]]:
         node, times, names = call.node, "" if call.counters else ", once", self.ast.names
@@ -260,7 +277,7 @@ class Lowered:
             turns = (call.loop.last.const - call.loop.first.const) // call.loop.step + 1
             each = f"every {self.fuse} turns of" if self.fuse > 1 else "each of"
             what = "" if self.fuse > 1 else " turns"
-            times = f", for {each} {turns}{what} of {call.loop.counter}"
+            times = f", for {each} {turns}{what} of {self.ast.shown(call.loop).counter}"
         yield f"call {call.number}{times}:", ()
         if call.given is not None:
             yield f"  put away what {names[call.given.op_id]} made", ()
@@ -292,7 +309,7 @@ class Lowered:
     def jaxpr(self, call: int = 1) -> str:
         """What JAX traced for a call, counted from 1."""
         arguments = self._arguments(call)
-        return str(jax.make_jaxpr(self.functions[call - 1])(*arguments))
+        return jax.make_jaxpr(self.functions[call - 1])(*arguments).pretty_print(use_color=False)
 
     def hlo(self, call: int = 1) -> str:
         """What XLA made of a call, counted from 1; compiles it anew."""
@@ -305,10 +322,12 @@ class Lowered:
 
     def _arguments(self, call: int) -> tuple[Any, ...]:
         """The types of what a call takes."""
-        if not 1 <= call <= len(self.calls):
-            raise IndexError(f"there are calls 1 to {len(self.calls)}")
+        if call not in range(1, len(self.calls) + 1):
+            raise OptionError(
+                f"there is no call {call!r}.", hint=f"they are numbered 1 to {len(self.calls)}."
+            )
         one = self.calls[call - 1]
-        takes = [self._types(names) for names in (one.changed, one.constant)]
+        takes = [self._types(one.changed), {**self._types(one.constant), **self.arrays()}]
         if one.loop:
             return (*takes, backend.seed_words(0), 0, *([1] if self.fuse > 1 else []))
         given: dict[int, Any] = {}

@@ -88,7 +88,8 @@ class Buffer:
         held = " and ".join(self.tensors)
         kind = f"{self.dtype}{list(self.shape)}"
         more = f" ({self.beyond})" if self.beyond else ""
-        return f"{self.name}: {held}: [{shape}] places of {kind}, {self.nbytes:,} bytes{more}"
+        places = f"[{shape}] places of" if shape else "a place of"
+        return f"{self.name}: {held}: {places} {kind}, {self.nbytes:,} bytes{more}"
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class LoweredRun:
         recorder: is called ahead of every call and operation on the host, and when it is done.
     """
 
+    held_by = "XLA's buffers"
+
     def __init__(
         self,
         lowered: Lowered,
@@ -56,6 +58,7 @@ class LoweredRun:
         self._seed = backend.seed_words(seed)
         self._progress = progress
         self._state: dict[str, Any] = {}
+        self._arrays = lowered.arrays()
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._plain = self._functions = lowered.ready
@@ -66,12 +69,15 @@ class LoweredRun:
         self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
         self._made: Sequence[Any] = ()  # by the one that has run last
         self.began = perf_counter()
+        self._waits: float | None = None  # since when, for XLA to compile
         if recorder is not None:
             self._record(recorder)
 
     def complete(self) -> None:
         """Run all parts."""
+        self._waits = perf_counter()  # all calls are traced, if they were not
         self._state |= self.lowered.start()
+        self._waits = None
         self._all(self.lowered.regions.parts, ())
         self._moving.settle()
         jax.block_until_ready(self._state)
@@ -105,14 +111,24 @@ class LoweredRun:
     def _call(self, call: Call, *args: Any) -> Any:
         """Make a call; returns what it returns besides buffers."""
         changed = {name: self._take(name) for name in call.changed}
-        constant = {name: self._look(name) for name in call.constant}
+        constant = {name: self._look(name) for name in call.constant} | self._arrays
+        if call.number not in self.lowered.met:
+            self._waits = perf_counter()
         found = self._functions[call.number - 1](changed, constant, self._seed, *args)
+        self.lowered.met.add(call.number)
+        self._waits = None
         made, asked = (found, None) if call.loop is not None else found
         self._state |= made
         self.instructions += 1
         self.ledger.live = self.lowered.nbytes
         self.ledger.record_both(self.ledger.live)
         return asked
+
+    @property
+    def compiling(self) -> float | None:
+        """For how many seconds the run has been waiting for XLA to compile; None if it is not."""
+        since = self._waits
+        return None if since is None else perf_counter() - since
 
     def _look(self, name: str) -> Any:
         """A buffer; nothing need have been written to it in this turn."""

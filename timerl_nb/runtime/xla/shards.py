@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from jax import lax
+from jax import device_put, lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from timerl_nb.errors import BoundsError, OptionError
@@ -55,6 +55,10 @@ class Shards:
     def placement(self, buffer: Buffer | None) -> NamedSharding:
         """Where a buffer lies; None stands for what every device has."""
         return self._along(None if buffer is None else self.axis(buffer))
+
+    def everywhere(self, array: Array) -> Array:
+        """An array that every device has."""
+        return device_put(array, self._along(None))
 
     @property
     def division(self) -> Division:

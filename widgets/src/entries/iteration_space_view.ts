@@ -1,13 +1,14 @@
 // `IterationSpaceView`: the iteration space, with its scrubber.
-import { Instants, type SpaceModel } from "../instants";
+import { Instants } from "../instants";
 import { lone } from "../lone";
 import { Scrubber } from "../scrubber";
 import { SpacePane } from "../space";
+import type { IterationSpaceView } from "../models";
 
-export default lone<SpaceModel>((host, selection, send) => {
+export default lone<IterationSpaceView>((host, selection, send) => {
   const scrubber = new Scrubber(host, selection, send);
   const space = new SpacePane(host, selection, send);
-  const draw = (model: SpaceModel) => {
+  const draw = (model: IterationSpaceView) => {
     const instants = new Instants(model);
     space.follow(instants);
     scrubber.draw(instants);

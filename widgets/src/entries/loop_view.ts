@@ -1,8 +1,9 @@
 // `LoopView`: the loop nest alone.
 import { lone } from "../lone";
-import { LoopPane, type LoopModel } from "../loops";
+import { LoopPane } from "../loops";
+import type { LoopView } from "../models";
 
-export default lone<LoopModel>((host, selection, send) => {
+export default lone<LoopView>((host, selection, send) => {
   const pane = new LoopPane(host, selection, send);
   return { panes: [pane], draw: (model) => pane.draw(model) };
 });

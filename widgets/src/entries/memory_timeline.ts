@@ -1,8 +1,9 @@
 // `MemoryTimeline`: predicted live bytes alone.
 import { lone } from "../lone";
-import { MemoryPane, type MemoryModel } from "../memory";
+import { MemoryPane } from "../memory";
+import type { MemoryView } from "../models";
 
-export default lone<MemoryModel>((host, selection, send) => {
+export default lone<MemoryView>((host, selection, send) => {
   const pane = new MemoryPane(host, selection, send);
   return { panes: [pane], draw: (model) => pane.draw(model) };
 });

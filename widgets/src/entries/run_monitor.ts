@@ -1,9 +1,10 @@
 // `RunMonitor`: the run alone.
 import type { RenderProps } from "@anywidget/types";
 import { unpack, type Packed } from "../buffers";
-import { RunPane, type RunModel } from "../run";
+import { RunPane } from "../run";
 import { Selection } from "../selection";
 import { follow, sendTo } from "../widget";
+import type { RunView } from "../models";
 
 interface RunMonitor {
   run: Packed;
@@ -14,7 +15,7 @@ interface RunMonitor {
 function render({ model, el }: RenderProps<RunMonitor>): () => void {
   const pane = new RunPane(el, new Selection(), sendTo(model));
   const leave = [
-    follow(model, "run", (packed) => pane.draw(unpack<RunModel>(packed))),
+    follow(model, "run", (packed) => pane.draw(unpack<RunView>(packed))),
     follow(model, "acknowledged", (number) => pane.acknowledge(number)),
     follow(model, "problem", (text) => pane.problem(text)),
   ];

@@ -1,0 +1,271 @@
+"""Widgets in pages of their own, without Jupyter: the keyboard, and what is said and selected."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+from timerl_widgets import MemoryTimeline, RunMonitor
+from timerl_widgets.explorer import Explorer
+
+import timerl_nb as trl
+from tests.browser.alone import Alone
+from tests.reinforce import reinforce
+from timerl_nb.runtime.xla.lowered import Lowered
+
+pytestmark = pytest.mark.browser
+
+FOCUSED = (
+    "() => document.activeElement.closest('.trl-pane')?.className ?? document.activeElement.id"
+)
+
+
+@pytest.fixture(scope="module")
+def program() -> trl.Program:
+    return reinforce(5, hidden=(4,)).compile({"B": 3, "I": 4, "T": 12})
+
+
+def test_tab_goes_from_pane_to_pane_and_escape_lets_go(
+    browser: Browser, program: trl.Program
+) -> None:
+    other = program.with_options(lift=False)
+    explorer = Explorer(program, other, ahead=False)
+    alone = Alone(browser, explorer)
+    page = alone.page
+    page.focus("#before")
+    stops = list[str]()
+    while True:
+        page.keyboard.press("Tab")
+        at = page.evaluate(FOCUSED)
+        if at == "behind":
+            break
+        stops.append(at.split("trl-")[-1])
+        explorer.selected = [min(program.pdg.ops)]
+        alone.settle()
+        assert page.locator(".trl-selected").count() > 0
+        page.keyboard.press("Escape")
+        alone.settle()
+        assert (explorer.selected, page.locator(".trl-selected").count()) == ([], 0), at
+    panes = {
+        *[
+            "settings",
+            "strip",
+            "steps",
+            "graph",
+            "loops",
+            "scrubber",
+            "space",
+            "memory",
+            "inspector",
+            "run",
+        ]
+    }
+    assert panes <= {*stops} and len(stops) <= 15, stops
+    # arrows go about in a pane, to what a click would reach
+    tab, switch = page.locator('[data-stage="lift"]'), page.locator('[data-key="switch-lift"]')
+    tab.click()
+    tab.press("ArrowUp")
+    expect(switch).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(tab).to_be_focused()
+    page.locator(".trl-at-time .trl-memory .trl-plot").focus()
+    page.keyboard.press("ArrowDown")
+    first = page.locator(".trl-at-time .trl-live button").first
+    expect(first).to_be_focused()
+    page.keyboard.press("Enter")
+    assert explorer.selected
+    page.locator('[aria-label="kind"]').focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".trl-search [type=search]")).to_be_focused()
+    # a control that is drawn anew keeps the focus
+    link = page.locator(".trl-inspector .trl-link").first
+    link.focus()
+    page.keyboard.press("Enter")
+    alone.settle()
+    assert "trl-inspector" in page.evaluate(FOCUSED)
+    assert alone.said == []
+
+
+def test_one_tensor_is_selected_with_who_makes_and_reads_it(
+    browser: Browser, program: trl.Program
+) -> None:
+    explorer = Explorer(program, ahead=False)
+    alone = Alone(browser, explorer)
+    page, plan = alone.page, program.memory
+    named = {name: tensor for tensor, name in plan.names.items()}
+    rows = page.locator(".trl-at-time .trl-live tbody tr")
+    assert rows.count() > 10
+    for k in range(8):
+        row = rows.nth(k)
+        name = row.locator("th").inner_text()
+        behind = plan.behind(*named[name])
+        row.click()
+        alone.settle()
+        assert explorer.selected == [behind.id]
+        assert page.locator(".trl-live tr.trl-selected th").all_inner_texts() == [name]
+        expect(page.locator(".trl-inspector h4")).to_have_count(1)
+        expect(page.locator(".trl-inspector h4")).to_contain_text(name)
+        expect(page.locator(".trl-inspector p", has_text="kept as")).to_have_count(1)
+        made = page.locator(".trl-line.trl-execute.trl-selected").all_inner_texts()
+        assert {text.strip().split("(")[0] for text in made} == {maker(program, named[name])}
+        read = page.locator(".trl-line.trl-execute.trl-reads").all_inner_texts()
+        assert {text.strip().split("(")[0] for text in read} == readers(program, named[name])
+        drawn = page.locator(".trl-graph g.node.trl-reads").count()
+        assert drawn == len(readers(program, named[name]))
+    # from Python it is the operation, with all that it makes
+    explorer.selected = []
+    alone.settle()
+    assert page.locator(".trl-selected, .trl-reads").count() == 0
+    assert alone.said == []
+
+
+def maker(program: trl.Program, tensor: tuple[int, int]) -> str:
+    return program.schedule.names[tensor[0]]
+
+
+def readers(program: trl.Program, tensor: tuple[int, int]) -> set[str]:
+    uses = program.memory.constraints.uses
+    return {program.schedule.names[u.reader] for u in uses if (u.source, u.out) == tensor}
+
+
+def test_what_a_change_changed_is_told_with_what_it_is_compared_with(
+    browser: Browser, program: trl.Program
+) -> None:
+    explorer = Explorer(program, ahead=False)
+    alone = Alone(browser, explorer)
+    page = alone.page
+    said = page.locator(".trl-graph .trl-status span")
+    marks = page.locator(".trl-graph :is(.trl-added, .trl-changed)")
+    clear = page.get_by_role("button", name="clear marks")
+    expect(clear).to_be_hidden()
+
+    def change(**options: object) -> None:
+        explorer.change(**options)
+        alone.settle()
+
+    change(contract=False, lift=False)
+    expect(said).to_contain_text("changed, against: contract on, lift on")
+    assert marks.count() > 0
+    change(donate=False)  # of which the graph knows nothing
+    expect(said).to_have_text("nothing changed, against: donate on")
+    assert marks.count() == 0
+    change(contract=True, lift=True)
+    expect(said).to_contain_text("changed, against: contract off, lift off")
+    assert marks.count() > 0
+    clear.click()
+    expect(clear).to_be_hidden()
+    expect(said).not_to_contain_text("against")
+    assert marks.count() == 0
+    page.locator('[data-stage="contract"]').click()
+    alone.settle()
+    expect(said).to_contain_text("against: stage fuse")
+    explorer.change({"T": 9})
+    alone.settle()
+    expect(said).to_contain_text("against: T = 12")
+    assert alone.said == []
+
+
+def test_nothing_jumps_whatever_is_said(browser: Browser, program: trl.Program) -> None:
+    explorer = Explorer(program, ahead=False)
+    alone = Alone(browser, explorer, width=1100)
+    page = alone.page
+
+    def places() -> list[object]:
+        """Where everything below the settings is, and how high."""
+        boxes = "all => all.map((e) => [e.offsetTop, e.offsetHeight])"
+        return page.locator(".trl-cell").evaluate_all(boxes)
+
+    tabs = page.locator(".trl-tabbed").evaluate_all("all => all.map((e) => e.offsetTop)")
+    assert len({*tabs}) == 1, "one row, also where not all of it fits"
+    before, more = places(), page.locator(".trl-settings .trl-more")
+    explorer.change(device_memory="64B")
+    alone.settle()
+    assert explorer.status["state"] == "failed"
+    expect(more).to_contain_text(explorer.status["hint"])
+    assert places() == before
+    page.keyboard.press("Tab")
+    page.locator(".trl-settings button", has_text="more").press("Escape")
+    expect(more).to_be_hidden()
+    explorer.change(donate=False)
+    alone.settle()
+    assert places()[:2] == before[:2]
+    # what a switch switches, and what cost nothing since a trial had found it
+    windows = page.locator('[data-key="switch-windows"]')
+    expect(windows).to_have_attribute("aria-label", "lift, which runs windows")
+    expect(page.locator('[data-stage="windows"]')).to_contain_text("by lift")
+    stages = explorer.program.stages.values()
+    known = [stage.name for stage in stages if stage.known]
+    shown = [
+        name
+        for name in explorer.program.stages
+        if "known" in page.locator(f'[data-stage="{name}"] .trl-figures').inner_text()
+    ]
+    assert shown == known and known
+    assert alone.said == []
+
+
+def test_what_keeps_a_peak_down_stands_beside_it(browser: Browser, program: trl.Program) -> None:
+    whole = reinforce(hidden=(4,)).compile({"B": 3, "I": 4, "T": 12})
+    blocks = whole.with_options(rematerialize=True, incrementalize={"t": 5})
+    badges = Alone(browser, MemoryTimeline(blocks)).page.locator(".trl-badge")
+    expect(badges).to_have_text(list(blocks.memory.saved_by))
+    expect(badges.last).to_have_attribute("title", "the options say so")
+    expect(Alone(browser, MemoryTimeline(program)).page.locator(".trl-badge")).to_have_count(0)
+
+
+@pytest.mark.parametrize("executor", ["xla", "interpret"])
+def test_a_run_says_what_it_waits_for_and_draws_what_is_measured(
+    browser: Browser, program: trl.Program, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, start = threading.Event(), Lowered.start
+
+    def slow(lowered: Lowered) -> Any:
+        assert go.wait(30)
+        return start(lowered)
+
+    monkeypatch.setattr(Lowered, "start", slow)
+    monitor = RunMonitor(program.with_options(executor=executor))
+    running = monitor.start()
+    alone = Alone(browser, monitor)
+    state = alone.page.locator(".trl-state")
+    if executor == "xla":
+        _until(alone, lambda: bool(monitor.run))
+        expect(state).to_have_text(re.compile(r"compiling with XLA, \d+ s so far"))
+    go.set()
+    assert running.result(60)
+    _until(alone, lambda: monitor.run.get("json", {})["frame"]["state"] == "finished")
+    expect(state).to_have_text("finished")
+    lowered = executor == "xla"
+    for name, there in {
+        "live bytes by executed point": not lowered,
+        "memory, by second": lowered,
+    }.items():
+        expect(alone.page.get_by_role("figure", name=name)).to_be_visible(visible=there)
+    expect(alone.page.get_by_text("XLA's buffers")).to_have_count(int(lowered))
+    assert alone.said == []
+
+
+def _until(alone: Alone, there: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if there():
+            break
+        time.sleep(0.05)
+    assert there()
+    alone.settle()
+
+
+def test_a_change_that_takes_long_can_be_cancelled(browser: Browser, program: trl.Program) -> None:
+    explorer = Explorer(program, ahead=False)
+    page = Alone(browser, explorer).page
+    cancel = page.locator(".trl-cancel")
+    expect(cancel).to_be_hidden()
+    explorer.status = {"state": "compiling", "text": "1 tried within 2.0 KiB"}
+    page.evaluate("(status) => window.take({ changed: { status }, told: [] })", explorer.status)
+    cancel.click()  # waits until it is there
+    expect(cancel).to_be_visible()
+    assert explorer._cancelled.wait(10)

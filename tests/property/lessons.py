@@ -1,0 +1,54 @@
+"""The programs of the lessons, by the names that these give them."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+
+
+def _kept(path: Path) -> list[ast.stmt]:
+    """What a lesson imports and defines, and the programs that it makes by a function of its own."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    lines = [line for c in cells if c["cell_type"] == "code" for line in (*c["source"], "\n")]
+    body = ast.parse("".join(lines)).body
+    functions = {s.name for s in body if isinstance(s, ast.FunctionDef)}
+    return [
+        statement
+        for statement in body
+        if isinstance(statement, ast.Import | ast.FunctionDef)
+        or (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Call)
+            and isinstance(statement.value.func, ast.Name)
+            and statement.value.func.id in functions
+        )
+    ]
+
+
+def names() -> list[tuple[str, str]]:
+    """The lessons' programs, as a lesson and a name in it."""
+    return [
+        (path.stem, target.id)
+        for path in sorted(FOLDER.glob("*.ipynb"))
+        for statement in _kept(path)
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    ]
+
+
+def program(lesson: str, name: str) -> Any:
+    """A lesson's program, compiled as there."""
+    wanted = [
+        s
+        for s in _kept(FOLDER / f"{lesson}.ipynb")
+        if not isinstance(s, ast.Assign)
+        or [t.id for t in s.targets if isinstance(t, ast.Name)] == [name]
+    ]
+    space: dict[str, Any] = {}
+    exec(compile(ast.Module(wanted, []), lesson, "exec"), space)
+    return space[name]

@@ -1,0 +1,43 @@
+"""The colours of operations and of tensors: the same in every view and figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.schedule.schedule import Schedule
+
+# Okabe and Ito's colours for all kinds of colour vision.
+SERIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A800", "#777777")
+GREY = SERIES[-1]
+# Tensors have other hues than operations (Tol's, for all kinds of colour vision, too).
+TENSORS = ("#332288", "#44AA99", "#CC6677", "#999933", "#882255")
+TENSORS += ("#117733", "#DDCC77", "#AA4499", "#661100", "#6699CC")
+
+Numbers = Mapping[str, int]
+
+
+def of_statements(*schedules: Schedule) -> Numbers:
+    """A number for each statement's name; those that the first programs have keep theirs in others."""
+    return _numbers([sorted(one.statements) for one in schedules])
+
+
+def of_tensors(*plans: MemoryPlan) -> Numbers:
+    """The same for tensors: those of which most is stored come first."""
+    stores = [
+        sorted(one.stores.values(), key=lambda store: (-store.most * store.unit, store.name))
+        for one in plans
+    ]
+    return _numbers([[store.name for store in ones] for ones in stores])
+
+
+def operation(k: int) -> str:
+    return SERIES[k % (len(SERIES) - 1)]  # the last is grey
+
+
+def tensor(k: int) -> str:
+    return TENSORS[k % len(TENSORS)]
+
+
+def _numbers(names: list[list[str]]) -> Numbers:
+    return {name: k for k, name in enumerate(dict.fromkeys(n for part in names for n in part))}

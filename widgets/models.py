@@ -1,0 +1,83 @@
+"""The types of view-models for the page, from their dataclasses: writes `src/models.ts`.
+
+`python widgets/models.py` writes it; that it is written is a test of the layers.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+
+from timerl_nb import show
+from timerl_nb.show.view import View, parts
+
+WRITTEN = Path(__file__).parent / "src/models.ts"
+HEAD = """\
+// View-models as Python sends them; widgets/models.py writes this from its dataclasses.
+import type { Numbers } from "./buffers";
+"""
+PLAIN = {int: "number", float: "number", str: "string", bool: "boolean", type(None): "null"}
+
+
+def models() -> str:
+    """The interfaces of all view-models, and of what is in them.
+
+    Raises:
+        TypeError: two are called the same, or a part has no type in JSON.
+    """
+    found = {kind.__name__: kind for kind in _views()}
+    written: dict[str, str] = {}
+    while missing := found.keys() - written.keys():
+        written |= {name: "".join(_interface(found[name], found)) for name in sorted(missing)}
+    return HEAD + "".join(text for _, text in sorted(written.items()))
+
+
+def _views() -> Iterator[type]:
+    for name in show.__all__:
+        kind = getattr(show, name)
+        if isinstance(kind, type) and issubclass(kind, View) and kind is not View:
+            yield kind
+
+
+def _interface(kind: type, found: dict[str, type]) -> Iterator[str]:
+    yield f"\nexport interface {kind.__name__} {{\n"
+    if issubclass(kind, View):
+        yield f'  view: "{kind.view}";\n'
+    for key, (_, hint) in parts(kind).items():
+        yield f"  {key}: {_type(hint, found)};\n"
+    yield "}\n"
+
+
+def _type(hint: Any, found: dict[str, type]) -> str:
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint in PLAIN:
+        return PLAIN[hint]
+    if hint is Any:
+        return "unknown"
+    if origin is np.ndarray:
+        return "Numbers"
+    if origin is Literal:
+        return " | ".join(f'"{one}"' for one in inner)
+    if origin in (Union, types.UnionType):
+        return " | ".join(dict.fromkeys(_type(one, found) for one in inner))
+    if origin is frozenset or (origin is tuple and inner[1:] == (...,)):
+        one = _type(inner[0], found)
+        return f"({one})[]" if " | " in one else f"{one}[]"
+    if origin is tuple:
+        return f"[{', '.join(_type(one, found) for one in inner)}]"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"Record<string, {_type(inner[1], found)}>"
+    if is_dataclass(hint) and isinstance(hint, type):
+        if found.setdefault(hint.__name__, hint) is not hint:
+            raise TypeError(f"two parts of view-models are called {hint.__name__}")
+        return hint.__name__
+    raise TypeError(f"{hint} has no type in JSON")
+
+
+if __name__ == "__main__":
+    WRITTEN.write_text(models(), encoding="utf-8")

@@ -1,0 +1,157 @@
+// Lines over numbers in a row of charts: what a run brought, and what a sweep came to.
+import type { Numbers } from "../buffers";
+import type { RunView, SweepView } from "../models";
+import { axes, bytes, colour, counts, Scale, ticks } from "../plot";
+import { SOFT } from "./looks";
+import { page, text } from "./sheet";
+import { type Shape, shape } from "./shapes";
+
+const [WIDE, HIGH] = [320, 150];
+export const DASHES = [[], [6, 3], [2, 3], [10, 4, 2, 4]];
+
+interface Line {
+  readonly name: string;
+  readonly at: Numbers | readonly number[];
+  readonly values: ArrayLike<number>;
+  readonly titles?: readonly string[]; // of its points, which are marked then
+}
+
+interface Chart {
+  readonly title: string;
+  readonly across: string;
+  readonly lines: readonly Line[];
+  readonly format?: (value: number) => string;
+  readonly least?: number; // amounts start at zero, and end here at the least
+  readonly ticks?: ReadonlyMap<number, string>; // what stands below instead of numbers
+  readonly crosses?: readonly number[]; // where there is nothing, and should be
+  readonly none?: string; // what is said where there is nothing at all
+}
+
+function chart(column: number, { title, across, lines, ...one }: Chart): Shape[] {
+  const box = { left: column * WIDE + 66, top: 26, width: WIDE - 84, height: HIGH - 46 };
+  const known = lines
+    .map(({ at, values, ...rest }) => {
+      const pairs = Array.from(at, (x, k) => [x, values[k]!] as const);
+      return { ...rest, pairs: pairs.filter(([, y]) => Number.isFinite(y)) };
+    })
+    .filter(({ pairs }) => pairs.length);
+  const every = known.flatMap(({ pairs }) => pairs);
+  const ends = (values: readonly number[]): [number, number] =>
+    values.reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [
+      Infinity,
+      -Infinity,
+    ] as [number, number]);
+  const [first, last] = one.ticks
+    ? ends([...one.ticks.keys()])
+    : every.length
+      ? ends(every.map(([x]) => x))
+      : [0, 1];
+  let [low, high] = every.length ? ends(every.map(([, y]) => y)) : [0, 1];
+  if (one.least !== undefined) [low, high] = [0, Math.max(high * 1.05, one.least) || 1];
+  else [low, high] = [low - 0.05 * (high - low), high + 0.05 * (high - low)];
+  if (high <= low) high = low + 1;
+  const scale = new Scale(box, [first, last > first ? last : first + 1], [low, high]);
+  const whole = every.every(([x]) => Number.isInteger(x));
+  const x = {
+    label: across,
+    ticks: one.ticks ? [...one.ticks.keys()] : (whole ? counts : ticks)(...scale.x, 4),
+    format: (value: number) => one.ticks?.get(value) ?? value.toLocaleString("en"),
+  };
+  const y = {
+    label: "",
+    ticks: ticks(low, high, 4, one.format === bytes ? 1024 : 10),
+    format: one.format ?? ((value: number) => String(Number(value.toPrecision(6)))),
+  };
+  const found = [text(box.left, 16, title, { "font-size": 11 }), axes(scale, x, y)];
+  known.forEach(({ name, pairs, titles }, k) => {
+    const look = {
+      stroke: colour(k),
+      "stroke-width": 1.6,
+      "stroke-dasharray": DASHES[k % DASHES.length]!.join(" ") || undefined,
+    };
+    const points = pairs.map(([x, y]) => `${scale.px(x).toFixed(1)},${scale.py(y).toFixed(1)}`);
+    found.push(shape("polyline", { points: points.join(" "), fill: "none", ...look }));
+    for (const [x, y] of titles || pairs.length === 1 ? pairs : []) {
+      const place = { x: scale.px(x) - 2, y: scale.py(y) - 2, width: 4, height: 4 };
+      const title = titles ? [shape("title", {}, titles[x] ?? "")] : [];
+      found.push(shape("rect", { ...place, fill: colour(k) }, ...title));
+    }
+    if (!name) return;
+    const [left, at] = [box.left + k * 100, HIGH + 24];
+    found.push(shape("line", { x1: left, x2: left + 18, y1: at - 4, y2: at - 4, ...look }));
+    found.push(text(left + 22, at, name, { "font-size": 10 }));
+  });
+  for (const at of one.crosses ?? []) {
+    found.push(text(scale.px(at), scale.py(0) - 3, "×", { "text-anchor": "middle" }));
+  }
+  if (!every.length) {
+    const middle = { "text-anchor": "middle", fill: SOFT };
+    found.push(
+      text(box.left + box.width / 2, box.top + box.height / 2, one.none ?? "nothing yet", middle),
+    );
+  }
+  return found;
+}
+
+function row(charts: readonly Chart[], said: string): Shape {
+  const end = said ? [text(12, HIGH + 48, said, { "font-size": 11 })] : [];
+  const wide = Math.max(WIDE * charts.length + 24, 24 + 6.3 * said.length);
+  const drawn = charts.flatMap((one, k) => chart(k, one));
+  return page(wide, HIGH + (said ? 60 : 40), said, [...drawn, ...end]);
+}
+
+const percent = (value: number) => `${(value * 100).toFixed(0)} %`;
+
+/** Learning curves, live bytes over what was predicted or memory by second, and the load. */
+export function run({ frame, held, load }: RunView, said: string): Shape {
+  const curves = Object.entries(frame.curves).map(([name, { at, values }]) => ({
+    name,
+    at,
+    values,
+  }));
+  const { at } = load;
+  const taken = [
+    { name: "process", at, values: load.resident },
+    { name: "arrays on the device", at, values: load.on_device },
+  ];
+  const memory: Chart = { title: "memory", across: "s", lines: taken, format: bytes, least: 1 };
+  const part = held ? (held.last - held.first) / Math.max(held.bytes.length, 1) : 0;
+  const instants = Array.from(held?.bytes ?? [], (_, k) => held!.first + (k + 0.5) * part);
+  const live: Chart | null = held && {
+    title: "live bytes",
+    across: "executed point",
+    lines: [
+      { name: "predicted", at: instants, values: held.predicted },
+      { name: "measured", at: instants, values: held.bytes },
+    ],
+    format: bytes,
+    least: 1,
+  };
+  const lines = [
+    { name: "kernels", at, values: load.busy },
+    { name: "host cores", at, values: load.host },
+  ];
+  const busy = { title: "busy", across: "s", lines, format: percent, least: 1 };
+  return row([{ title: "outputs", across: "turn", lines: curves }, live ?? memory, busy], said);
+}
+
+/** A chart for each figure; what could not be compiled has a cross at its place. */
+export function sweep({ points, argument, charts }: SweepView, said = ""): Shape {
+  const titles = points.map(({ label }) => label);
+  const at = points.map((_, k) => k);
+  const crosses = at.filter((k) => points[k]!.peak === null);
+  const last = points.length - 1;
+  const some = [0, 1, 2, 3, 4, 5].map((n) => Math.round((n * last) / 5));
+  const shown = {
+    across: argument,
+    least: 0,
+    ticks: new Map(some.map((k) => [k, titles[k] ?? ""])),
+    crosses,
+    none: "none",
+  };
+  const drawn = charts.map(({ title, is_bytes, values }): Chart => {
+    const lines = [{ name: "", at, values: values.map((value) => value ?? NaN), titles }];
+    return { ...shown, title, lines, format: is_bytes ? bytes : undefined };
+  });
+  return row(drawn, said);
+}

@@ -1,0 +1,42 @@
+// A view-model's static picture: the same in Python, which runs this in V8, and in the page.
+import type {
+  ComparisonView,
+  IterationSpaceView,
+  LoopView,
+  MemoryView,
+  PipelineView,
+  RunView,
+  SweepView,
+} from "../models";
+import { run, sweep } from "./charts";
+import { comparison } from "./comparison";
+import { memory } from "./memory";
+import { nest } from "./nest";
+import { pipeline } from "./pipeline";
+import { saved, told } from "./sheet";
+import { space } from "./space";
+
+export type Drawable =
+  ComparisonView | IterationSpaceView | LoopView | MemoryView | PipelineView | RunView | SweepView;
+
+/** A view as SVG; views without a drawing are the text that they print as, so many lines of it. */
+export function draw(view: Drawable | { view: "text" }, said: string, most = 120): string {
+  switch (view.view) {
+    case "comparison":
+      return comparison(view);
+    case "space":
+      return space(view, said);
+    case "loop":
+      return nest(view);
+    case "memory":
+      return memory(view);
+    case "pipeline":
+      return pipeline(view);
+    case "run":
+      return saved(run(view, said));
+    case "sweep":
+      return saved(sweep(view, view.told));
+    default:
+      return told(said, most);
+  }
+}

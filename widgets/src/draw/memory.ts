@@ -1,0 +1,235 @@
+// Predicted live bytes over time, stacked by tensor, with the peak, the budget, and what moves.
+import type { HeldTensor, MemoryView, TurnBytes } from "../models";
+import { axes, type Box, bytes, counts, Scale, ticks } from "../plot";
+import { INK, LIMIT, SOFT } from "./looks";
+import { sheet, text, told } from "./sheet";
+import { type Shape, shape, titled } from "./shapes";
+
+/** One layer of the stack: a tensor, or what is too small to be told apart. */
+export interface Layer {
+  readonly name: string;
+  readonly fill: string;
+  readonly tensor: HeldTensor | null;
+  readonly at: (column: number) => number;
+}
+
+/** What a drawing shows at least, so that two can be compared. */
+export interface Extent {
+  readonly count: number;
+  readonly bytes: number;
+}
+
+export interface MemoryDrawn {
+  readonly scale: Scale;
+  readonly areas: readonly Shape[]; // of each layer
+  readonly over: readonly Shape[]; // what is drawn over them
+}
+
+const TOLD_APART = 7;
+const GATHERED = "gathered operands";
+export const REST = "#999999";
+
+const MOST = new WeakMap<HeldTensor, number>();
+
+/** The most bytes that a tensor holds at once. */
+export function most(one: HeldTensor): number {
+  let found = MOST.get(one);
+  if (found === undefined) {
+    let held = 0;
+    one.held.forEach((n) => (held = Math.max(held, n)));
+    found = one.value_bytes * held;
+    MOST.set(one, found);
+  }
+  return found;
+}
+
+/** The tensors that hold anything, those that hold most first. */
+export function ranked({ tensors }: MemoryView): HeldTensor[] {
+  return tensors
+    .filter((one) => most(one) > 0)
+    .sort((a, b) => most(b) - most(a) || (a.name < b.name ? -1 : 1));
+}
+
+export function layersOf(model: MemoryView): Layer[] {
+  const all = ranked(model);
+  const [shown, rest] = [all.slice(0, TOLD_APART), all.slice(TOLD_APART)];
+  const sum = (ones: readonly HeldTensor[]) => (at: number) =>
+    ones.reduce((total, one) => total + one.held[at]! * one.value_bytes, 0);
+  const found: Layer[] = shown.map((one) => ({
+    name: one.name,
+    fill: one.colour,
+    tensor: one,
+    at: sum([one]),
+  }));
+  if (rest.length) {
+    found.push({ name: `${rest.length} others`, fill: REST, tensor: null, at: sum(rest) });
+  }
+  if (model.gathered.some((value) => value > 0)) {
+    const at = (k: number) => model.gathered[k]!;
+    found.push({ name: GATHERED, fill: "#444444", tensor: null, at });
+  }
+  return found;
+}
+
+/** The stack in a box; `measured` is what a run held. */
+export function memoryIn(
+  model: MemoryView,
+  layers: readonly Layer[],
+  box: Box,
+  least: Extent,
+  measured: TurnBytes | null = null,
+): MemoryDrawn {
+  const across = Math.max(model.turn.count, least.count, 1);
+  const budget = model.budget ?? Infinity;
+  const held = Array.from(measured?.bytes ?? []);
+  const peak = Math.max(model.program_peak.bytes, least.bytes, 1, ...held);
+  // beside another, both end at the same height, whatever their budgets are
+  const top = (budget < 4 * peak && !least.bytes ? Math.max(budget, peak) : peak) * 1.1;
+  const scale = new Scale(box, [0, across], [0, top]);
+  const columns = moments(model, Math.min(model.bytes.length, box.width));
+  const base = new Float64Array(columns.length);
+  const areas = layers.map((layer) => {
+    const low = base.slice();
+    columns.forEach(({ at }, k) => (base[k]! += layer.at(at)));
+    const d = area(scale, columns, low, base);
+    const look = { class: "trl-area", d, fill: layer.fill, "fill-opacity": 0.85 };
+    return shape("path", look);
+  });
+  const x = { label: "time: executed points, in order", ticks: counts(0, across, 8) };
+  const y = { label: "live", ticks: ticks(0, top, 4, 1024), format: bytes };
+  const over = [...traced(scale, measured), axes(scale, x, y), ...limits(scale, model)];
+  return { scale, areas, over: [...over, ...moves(scale, model)] };
+}
+
+/** A step for each part that was measured, as high as the most that was live in it. */
+function traced(scale: Scale, over: TurnBytes | null): Shape[] {
+  if (!over?.bytes.length) return [];
+  let [d, end] = ["", -1];
+  over.bytes.forEach((value, k) => {
+    const [from, to] = [over.first[k]!, over.last[k]!];
+    const y = scale.py(value).toFixed(1);
+    d += `${from === end ? "L" : "M"}${scale.px(from).toFixed(1)} ${y}H${scale.px(to).toFixed(1)}`;
+    end = to;
+  });
+  const path = shape("path", { class: "trl-measured", d, fill: "none", stroke: INK });
+  return [titled(path, `measured in turn ${over.turn}`)];
+}
+
+function area(
+  scale: Scale,
+  columns: readonly Moment[],
+  low: Float64Array,
+  high: Float64Array,
+): string {
+  const x = (k: number) => scale.px(k).toFixed(1);
+  const y = (value: number) => scale.py(value).toFixed(1);
+  const edge = (heights: Float64Array) => {
+    const runs: [number, number, string][] = []; // columns of one height are one step
+    columns.forEach(({ from, to }, k) => {
+      const at = y(heights[k]!);
+      const last = runs.at(-1);
+      if (last && last[2] === at && last[1] === from) last[1] = to;
+      else runs.push([from, to, at]);
+    });
+    return runs;
+  };
+  if (!columns.length) return "";
+  const up = edge(high).map(([from, to, at]) => `${x(from)} ${at}H${x(to)}`);
+  const down = edge(low)
+    .reverse()
+    .map(([from, to, at]) => `${x(to)} ${at}H${x(from)}`);
+  return `M${up.join("L")}L${down.join("L")}Z`;
+}
+
+function limits(scale: Scale, { program_peak: peak, budget, saved_by }: MemoryView): Shape[] {
+  const { left, width } = scale.box;
+  const line = (value: number, name: string, said: string, look: Shape["attributes"]) => {
+    const [y, x1, x2] = [scale.py(value), left, left + width];
+    const at = name === "peak" ? { x: x2 - 2, "text-anchor": "end" } : { x: x1 + 4 };
+    return shape(
+      "g",
+      { class: `trl-limit trl-${name}` },
+      shape("line", { x1, x2, y1: y, y2: y, ...look }),
+      shape("text", { ...at, y: y - 4, "font-size": 10, fill: look.stroke }, said),
+    );
+  };
+  const said = [`planned peak ${bytes(peak.bytes)}`, ...Object.keys(saved_by)].join(", ");
+  const found = [line(peak.bytes, "peak", said, { stroke: LIMIT, "stroke-dasharray": "4 3" })];
+  if (budget !== null && budget <= scale.y[1]) {
+    const look = { stroke: INK, "stroke-dasharray": "8 3" };
+    found.push(line(budget, "budget", `budget ${bytes(budget)}`, look));
+  }
+  return found;
+}
+
+/** Offloads point up, to the host; fetches down. */
+function moves(scale: Scale, { lives }: MemoryView): Shape[] {
+  let [offload, fetch] = ["", ""];
+  const y = scale.box.top - 3;
+  for (const life of lives) {
+    life.offloads.forEach((at) => (offload += `M${scale.px(at) - 4} ${y}h8l-4 -7z`));
+    life.fetches.forEach((at) => (fetch += `M${scale.px(at) - 4} ${y - 7}h8l-4 7z`));
+  }
+  return [
+    shape("path", { class: "trl-move trl-offload", d: offload, fill: INK }),
+    shape("path", { class: "trl-move trl-fetch", d: fetch, fill: SOFT }),
+  ];
+}
+
+interface Moment {
+  readonly from: number;
+  readonly to: number;
+  readonly at: number; // the column of the most that is live between the two
+}
+
+/** The instants that a column stands for, the end not included. */
+export function span({ first, turn }: MemoryView, column: number): [number, number] {
+  return [first[column] ?? 0, first[column + 1] ?? turn.count];
+}
+
+/** Parts as wide as pixels, each with the column in which most is live. */
+function moments(model: MemoryView, parts: number): Moment[] {
+  const count = model.bytes.length;
+  return Array.from({ length: Math.max(Math.floor(parts), 0) }, (_, k) => {
+    const from = Math.floor((k * count) / parts);
+    const to = Math.max(Math.floor(((k + 1) * count) / parts), from + 1);
+    let at = from;
+    for (let n = from; n < to; n++) if (model.bytes[n]! > model.bytes[at]!) at = n;
+    return { from: span(model, from)[0], to: span(model, to - 1)[1], at };
+  });
+}
+
+/** The view as a picture with a legend; `measured` is what a run held. */
+export function memory(
+  model: MemoryView,
+  least: Extent = { count: 0, bytes: 0 },
+  measured: TurnBytes | null = null,
+): string {
+  const { turn } = model;
+  if (turn.problem) return told(turn.problem, 1000);
+  const layers = layersOf(model);
+  const box = { left: 70, top: 34, width: 530, height: 230 };
+  const { areas, over } = memoryIn(model, layers, box, least, measured);
+  const legend = layers.flatMap(({ name, fill, tensor, at }, k) => {
+    const y = 326 + 18 * k;
+    let largest = tensor ? most(tensor) : 0;
+    if (!tensor) for (let n = 0; n < model.bytes.length; n++) largest = Math.max(largest, at(n));
+    return [
+      shape("rect", { x: 70, y: y - 10, width: 12, height: 12, fill }),
+      text(88, y, `${name}: at most ${bytes(largest)}`),
+    ];
+  });
+  const fixed = Object.entries(turn.fixed).map(([name, value]) => `${name} = ${value}`);
+  const note = fixed.length
+    ? [
+        text(598, 14, `at ${fixed.join(", ")}`, {
+          "text-anchor": "end",
+          "font-size": 10,
+          fill: SOFT,
+        }),
+      ]
+    : [];
+  const height = 330 + 18 * layers.length;
+  const named = areas.map((one, k) => titled(one, layers[k]!.name));
+  return sheet(620, height, "predicted memory", [...named, ...over, ...note, ...legend]);
+}

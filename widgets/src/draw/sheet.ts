@@ -1,0 +1,139 @@
+// Pictures as text: shapes on a background, rows of pictures as one, and lines of text.
+import { INK, PAPER, themed, unthemed } from "./looks";
+import { type Shape, shape, written } from "./shapes";
+
+const LINE = 17; // pixels for a line of text
+const GLYPH = 7.25; // pixels for a character of monospaced text
+const MONO = "ui-monospace, Menlo, Consolas, monospace";
+
+/** A picture on a background. */
+export function sheet(
+  width: number,
+  height: number,
+  title: string,
+  shapes: readonly Shape[],
+): string {
+  return saved(page(width, height, title, shapes));
+}
+
+/** A shape as a picture of its own. */
+export function saved(drawn: Shape): string {
+  return themed(written(drawn));
+}
+
+/** The same as a shape. */
+export function page(
+  width: number,
+  height: number,
+  title: string,
+  shapes: readonly Shape[],
+): Shape {
+  const [wide, high] = [Math.ceil(width), Math.ceil(height)];
+  return shape(
+    "svg",
+    {
+      xmlns: "http://www.w3.org/2000/svg",
+      width: wide,
+      height: high,
+      viewBox: `0 0 ${wide} ${high}`,
+      role: "img",
+      "font-family": "sans-serif",
+      "font-size": 12,
+    },
+    ...(title ? [shape("title", {}, title)] : []),
+    shape("rect", { width: "100%", height: "100%", fill: PAPER }),
+    ...shapes,
+  );
+}
+
+/** A word or two; in `INK` if no colour is given. */
+export function text(x: number, y: number, said: string, more: Shape["attributes"] = {}): Shape {
+  return shape("text", { x, y, fill: INK, ...more }, said);
+}
+
+/** A part of a line of text, and its colour. */
+export interface Span {
+  readonly text: string;
+  readonly fill?: string;
+  readonly bold?: boolean;
+}
+
+/** Lines of monospaced text; `rules` are drawn under them. */
+export function lines(
+  rows: readonly (readonly Span[])[],
+  title = "",
+  rules: readonly Shape[] = [],
+): string {
+  const long = (row: readonly Span[]) => row.reduce((n, span) => n + span.text.length, 0);
+  const width = 24 + GLYPH * rows.reduce((most, row) => Math.max(most, long(row)), 10);
+  const shapes = rows.map((row, k) =>
+    shape(
+      "text",
+      {
+        x: 12,
+        y: 22 + LINE * k,
+        "font-family": MONO,
+        "xml:space": "preserve",
+        style: "white-space: pre",
+      },
+      ...row.map(({ text, fill = INK, bold }) =>
+        shape("tspan", { fill, "font-weight": bold ? 600 : undefined }, text),
+      ),
+    ),
+  );
+  return sheet(width, 16 + LINE * rows.length, title, [...rules, ...shapes]);
+}
+
+/** A rule left of what is deeper than so many levels, over the lines from one to another. */
+export function rule(level: number, from: number, to: number, stroke: string): Shape {
+  const x = 14 + 2 * GLYPH * level;
+  return shape("line", { x1: x, x2: x, y1: 10 + LINE * from, y2: 10 + LINE * to, stroke });
+}
+
+/** Lines of plain text, of which `most` are shown. */
+export function told(text: string, most = Infinity): string {
+  const all = text.split("\n");
+  const more = `… and ${(all.length - most + 1).toLocaleString("en")} lines more`;
+  const shown = all.length > most ? [...all.slice(0, most - 1), more] : all;
+  return lines(shown.map((line) => [{ text: line }]));
+}
+
+/** A picture with a line of text above it. */
+export interface Titled {
+  readonly title: string;
+  readonly picture: string;
+}
+
+/** Rows of pictures as one, each as large as it is. */
+export function arranged(rows: readonly (readonly Titled[])[]): string {
+  const [gap, head] = [12, 22];
+  const parts: string[] = [];
+  let [wide, y] = [0, gap];
+  for (const row of rows) {
+    let [x, high] = [gap, 0];
+    const over = row.some(({ title }) => title) ? head : 0;
+    for (const { title, picture: given } of row) {
+      const picture = given.slice(given.indexOf("<svg"));
+      const [width, height] = sizes(picture);
+      if (title) parts.push(written(text(x, y + 14, title, { "font-weight": 600 })));
+      const inner = unthemed(picture);
+      parts.push(inner.replace("<svg", `<svg x="${x}" y="${y + over}"`));
+      x += width + gap;
+      high = Math.max(high, height + over);
+    }
+    wide = Math.max(wide, x);
+    y += high + gap;
+  }
+  const [whole, end] = written(page(wide, y, "", [shape("g", {}, "|")])).split("<g>|</g>");
+  return themed(whole + parts.join("") + end);
+}
+
+/** Width and height of a picture in pixels. */
+function sizes(picture: string): [number, number] {
+  const head = picture.slice(0, picture.indexOf(">"));
+  const size = (name: string) => {
+    const [, value = "0", unit] = new RegExp(` ${name}="([\\d.]+)(pt)?`).exec(head) ?? [];
+    return Math.ceil(Number(value) * (unit ? 4 / 3 : 1));
+  };
+  return [size("width"), size("height")];
+}

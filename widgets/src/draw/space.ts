@@ -1,0 +1,105 @@
+// The iteration space: time across, one dimension up, a mark for every executed point of a turn.
+import type { IterationSpaceView, Statement } from "../models";
+import { axes, type Box, counts, mark, Scale } from "../plot";
+import { sheet, text, told } from "./sheet";
+import { type Shape, shape, titled } from "./shapes";
+
+const NAMED = 16; // statements that a legend names one by one
+
+/** What a drawing shows at least, so that two can be compared. */
+export interface Extent {
+  readonly count: number;
+  readonly size: number;
+}
+
+export interface SpaceDrawn {
+  readonly scale: Scale;
+  readonly axes: Shape;
+  readonly marks: readonly Shape[]; // of each statement
+}
+
+/** The marks of all statements in a box. */
+export function spaceIn(view: IterationSpaceView, box: Box, least: Extent): SpaceDrawn {
+  const { turn, statements } = view;
+  const count = Math.max(turn.count, least.count, 1);
+  const size = Math.max(turn.size, least.size);
+  const scale = new Scale(box, [0, count], [0, size]);
+  const x = { label: "time: executed points, in order", ticks: counts(0, count, 8) };
+  const y = { label: turn.dim ?? "", ticks: counts(0, size, 5) };
+  return {
+    scale,
+    axes: axes(scale, x, y),
+    marks: statements.map((one) => marked(one, scale)),
+  };
+}
+
+/** A mark for each point; what stands for several is a bar over these. */
+function marked(one: Statement, scale: Scale): Shape {
+  const { width, height, top } = scale.box;
+  const [, size] = scale.y;
+  const column = width / scale.x[1];
+  const r = Math.min(5, Math.max(1.7, Math.min(column * 1.5, height / size / 2.1)));
+  const parts: string[] = [];
+  let before = "";
+  one.times.forEach((time, k) => {
+    const [x, low] = [scale.px(time + 0.5), one.low[k]!];
+    const place = `${x.toFixed(1)} ${scale.py(low + 0.5).toFixed(1)}`;
+    if (place === before) return; // one over the other
+    before = place;
+    if (one.tall === 1) {
+      parts.push(mark(one.shape, x, scale.py(low + 0.5), r));
+      return;
+    }
+    const w = Math.min(Math.max(column * 0.8, 2), 12);
+    const [high, foot] = [scale.py(Math.min(low + one.tall, size)), scale.py(low)];
+    const [left, tall, wide] = [x - w / 2, foot - high, w].map((n) => n.toFixed(1));
+    parts.push(`M${left} ${high.toFixed(1)}h${wide}v${tall}h-${wide}z`);
+    if (!one.each) parts.push(mark(one.shape, x, top - 7, 4));
+  });
+  return shape("path", { class: "trl-marks", d: parts.join(""), fill: one.colour });
+}
+
+/** The view as a picture with a legend. */
+export function space(view: IterationSpaceView, said: string, least?: Extent): string {
+  const { turn } = view;
+  if (turn.dim === null || turn.problem) return told(turn.problem || said, 1000);
+  const drawn = spaceIn(
+    view,
+    { left: 52, top: 34, width: 490, height: 230 },
+    least ?? { count: 0, size: 0 },
+  );
+  const marks = drawn.marks.map((one, k) => titled(one, view.statements[k]!.name));
+  const legend = groups(view).flatMap(([title, one], k) => {
+    const y = 322 + 18 * k;
+    const key = shape("path", { d: mark(one.shape, 62, y - 4, 4), fill: one.colour });
+    return [key, text(76, y, title)];
+  });
+  const at = Object.entries(turn.fixed).map(([name, value]) => `${name} = ${value}`);
+  const where = at.length
+    ? [text(542, 14, `at ${at.join(", ")}`, { "text-anchor": "end", "font-size": 11 })]
+    : [];
+  const height = 320 + 9 * legend.length;
+  return sheet(560, height, "iteration space", [drawn.axes, ...marks, ...where, ...legend]);
+}
+
+/** The lines of a legend: each statement; or, of many, regions, with one that stands for it. */
+function groups({ statements, turn }: IterationSpaceView): [string, Statement][] {
+  const region = (one: Statement) => one.region.join(" / ") || "no region";
+  if (statements.length <= NAMED) {
+    return statements.map((one) => [
+      `${one.name}  (${region(one)}; ${one.each ? `each ${turn.dim}` : "once"})`,
+      one,
+    ]);
+  }
+  const found = new Map<string, Statement[]>();
+  for (const one of statements) {
+    const ones = found.get(region(one)) ?? [];
+    found.set(region(one), [...ones, one]);
+  }
+  return [...found]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, ones]) => [
+      `${name}  (${ones.length} statement${ones.length > 1 ? "s" : ""})`,
+      ones[0]!,
+    ]);
+}

@@ -1,0 +1,585 @@
+// View-models as Python sends them; widgets/models.py writes this from its dataclasses.
+import type { Numbers } from "./buffers";
+
+export interface AtInstants {
+  at: Numbers;
+  statement: Numbers;
+  line: Numbers;
+}
+
+export interface BoundRow {
+  name: string;
+  value: number;
+  dims: string[];
+  until: string | null;
+  dynamic: boolean;
+}
+
+export interface Chapter {
+  stage: string;
+  op_ids: number[];
+  kernels: number[];
+  steps: Numbered[];
+  more: number;
+  reason: string | null;
+}
+
+export interface Chosen {
+  what: string;
+  taken: string;
+  why: string;
+  candidates: Way[];
+}
+
+export interface Column {
+  name: string;
+  unit: string;
+}
+
+export interface ComparisonView {
+  view: "comparison";
+  titles: [string, string];
+  spaces: [IterationSpaceView, IterationSpaceView];
+  memories: [MemoryView, MemoryView];
+  axes: Ends;
+  same_graph: boolean;
+  options: Differing[];
+  bounds: Differing[];
+  operations: DifferingCount[];
+  kernels: DifferingKernel[];
+  stores: DifferingStore[];
+  seconds: Cost[];
+  peak: [number, number];
+  host_peak: [number, number];
+  loops: LineOfBoth[];
+}
+
+export interface Cost {
+  stage: string;
+  seconds: [number | null, number | null];
+}
+
+export interface Curve {
+  at: Numbers;
+  values: Numbers;
+  is_late: boolean;
+}
+
+export interface Device {
+  name: string;
+  busy: number;
+  memory: number;
+  total: number;
+  watts: number | null;
+}
+
+export interface Differing {
+  name: string;
+  values: [unknown, unknown];
+}
+
+export interface DifferingCount {
+  stage: string;
+  kind: string;
+  counts: [number, number];
+}
+
+export interface DifferingKernel {
+  name: string;
+  operations: [number | null, number | null];
+  outputs: [number | null, number | null];
+}
+
+export interface DifferingStore {
+  name: string;
+  kinds: [string | null, string | null];
+  bytes: [number | null, number | null];
+}
+
+export interface Edge {
+  id: string;
+  kind: "read" | "order";
+  tail: string;
+  head: string;
+  label: string;
+  count: number;
+  reads: Flow[];
+}
+
+export interface Ends {
+  time: number;
+  up: number;
+  bytes: number;
+}
+
+export interface Flow {
+  index: string;
+  cond: string;
+}
+
+export interface Forecast {
+  peak: number;
+  launches: number;
+  seconds: number;
+  swapped: number;
+}
+
+export interface Found {
+  stage: string;
+  op_ids: number[];
+}
+
+export interface Frame {
+  number: number;
+  state: string;
+  turn: number;
+  turns: number | null;
+  elapsed: number;
+  turns_per_second: number;
+  steps_per_second: number | null;
+  busy: number | null;
+  curves: Record<string, Curve>;
+  held: Held | null;
+  buffers: number | null;
+  compiling: number | null;
+  process: Process;
+  devices: Device[];
+  error: string | null;
+}
+
+export interface GraphView {
+  view: "graph";
+  name: string;
+  nodes: Node[];
+  clusters: OpenCluster[];
+  edges: Edge[];
+  folded: string[];
+}
+
+export interface Held {
+  live: number;
+  peak: number;
+  first: number;
+  last: number;
+  bytes: Numbers;
+}
+
+export interface HeldAt {
+  name: string;
+  bytes: number;
+  values: number;
+}
+
+export interface HeldBytes {
+  first: number;
+  last: number;
+  bytes: Numbers;
+  predicted: Numbers;
+}
+
+export interface HeldTensor {
+  tensor: [number, number];
+  name: string;
+  op_ids: number[];
+  read_by: number[];
+  colour: string;
+  life: number;
+  store: string;
+  value_bytes: number;
+  held: Numbers;
+  last_read_by: number[];
+}
+
+export interface Inspected {
+  op_id: number;
+  op_ids: number[];
+  name: string;
+  kind: string;
+  doc: string;
+  attrs: string;
+  region: string[];
+  domain: string[];
+  where: string;
+  tensor: string | null;
+  stage: string;
+  kernel: number | null;
+  outputs: Made[];
+  source: Source;
+  reads: Neighbour[];
+  readers: Neighbour[];
+  history: Chapter[];
+  schedule: Scheduled | null;
+  stores: Stored[];
+}
+
+export interface InspectorView {
+  view: "inspector";
+  ops: Inspected[];
+}
+
+export interface IterationSpaceView {
+  view: "space";
+  turn: Turn;
+  statements: Statement[];
+  instants: AtInstants;
+}
+
+export interface Life {
+  name: string;
+  domain: string[];
+  born: Numbers;
+  dies: Numbers;
+  reader: Numbers;
+  points: Numbers;
+  offloads: Numbers;
+  fetches: Numbers;
+  moved: number;
+}
+
+export interface Line {
+  line: number;
+  depth: number;
+  text: string;
+  sort: string;
+  op_ids: number[];
+  parent: number;
+  statement: number | null;
+  lifetime: string | null;
+  tensors: string[];
+  region: string[];
+  inside: number[];
+  tokens: [number, number, string][];
+}
+
+export interface LineOfBoth {
+  text: string;
+  lines: [number | null, number | null];
+  sign: string;
+}
+
+export interface Lineage {
+  view: "lineage";
+  stages: StageIds[];
+}
+
+export interface Load {
+  at: Numbers;
+  busy: Numbers;
+  host: Numbers;
+  resident: Numbers;
+  on_device: Numbers;
+}
+
+export interface LoopView {
+  view: "loop";
+  lines: Line[];
+}
+
+export interface Made {
+  name: string;
+  shape: (number | string)[];
+  dtype: string;
+  domain: string[];
+  reduce: string | null;
+  point_bytes: number;
+  points: number;
+  bytes: number;
+}
+
+export interface MemoryView {
+  view: "memory";
+  turn: Turn;
+  first: Numbers;
+  at: Numbers;
+  tensors: HeldTensor[];
+  lives: Life[];
+  readers: Reader[];
+  bytes: Numbers;
+  host: Numbers;
+  gathered: Numbers;
+  budget: number | null;
+  peak: Peak;
+  program_peak: ProgramPeak;
+  saved_by: Record<string, string>;
+  host_peak: number;
+}
+
+export interface Neighbour {
+  op_id: number;
+  name: string;
+  slot: number;
+  index: string;
+  cond: string;
+}
+
+export interface NoForecast {
+  problem: string;
+}
+
+export interface Node {
+  id: string;
+  label: string;
+  kind: string;
+  op_ids: number[];
+  region: string[];
+  cluster: string;
+  place: string;
+  text: string;
+  values: Value[];
+  name: string;
+  folded: boolean;
+  detail: string;
+}
+
+export interface Numbered {
+  number: number;
+  text: string;
+}
+
+export interface OpenCluster {
+  id: string;
+  label: string;
+  sort: string;
+  parent: string;
+  op_ids: number[];
+}
+
+export interface Option {
+  name: string;
+  kind: "bool" | "choice" | "dims" | "blocks" | "bytes" | "int";
+  value: unknown;
+  default: unknown;
+  choices: unknown[];
+  doc: string;
+  stage: string;
+}
+
+export interface OutlineLine {
+  text: string;
+  depth: number;
+  op_ids: number[];
+  note: string;
+  number: number;
+  figures: (number | null)[];
+  folded: boolean;
+  detail: string;
+}
+
+export interface OutlineView {
+  view: "outline";
+  stage: string;
+  lines: OutlineLine[];
+  columns: Column[];
+}
+
+export interface Peak {
+  bytes: number;
+  instant: number;
+  holders: HeldAt[];
+}
+
+export interface PipelineView {
+  view: "pipeline";
+  stages: StageRow[];
+  options: Option[];
+  bounds: BoundRow[];
+  seconds: number;
+}
+
+export interface Process {
+  cpu: number;
+  cores: number;
+  resident: number | null;
+  on_device: number | null;
+}
+
+export interface ProgramPeak {
+  bytes: number;
+  time: number;
+  moment: string;
+  holders: HeldAt[];
+}
+
+export interface Reader {
+  op_id: number;
+  name: string;
+}
+
+export interface Refusal {
+  reason: string;
+  op_ids: number[];
+}
+
+export interface Rewrite {
+  number: number;
+  rule: string;
+  before: number[];
+  after: number[];
+  note: string;
+  text: string;
+  op_ids: number[];
+}
+
+export interface Rule {
+  rule: string;
+  count: number;
+}
+
+export interface RunView {
+  view: "run";
+  frame: Frame;
+  predicted_peak: number;
+  held: HeldBytes | null;
+  load: Load;
+  over: TurnBytes;
+}
+
+export interface Scheduled {
+  statement: string;
+  op_id: number;
+  time: string[];
+  lines: number[];
+}
+
+export interface SearchView {
+  view: "search";
+  query: string;
+  kind: string | null;
+  region: string | null;
+  changed: boolean;
+  stages: Found[];
+  kinds: string[];
+  regions: string[];
+}
+
+export interface Source {
+  place: string;
+  line: number;
+  lines: SourceLine[];
+}
+
+export interface SourceLine {
+  number: number;
+  text: string;
+  marked: boolean;
+}
+
+export interface StageIds {
+  name: string;
+  ids: number[] | null;
+  from: Record<string, number[]>;
+  kernels: Record<string, number[]>;
+}
+
+export interface StageRow {
+  name: string;
+  ran: boolean;
+  seconds: number;
+  known: boolean;
+  summary: string;
+  changed: boolean | null;
+  operations: number | null;
+  option: string | null;
+  is_on: boolean | null;
+  off: unknown;
+  on: unknown;
+}
+
+export interface Statement {
+  op_id: number;
+  op_ids: number[];
+  name: string;
+  region: string[];
+  role: string;
+  colour: string;
+  shape: "circle" | "triangle" | "diamond" | "square" | "cross";
+  points: number;
+  each: boolean;
+  times: Numbers;
+  low: Numbers;
+  tall: number;
+  coordinates: Record<string, Numbers>;
+}
+
+export interface StepsView {
+  view: "steps";
+  stage: string;
+  rules: Rule[];
+  steps: Rewrite[];
+  refused: Refusal[];
+  choices: Chosen[];
+}
+
+export interface Stored {
+  tensor: [number, number];
+  name: string;
+  kind: string;
+  slots: number;
+  value_bytes: number;
+  bytes: number;
+  lifetime: string;
+  born: string;
+  last_readers: string[];
+  why: string;
+}
+
+export interface SweepChart {
+  title: string;
+  is_bytes: boolean;
+  values: (number | null)[];
+}
+
+export interface SweepView {
+  view: "sweep";
+  function: string;
+  argument: string;
+  points: SweptPoint[];
+  of: number;
+  measured: string[];
+  charts: SweepChart[];
+  told: string;
+}
+
+export interface SweptPoint {
+  label: string;
+  peak: number | null;
+  launches: number | null;
+  compile_seconds: number | null;
+  turn_seconds: number | null;
+  saved_by: string[];
+  problem: string;
+  value: number | string | boolean | null;
+  texts: string[];
+}
+
+export interface Turn {
+  dim: string | null;
+  fixed: Record<string, number>;
+  problem: string;
+  bounds: Record<string, number>;
+  size: number;
+  count: number;
+}
+
+export interface TurnBytes {
+  turn: number;
+  first: Numbers;
+  last: Numbers;
+  bytes: Numbers;
+  reason: string;
+}
+
+export interface Value {
+  name: string;
+  domain: string[];
+  shape: string[];
+  dtype: string;
+  bytes: number | null;
+}
+
+export interface Way {
+  name: string;
+  doc: string;
+  taken: boolean;
+  forecast: Forecast | NoForecast | null;
+}

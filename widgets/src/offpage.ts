@@ -1,0 +1,21 @@
+// The program that Python runs in V8: Graphviz as WebAssembly, and the drawings of the pages.
+import "./bare";
+import { instance, type Viz } from "@viz-js/viz";
+import { draw } from "./draw/draw";
+import { themed } from "./draw/looks";
+import { arranged } from "./draw/sheet";
+
+let viz: Viz | undefined;
+
+async function load(): Promise<string> {
+  viz ??= await instance();
+  return viz.graphvizVersion;
+}
+
+/** The picture of a DOT text. */
+function layout(dot: string): string {
+  if (!viz) throw new Error("load() first");
+  return themed(viz.renderString(dot, { format: "svg" }));
+}
+
+Object.assign(globalThis, { timerl: { arranged, draw, layout, load } });

@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { draw } from "../src/draw/draw";
+import { INK, themed, unthemed } from "../src/draw/looks";
+import { shape, titled, written } from "../src/draw/shapes";
+import { arranged, told } from "../src/draw/sheet";
+import { counts, ticks } from "../src/plot";
+
+test("ticks are round", () => {
+  assert.deepEqual(ticks(0, 500), [0, 100, 200, 300, 400, 500]);
+  assert.deepEqual(ticks(0, 0), [0]);
+  assert.deepEqual(counts(0, 3, 8), [0, 1, 2, 3]);
+  assert.equal(ticks(0, 2 ** 21, 5, 1024)[1], 2 ** 19);
+  assert.deepEqual(ticks(1, 1 + Number.EPSILON), [1]); // beyond what numbers can tell apart
+});
+
+test("what is drawn is text, whatever it says", () => {
+  const one = shape("text", { x: 1 / 3, class: undefined, fill: INK, id: `"<&>` }, "<b>\u0000&");
+  const text = '<text x="0.33" fill="#222222" id="&quot;&lt;&amp;&gt;">&lt;b&gt;\ufffd&amp;</text>';
+  assert.equal(written(one), text);
+  assert.equal(written(titled(shape("path"), "a<b")), "<path><title>a&lt;b</title></path>");
+});
+
+test("a view without a drawing is its text, as far as it is shown", () => {
+  const lines = Array.from({ length: 300 }, (_, k) => `line ${k} <`).join("\n");
+  const picture = draw({ view: "text" }, lines);
+  assert.match(picture, /^<svg class="trl-static" .*line 118 &lt;.*… and 181 lines more/);
+  assert.doesNotMatch(picture, /line 119/);
+});
+
+test("pictures in rows keep their sizes, and have one theme", () => {
+  const [a, b] = [told("a", 9), told("b\nb", 9)];
+  const graph = themed('<svg width="30pt" height="12pt" viewBox="0 0 30 12"></svg>');
+  const declared = `<?xml version="1.0"?>\n${graph}`; // as other programs write them
+  const rows = [
+    [
+      { title: "first <", picture: a },
+      { title: "", picture: b },
+    ],
+    [{ title: "", picture: declared }],
+  ];
+  const whole = arranged(rows);
+  assert.equal(whole.split("<style>").length, 2);
+  assert.equal(whole.split("<svg").length, 5);
+  assert.match(whole, /first &lt;/);
+  assert.doesNotMatch(whole, /xml version/);
+  const size = (text: string, name: string) =>
+    Number(new RegExp(` ${name}="(\\d+)`).exec(text)![1]);
+  assert.equal(size(whole, "width"), size(a, "width") + size(b, "width") + 3 * 12);
+  assert.equal(size(whole, "height"), 22 + size(b, "height") + 16 + 3 * 12);
+  assert.equal(unthemed(graph), '<svg width="30pt" height="12pt" viewBox="0 0 30 12"></svg>');
+});
