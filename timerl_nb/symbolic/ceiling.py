@@ -8,11 +8,13 @@ signals are seen.
 
 from __future__ import annotations
 
+import gc
 import operator
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Final, ParamSpec, TypeVar
 
 import islpy as isl
@@ -87,14 +89,16 @@ def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
     raise TooMuchWork(in_one_call=True)
 
 
-def spend_once(operations: int, call: Callable[[], _Made]) -> _Made:
+def spend_once(
+    operations: int, call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs
+) -> _Made:
     """The result of one call that is tried with so many operations, and not again.
 
     Raises:
         TooMuchWork: it takes more.
     """
     try:
-        return _stopped_at(operations, call)
+        return _stopped_at(operations, call, *args, **named)
     except isl.Error as error:
         if not is_ceiling(str(error)):
             raise
@@ -111,19 +115,24 @@ def _stopped_at(
     Other threads' calls of isl, and those behind an interrupt, would meet the ceiling or, worse, a
     count that has reached it. So it is set, used and lifted by one call of the interpreter, in which
     neither threads change nor signals are seen; nor are they between an error and the first call of
-    its handler.
+    its handler. That holds while no Python runs inside: the call is isl's own function, and garbage,
+    for which JAX has a callback, is not collected.
     """
+    if isinstance(call, FunctionType | MethodType):
+        raise TypeError(f"{call.__qualname__} is Python; a ceiling is set around isl's own calls.")
     limited = operations if _budget.left is None else max(1, min(operations, _budget.left))
-    steps = (
-        CONTEXT.reset_operations,
-        partial(CONTEXT.set_max_operations, limited),
-        partial(call, *args, **named),
-        *_RENEWAL,
-    )
     with _ONE:
-        forward, renewal = map(_CALLED, steps), map(_CALLED, _RENEWAL)
+        ending = (*_RENEWAL, gc.enable) if gc.isenabled() else _RENEWAL
+        steps = (
+            gc.disable,
+            CONTEXT.reset_operations,
+            partial(CONTEXT.set_max_operations, limited),
+            partial(call, *args, **named),
+            *ending,
+        )
+        forward, renewal = map(_CALLED, steps), map(_CALLED, ending)
         try:
-            return list(forward)[2]
+            return list(forward)[3]
         except BaseException:
             list(renewal)
             raise

@@ -222,7 +222,7 @@ def _as_they_are(raw: isl.Schedule, context: isl.Set, operations: int = CALL) ->
     build = isl.AstBuild.from_context(context)
     if operations == CALL:
         return spend(isl.AstBuild.node_from_schedule, build, raw)
-    return spend_once(operations, lambda: build.node_from_schedule(raw))
+    return spend_once(operations, isl.AstBuild.node_from_schedule, build, raw)
 
 
 def _translated(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilder[Node]) -> Node:

@@ -221,8 +221,12 @@ def _scheduled(
     except TooMuchWork:
         if not left():
             raise
-    given = {"domain": domain, "validity": validity, "proximity": proximity, "context": context}
-    texts = {name: spend(str, raw) for name, raw in given.items()}
+    texts = {
+        "domain": spend(isl.UnionSet.to_str, domain),
+        "validity": spend(isl.UnionMap.to_str, validity),
+        "proximity": spend(isl.UnionMap.to_str, proximity),
+        "context": spend(isl.Set.to_str, context),
+    }
     return spend(isl.Schedule.read_from_str, isl.DEFAULT_CONTEXT, _made_elsewhere(texts))
 
 
@@ -527,7 +531,7 @@ def _latest(times: isl.UnionMap) -> isl.UnionMap:
     except TooMuchWork:
         if not left():
             raise
-    made = _made_elsewhere({"times": spend(str, times)})
+    made = _made_elsewhere({"times": spend(isl.UnionMap.to_str, times)})
     return spend(isl.UnionMap.read_from_str, isl.DEFAULT_CONTEXT, made)
 
 
