@@ -3,6 +3,7 @@
 The race against hand-written programs also writes its figures to `runs/bench.csv`. One work alone:
 `python -m benchmarks race S jitted ours …`. Stock PPO until it has learnt: `python -m benchmarks learning`.
 From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
+Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import compiling, depth, interpreter, learning, peaks, race, report
+from benchmarks import compiling, depth, interpreter, learning, lines, peaks, race, report
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -31,6 +32,8 @@ def main(*words: str) -> None:
     os.environ["TIMERL_CACHE"] = "0"  # whoever compiles, does it for the first time
     if words[:1] == ("resident",):
         return race.measure_resident(*words[1:])
+    if words[:1] == ("lines",):
+        return lines.main(*words[1:])
     print(", ".join(f"{name} {value}" for name, value in report.machine().items()) + "\n")
     match words:
         case () | ("full",):

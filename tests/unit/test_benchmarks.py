@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as face
-from benchmarks import compiling, depth, interpreter, peaks, race, report, works
+from benchmarks import compiling, depth, interpreter, lines, peaks, race, report, works
 from benchmarks.systems import SYSTEMS
 from benchmarks.works import Work
 
@@ -98,3 +98,17 @@ def test_words_that_say_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["fast"], ["race"], ["race", "Z"], ["race", "S", "theirs"]):
         with pytest.raises(SystemExit, match="systems: 'jitted'"):
             face.main(*words)
+
+
+def test_lines_of_code_are_those_with_code(tmp_path: Path, capsys) -> None:
+    python = '"""A module.\n\nOf two."""\n\n# why\nx = """kept\nkept"""  # why\n\n\nclass C:\n    """A class."""\n'
+    assert lines.code_lines(python, ".py") == 3
+    page = 'const a = "// kept"; // why\n/* why\n   not */ const b = 1;\n\n// why\n'
+    assert lines.code_lines(page, ".ts") == 2
+    assert lines.code_lines("a {\n  color: red; /* why */\n}\n", ".css") == 3
+    (tmp_path / "timerl_nb" / "ir").mkdir(parents=True)
+    (tmp_path / "timerl_nb" / "ir" / "one.py").write_text("x = 1\n")
+    assert lines.count(tmp_path) == {"timerl_nb/ir": 1}
+    here = lines.count(lines.ROOT)
+    lines.main(str(tmp_path))
+    assert f"| timerl_nb/ir | 1 | {here['timerl_nb/ir']:,} | " in capsys.readouterr().out

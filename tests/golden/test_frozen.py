@@ -1,0 +1,86 @@
+"""Forty programs do what they did when the file was written, by both executors."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import pytest
+
+from tests.conftest import GOLDEN
+from tests.frozen import PROGRAMS, observed
+
+FILE: Final = GOLDEN / "frozen.json"
+# Floats pass through some thousand float32 operations at most; those of 16 bits are rounded at each.
+RTOL: Final = {"float32": 2e-4, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+@pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_does_what_it_did(name: str, request: pytest.FixtureRequest) -> None:
+    """What a commit changes on purpose it writes anew by `--update-golden`, and says why."""
+    have = observed(name)
+    if request.config.getoption("--update-golden"):
+        # one process at a time: the file holds all programs
+        everything = json.loads(FILE.read_text()) if FILE.exists() else {}
+        everything = {k: v for k, v in {**everything, name: have}.items() if k in PROGRAMS}
+        text = json.dumps(everything, indent=1, ensure_ascii=False)
+        for innermost in (r"\[[^][{}]*\]", r"\{[^{}]*\}"):  # an array a line
+            text = re.sub(innermost, lambda found: re.sub(r"\s*\n\s*", " ", found[0]), text)
+        FILE.write_text(text + "\n")
+    differing = list(differences(json.loads(FILE.read_text())[name], json.loads(json.dumps(have))))
+    assert not differing, "\n".join(differing)
+
+
+def differences(want: Any, have: Any, at: str = "", rtol: float = 0.0) -> list[str]:
+    """Where two trees of what is held differ, in words."""
+    if isinstance(want, dict) and isinstance(have, dict):
+        rtol = RTOL.get(want.get("dtype"), rtol)
+        scale = max((abs(x) for x in want.get("some", ()) if x == x), default=0.0)
+        if set(want) != set(have):
+            return [f"{at}: {sorted(want)} became {sorted(have)}"]
+        return [
+            line
+            for key, value in want.items()
+            for line in (
+                _apart(value, have[key], f"{at}/{key}", rtol, scale)
+                if key in ("some", "weighted")
+                else differences(value, have[key], f"{at}/{key}", rtol)
+            )
+        ]
+    return [] if want == have else [f"{at}: {want!r} became {have!r}"]
+
+
+def _apart(want: Any, have: Any, at: str, rtol: float, scale: float) -> list[str]:
+    """Where floats differ by more than their tolerance, beside the largest of them."""
+    if isinstance(want, list):
+        pairs = zip(want, have, strict=True)
+        return [
+            x for k, (a, b) in enumerate(pairs) for x in _apart(a, b, f"{at}[{k}]", rtol, scale)
+        ]
+    close = want == have or (want != want and have != have)
+    if close or abs(want - have) <= rtol * max(abs(want), scale, 1e-3):
+        return []
+    return [f"{at}: {want!r} became {have!r}"]
+
+
+def test_a_change_is_found() -> None:
+    """A value a little off, another peak, another message, and a name that is gone."""
+    want = {"peak": 8, "outputs": {"x": {"dtype": "float32", "some": [1.0, 2.0], "weighted": 0.5}}}
+    for change, found in (
+        ({"peak": 9}, "/peak: 8 became 9"),
+        ({"outputs": {}}, "/outputs: ['x'] became []"),
+        (
+            {"outputs": {"x": {"dtype": "float32", "some": [1.0, 2.001], "weighted": 0.5}}},
+            "/outputs/x/some[1]: 2.0 became 2.001",
+        ),
+    ):
+        assert differences(want, {**want, **change}) == [found]
+    near = {"x": {"dtype": "float32", "some": [1.0, 2.0001], "weighted": 0.5001}}
+    assert not differences(want, {**want, "outputs": near})
+
+
+def test_all_are_held() -> None:
+    assert set(json.loads(FILE.read_text())) == set(PROGRAMS)
+    assert len(PROGRAMS) >= 40
