@@ -680,7 +680,5 @@ def _reader(op: Op, slot: int) -> Op:
     """The operation that reads an operand, of those in a kernel."""
     if not isinstance(op.attrs, DataflowAttrs):
         return op
-    inside = (
-        one for one in op.attrs.body for r in one.inputs if (r.source, r.out) == (OPERAND, slot)
-    )
+    inside = (one for one in op.attrs.body for r in one.inputs if r.tensor == (OPERAND, slot))
     return next(inside, op)

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Domain, Op, Output
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Domain, Op, Output, Tensor
 from timerl_nb.symbolic.expr import Lin
 
 _K = TypeVar("_K")
-Tensor = tuple[int, int]  # an operation's id, and which of its outputs
+
 _Result = tuple[tuple[int, int], str | None, Domain]
 _APART = ("merge", "output")  # that name what another operation makes
 

@@ -33,6 +33,8 @@ from timerl_nb.ir.shapes import DType, Shape, TensorType
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin, Slice
 
+Tensor = tuple[int, int]  # an operation's id, and the number of an output
+
 
 @dataclass(frozen=True)
 class Read:
@@ -46,6 +48,10 @@ class Read:
     out: int
     index: Index
     cond: Cond = TRUE
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.source, self.out
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ class Edit:
             reader = self.ops[reader_id]
             inputs: list[Read] = []
             for read in reader.inputs:
-                if (read.source, read.out) == (old, out):
+                if read.tensor == (old, out):
                     composed = compose(read, output.domain, to)
                     if crosses(self.dims, output.domain, read.index) and self._has_lengths(to):
                         return False

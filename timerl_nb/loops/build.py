@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 
-from timerl_nb.ir.ops import Op
+from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.text import about
 from timerl_nb.loops.counters import shown_nodes
 from timerl_nb.loops.ending import guard, with_ends
@@ -22,7 +22,7 @@ from timerl_nb.loops.nodes import (
     Transfer,
 )
 from timerl_nb.loops.tidy import tidy
-from timerl_nb.memory.lifetimes import Lifetime, Tensor, free_calls, free_name
+from timerl_nb.memory.lifetimes import Lifetime, free_calls, free_name
 from timerl_nb.memory.swap import NO_SWAPS, Swaps, leave_name, return_name
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.domain import Dims

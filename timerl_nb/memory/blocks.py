@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from timerl_nb.ir.accesses import tensors
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_own, is_sliced, read_symbols
+from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_own, is_sliced, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.memory.lives import Lives
-from timerl_nb.memory.slices import Part, Tensor, leaves, split
+from timerl_nb.memory.slices import Part, split
 from timerl_nb.memory.stores import Choice
 from timerl_nb.memory.timeline import Span
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Slice
 from timerl_nb.symbolic.polyhedra import Point
 
 Slot = tuple[int, int]  # an operation's id, and the number of an operand
@@ -92,7 +92,7 @@ def candidates(pdg: Pdg, bounds: Point) -> Candidates:
             continue
         for slot, read in enumerate(op.inputs):
             if not is_sliced(read):
-                points.update((leaf.source, leaf.out) for leaf in leaves(pdg, read))
+                points |= tensors(pdg, read)
                 continue
             parts = split(pdg, bounds, read)
             if op.kind in SINKS or op.kind == "udf":
@@ -100,7 +100,7 @@ def candidates(pdg: Pdg, bounds: Point) -> Candidates:
             if pdg.dims.mention(read_symbols(read)) or pdg.dims.ends(pdg.output(read).domain):
                 parts = "how many values it has varies"
             if isinstance(parts, str):
-                why.update(dict.fromkeys(_behind(pdg, read), parts))
+                why.update(dict.fromkeys(tensors(pdg, read), parts))
                 continue
             found.parts[op.id, slot] = parts
             for part in parts:
@@ -132,27 +132,13 @@ def _unfit(pdg: Pdg, reader: Op, part: Part) -> str | None:
     return None
 
 
-def _behind(pdg: Pdg, read: Read) -> set[Tensor]:
-    return {(leaf.source, leaf.out) for leaf in leaves(pdg, first_points(read))}
-
-
-def first_points(read: Read) -> Read:
-    """A read of the first points of the slices."""
-    index = tuple(e.lo if isinstance(e, Slice) else e for e in read.index)
-    return Read(read.source, read.out, index)
-
-
 def rows_read(
     found: Candidates, pdg: Pdg, bounds: Point, spans: Mapping[Tensor, Span]
 ) -> dict[Tensor, Block]:
     """The rows of each candidate that are read in slices; all of what the run returns."""
     read: dict[Tensor, tuple[int, int]] = {}
-    whole = {
-        (leaf.source, leaf.out)
-        for op in pdg.sinks
-        if op.kind == "output"
-        for leaf in leaves(pdg, first_points(op.inputs[0]))
-    }
+    outputs = [op for op in pdg.sinks if op.kind == "output"]
+    whole = {tensor for op in outputs for tensor in tensors(pdg, op.inputs[0])}
     for parts in found.parts.values():
         for part in parts:
             if part.along is None:
@@ -232,7 +218,7 @@ def apart(pdg: Pdg, found: Candidates, blocks: Mapping[Tensor, Block]) -> Placed
         if pdg[read.source].kind == "merge":
             source, out = clone(read.source), read.out
         else:
-            source, out = second.get((read.source, read.out), (read.source, read.out))
+            source, out = second.get(read.tensor, read.tensor)
         return Read(source, out, read.index, read.cond)
 
     def clone(merge_id: int) -> int:

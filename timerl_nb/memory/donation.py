@@ -14,12 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_sliced
-from timerl_nb.memory.blocks import first_points
-from timerl_nb.memory.lifetimes import Lifetime, Tensor
+from timerl_nb.ir.accesses import accesses
+from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_sliced
+from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.operands import Donation, Leaf, Slot
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.slices import leaves
 from timerl_nb.schedule.constraints import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin
@@ -102,11 +101,11 @@ class _Search:
         if 2 * where.sum() < len(where):
             return refused("few", f" ({int(where.sum())} of {len(where)})")
         self.pairs[op.id, slot] = [
-            ((leaf.source, leaf.out), pairs) for leaf, pairs in zip(behind, alone, strict=True)
+            (leaf.tensor, pairs) for leaf, pairs in zip(behind, alone, strict=True)
         ]
         found = tuple(
             Leaf(
-                (leaf.source, leaf.out),
+                leaf.tensor,
                 tuple(e for e in leaf.index if isinstance(e, Lin)),
                 leaf.cond,
                 _condition(mine.domain(), pairs.domain()),
@@ -122,7 +121,7 @@ class _Search:
     def _behind(self, read: Read) -> list[Read]:
         """The reads behind a read, merges looked through."""
         if read not in self._leaves:
-            self._leaves[read] = list(leaves(self.pdg, read))
+            self._leaves[read] = [access.read for access in accesses(self.pdg, read)]
         return self._leaves[read]
 
     def _array(self, op_id: int, out: int) -> tuple[tuple[int, ...], str]:
@@ -142,7 +141,7 @@ class _Search:
 
     def _dying(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
         """Those of the pairs whose value is read for the last time."""
-        life = self.lifetimes[leaf.source, leaf.out]
+        life = self.lifetimes[leaf.tensor]
         last = [e.pairs.inverse() for e in life.frees if e.sink == statement_name(op)]
         ends = union(last)
         return pairs - pairs if ends is None else pairs & ends
@@ -151,20 +150,19 @@ class _Search:
         """Whether the run returns all that an operand reads."""
         kept = self.plan.constraints.kept
         return all(
-            (leaf.source, leaf.out) in kept
-            and pairs.outside(kept[leaf.source, leaf.out]).is_empty()
+            leaf.tensor in kept and pairs.outside(kept[leaf.tensor]).is_empty()
             for leaf, pairs in zip(behind, reads, strict=True)
             if not pairs.is_empty()
         )
 
     def _alone(self, op: Op, slot: int, leaf: Read, pairs: Relation) -> Relation:
         """Those of the pairs whose value no other operand reads at the same point."""
-        tensor = leaf.source, leaf.out
+        tensor = leaf.tensor
         for k, other in enumerate(op.inputs):
             if k == slot or self.plan.parts(op, k):
                 continue
-            for one in self._behind(first_points(other)):
-                if (one.source, one.out) != tensor:
+            for one in self._behind(other):
+                if one.tensor != tensor:
                     continue
                 pairs = pairs - (pairs if is_sliced(other) else self._reads(op, one))
         return pairs

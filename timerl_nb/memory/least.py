@@ -6,12 +6,10 @@ where a result takes over an operand's memory do both count once. No schedule is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from timerl_nb.ir.ops import Op, Read, is_sliced
+from timerl_nb.ir.accesses import tensors
+from timerl_nb.ir.ops import Op, Tensor, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.sizes import Sizes
-from timerl_nb.memory.slices import Tensor
 from timerl_nb.symbolic.expr import TRUE
 from timerl_nb.symbolic.polyhedra import Point
 
@@ -39,20 +37,10 @@ def _read(sizes: Sizes, op: Op) -> int:
     """Bytes of the operands; two that may be one value count once."""
     total, seen = 0, set[Tensor]()
     for read in op.inputs:
-        tensors = set(_behind(sizes.pdg, read))
+        found = tensors(sizes.pdg, read)
         if op.kind == "udf" and is_sliced(read):  # gathered on the host
             continue
-        if seen.isdisjoint(tensors):
+        if seen.isdisjoint(found):
             total += sizes.span(op, read) * sizes.point_bytes(read)
-        seen |= tensors
+        seen |= found
     return total
-
-
-def _behind(pdg: Pdg, read: Read) -> Iterator[Tensor]:
-    """The tensors that a read may be of, merges looked through."""
-    source = pdg[read.source]
-    if source.kind != "merge":
-        yield read.source, read.out
-        return
-    for branch in source.inputs:
-        yield from _behind(pdg, branch)

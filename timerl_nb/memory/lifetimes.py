@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from timerl_nb.ir.ops import Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
 from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
-
-Tensor = tuple[int, int]  # operation id, output number
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def find_lifetimes(
     whole = {tensor: _projection(pdg, tensor, k) for tensor, k in (blocks or {}).items()}
     readers: dict[Tensor, dict[tuple[str, str], Edge]] = {}  # many read the same points
     for use in constraints.uses:
-        name, tensor = statement_name(pdg[use.reader]), (use.source, use.out)
+        name, tensor = statement_name(pdg[use.reader]), use.tensor
         values = use.values.then(whole[tensor]) if tensor in whole else use.values
         edge = Edge("", name, values.inverse())
         readers.setdefault(tensor, {}).setdefault((name, str(edge.pairs)), edge)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timerl_nb.memory.lifetimes import Tensor
+from timerl_nb.ir.ops import Tensor
 from timerl_nb.symbolic.expr import FALSE, Cond, Lin
 
 Slot = tuple[int, int]  # an operation's id, and the number of an operand

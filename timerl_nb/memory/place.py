@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.blocks import (
     Block,
     Candidates,
@@ -16,7 +17,6 @@ from timerl_nb.memory.blocks import (
 from timerl_nb.memory.donation import donate
 from timerl_nb.memory.lifetimes import find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.slices import Tensor
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints, statement_name
 from timerl_nb.symbolic.arrays import values

@@ -10,11 +10,11 @@ from typing import Any
 from timerl_nb.dot import FUSED, SOURCE, Dot
 from timerl_nb.errors import Origin, point_text
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
 from timerl_nb.memory.blocks import Placed
-from timerl_nb.memory.lifetimes import Lifetime, Tensor
+from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.operands import Donation, Slot
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part

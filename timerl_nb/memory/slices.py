@@ -6,22 +6,20 @@ operation and `o[i, t + 1]` from another) is one run per branch, where it does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from timerl_nb.ir.ops import Read
+from timerl_nb.ir.accesses import accesses
+from timerl_nb.ir.ops import Read, Tensor
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import compose
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Cond, Lin, Slice, const, sym
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.substitute import subst
 
-Tensor = tuple[int, int]
 # Stands for the point along the slice; no dimension has such a name.
 _ALONG = "along'"
 
@@ -45,18 +43,6 @@ class Part:
         return tuple(e for k, e in enumerate(self.index) if k != self.along)
 
 
-def leaves(pdg: Pdg, read: Read) -> Iterator[Read]:
-    """The reads behind a read without slices, merges looked through, with their conditions."""
-    source = pdg[read.source]
-    if source.kind != "merge":
-        yield read
-        return
-    for branch in source.inputs:
-        composed = compose(read, source.outputs[0].domain, branch)
-        assert composed is not None  # points always compose
-        yield from leaves(pdg, composed)
-
-
 def split(pdg: Pdg, bounds: Point, read: Read) -> tuple[Part, ...] | str:
     """The parts of a sliced read, in order; or why it has none."""
     (at, *more) = [k for k, e in enumerate(read.index) if isinstance(e, Slice)]
@@ -66,12 +52,12 @@ def split(pdg: Pdg, bounds: Point, read: Read) -> tuple[Part, ...] | str:
         return "it is read in slices of several dimensions at once"
     if pdg[read.source].kind != "merge":
         index = tuple(e.lo if isinstance(e, Slice) else e for e in read.index)
-        return (Part((read.source, read.out), index, at, along.length),)
+        return (Part(read.tensor, index, at, along.length),)
     if not (along.lo.symbols | along.hi.symbols) <= bounds.keys():
         return "it is read through a merge in slices that move"
     first, end = evaluate(along.lo, bounds), evaluate(along.hi, bounds)
     index = tuple(sym(_ALONG) if isinstance(e, Slice) else e for e in read.index)
-    found = list(leaves(pdg, Read(read.source, read.out, index)))
+    found = [a.read for a in accesses(pdg, Read(read.source, read.out, index))]
     return _runs(found, first, end, bounds)
 
 
@@ -95,8 +81,7 @@ def _runs(found: list[Read], first: int, end: int, bounds: Point) -> tuple[Part,
         if not shifted and stop - start > 1:
             return "a merge reads it backwards, in steps, or one value again and again"
         here = tuple(subst(e, {_ALONG: const(first + start)}) for e in index)
-        tensor = leaf.source, leaf.out
-        parts.append(Part(tensor, here, moving[0] if shifted else None, const(stop - start)))
+        parts.append(Part(leaf.tensor, here, moving[0] if shifted else None, const(stop - start)))
     return tuple(parts)
 
 

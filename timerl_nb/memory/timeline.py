@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.memory.lifetimes import Lifetime, Tensor
+from timerl_nb.ir.ops import Tensor
+from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives, enter, lives_of, series
 from timerl_nb.schedule.clock import Clock
 

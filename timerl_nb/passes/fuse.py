@@ -96,7 +96,7 @@ def _rewired(
     pdg: Pdg, edit: Edit, made: dict[tuple[int, int], Read], grouping: Grouping
 ) -> Rewritten:
     def to_dataflow(read: Read) -> Read:
-        target = made.get((read.source, read.out))
+        target = made.get(read.tensor)
         return read if target is None else Read(target.source, target.out, read.index, read.cond)
 
     for op in list(edit.ops.values()):
@@ -167,7 +167,7 @@ class _Region:
             if inner.source in self.grouping.inlined and inner.source not in self.body:
                 self._place(inner.source)
             self.provides.append((op_id, 0))
-            self.results.append((inner.source, inner.out))
+            self.results.append(inner.tensor)
             self.outputs.append(op.outputs[0])
             return
         for reader, slot in self.pdg.readers[op_id]:

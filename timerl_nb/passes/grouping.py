@@ -19,15 +19,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from timerl_nb.ir.accesses import Access, accesses
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
 from timerl_nb.ir.lengths import waits
 from timerl_nb.ir.ops import Op, Read, is_own, reached_from
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import compose
 from timerl_nb.passes.cycles import components, never_ahead, steps_back
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, sym
-from timerl_nb.symbolic.substitute import subst_entry
 
 _LAYOUT = frozenset(
     {"reshape", "transpose", "expand", "at", "range", "place", "reindex", "flip", "cast"}
@@ -187,35 +186,17 @@ class Grouping:
                 found += [inner, *self._behind(inner)]
         return found
 
-    def _through(
-        self, read: Read, direct: bool = True, across: tuple[Read, ...] = ()
-    ) -> list[Need]:
+    def _through(self, read: Read, direct: bool = True) -> list[Need]:
         """The statements' outputs behind a read, merges looked through."""
-        source = self.pdg[read.source]
-        if source.kind != "merge":
-            # what was accumulated over a dimension is needed at all its points
-            index = dict(zip(self.pdg.output(read).domain, read.index, strict=True))
-            all_of = tuple(index.get(d, self.pdg.dims[d].whole) for d in source.domain)
-            return [self.need(source.id, source.domain, all_of, read.cond, direct, across)]
-        found: list[Need] = []
-        for branch in source.inputs:
-            composed, slices = compose(read, source.domain, branch), across
-            if composed is None:
-                composed, slices = self._across(read, source.domain, branch), (*across, read)
-            found += self._through(composed, direct=False, across=slices)
-        return found
+        return [self._needed(access, direct) for access in accesses(self.pdg, read)]
 
-    def _across(self, read: Read, domain: Domain, branch: Read) -> Read:
-        """What a slice across branches may read of one: all along the dimensions that are sliced."""
-        entries = dict(zip(domain, read.index, strict=True))
-        points = {d: e for d, e in entries.items() if isinstance(e, Lin)}
-        index = tuple(
-            self.pdg.dims[d].whole
-            if any(name not in points for name in self.pdg.dims.ordered(e.symbols))
-            else subst_entry(e, points)
-            for d, e in zip(self.pdg.output(branch).domain, branch.index, strict=True)
-        )
-        return Read(branch.source, branch.out, index)
+    def _needed(self, access: Access, direct: bool) -> Need:
+        read, source = access.read, self.pdg[access.read.source]
+        # what was accumulated over a dimension is needed at all its points
+        index = dict(zip(self.pdg.output(read).domain, read.index, strict=True))
+        all_of = tuple(index.get(d, self.pdg.dims[d].whole) for d in source.domain)
+        direct = direct and access.direct
+        return self.need(source.id, source.domain, all_of, read.cond, direct, access.across)
 
     def _kept_by_sinks(self) -> set[int]:
         kept: set[int] = set()

@@ -10,6 +10,7 @@ from typing import Any
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
+from timerl_nb.ir.accesses import tensors
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
@@ -170,16 +171,7 @@ class Executable(Inspectable):
                 str(op_id), f"{self.ast.names[op_id]}\n{text}", fill=FUSED, element=f"op{op_id}"
             )
         for op_id, kernel in self.kernels.items():
-            behind = (s for r in kernel.op.inputs for s in sorted(self._behind(r.source)))
-            for source in dict.fromkeys(behind):
+            behind = (k for r in kernel.op.inputs for k, _ in sorted(tensors(self.pdg, r)))
+            for source in dict.fromkeys(k for k in behind if k in self.kernels):
                 graph.edge(str(source), str(op_id))
         return str(graph)
-
-    def _behind(self, op_id: int) -> set[int]:
-        """The kernels behind a read, merges looked through."""
-        if self.pdg[op_id].kind != "merge":
-            return {op_id} & set(self.kernels)
-        found: set[int] = set()
-        for read in self.pdg[op_id].inputs:
-            found |= self._behind(read.source)
-        return found

@@ -159,7 +159,7 @@ class Kernel:
         shapes = self._shapes()
         done: dict[tuple[int, int], Any] = {(OPERAND, k): x for k, x in operands.items()}
         for inner in self.body:
-            args = [done[r.source, r.out] for r in inner.inputs]
+            args = [done[r.tensor] for r in inner.inputs]
             done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
         assert isinstance(self.op.attrs, DataflowAttrs)
         return [done[key] for key in self.op.attrs.results]

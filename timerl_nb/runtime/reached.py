@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import compose
 from timerl_nb.loops.nodes import Ast, Execute, Loop, Node, Sequence, children
 from timerl_nb.symbolic.expr import Lin, sym
 
@@ -91,16 +91,13 @@ class Reached:
         """
         if self.outer is None or self.turns is None:
             return 0
-        least = min((self._until(sink, read, turns) for read in sink.inputs), default=0)
-        return max(0, least)
+        behind = [a for read in sink.inputs for a in accesses(self._pdg, read)]
+        if any(access.across for access in behind):
+            return 0
+        return max(0, min((self._until(a.read, turns) for a in behind), default=0))
 
-    def _until(self, sink: Op, read: Read, turns: int) -> int:
+    def _until(self, read: Read, turns: int) -> int:
         source = self._pdg[read.source]
-        if source.kind == "merge":
-            composed = [compose(read, source.outputs[0].domain, branch) for branch in source.inputs]
-            return min(
-                (0 if one is None else self._until(sink, one, turns) for one in composed), default=0
-            )
         domain = source.outputs[read.out].domain
         assert self.outer is not None
         there = self._executed(source.id, turns)

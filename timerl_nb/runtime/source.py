@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 
+from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.attrs import BoundAttrs, CheckpointAttrs, OutputAttrs
-from timerl_nb.ir.ops import Op, Read, is_sliced
+from timerl_nb.ir.ops import Op, Read, Tensor, is_sliced
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import compose
 from timerl_nb.loops.nodes import (
     VERBS,
     Ast,
@@ -40,8 +40,6 @@ from timerl_nb.runtime.stores import key_text, store_name
 from timerl_nb.symbolic.evaluate import python_source
 from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin, Slice, sym
 from timerl_nb.symbolic.substitute import subst, subst_cond
-
-Tensor = tuple[int, int]
 
 
 class Source:
@@ -92,11 +90,17 @@ class Source:
         return key_text(self.plan.stores[tensor], index)
 
     def _value(self, read: Read) -> str:
-        """An expression for what a read without slices yields."""
-        source = self.pdg[read.source]
-        if source.kind == "merge":
-            return self._choice(source, read)
-        tensor = (read.source, read.out)
+        """An expression for what a read without slices yields: a chain of conditions for a merge."""
+        (*others, last) = accesses(self.pdg, Read(read.source, read.out, read.index))
+        text = self._stored(last.read)
+        for access in reversed(others):
+            cond = python_source(access.read.cond)
+            text = f"({self._stored(access.read)} if {cond} else {text})"
+        return text
+
+    def _stored(self, read: Read) -> str:
+        """An expression for a tensor's value at a point."""
+        tensor = read.tensor
         index = [python_source(e) for e in read.index if isinstance(e, Lin)]
         name, key = store_name(tensor), self._key(tensor, index)
         found = f"{name}[{key}]"
@@ -112,21 +116,6 @@ class Source:
             point = f"({', '.join(index)}{',' * (len(index) == 1)})"
             return f"rt.read({found}, {self.plan.stores[tensor].name!a}, {point})"
         return found
-
-    def _choice(self, merge: Op, read: Read) -> str:
-        """A merge's value: a chain of conditions, the last branch unconditional."""
-        branches: list[tuple[str, str]] = []
-        for branch in merge.inputs:
-            composed = compose(
-                Read(read.source, read.out, read.index), merge.outputs[0].domain, branch
-            )
-            assert composed is not None  # points always compose
-            plain = Read(composed.source, composed.out, composed.index)
-            branches.append((python_source(composed.cond), self._value(plain)))
-        text = branches[-1][1]
-        for cond, value in reversed(branches[:-1]):
-            text = f"({value} if {cond} else {text})"
-        return text
 
     def _points(self, read: Read) -> str:
         """An expression for the list of a slice's points, in row-major order."""

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from timerl_nb.ir.accesses import Access, accesses
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.lengths import exprs
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.passes.cycles import components
 from timerl_nb.symbolic.domain import Dims
@@ -53,6 +54,10 @@ class Use:
     near: Relation
     exact: Relation
 
+    @property
+    def tensor(self) -> Tensor:
+        return self.source, self.out
+
 
 class Constraints:
     """The statements of a graph, and the dependences between them."""
@@ -83,13 +88,14 @@ class Constraints:
         for op in self.pdg.sinks:
             if op.kind == "output":
                 for use in self._uses(op, op.inputs[0]):
-                    key = (use.source, use.out)
+                    key = use.tensor
                     points = use.values.range()
                     found[key] = found[key] | points if key in found else points
         return found
 
     def _uses(self, op: Op, read: Read) -> Iterator[Use]:
-        yield from self._through(op, read, *self._pair(op, read), None)
+        found = (self._use(op, access) for access in accesses(self.pdg, read))
+        yield from (use for use in found if use is not None)
 
     def _pair(self, op: Op, read: Read) -> tuple[Relation, Relation]:
         """All that a read reads, and its upper end; each distinct relation is made once."""
@@ -110,38 +116,31 @@ class Constraints:
             found = self._composed[key] = (first.then(second), first, second)
         return found[0]
 
-    def _through(
-        self,
-        op: Op,
-        read: Read,
-        whole: Relation,
-        near: Relation,
-        crossed: tuple[Relation, Relation] | None,
-    ) -> Iterator[Use]:
-        """The uses behind a read.
+    def _use(self, op: Op, access: Access) -> Use | None:
+        """The use of a tensor, if there is one: what each read on the way reads, composed.
 
-        Args:
-            whole: the reader's points, or the merge's in which a dynamic bound became another, and
-                what they read.
-            crossed: in that case the reader's points with the merge's at any length, and the first
-                part of that way as it is.
+        Where a dynamic bound becomes another on the way, what is behind is read at any length.
         """
-        source, crosses = self.pdg[read.source], self.pdg.crosses(read)
-        if crosses:
-            there = whole.at_some_length()
-            crossed = (self._joined(crossed[0], there), crossed[1]) if crossed else (there, whole)
-            near = near.at_some_length()
-        if source.kind != "merge":
-            if not whole.is_empty():
-                values, exact = crossed or (whole.at_some_length(), whole)
-                if crossed and not crosses:
-                    values = self._joined(values, whole.at_some_length())
-                yield Use(op.id, source.id, read.out, values, near, exact)
-            return
-        for branch in source.inputs:
-            behind, close = self._pair(source, branch)
-            joined = behind if crosses else self._joined(whole, behind)
-            yield from self._through(op, branch, joined, self._joined(near, close), crossed)
+        sink, anew = op, True
+        whole = near = None
+        crossed: tuple[Relation, Relation] | None = None  # at any length; up to there as it is
+        for read in access.way:
+            behind, close = self._pair(sink, read)
+            whole = behind if whole is None or anew else self._joined(whole, behind)
+            near = close if near is None else self._joined(near, close)
+            sink, anew = self.pdg[read.source], self.pdg.crosses(read)
+            if anew:
+                there = whole.at_some_length()
+                first, upto = crossed or (None, whole)
+                crossed = (there if first is None else self._joined(first, there), upto)
+                near = near.at_some_length()
+        assert whole is not None and near is not None
+        if whole.is_empty():
+            return None
+        values, exact = crossed or (whole.at_some_length(), whole)
+        if crossed and not anew:
+            values = self._joined(values, whole.at_some_length())
+        return Use(op.id, *access.tensor, values, near, exact)
 
     # --- as edges for isl ------------------------------------------------------------------------
 
@@ -232,7 +231,7 @@ class Constraints:
             index = order.index(self.pdg.dims, before.domain, after.domain)
             if before.kind == "merge":
                 read = Read(before.id, 0, index)
-                for use in self._through(after, read, *self._pair(after, read), None):
+                for use in self._uses(after, read):
                     yield self._edge(use, use.values), self._edge(use, use.near)
                 continue
             points = self.pdg.points(before)

@@ -150,8 +150,8 @@ class _Trial:
         }
         reads: dict[int, set[tuple[int, int]]] = {}
         for use in uses:
-            readers.setdefault((use.source, use.out), set()).add(use.reader)
-            reads.setdefault(use.reader, set()).add((use.source, use.out))
+            readers.setdefault(use.tensor, set()).add(use.reader)
+            reads.setdefault(use.reader, set()).add(use.tensor)
 
         def along(source: int, out: int) -> int:
             """The bytes of one point of a value that has one for each point of the dimension."""

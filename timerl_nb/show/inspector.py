@@ -12,11 +12,10 @@ from typing import Annotated
 
 from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.ir.kinds import KINDS
-from timerl_nb.ir.ops import OPERAND, Op, Read, is_own
+from timerl_nb.ir.ops import OPERAND, Op, Read, Tensor, is_own
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import attrs_text
 from timerl_nb.loops.nodes import Execute
-from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.program import Program
 from timerl_nb.show.lineage import Lineage, inside

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timerl_nb.memory.lifetimes import Tensor
+from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Away, Span
 from timerl_nb.program import Program
@@ -160,7 +160,7 @@ class MemoryView(View):
         who = _who(plan.clock) if len(turn) else ints([])
         users: dict[Tensor, dict[int, None]] = {}
         for use in plan.constraints.uses:
-            users.setdefault((use.source, use.out), {})[use.reader] = None
+            users.setdefault(use.tensor, {})[use.reader] = None
         tensors: list[HeldTensor] = []
         lives: list[Life] = []
         pairs = zip(plan.lifetimes.values(), line.spans, strict=True) if len(turn) else ()

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Read, is_own
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.rewrite import compose
 from timerl_nb.show.clusters import Clusters, Leaf
 from timerl_nb.show.view import HIDDEN
 from timerl_nb.symbolic.expr import TRUE, index_text
@@ -76,20 +76,11 @@ def _into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow
             yield Flow(tail, leaf.key, index, cond, chosen)
 
 
-def _behind(
-    pdg: Pdg, clusters: Clusters, read: Read, seen: frozenset[int] = frozenset()
-) -> list[Read]:
-    """The reads of statements' outputs that a read is."""
-    source = pdg[read.source]
-    if source.kind != "merge" or (None, source.id) in clusters.places:
-        return [read]
-    if source.id in seen:  # a value that is kept from point to point
-        return []
-    found: list[Read] = []
-    for branch in source.inputs:
-        composed = compose(read, source.outputs[0].domain, branch)
-        found += _behind(pdg, clusters, composed or branch, seen | {source.id})
-    return found
+def _behind(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
+    """The reads of statements' outputs that a read is: across branches, what each is read at."""
+    kept = {op_id for kernel, op_id in clusters.places if kernel is None}
+    found = accesses(pdg, read, kept)
+    return [access.way[-1] if access.across else access.read for access in found]
 
 
 def _makers(

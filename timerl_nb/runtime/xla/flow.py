@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 
+from timerl_nb.ir.accesses import tensors
 from timerl_nb.ir.attrs import BoundAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op, Read
@@ -154,11 +155,9 @@ class Flow:
         return frozenset(found)
 
     def _behind(self, read: Read) -> set[str]:
-        if self.pdg[read.source].kind != "merge":
-            return {self.places.home((read.source, read.out)).buffer.name}
-        if read.source in self.places.merges:
-            return {self.places.merges[read.source].buffer.name}
-        return {name for r in self.pdg[read.source].inputs for name in self._behind(r)}
+        found = tensors(self.pdg, read, self.places.merges)
+        homes = (self.places.merges.get(k) or self.places.home((k, out)) for k, out in found)
+        return {home.buffer.name for home in homes}
 
     def _returned(self) -> Names:
         """What the run's outputs are read from."""

@@ -18,10 +18,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from timerl_nb.ir.attrs import BoundAttrs
-from timerl_nb.ir.ops import Op, Read, is_sliced
+from timerl_nb.ir.ops import Op, Read, Tensor, is_sliced
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence
-from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.memory.slices import Part
@@ -306,7 +305,7 @@ class Lowering:
         """Where a tensor or a merge is found without a choice."""
         if self.pdg[read.source].kind == "merge":
             return self.places.merges.get(read.source)
-        return self.places.home((read.source, read.out))
+        return self.places.home(read.tensor)
 
     def _points(
         self,

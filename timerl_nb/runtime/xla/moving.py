@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from jax import lax
 
+from timerl_nb.ir.ops import Tensor
 from timerl_nb.loops.nodes import Deallocate, Offload, Transfer
-from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger

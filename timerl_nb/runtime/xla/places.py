@@ -23,14 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import DataflowAttrs, Op, Read, is_sliced
+from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_sliced
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape
-from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.slices import leaves
 from timerl_nb.memory.timeline import Span
 from timerl_nb.runtime.xla.boxes import Axis, Guests, Written, apart, box, while_there, widened
 from timerl_nb.schedule.constraints import statement_name
@@ -217,7 +216,7 @@ class Places:
         while stack:
             read = stack.pop()
             if self.pdg[read.source].kind != "merge":
-                found.add((read.source, read.out))
+                found.add(read.tensor)
             elif read.source not in seen:
                 seen.add(read.source)
                 if read.source not in joined:
@@ -250,7 +249,7 @@ class Places:
 
     def _inside(self, read: Read, buffer: Buffer) -> list[tuple[Read, Home]]:
         """The reads behind an operand that are of a buffer, and where in it."""
-        behind = [read] if read.source in self.merges else leaves(self.pdg, read)
+        behind = [access.read for access in accesses(self.pdg, read, self.merges)]
         return [(leaf, home) for leaf in behind if (home := self._found(leaf)).buffer == buffer]
 
     def _is_latest(self, op: Op, found: Sequence[tuple[Read, Home]], written: Written) -> bool:
@@ -275,7 +274,7 @@ class Places:
 
     def _found(self, leaf: Read) -> Home:
         """Where what a read yields is found: a merge's value, or a tensor's."""
-        return self.merges.get(leaf.source) or self.homes[leaf.source, leaf.out][0]
+        return self.merges.get(leaf.source) or self.homes[leaf.tensor][0]
 
     # --- which merges are read from one buffer ---------------------------------------------------
 
@@ -284,17 +283,17 @@ class Places:
         if op.kind != "merge":
             return None
         points = tuple(map(sym, op.domain))
-        found = list(leaves(self.pdg, Read(op.id, 0, points)))
-        if not all(self._sole((leaf.source, leaf.out)) for leaf in found):
+        found = [access.read for access in accesses(self.pdg, Read(op.id, 0, points))]
+        if not all(self._sole(leaf.tensor) for leaf in found):
             return None
         full = [k for k, leaf in enumerate(found) if _moves_with(op.domain, leaf)]
         if len(full) != 1:
             return None
         anchor = found.pop(full[0])
         at = tuple(e for e in anchor.index if isinstance(e, Lin))
-        tensor, starts = (anchor.source, anchor.out), []
+        tensor, starts = anchor.tensor, []
         for leaf in found:
-            start = leaf.source, leaf.out
+            start = leaf.tensor
             place = _place(op.domain, leaf, self.plan.stores[start].domain)
             if place is None or start == tensor or self._array(start) != self._array(tensor):
                 return None

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.shapes import concrete
-from timerl_nb.memory.lifetimes import Tensor
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.places import Buffer
