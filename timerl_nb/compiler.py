@@ -224,9 +224,7 @@ class Compiler:
         """
         constraints = front.constraints
         schedule = Schedule(constraints, front.tree, bounds)
-        summary = (
-            f"{len(constraints.statements)} statements, {len(constraints.validity)} dependences"
-        )
+        summary = f"{len(constraints.points)} statements, {len(constraints.validity)} dependences"
         if front.parts is not None:
             summary += ", by parts"
         order = Stage("schedule", schedule, front.seconds, summary, known=front.known)
@@ -267,7 +265,7 @@ class Compiler:
             prove_reads(self.pdg, actual)
             # what fits without blocks is among what is then chosen from
             of = self.front(unlimited(changed), actual) if changes else front
-            if (floor := least(of.constraints.pdg, actual)) > budget:
+            if (floor := least(of.constraints.statements, actual)) > budget:
                 return floor
             return planner(changed)(of.constraints, of.tree, actual).peak
 

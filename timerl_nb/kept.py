@@ -74,7 +74,7 @@ def unpacked(payload: bytes, pdg: Pdg, lines: Sequence[Origin], trials: Trials) 
         stages, last, tree, seconds = _Unpickler(io.BytesIO(payload), pdg, lines, trials).load()
         whole = tuple(replace(stage, artifact=stage.rewritten.pdg) for stage in stages)
         constraints = Constraints(last)
-        schedule = ScheduleTree.parse(last.dims, constraints.statements, tree)
+        schedule = ScheduleTree.parse(last.dims, constraints.points, tree)
         return Front(whole, constraints, schedule, None, seconds)
     return None
 

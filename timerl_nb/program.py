@@ -661,7 +661,7 @@ def _long_windows(
     advice = (
         f"Switch {' and '.join(off)} on, or shorten the slice." if off else "Shorten the slice."
     )
-    for op in constraints.ops.values():
+    for op in constraints.statements.ops.values():
         own = {d for d in op.domain if dims[d].step == 1}  # blocks are long on purpose
         for slot, read in enumerate(op.inputs):
             moving = [e for e in read.index if isinstance(e, Slice) and e.length.symbols & own]

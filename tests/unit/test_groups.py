@@ -97,13 +97,13 @@ def test_the_chain_inside_a_group_runs_in_order_at_each_point() -> None:
     before: set[str] = set()
     direct = 0
     for name in chain:
-        for read in constraints.ops[name].inputs:
+        for read in constraints.statements.ops[name].inputs:
             if program.fused.is_identity(read) and f"S{read.source}" in chain:
                 assert f"S{read.source}" in before
                 direct += 1
         before.add(name)
     assert direct > 3
-    names = [program.schedule.names[constraints.ops[name].id] for name in chain]
+    names = [program.schedule.names[constraints.statements.ops[name].id] for name in chain]
     points = {p.name: p for p in program.schedule.points()}
     turns = np.stack([points[name].time for name in names], axis=1)
     turns = turns[np.argsort(turns[:, 0])]
@@ -141,7 +141,7 @@ def test_a_group_that_has_no_schedule_is_taken_apart(monkeypatch: pytest.MonkeyP
     with pytest.raises(Unschedulable):
         solve(pdg.dims, wrong.statements, wrong.validity, wrong.proximity, CEILING)
     times = find_schedule(constraints, CEILING).times()
-    assert set(times) == set(constraints.statements)
+    assert set(times) == set(constraints.points)
 
 
 def test_statements_that_need_each_other_at_one_point_are_no_group(

@@ -14,8 +14,9 @@ from timerl_nb.compilation import pipeline
 from timerl_nb.errors import VerificationError
 from timerl_nb.loops.nodes import Execute, If, Loop, children
 from timerl_nb.passes.core import Pipeline
-from timerl_nb.schedule.constraints import Constraints, statement_name
+from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.solve import validate
+from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic import scheduling
 from timerl_nb.symbolic.scheduling import Edge
 

@@ -85,7 +85,7 @@ def build_ast(
         transfers[leave_name(life.name)] = (Offload, life)
         transfers[return_name(life.name)] = (Fetch, life)
     grafted = schedule.with_calls(swaps.returning(), [*swaps.leaving(), *free_calls(lives)])
-    builder = _Builder(constraints.pdg.dims, constraints.ops, transfers)
+    builder = _Builder(constraints.pdg.dims, constraints.statements.ops, transfers)
     scan = Scan(grafted, bounds, builder)
     pdg = constraints.pdg
 
@@ -94,11 +94,11 @@ def build_ast(
 
     moved = {swap.lifetime: named(swap.tensors) for swap in swaps.all}
     values = {life.name: named(life.tensors) for life in lives}
-    known = {op.id: about(op) for op in constraints.ops.values()}
+    known = {op.id: about(op) for op in constraints.statements.ops.values()}
     nest = tidy(scan.root)
     if pdg.dims.dynamic is not None:
         nest = with_ends(nest)
     names = pdg.names.statements
-    guarded = sorted(names[constraints.ops[name].id] for name in scan.guarded)
+    guarded = sorted(names[constraints.statements.ops[name].id] for name in scan.guarded)
     shown = shown_nodes(nest, {op.id: op.domain for op in pdg})
     return Ast(nest, names, values, moved, known, guarded, shown)

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from timerl_nb.ir.accesses import tensors
-from timerl_nb.ir.kinds import SINKS
-from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_own, is_sliced, read_symbols
+from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_own, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.slices import Part, split
 from timerl_nb.memory.stores import Choice
 from timerl_nb.memory.timeline import Span
+from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.polyhedra import Point
@@ -82,25 +81,26 @@ class Candidates:
             self.mixed.discard(tensor)
 
 
-def candidates(pdg: Pdg, bounds: Point) -> Candidates:
+def candidates(statements: Statements, bounds: Point) -> Candidates:
     """All tensors that are read in slices which a block could serve."""
     found = Candidates()
     why: dict[Tensor, str] = {}
     points: set[Tensor] = set()
-    for op in pdg:
-        if op.kind == "merge" or op.kind == "output":
-            continue
-        for slot, read in enumerate(op.inputs):
-            if not is_sliced(read):
-                points |= tensors(pdg, read)
+    pdg = statements.pdg
+    for statement in statements:
+        op = statement.op
+        for slot, operand in enumerate(statement.reads):
+            read = operand.read
+            if not operand.is_sliced:
+                points |= operand.tensors
                 continue
             parts = split(pdg, bounds, read)
-            if op.kind in SINKS or op.kind == "udf":
+            if statement.executor != "kernel":
                 parts = "it is read in slices on the host"
             if pdg.dims.mention(read_symbols(read)) or pdg.dims.ends(pdg.output(read).domain):
                 parts = "how many values it has varies"
             if isinstance(parts, str):
-                why.update(dict.fromkeys(tensors(pdg, read), parts))
+                why.update(dict.fromkeys(operand.tensors, parts))
                 continue
             found.parts[op.id, slot] = parts
             for part in parts:
@@ -133,12 +133,11 @@ def _unfit(pdg: Pdg, reader: Op, part: Part) -> str | None:
 
 
 def rows_read(
-    found: Candidates, pdg: Pdg, bounds: Point, spans: Mapping[Tensor, Span]
+    found: Candidates, statements: Statements, bounds: Point, spans: Mapping[Tensor, Span]
 ) -> dict[Tensor, Block]:
     """The rows of each candidate that are read in slices; all of what the run returns."""
     read: dict[Tensor, tuple[int, int]] = {}
-    outputs = [op for op in pdg.sinks if op.kind == "output"]
-    whole = {tensor for op in outputs for tensor in tensors(pdg, op.inputs[0])}
+    whole = set(statements.returned)
     for parts in found.parts.values():
         for part in parts:
             if part.along is None:

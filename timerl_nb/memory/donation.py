@@ -14,12 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.ir.accesses import accesses
-from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_sliced
+from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.operands import Donation, Leaf, Slot
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.schedule.constraints import statement_name
+from timerl_nb.statements.statements import Statement, statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin
 from timerl_nb.symbolic.polyhedra import Relation, Set, union
@@ -45,37 +44,37 @@ class _Search:
         self.plan, self.pdg = plan, plan.pdg
         self.lifetimes = {t: life for life in plan.lifetimes.values() for t in life.tensors}
         self.pairs: dict[Slot, list[tuple[Tensor, Relation]]] = {}
-        # every operand is compared with every other
-        self._leaves: dict[Read, list[Read]] = {}
         self._known: dict[tuple[int, Read], Relation] = {}
 
     def run(self) -> Iterator[Donation]:
-        for op in self.plan.constraints.ops.values():
-            if isinstance(op.attrs, DataflowAttrs):
-                yield from self._kernel(op)
+        for statement in self.plan.statements:
+            if statement.executor == "kernel":
+                yield from self._kernel(statement)
 
-    def _kernel(self, op: Op) -> Iterator[Donation]:
+    def _kernel(self, statement: Statement) -> Iterator[Donation]:
+        op = statement.op
         left = [
             out
             for out, output in enumerate(op.outputs)
             if output.reduce is None and (op.id, out) not in self.plan.placed.blocks
         ]
-        for slot in range(len(op.inputs)):
-            found = self._operand(op, slot, left)
+        for slot in range(len(statement.operands)):
+            found = self._operand(statement, slot, left)
             if found.output is not None:
                 left.remove(found.output)
             yield found
 
-    def _operand(self, op: Op, slot: int, left: list[int]) -> Donation:
+    def _operand(self, statement: Statement, slot: int, left: list[int]) -> Donation:
+        op, operand = statement.op, statement.operands[slot]
+
         def refused(reason: str, more: str = "") -> Donation:
             return Donation(op.id, slot, None, WHY_NOT[reason] + more)
 
-        read = op.inputs[slot]
-        if is_sliced(read):
+        if operand.is_sliced:
             return refused("slice")
         if self.pdg.dims.dynamic is not None:
             return refused("length")
-        behind = self._behind(read)
+        behind = [access.read for access in operand.accesses]
         sources = [self.pdg[leaf.source] for leaf in behind]
         outputs = [self.pdg.output(leaf) for leaf in behind]
         if not all(isinstance(source.attrs, DataflowAttrs) for source in sources):
@@ -91,7 +90,8 @@ class _Search:
         if all(pairs.is_empty() for pairs in dying):
             return refused("returned" if self._kept(behind, reads) else "later")
         alone = [
-            self._alone(op, slot, leaf, pairs) for leaf, pairs in zip(behind, dying, strict=True)
+            self._alone(statement, slot, leaf, pairs)
+            for leaf, pairs in zip(behind, dying, strict=True)
         ]
         if all(pairs.is_empty() for pairs in alone):
             return refused("shared")
@@ -117,12 +117,6 @@ class _Search:
         if taken is not TRUE:
             why += f"; a copy of it where not {taken}"
         return Donation(op.id, slot, fitting[0], why, found, taken)
-
-    def _behind(self, read: Read) -> list[Read]:
-        """The reads behind a read, merges looked through."""
-        if read not in self._leaves:
-            self._leaves[read] = [access.read for access in accesses(self.pdg, read)]
-        return self._leaves[read]
 
     def _array(self, op_id: int, out: int) -> tuple[tuple[int, ...], str]:
         """Shape and type of the arrays that hold a tensor's values."""
@@ -155,16 +149,16 @@ class _Search:
             if not pairs.is_empty()
         )
 
-    def _alone(self, op: Op, slot: int, leaf: Read, pairs: Relation) -> Relation:
+    def _alone(self, statement: Statement, slot: int, leaf: Read, pairs: Relation) -> Relation:
         """Those of the pairs whose value no other operand reads at the same point."""
         tensor = leaf.tensor
-        for k, other in enumerate(op.inputs):
-            if k == slot or self.plan.parts(op, k):
+        for k, other in enumerate(statement.operands):
+            if k == slot or self.plan.parts(statement.op, k):
                 continue
-            for one in self._behind(other):
-                if one.tensor != tensor:
-                    continue
-                pairs = pairs - (pairs if is_sliced(other) else self._reads(op, one))
+            for access in other.accesses:
+                if access.tensor == tensor:
+                    reads = pairs if other.is_sliced else self._reads(statement.op, access.read)
+                    pairs = pairs - reads
         return pairs
 
     def _share(self, op: Op, taken: Cond) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

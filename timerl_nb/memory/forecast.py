@@ -18,6 +18,7 @@ from timerl_nb.memory.sizes import Sizes
 from timerl_nb.passes.core import Pass
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.trial import Trials
+from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
@@ -72,8 +73,10 @@ class Forecasts:
     def _forecast(self, pdg: Pdg) -> Forecast | str:
         for one in self._rest:
             pdg = self._trials.run(one, pdg).pdg
-        if self._budget is not None and (needed := least(pdg, self._bounds)) > self._budget:
-            return f"it needs at least {needed:,} bytes at once"
+        if self._budget is not None:
+            needed = least(Statements.of(pdg), self._bounds)
+            if needed > self._budget:
+                return f"it needs at least {needed:,} bytes at once"
         try:
             constraints, tree = self._trials.scheduled(pdg)
         except CeilingError as error:
@@ -108,7 +111,8 @@ class Forecasts:
         sizes = Sizes(constraints.pdg, bounds)
         counts = {name: len(points) for name, points in plan.clock.points.items()}
         seconds = sum(
-            count * point_seconds(sizes, constraints.ops[name]) for name, count in counts.items()
+            count * point_seconds(sizes, constraints.statements.ops[name])
+            for name, count in counts.items()
         )
         away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
         swapped = 2 * away  # there and back
@@ -118,4 +122,6 @@ class Forecasts:
 def _most_points(constraints: Constraints, bounds: Point) -> int:
     """The points of all statements, conditions left aside."""
     dims = constraints.pdg.dims
-    return sum(prod(dims[d].count(bounds) for d in op.domain) for op in constraints.ops.values())
+    return sum(
+        prod(dims[d].count(bounds) for d in op.domain) for op in constraints.statements.ops.values()
+    )

@@ -6,20 +6,20 @@ where a result takes over an operand's memory do both count once. No schedule is
 
 from __future__ import annotations
 
-from timerl_nb.ir.accesses import tensors
-from timerl_nb.ir.ops import Op, Tensor, is_sliced
+from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.sizes import Sizes
+from timerl_nb.statements.statements import Statement, Statements
 from timerl_nb.symbolic.expr import TRUE
 from timerl_nb.symbolic.polyhedra import Point
 
 
-def least(pdg: Pdg, bounds: Point) -> int:
+def least(statements: Statements, bounds: Point) -> int:
     """Bytes below which no plan of a fused graph comes, under actual bounds."""
-    sizes = Sizes(pdg, bounds)
+    sizes = Sizes(statements.pdg, bounds)
     # what runs under a condition may not run at all
-    always = (op for op in pdg if op.kind not in ("merge", "output") and op.where is TRUE)
-    return max((max(_read(sizes, op), _made(sizes, op)) for op in always), default=0)
+    always = (s for s in statements if s.op.where is TRUE)
+    return max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
 
 
 def inevitable(pdg: Pdg, bounds: Point) -> int:
@@ -33,14 +33,13 @@ def _made(sizes: Sizes, op: Op) -> int:
     return sum(sizes.output_bytes(op, out) for out in range(len(op.outputs)))
 
 
-def _read(sizes: Sizes, op: Op) -> int:
+def _read(sizes: Sizes, statement: Statement) -> int:
     """Bytes of the operands; two that may be one value count once."""
     total, seen = 0, set[Tensor]()
-    for read in op.inputs:
-        found = tensors(sizes.pdg, read)
-        if op.kind == "udf" and is_sliced(read):  # gathered on the host
+    for operand in statement.operands:
+        if statement.op.kind == "udf" and operand.is_sliced:  # gathered on the host
             continue
-        if seen.isdisjoint(found):
-            total += sizes.span(op, read) * sizes.point_bytes(read)
-        seen |= found
+        if seen.isdisjoint(operand.tensors):
+            total += sizes.span(statement.op, operand.read) * sizes.point_bytes(operand.read)
+        seen |= operand.tensors
     return total

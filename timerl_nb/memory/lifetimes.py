@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.schedule.constraints import Constraints, statement_name
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import sym
 from timerl_nb.symbolic.polyhedra import Relation, Set
@@ -58,7 +59,7 @@ def find_lifetimes(
         edge = Edge("", name, values.inverse())
         readers.setdefault(tensor, {}).setdefault((name, str(edge.pairs)), edge)
     alike: dict[tuple[object, ...], list[Tensor]] = {}
-    for op in constraints.ops.values():
+    for op in constraints.statements.ops.values():
         for out, output in enumerate(op.outputs):
             uses = readers.get((op.id, out), {})
             kept = constraints.kept.get((op.id, out))

@@ -18,7 +18,8 @@ from timerl_nb.memory.donation import donate
 from timerl_nb.memory.lifetimes import find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.schedule.clock import Clock
-from timerl_nb.schedule.constraints import Constraints, statement_name
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import Slice
 from timerl_nb.symbolic.polyhedra import Point
@@ -57,7 +58,7 @@ def _placed(
     plain = MemoryPlan(constraints, clock, lifetimes, Placed(pdg), smallest=smallest)
     if not blocky:
         return plain
-    found = candidates(pdg, bounds)
+    found = candidates(constraints.statements, bounds)
     chosen = _fitting(found, plain)
     while found.along:
         placed = apart(pdg, found, chosen)
@@ -78,7 +79,7 @@ def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, Block]:
     """The blocks of the candidates that hold no more than their values do without."""
     spans, sizes, pdg = plain.spans, plain.sizes, plain.pdg
     found.refuse(_empty_somewhere(found, plain))
-    blocks = rows_read(found, pdg, plain.bounds, spans)
+    blocks = rows_read(found, plain.statements, plain.bounds, spans)
     gathered = dict.fromkeys(blocks, 0)
     for (op_id, slot), parts in found.parts.items():
         read = pdg[op_id].inputs[slot]

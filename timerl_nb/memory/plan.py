@@ -23,6 +23,7 @@ from timerl_nb.memory.swap import NO_SWAPS, Swap, Swapping, Swaps
 from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.domain import bounds_text
 
 
@@ -100,6 +101,11 @@ class MemoryPlan(Inspectable):
         return tuple(t for t in self.lifetimes[lifetime].tensors if t in self.swaps.tensors)
 
     @property
+    def statements(self) -> Statements:
+        """What runs, and what it reads."""
+        return self.constraints.statements
+
+    @property
     def pdg(self) -> Pdg:
         """The graph that runs: after all passes, with outputs of their own for blocks."""
         return self.constraints.pdg
@@ -125,7 +131,7 @@ class MemoryPlan(Inspectable):
 
     @cached_property
     def _timeline(self) -> Timeline:
-        gathered = {name: self.gathered_bytes(op) for name, op in self.constraints.ops.items()}
+        gathered = {name: self.gathered_bytes(op) for name, op in self.statements.ops.items()}
         return predict(
             self.clock,
             tuple(self.lifetimes.values()),
@@ -200,7 +206,7 @@ class MemoryPlan(Inspectable):
     def moment(self, time: int) -> str:
         """What runs at a time: `learning(i = 0, t = 9)`."""
         name, point = self.clock.at(time)
-        op = self.constraints.ops[name]
+        op = self.statements.ops[name]
         return f"{self.pdg.names[op.id]}({point_text(point)})"
 
     def origin(self, tensor: Tensor) -> Origin:
@@ -265,7 +271,7 @@ class MemoryPlan(Inspectable):
 
     def _swap_text(self, swap: Swap) -> str:
         names = self.pdg.names
-        ops = self.constraints.ops
+        ops = self.statements.ops
         what = ", ".join(self.names[tensor] for tensor in swap.tensors)
         before, after = swap.gap.before, swap.gap.after
         until = "for good" if after is None else f"until {names[ops[after].id]}"
@@ -305,7 +311,7 @@ class MemoryPlan(Inspectable):
         """Statements and stores: who writes where, who reads from where."""
         graph = Dot("memory", rankdir="LR")
         names = self.pdg.names
-        for op in self.constraints.ops.values():
+        for op in self.statements.ops.values():
             graph.node(f"s{op.id}", names[op.id], fill=FUSED, element=f"op{op.id}")
         for tensor, store in self.stores.items():
             key = f"v{tensor[0]}_{tensor[1]}"

@@ -10,7 +10,6 @@ from typing import Any
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.accesses import tensors
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
@@ -106,7 +105,7 @@ class Executable(Inspectable):
     def reached(self, *, recorded: bool = False) -> Reached:
         """How far a run is after so many turns; one that is `recorded` is the interpreter's."""
         lowered = None if recorded else self.lowered
-        return Reached(self.pdg, self.ast, None if lowered is None else lowered.loops)
+        return Reached(self.plan.statements, self.ast, None if lowered is None else lowered.loops)
 
     @cached_property
     def source(self) -> str:
@@ -170,8 +169,9 @@ class Executable(Inspectable):
             graph.node(
                 str(op_id), f"{self.ast.names[op_id]}\n{text}", fill=FUSED, element=f"op{op_id}"
             )
-        for op_id, kernel in self.kernels.items():
-            behind = (k for r in kernel.op.inputs for k, _ in sorted(tensors(self.pdg, r)))
+        for op_id in self.kernels:
+            reads = self.plan.statements.of_op(op_id).operands
+            behind = (k for operand in reads for k, _ in sorted(operand.tensors))
             for source in dict.fromkeys(k for k in behind if k in self.kernels):
                 graph.edge(str(source), str(op_id))
         return str(graph)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.ops import Op, Read
-from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Ast, Execute, Loop, Node, Sequence, children
+from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.expr import Lin, sym
 
 
@@ -35,8 +34,10 @@ class Reached:
         outer: the dimension that the outermost loops run along, if it is one.
     """
 
-    def __init__(self, pdg: Pdg, ast: Ast, loops: Iterable[Loop] | None = None) -> None:
-        self._pdg = pdg
+    def __init__(
+        self, statements: Statements, ast: Ast, loops: Iterable[Loop] | None = None
+    ) -> None:
+        self._statements, self._pdg = statements, statements.pdg
         self._parts = list(_parts(ast.root))
         all_loops = [part for part in self._parts if isinstance(part, Loop)]
         self._loops = all_loops if loops is None else list(loops)
@@ -91,7 +92,7 @@ class Reached:
         """
         if self.outer is None or self.turns is None:
             return 0
-        behind = [a for read in sink.inputs for a in accesses(self._pdg, read)]
+        behind = [a for o in self._statements.of_op(sink.id).operands for a in o.accesses]
         if any(access.across for access in behind):
             return 0
         return max(0, min((self._until(a.read, turns) for a in behind), default=0))

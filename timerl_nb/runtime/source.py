@@ -80,7 +80,7 @@ class Source:
             for name in self.plan.lifetimes:
                 if (kind, name) in called:
                     parts.append(put(VERBS[kind], name))
-        parts += [self._output(op) for op in self.pdg.sinks if op.kind == "output"]
+        parts += [self._output(one.op) for one in self.plan.statements.outputs]
         parts.append(self._program())
         return "\n\n".join(parts) + "\n"
 

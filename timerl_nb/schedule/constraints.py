@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from timerl_nb.ir.accesses import Access, accesses
+from timerl_nb.ir.accesses import Access
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.lengths import exprs
 from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.passes.cycles import components
+from timerl_nb.statements.statements import Operand, Statements, operand, statement_name
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import (
     TRUE,
@@ -64,11 +65,9 @@ class Constraints:
 
     def __init__(self, pdg: Pdg) -> None:
         self.pdg = pdg
-        self.ops: dict[str, Op] = {
-            statement_name(op): op for op in pdg if op.kind not in ("merge", "output")
-        }
-        self.statements: dict[str, Set] = {
-            n: pdg.points(op).at_some_length() for n, op in self.ops.items()
+        self.statements = Statements.of(pdg)
+        self.points: dict[str, Set] = {
+            s.name: pdg.points(s.op).at_some_length() for s in self.statements
         }
         self._made: dict[tuple[object, ...], tuple[Relation, Relation]] = {}
         # keyed by identity; the operands are kept alive beside the result
@@ -78,23 +77,21 @@ class Constraints:
     def uses(self) -> list[Use]:
         """Every use of a tensor by a statement."""
         return [
-            use for op in self.ops.values() for read in op.inputs for use in self._uses(op, read)
+            use for s in self.statements for operand in s.reads for use in self._uses(s.op, operand)
         ]
 
     @cached_property
     def kept(self) -> dict[tuple[int, int], Set]:
         """The points of each tensor that the run returns."""
         found: dict[tuple[int, int], Set] = {}
-        for op in self.pdg.sinks:
-            if op.kind == "output":
-                for use in self._uses(op, op.inputs[0]):
-                    key = use.tensor
-                    points = use.values.range()
-                    found[key] = found[key] | points if key in found else points
+        for output in self.statements.outputs:
+            for use in self._uses(output.op, *output.operands):
+                points, key = use.values.range(), use.tensor
+                found[key] = found[key] | points if key in found else points
         return found
 
-    def _uses(self, op: Op, read: Read) -> Iterator[Use]:
-        found = (self._use(op, access) for access in accesses(self.pdg, read))
+    def _uses(self, op: Op, operand: Operand) -> Iterator[Use]:
+        found = (self._use(op, access) for access in operand.accesses)
         yield from (use for use in found if use is not None)
 
     def _pair(self, op: Op, read: Read) -> tuple[Relation, Relation]:
@@ -148,8 +145,9 @@ class Constraints:
     def validity(self) -> list[Edge]:
         """Producer -> consumer for every dependence, and the order of sinks."""
         edges = [self._edge(use, use.values) for use in self.uses]
-        edges += [e for op in self.ops.values() for e in self._decisions(op)]
-        edges += [e for op in self.ops.values() if op.kind in SINKS for e in self._tokens(op)]
+        ops = [s.op for s in self.statements]
+        edges += [e for op in ops for e in self._decisions(op)]
+        edges += [e for op in ops if op.kind in SINKS for e in self._tokens(op)]
         return [*edges, *(edge for edge, _ in self._orders())]
 
     def _decisions(self, op: Op) -> Iterator[Edge]:
@@ -230,8 +228,7 @@ class Constraints:
             before, after = self.pdg[order.before], self.pdg[order.after]
             index = order.index(self.pdg.dims, before.domain, after.domain)
             if before.kind == "merge":
-                read = Read(before.id, 0, index)
-                for use in self._uses(after, read):
+                for use in self._uses(after, operand(self.pdg, Read(before.id, 0, index))):
                     yield self._edge(use, use.values), self._edge(use, use.near)
                 continue
             points = self.pdg.points(before)
@@ -260,7 +257,7 @@ class Constraints:
             options.append(all_of(*same, lt(sym(d), sym(primed(d)))))
         rest = [eq(sym(primed(d)), sym(d)) for d in op.domain if d not in along]
         later = all_of(any_of(*options), *rest)
-        points = self.statements[statement_name(op)]
+        points = self.points[statement_name(op)]
         pairs = Relation.of(self.pdg.dims, op.domain, op.domain, later).within(points)
         inside = pairs.inverse().within(points).inverse()
         return [Edge(statement_name(op), statement_name(op), inside)]
@@ -279,7 +276,7 @@ class Constraints:
     @cached_property
     def _recurrent(self) -> frozenset[int]:
         """The operations that need themselves at other points, directly or not."""
-        edges: dict[int, list[int]] = {op.id: [] for op in self.ops.values()}
+        edges: dict[int, list[int]] = {s.id: [] for s in self.statements}
         for use in self.uses:
             edges[use.reader].append(use.source)
         cyclic = [c for c in components(edges) if len(c) > 1 or c[0] in edges[c[0]]]
@@ -292,22 +289,16 @@ class Constraints:
         and hold everything they read until then.
         """
         read = {use.source for use in self.uses if use.source != use.reader}
-        ends = [
-            op for op in self.ops.values() if op.id not in read and op.domain and op.kind != "bound"
-        ]
-        updates = [op for op in self.ops.values() if op.id in read and op.id in self._recurrent]
+        ops = [s.op for s in self.statements]
+        ends = [op for op in ops if op.id not in read and op.domain and op.kind != "bound"]
+        updates = [op for op in ops if op.id in read and op.id in self._recurrent]
         for end in ends:
             for update in updates:
                 if update.domain == end.domain and update.where is TRUE:
                     own = tuple(sym(d) for d in update.domain)
-                    last, of = (self.statements[statement_name(op)] for op in (end, update))
+                    last, of = (self.points[statement_name(op)] for op in (end, update))
                     same = Relation.reads(last, own, of)
                     yield Edge(statement_name(update), statement_name(end), same.inverse())
-
-
-def statement_name(op: Op) -> str:
-    """The name under which isl knows an operation."""
-    return f"S{op.id}"
 
 
 def _upper_end(dims: Dims, entry: Lin | Slice) -> Lin:

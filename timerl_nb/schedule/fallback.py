@@ -95,7 +95,7 @@ def by_parts(
     for edge in constraints.validity:
         pairs.setdefault((edge.source, edge.sink), []).append(edge.pairs)
     edges = [Edge(*ends, whole) for ends, each in pairs.items() if (whole := union(each))]
-    tree = arranger.arrange(list(constraints.statements), edges, ())
+    tree = arranger.arrange(list(constraints.points), edges, ())
     validate(constraints, tree)
     return tree, Parts(why, tuple(arranger.text))
 
@@ -109,7 +109,7 @@ class _Arranger:
         self.text: list[str] = []
         self._row: list[str] = []  # statements without a loop that follow each other
         names = constraints.pdg.names.statements
-        self._names = {key: names[op.id] for key, op in constraints.ops.items()}
+        self._names = {key: names[op.id] for key, op in constraints.statements.ops.items()}
 
     def arrange(
         self, names: Sequence[str], edges: Sequence[Edge], fixed: tuple[str, ...]
@@ -144,7 +144,7 @@ class _Arranger:
             within = [edge for edge in same if not edge.pairs.is_empty()]
             return in_loop(dim, step, self.arrange(names, within, (*fixed, dim)))
         (first, *more) = names
-        points = self.constraints.statements[first]
+        points = self.constraints.points[first]
         if not more and not inner and set(points.domain) <= set(fixed):
             return ScheduleTree.leaf(self.dims, first, points)
         return self._by_isl(names, inner)
@@ -163,14 +163,16 @@ class _Arranger:
         """A component along which no loop goes one way."""
         inside = set(names)
         near = [e for e in self.constraints.proximity if e.source in inside and e.sink in inside]
-        statements = {name: self.constraints.statements[name] for name in names}
+        statements = {name: self.constraints.points[name] for name in names}
         try:
             return solve(self.dims, statements, edges, near, self.ceiling)
         except Unschedulable:
             raise find_cycle(self.source) from None
         except TooMuchWork:
-            ops = [self.constraints.ops[name] for name in names]
-            shown = [f"{self._names[n]}   {self.constraints.ops[n].origin}" for n in names]
+            ops = [self.constraints.statements.ops[name] for name in names]
+            shown = [
+                f"{self._names[n]}   {self.constraints.statements.ops[n].origin}" for n in names
+            ]
             raise CeilingError(
                 f"{len(names)} statements that need each other in a circle take more than the "
                 f"ceiling of {self.ceiling:,} isl operations to put in order.",
@@ -263,7 +265,7 @@ class _Ways:
 
     def of(self, names: Sequence[str], fixed: tuple[str, ...]) -> frozenset[Way]:
         """The loops that these statements can share."""
-        domains = [self._constraints.statements[name].domain for name in names]
+        domains = [self._constraints.points[name].domain for name in names]
         dims = [d for d in domains[0] if d not in fixed and all(d in other for other in domains)]
         return self.between(names, names, frozenset((d, step) for d in dims for step in (1, -1)))
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from timerl_nb.passes.cycles import components
 from timerl_nb.passes.grouping import joined
-from timerl_nb.schedule.constraints import Constraints, statement_name
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.expr import all_of, eq, sym
 from timerl_nb.symbolic.polyhedra import Relation, Set, primed, union
 from timerl_nb.symbolic.scheduling import Edge
@@ -43,7 +44,10 @@ def grouped(constraints: Constraints) -> Grouped | None:
             needs[first] = {k: [] for k in sorted(group.members)}
     for edge in constraints.validity:
         if _own(edge, home) is not None:
-            source, sink = constraints.ops[edge.source], constraints.ops[edge.sink]
+            source, sink = (
+                constraints.statements.ops[edge.source],
+                constraints.statements.ops[edge.sink],
+            )
             needs[home[edge.source]][sink.id].append(source.id)
     members: dict[str, tuple[str, ...]] = {}
     for first, within in needs.items():
@@ -53,7 +57,7 @@ def grouped(constraints: Constraints) -> Grouped | None:
     if not members:
         return None
     home = {name: first for first, names in members.items() for name in names}
-    statements = constraints.statements
+    statements = constraints.points
     alone = {name: points for name, points in statements.items() if home.get(name, name) == name}
     return Grouped(
         alone,

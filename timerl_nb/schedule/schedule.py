@@ -62,7 +62,7 @@ class Schedule(Inspectable):
     @property
     def statements(self) -> dict[str, Op]:
         """The statements by name."""
-        return {self.names[op.id]: op for op in self.constraints.ops.values()}
+        return {self.names[op.id]: op for op in self.constraints.statements.ops.values()}
 
     @cached_property
     def clock(self) -> Clock:
@@ -82,7 +82,7 @@ class Schedule(Inspectable):
         dims = self.constraints.pdg.dims
         dims.check(*fixed)
         chosen: list[tuple[Op, Array, Array]] = []
-        for key, op in self.constraints.ops.items():
+        for key, op in self.constraints.statements.ops.items():
             if not set(fixed) <= set(op.domain):
                 continue
             rows, ranks = self.clock.points[key], self.clock.ranks[key]
@@ -110,9 +110,9 @@ class Schedule(Inspectable):
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
         times = self.tree.times()
-        width = max(len(self._signature(op)) for op in self.constraints.ops.values())
+        width = max(len(self._signature(op)) for op in self.constraints.statements.ops.values())
         yield f"schedule of {len(times)} statements", ()
-        for key, op in self.constraints.ops.items():
+        for key, op in self.constraints.statements.ops.items():
             time = ", ".join(map(str, times[key]))
             yield f"  {self._signature(op):<{width}} -> ({time})", about(op)
 
@@ -131,7 +131,7 @@ class Schedule(Inspectable):
                     "time": [str(e) for e in times[key]],
                     "loops": [{"loop": k, "position": str(e)} for k, e in loops[key]],
                 }
-                for key, op in self.constraints.ops.items()
+                for key, op in self.constraints.statements.ops.items()
             ],
         }
 
@@ -139,7 +139,7 @@ class Schedule(Inspectable):
         """Statements and the dependences between them."""
         graph = Dot("schedule")
         times = self.tree.times()
-        for key, op in self.constraints.ops.items():
+        for key, op in self.constraints.statements.ops.items():
             label = f"{self._signature(op)}\n({', '.join(map(str, times[key]))})"
             graph.node(key, label, fill=FUSED, element=f"op{op.id}")
         for source, sink in dict.fromkeys((e.source, e.sink) for e in self.constraints.validity):

@@ -31,9 +31,10 @@ def find_schedule(
         raise find_cycle(source or constraints.pdg) from None
     except TooMuchWork:
         raise CeilingError(
-            f"scheduling {len(constraints.statements)} statements takes more than the ceiling of "
+            f"scheduling {len(constraints.points)} statements takes more than the ceiling of "
             f"{ceiling:,} isl operations.",
-            evidence="statements: " + ", ".join(op.name for op in constraints.ops.values()),
+            evidence="statements: "
+            + ", ".join(op.name for op in constraints.statements.ops.values()),
             hint="keep fuse=True so that fewer statements are left, or raise "
             "trl.Options(isl_operations=…).",
         ) from None
@@ -47,8 +48,8 @@ def _solved(constraints: Constraints, ceiling: int) -> ScheduleTree:
     if groups is not None:
         with suppress(Unschedulable):
             tree = solve(dims, groups.statements, groups.validity, groups.proximity, ceiling)
-            return tree.expanded(constraints.statements, groups.members)
-    return solve(dims, constraints.statements, constraints.validity, constraints.proximity, ceiling)
+            return tree.expanded(constraints.points, groups.members)
+    return solve(dims, constraints.points, constraints.validity, constraints.proximity, ceiling)
 
 
 def validate(constraints: Constraints, schedule: ScheduleTree) -> None:
@@ -60,7 +61,10 @@ def validate(constraints: Constraints, schedule: ScheduleTree) -> None:
     broken = schedule.violation(constraints.validity)
     if broken is not None:
         edge, before, after = broken
-        source, sink = constraints.ops[edge.source], constraints.ops[edge.sink]
+        source, sink = (
+            constraints.statements.ops[edge.source],
+            constraints.statements.ops[edge.sink],
+        )
         raise VerificationError(
             f"the schedule runs {sink.name} at {point_text(after)} before {source.name} at "
             f"{point_text(before)}, which it needs.",

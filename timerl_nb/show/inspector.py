@@ -253,7 +253,7 @@ class InspectorView(View):
     def _runs(self) -> dict[int, tuple[Op, ...]]:
         """For every operation inside statements, the statements that run it."""
         found: dict[int, tuple[Op, ...]] = {}
-        for op in self.program.memory.constraints.ops.values():
+        for op in self.program.memory.statements.ops.values():
             for op_id in inside(op):
                 found[op_id] = (*found.get(op_id, ()), op)
         return found
@@ -263,7 +263,10 @@ class InspectorView(View):
         """The time of every statement."""
         schedule = self.program.schedule
         times = schedule.tree.times()
-        return {op.id: tuple(map(str, times[k])) for k, op in schedule.constraints.ops.items()}
+        return {
+            op.id: tuple(map(str, times[k]))
+            for k, op in schedule.constraints.statements.ops.items()
+        }
 
     @cached_property
     def _lines(self) -> dict[int, list[int]]:
@@ -350,7 +353,7 @@ class InspectorView(View):
                 store.unit,
                 store.most * store.unit,
                 store.lifetime,
-                self.program.schedule.names[plan.constraints.ops[life.producer].id],
+                self.program.schedule.names[plan.statements.ops[life.producer].id],
                 last_readers(self.program, store.lifetime),
                 store.why,
             )
@@ -382,7 +385,7 @@ def _lines(
 
 def last_readers(program: Program, lifetime: str) -> tuple[str, ...]:
     """The statements that read values of a lifetime for the last time."""
-    names, ops = program.schedule.names, program.memory.constraints.ops
+    names, ops = program.schedule.names, program.memory.statements.ops
     life = program.memory.lifetimes[lifetime]
     last = (names[ops[edge.sink].id] for edge in (*life.frees, *life.taken))
     return tuple(dict.fromkeys(last))

@@ -155,7 +155,7 @@ class MemoryView(View):
         line = plan.timeline()
         first, at = turn.columns(line.bytes[turn.ranks])
         shown = turn.ranks[at]
-        ops, names = plan.constraints.ops, turn.schedule.names
+        ops, names = plan.statements.ops, turn.schedule.names
         readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
         who = _who(plan.clock) if len(turn) else ints([])
         users: dict[Tensor, dict[int, None]] = {}

@@ -165,7 +165,7 @@ class _Figures:
         spent: dict[Place, float] = {}
         for tensor, store in plan.stores.items():
             held[_place(plan.behind(*tensor))] += store.most * store.unit
-        for op in plan.constraints.ops.values():
+        for op in plan.statements.ops.values():
             count = prod(plan.pdg.dims[d].count(program.bounds) for d in op.domain)
             body = op.body or (op,)
             # a constant of another line is copied in, and does nothing there
@@ -193,7 +193,7 @@ def _place(op: Op) -> Place:
 
 def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
     """The time of every statement, the loops (bands) that it stands in, and what it waits for."""
-    names, ops = schedule.names, schedule.constraints.ops
+    names, ops = schedule.names, schedule.constraints.statements.ops
     times, loops = schedule.tree.times(), schedule.tree.loops()
     called = {key: f"{names[op.id]}({', '.join(op.domain)})" for key, op in ops.items()}
     yield OutlineLine(f"θ: the time of each of {len(ops)} statements, compared entry by entry")

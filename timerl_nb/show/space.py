@@ -91,7 +91,7 @@ class IterationSpaceView(View):
         """
         colours = colours or of_statements(turn.schedule)
         most = len(turn) if len(turn) <= EXACT else max(MARKS // len(turn.points), 16)
-        ops = {op.id: op for op in turn.schedule.constraints.ops.values()}
+        ops = {op.id: op for op in turn.schedule.constraints.statements.ops.values()}
         statements = tuple(
             statement_of(
                 turn.dims,

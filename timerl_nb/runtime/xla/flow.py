@@ -13,8 +13,7 @@ import numpy as np
 
 from timerl_nb.ir.accesses import tensors
 from timerl_nb.ir.attrs import BoundAttrs
-from timerl_nb.ir.host import UdfAttrs
-from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.ops import Op
 from timerl_nb.loops.nodes import (
     Deallocate,
     Execute,
@@ -29,6 +28,7 @@ from timerl_nb.loops.nodes import (
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.xla.places import Places
+from timerl_nb.statements.statements import Operand
 from timerl_nb.symbolic.arrays import values
 
 LENGTHS = "lengths"  # the buffer of a dynamic bound
@@ -50,6 +50,7 @@ class Flow:
 
     def __init__(self, root: Node, plan: MemoryPlan, places: Places) -> None:
         self.plan, self.pdg, self.places = plan, plan.pdg, places
+        self.statements = plan.statements
         self._writes: dict[int, Names] = {}
         self._carried: dict[int, Names] = {}
         self._live: dict[int, Names] = {}
@@ -143,9 +144,9 @@ class Flow:
     def reads(self, op: Op) -> Names:
         """The buffers that an operation looks into, sums it adds to among them."""
         found: set[str] = set()
-        for slot, read in enumerate(operands(op)):
+        for slot, operand in enumerate(self.statements.of_op(op.id).operands):
             latest = self.places.latest.get((op.id, slot), {})
-            behind = self._behind(read)
+            behind = self._behind(operand)
             found |= {latest[n].buffer.name if n in latest else n for n in behind}
         for k, output in enumerate(op.outputs):
             if output.reduce is not None:
@@ -154,15 +155,15 @@ class Flow:
             found.add(LENGTHS)
         return frozenset(found)
 
-    def _behind(self, read: Read) -> set[str]:
-        found = tensors(self.pdg, read, self.places.merges)
+    def _behind(self, operand: Operand) -> set[str]:
+        found = tensors(self.pdg, operand.read, self.places.merges)
         homes = (self.places.merges.get(k) or self.places.home((k, out)) for k, out in found)
         return {home.buffer.name for home in homes}
 
     def _returned(self) -> Names:
         """What the run's outputs are read from."""
-        outputs = [op for op in self.pdg.sinks if op.kind == "output"]
-        found = {name for op in outputs for read in op.inputs for name in self._behind(read)}
+        outputs = self.statements.outputs
+        found = {name for one in outputs for read in one.operands for name in self._behind(read)}
         return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
 
     # --- liveness --------------------------------------------------------------------------------
@@ -217,12 +218,6 @@ class Flow:
             for home in self.places.homes[op.id, k]
         ]
         return frozenset(home.buffer.name for home in homes if not home.buffer.axes)
-
-
-def operands(op: Op) -> tuple[Read, ...]:
-    """What an operation reads, without the token that orders it: the nest does."""
-    attrs = op.attrs
-    return op.inputs[:-1] if isinstance(attrs, UdfAttrs) and attrs.resource else op.inputs
 
 
 def _within_turns(plan: MemoryPlan, places: Places, outer: Loop) -> Names:

@@ -15,7 +15,6 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
-from timerl_nb.runtime.xla.flow import operands
 from timerl_nb.runtime.xla.regions import OnHost
 from timerl_nb.symbolic.expr import Lin, sym
 
@@ -64,7 +63,8 @@ class HostSide:
         """The shapes of the operands that are not the same at all points."""
         if op.id not in self._varying:
             moving = moving_symbols(self._pdg, op)
-            shapes = {k: self._pdg.read_type(r).shape for k, r in enumerate(operands(op))}
+            given = self._plan.statements.of_op(op.id).operands
+            shapes = {k: self._pdg.read_type(o.read).shape for k, o in enumerate(given)}
             self._varying[op.id] = {
                 k: shape
                 for k, shape in shapes.items()

@@ -27,7 +27,7 @@ from timerl_nb.memory.slices import Part
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.access import clear, cut, look_up, put, put_within
-from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names, operands
+from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.places import Home, Places
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.symbolic.arrays import values
@@ -216,7 +216,8 @@ class Lowering:
     def asked(self, node: Execute, state: State, env: Env) -> tuple[Array, ...]:
         """The operands of an operation that runs on the host, zeros beyond their true lengths."""
         op, at = self.pdg[node.op_id], self._point(node, state, env)
-        return tuple(self._operand(op, k, state, at) for k in range(len(operands(op))))
+        count = len(self.plan.statements.of_op(op.id).operands)
+        return tuple(self._operand(op, k, state, at) for k in range(count))
 
     def give(self, node: Execute, found: Mapping[int, Array], state: State, env: Env) -> None:
         """Put away what an operation made on the host, by output."""

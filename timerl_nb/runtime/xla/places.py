@@ -32,7 +32,7 @@ from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Span
 from timerl_nb.runtime.xla.boxes import Axis, Guests, Written, apart, box, while_there, widened
-from timerl_nb.schedule.constraints import statement_name
+from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym

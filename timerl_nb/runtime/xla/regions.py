@@ -32,7 +32,7 @@ from timerl_nb.loops.nodes import (
     children,
 )
 from timerl_nb.loops.nodes import Sequence as Block
-from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names, operands
+from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.symbolic.evaluate import compile_python, python_source
 from timerl_nb.symbolic.expr import Entry, Slice
 
@@ -196,7 +196,7 @@ class Regions:
 
         for node in _flat(nodes):
             if isinstance(node, Execute) and self._hosted(node):
-                if node.guard is None and operands(self._pdg[node.op_id]):
+                if node.guard is None and self._flow.statements.of_op(node.op_id).operands:
                     last = draft()
                     last.asked, last.closed = node, True
                 found.append(node)
@@ -224,7 +224,7 @@ class Regions:
             return OnHost(node, counters)
         asked, given = _Draft(asked=node), _Draft(given=node)
         parts: list[Part] = [OnHost(node, counters)]
-        if operands(self._pdg[node.op_id]):
+        if self._flow.statements.of_op(node.op_id).operands:
             parts.insert(0, self._call(asked, counters, None))
         if self._kept(node):
             parts.append(self._call(given, counters, None))

@@ -1,0 +1,1 @@
+"""A fused graph as what runs: statements, and what they read."""
