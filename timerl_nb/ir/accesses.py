@@ -46,6 +46,9 @@ class Access:
 def accesses(pdg: Pdg, read: Read, kept: Container[int] = ()) -> Iterator[Access]:
     """The outputs that a read may be of, in the order of the branches.
 
+    Exactly one of them is read at each point, where no slice goes across branches and no merge reads
+    itself (fusion puts copies there; before, what stays from point to point is left out).
+
     Args:
         kept: merges that stand for themselves.
     """
@@ -58,7 +61,7 @@ def _behind(pdg: Pdg, access: Access, kept: Container[int]) -> Iterator[Access]:
         yield access
         return
     if any(read.source == merge.id for read in access.way[:-1]):
-        return  # a value that stays from point to point is that of the other branches
+        return
     for branch in merge.inputs:
         composed, across = compose(read, merge.domain, branch), access.across
         if composed is None:
