@@ -465,7 +465,35 @@ def ending(d: Drawn) -> trl.RecurrentTensor:
     elif d.draw(st.integers(0, 5)) == 0:
         done = done & (trl.value(d.symbols[last][0]) < 0)  # never
     d.log.append(f"done over {over}")
+    if d.draw(st.integers(0, 3)):
+        _across(d, over)
     return done
+
+
+def _across(d: Drawn, over: Sequence[str]) -> None:
+    """Read a recurrence from the end, which chooses its branches by the length, at other lengths."""
+    last = list(d.symbols)[-1]
+    var, bound = d.symbols[last]
+    found = [
+        x
+        for x in d.tensors
+        if x.shape == () and x.dtype == "f32" and {*over, last} <= set(x.domain)
+    ]
+    found.append(trl.random.uniform((), domain=(*over, last)))
+    x = d.pick(found)
+    back = trl.tensor((), domain=x.domain)
+    back[var == bound - 1] = x
+    back[var < bound - 1] = x + back[_key(back, last, trl.min(var + 1, bound - 1))] * 0.5
+    key: list[Any] = []
+    for name in x.domain:
+        here, size = d.symbols[name]
+        ways = {"before": trl.max(here - 1, 0), "all": slice(0, size), "first": 0, "own": here}
+        key.append(0 if name == last else ways[d.pick(ways if name in over else ("first", "own"))])
+    read = back[tuple(key)]
+    if read.shape:
+        read = read.sum(axis=tuple(range(len(read.shape))))
+    d.ctx.output("across", (read * 0.5).tanh())
+    d.log.append(f"across: {x} at {key}")
 
 
 @st.composite

@@ -20,6 +20,7 @@ from timerl_nb.memory.least import inevitable, least
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.program import Program
 from timerl_nb.schedule.trial import Trials
+from timerl_nb.statements.statements import Statements
 
 BOUNDS = {"B": 4, "I": 3, "T": 40}
 
@@ -182,7 +183,7 @@ def test_a_hopeless_budget_is_refused_without_trials(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
 def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     program = compiled(**options)
-    floor = least(program.fused, program.bounds)
+    floor = least(Statements.of(program.fused), program.bounds)
     assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).peak
     assert floor > program.memory.swapped(1).peak // 3
 

@@ -494,3 +494,53 @@ def test_bounds_stay_of_their_kind() -> None:
         ctx.compile({"I": I, "T": MOST}).with_bounds({"T": trl.until(done, at_most=5)})
     with pytest.raises(errors.BoundsError, match="both dynamic"):
         ctx.compile({"I": trl.until(done, at_most=5), "T": trl.until(done, at_most=5)})
+
+
+# --- reads where the bound is another -------------------------------------------------------------
+
+
+def sums_across() -> tuple[trl.Context, Tensor]:
+    """g[i, t] is the sum of u from t to the end, the last one doubled; who reads it is at another i."""
+    with trl.Context("i", "t") as ctx:
+        (i, most), (t, bound) = ctx.dims
+        u = trl.data(BITS, domain=(i, t)).named("u")
+        g = trl.tensor((), domain=(i, t)).named("g")
+        g[t == bound - 1] = u * 2.0
+        g[t < bound - 1] = u + g[i, trl.min(t + 1, bound - 1)]
+        w = trl.tensor((), domain=(i,)).named("w")
+        w[i == 0] = trl.constant(0.5)
+        w[i + 1] = w * 0.5 + g[i, 0]
+        ctx.output("w", w)
+        ctx.output("before", g[trl.max(i - 1, 0), 0])
+        ctx.output("all", trl.udf(np.sum, g[0:most, 0], out="f32"))
+        done = (u > 2.5).named("done")
+    return ctx, done
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("vectorize", [True, False, ("i",), ("t",)])
+def test_branches_by_the_bound_are_chosen_by_that_of_the_point_read(
+    vectorize: Any, fuse: bool
+) -> None:
+    """Vectorised over i, points beyond the end of some are read with those of others, and not used."""
+    first = [BITS[k, :end].sum() + BITS[k, end - 1] for k, end in enumerate(ENDS)]
+    w = [0.5]
+    for value in first[:-1]:
+        w.append(w[-1] * 0.5 + value)
+    want = {
+        "w": np.array(w, np.float32),
+        "before": np.array([first[max(k - 1, 0)] for k in range(I)], np.float32),
+        "all": np.array(sum(first), np.float32),
+    }
+    ctx, done = sums_across()
+    bounds = {"I": I, "T": trl.until(done, at_most=MOST)}
+    for lift in (True, False):
+        for executor in ("interpret", "xla"):
+            options = trl.Options(executor=executor, vectorize=vectorize, fuse=fuse, lift=lift)
+            program = ctx.compile(bounds, options)
+            assert_same(want, program.execute(), f"{executor}, lift={lift}")
+        events: list[Event] = []
+        program = program.with_options(executor="interpret")
+        result = program.execute(on_event=events.append)
+        assert_same(want, result, "recorded")
+        assert_memory_is_sound(program, result, events)

@@ -133,6 +133,26 @@ def test_what_cannot_be_computed_again_says_why() -> None:
     assert re.search("needs .*state.* not kept", str(stage.why(reward.id)))
 
 
+def test_what_ends_by_a_dimension_is_not_computed_again_along_it() -> None:
+    """Computed for all b at once, a value of T steps would need one T; it ended in a broken graph."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, _), (t, T) = ctx.dims
+        count = trl.tensor((), domain=(b,)).named("count")
+        count[b == 0] = trl.constant(0.25)
+        count[b + 1] = (count * 0.5).tanh()
+        x = trl.random.normal((), domain=(b, i, t), stream="x").named("x")
+        back = trl.tensor((), domain=(b, i, t)).named("back")
+        back[t == T - 1] = x
+        back[t < T - 1] = x + 0.5 * back[b, i, trl.min(t + 1, T - 1)]
+        ctx.output("sum", back[0:B, 0, 0].sum(axis=0).tanh())
+        ctx.output("count", count)
+        done = trl.random.uniform((), domain=(b, t), stream="done") < 0.4
+    bounds = {"B": 3, "I": 2, "T": trl.until(done, at_most=4)}
+    program = ctx.compile(bounds, trl.Options(rematerialize=True))
+    want = Reference(program.meaning, program.bounds, seed=2).outputs()
+    assert_same(want, program.execute(seed=2), "computed again")
+
+
 def test_less_memory_where_there_is_no_more() -> None:
     kept = compiled(rematerialize=False, incrementalize=False, executor="interpret")
     enough = compiled(rematerialize=True, incrementalize={"t": 1}, executor="interpret")

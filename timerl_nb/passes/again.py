@@ -15,7 +15,7 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain
-from timerl_nb.passes.vectorize import vectorize_over
+from timerl_nb.passes.vectorize import length_reason, vectorize_over
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import TRUE
 
@@ -98,6 +98,8 @@ def _reason(pdg: Pdg, dim: Dim, op: Op) -> str | None:
     """Why an operation cannot run again for all points of a dimension."""
     if op.kind in _ONCE or len(op.outputs) != 1 or op.where is not TRUE or op.id in pdg.ordered:
         return f"it needs {op.name}, which is not kept and cannot be computed again"
+    if (why := length_reason(pdg, op, dim)) is not None:
+        return f"{op.name} cannot be an axis along {dim.name}: {why}"
     for read in op.inputs:
         domain = pdg.output(read).domain
         along = read.index[domain.index(dim.name)] if dim.name in domain else dim.var

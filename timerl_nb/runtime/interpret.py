@@ -312,7 +312,8 @@ class _Support:
     def gather(
         points: Sequence[Any], lengths: tuple[int, ...], shape: tuple[int, ...], dtype: str
     ) -> np.ndarray[Any, Any]:
-        values = [backend.to_numpy(x) for x in points]
+        none = np.zeros(shape, NUMPY[dtype])
+        values = [none if x is None else backend.to_numpy(x) for x in points]
         return np.array(values, NUMPY[dtype]).reshape((*lengths, *shape))
 
     @staticmethod

@@ -9,13 +9,14 @@ is what runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from itertools import count
 
 from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.attrs import BoundAttrs, CheckpointAttrs, OutputAttrs
 from timerl_nb.ir.ops import Op, Read, Tensor, is_sliced
-from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.loops.nodes import (
     VERBS,
     Ast,
@@ -60,6 +61,13 @@ class Source:
         self.pdg, self.ast, self.plan, self.kernels = pdg, ast, plan, kernels
         self.record = record
         self._fresh = count()
+        # merges that are read where a dynamic bound, by which they may choose, is another
+        self._across = {
+            read.source
+            for op in pdg
+            for read in op.inputs
+            if pdg[read.source].kind == "merge" and pdg.crosses(read)
+        }
 
     def text(self) -> str:
         """The whole program as Python source."""
@@ -76,6 +84,9 @@ class Source:
                 }
                 text = write.get(op.kind, self._statement)(op)
                 parts.append(self._with_length(text, op.domain))
+        parts += [
+            self._with_length(self._choice(self.pdg[k]), self.pdg[k].domain) for k in self._across
+        ]
         for kind, put in ((Offload, self._move), (Fetch, self._move), (Deallocate, self._free)):
             for name in self.plan.lifetimes:
                 if (kind, name) in called:
@@ -91,7 +102,10 @@ class Source:
 
     def _value(self, read: Read) -> str:
         """An expression for what a read without slices yields: a chain of conditions for a merge."""
-        (*others, last) = accesses(self.pdg, Read(read.source, read.out, read.index))
+        return self._chosen(Read(read.source, read.out, read.index), self._across)
+
+    def _chosen(self, read: Read, kept: Container[int]) -> str:
+        (*others, last) = accesses(self.pdg, read, kept)
         text = self._stored(last.read)
         for access in reversed(others):
             cond = python_source(access.read.cond)
@@ -99,9 +113,11 @@ class Source:
         return text
 
     def _stored(self, read: Read) -> str:
-        """An expression for a tensor's value at a point."""
+        """An expression for the value at a point of a tensor, or of a merge that has a function."""
         tensor = read.tensor
         index = [python_source(e) for e in read.index if isinstance(e, Lin)]
+        if read.source in self._across:
+            return f"{self._merged(read.source)}({', '.join(index)})"
         name, key = store_name(tensor), self._key(tensor, index)
         found = f"{name}[{key}]"
         store = self.plan.stores[tensor]
@@ -117,19 +133,51 @@ class Source:
             return f"rt.read({found}, {self.plan.stores[tensor].name!a}, {point})"
         return found
 
-    def _points(self, read: Read) -> str:
-        """An expression for the list of a slice's points, in row-major order."""
+    @staticmethod
+    def _merged(merge: int) -> str:
+        return f"merge_{merge}"
+
+    def _choice(self, merge: Op) -> str:
+        """A function for what a merge is at a point."""
+        own = at_own_point(merge.id, merge.outputs[0])
+        value = self._chosen(own, self._across - {merge.id})
+        return f"def {self._merged(merge.id)}({', '.join(merge.domain)}):\n    return {value}"
+
+    def _there(self, read: Read) -> list[str]:
+        """Whether a point is there at all, where a dynamic bound may end before it."""
+        domain, dim = self.pdg.output(read).domain, self.pdg.dims.dynamic
+        if dim is None or not self.pdg.dims.ends(domain) or not self.pdg.crosses(read):
+            return []
+        at = {d: e for d, e in zip(domain, read.index, strict=True) if isinstance(e, Lin)}
+        length = self._length([at[d] for d in self._over])
+        return [f"{python_source(at[dim.name])} < {length}"]
+
+    def _points(self, read: Read, fill: str, upto: Callable[[Lin], int] | None = None) -> str:
+        """An expression for the list of a slice's points, in row-major order.
+
+        Args:
+            fill: what stands for points that are not there.
+            upto: how many points there are to be along a slice, whatever its length at this point.
+        """
         loops: list[str] = []
         index: list[Lin] = []
+        inside: list[str] = []
         for entry in read.index:
-            if isinstance(entry, Slice):
-                name = f"rt_x{next(self._fresh)}"
-                lo, hi = python_source(entry.lo), python_source(entry.hi)
-                loops.append(f"for {name} in range({lo}, {hi})")
-                index.append(sym(name))
-            else:
+            if isinstance(entry, Lin):
                 index.append(entry)
-        value = self._value(Read(read.source, read.out, tuple(index)))
+                continue
+            name = f"rt_x{next(self._fresh)}"
+            lo, hi = python_source(entry.lo), python_source(entry.hi)
+            if upto is not None:
+                inside.append(f"{name} < {hi}")
+                hi = f"{lo} + {upto(entry.length)}"
+            loops.append(f"for {name} in range({lo}, {hi})")
+            index.append(sym(name))
+        point = Read(read.source, read.out, tuple(index))
+        inside += self._there(point)
+        value = self._value(point)
+        if inside:
+            value += f" if {' and '.join(inside)} else {fill}"
         return f"[{value} {' '.join(loops)}]"
 
     def _operand(self, kernel: Kernel, slot: int) -> str:
@@ -141,10 +189,9 @@ class Source:
             return f"({''.join(f'{self._part(kernel, part)}, ' for part in parts)})"
         lengths = [e.length for e in read.index if isinstance(e, Slice)]
         moving = moving_symbols(self.pdg, op)
-        if any(length.symbols.intersection(moving) for length in lengths):
-            points = self._padded(kernel, slot)
-        else:
-            points = self._points(read)
+        moves = any(length.symbols.intersection(moving) for length in lengths)
+        upto = partial(kernel.sizes.capacity, op) if moves else None
+        points = self._points(read, f"pad_{op.id}_{slot}", upto)
         return f"rt.{'stack' if kernel.sizes.is_gathered(op, read) else 'points'}({points})"
 
     def _part(self, kernel: Kernel, part: Part) -> str:
@@ -164,32 +211,12 @@ class Source:
             return f"rt.reads({found}, {store.name!a}, {points})"
         return found
 
-    def _padded(self, kernel: Kernel, slot: int) -> str:
-        """A slice's points up to its capacity, with padding beyond its end."""
-        op, read = kernel.op, kernel.op.inputs[slot]
-        loops: list[str] = []
-        index: list[Lin] = []
-        inside: list[str] = []
-        for entry in read.index:
-            if isinstance(entry, Slice):
-                name = f"rt_x{next(self._fresh)}"
-                lo, hi = python_source(entry.lo), python_source(entry.hi)
-                capacity = kernel.sizes.capacity(op, entry.length)
-                loops.append(f"for {name} in range({lo}, {lo} + {capacity})")
-                inside.append(f"{name} < {hi}")
-                index.append(sym(name))
-            else:
-                index.append(entry)
-        value = self._value(Read(read.source, read.out, tuple(index)))
-        fill = f"pad_{op.id}_{slot}"
-        return f"[{value} if {' and '.join(inside)} else {fill} {' '.join(loops)}]"
-
     # --- functions ---------------------------------------------------------------------------
 
     def _name(self, op_id: int) -> str:
         label = self.pdg[op_id].label or self.pdg[op_id].kind
         plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in label)
-        if plain.split("_")[0] in ("kernel", "start", "pad", *VERBS.values(), "output"):
+        if plain.split("_")[0] in ("kernel", "start", "pad", "merge", *VERBS.values(), "output"):
             plain = f"op_{plain}"  # our own names begin with these
         return f"{plain}_{op_id}" if plain.strip("_") and not plain[0].isdigit() else f"op_{op_id}"
 
@@ -300,7 +327,7 @@ class Source:
         found = self._value(read) if not is_sliced(read) else ""
         if not found:
             shape, dtype = self.plan.sizes.point_shape(read), self.pdg.output(read).type.dtype
-            found = f"rt.gather({self._points(read)}, {self._lengths(read)}, {shape}, {dtype!r})"
+            found = f"rt.gather({self._points(read, 'None')}, {self._lengths(read)}, {shape}, {dtype!r})"
         sizes = self.pdg.read_type(read).shape
         symbols = {name for s in sizes if isinstance(s, Lin) for name in s.symbols}
         own = () if op.kind == "output" else op.domain
