@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import isfinite, isnan
 from typing import Any, Final
 
 import pytest
@@ -37,9 +38,11 @@ def differences(want: Any, have: Any, at: str = "", rtol: float = 0.0) -> list[s
     """Where two trees of what is held differ, in words."""
     if isinstance(want, dict) and isinstance(have, dict):
         rtol = RTOL.get(want.get("dtype"), rtol)
-        scale = max((abs(x) for x in want.get("some", ()) if x == x), default=0.0)
+        scale = max((abs(x) for x in want.get("some", ()) if isfinite(x)), default=0.0)
         if set(want) != set(have):
             return [f"{at}: {sorted(want)} became {sorted(have)}"]
+        if want.get("shape") != have.get("shape"):
+            return [f"{at}/shape: {want['shape']} became {have['shape']}"]
         return [
             line
             for key, value in want.items()
@@ -59,8 +62,9 @@ def _apart(want: Any, have: Any, at: str, rtol: float, scale: float) -> list[str
         return [
             x for k, (a, b) in enumerate(pairs) for x in _apart(a, b, f"{at}[{k}]", rtol, scale)
         ]
-    close = want == have or (want != want and have != have)
-    if close or abs(want - have) <= rtol * max(abs(want), scale, 1e-3):
+    if want == have or (isnan(want) and isnan(have)):
+        return []
+    if isfinite(want) and abs(want - have) <= rtol * max(abs(want), scale, 1e-3):
         return []
     return [f"{at}: {want!r} became {have!r}"]
 
@@ -77,6 +81,11 @@ def test_a_change_is_found() -> None:
         ),
     ):
         assert differences(want, {**want, **change}) == [found]
+    endless = {"dtype": "float32", "some": [float("inf"), 2.0], "weighted": float("nan")}
+    other = {**endless, "some": [1.0, 2.0], "weighted": 3.0}
+    assert differences(endless, endless) == []
+    assert differences(endless, other) == ["/some[0]: inf became 1.0", "/weighted: nan became 3.0"]
+    assert differences({"shape": [2]}, {"shape": [3]}) == ["/shape: [2] became [3]"]
     near = {"x": {"dtype": "float32", "some": [1.0, 2.0001], "weighted": 0.5001}}
     assert not differences(want, {**want, "outputs": near})
 

@@ -488,7 +488,8 @@ def _across(d: Drawn, over: Sequence[str]) -> None:
     for name in x.domain:
         here, size = d.symbols[name]
         ways = {"before": trl.max(here - 1, 0), "all": slice(0, size), "first": 0, "own": here}
-        key.append(0 if name == last else ways[d.pick(ways if name in over else ("first", "own"))])
+        among = ways if name in over else ("first", "own")
+        key.append(ways[d.pick(("first", "own") if name == last else among)])
     read = back[tuple(key)]
     if read.shape:
         read = read.sum(axis=tuple(range(len(read.shape))))

@@ -16,8 +16,7 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Domain, Op, Output, Tensor
 from timerl_nb.symbolic.expr import Lin
 
 _K = TypeVar("_K")
-
-_Result = tuple[tuple[int, int], str | None, Domain]
+_Result = tuple[Tensor, str | None, Domain]
 _APART = ("merge", "output")  # that name what another operation makes
 
 

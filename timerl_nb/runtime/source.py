@@ -17,6 +17,7 @@ from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.attrs import BoundAttrs, CheckpointAttrs, OutputAttrs
 from timerl_nb.ir.ops import Op, Read, Tensor, is_sliced
 from timerl_nb.ir.pdg import Pdg, at_own_point
+from timerl_nb.ir.rewrite import merges_by_length
 from timerl_nb.loops.nodes import (
     VERBS,
     Ast,
@@ -61,13 +62,9 @@ class Source:
         self.pdg, self.ast, self.plan, self.kernels = pdg, ast, plan, kernels
         self.record = record
         self._fresh = count()
-        # merges that are read where a dynamic bound, by which they may choose, is another
-        self._across = {
-            read.source
-            for op in pdg
-            for read in op.inputs
-            if pdg[read.source].kind == "merge" and pdg.crosses(read)
-        }
+        # merges that choose by a dynamic bound, and are read where it is another
+        crossed = {read.source for op in pdg for read in op.inputs if pdg.crosses(read)}
+        self._crossed = crossed & merges_by_length(pdg.dims, pdg.ops)
 
     def text(self) -> str:
         """The whole program as Python source."""
@@ -85,7 +82,7 @@ class Source:
                 text = write.get(op.kind, self._statement)(op)
                 parts.append(self._with_length(text, op.domain))
         parts += [
-            self._with_length(self._choice(self.pdg[k]), self.pdg[k].domain) for k in self._across
+            self._with_length(self._choice(self.pdg[k]), self.pdg[k].domain) for k in self._crossed
         ]
         for kind, put in ((Offload, self._move), (Fetch, self._move), (Deallocate, self._free)):
             for name in self.plan.lifetimes:
@@ -102,7 +99,7 @@ class Source:
 
     def _value(self, read: Read) -> str:
         """An expression for what a read without slices yields: a chain of conditions for a merge."""
-        return self._chosen(Read(read.source, read.out, read.index), self._across)
+        return self._chosen(Read(read.source, read.out, read.index), self._crossed)
 
     def _chosen(self, read: Read, kept: Container[int]) -> str:
         (*others, last) = accesses(self.pdg, read, kept)
@@ -116,7 +113,7 @@ class Source:
         """An expression for the value at a point of a tensor, or of a merge that has a function."""
         tensor = read.tensor
         index = [python_source(e) for e in read.index if isinstance(e, Lin)]
-        if read.source in self._across:
+        if read.source in self._crossed:
             return f"{self._merged(read.source)}({', '.join(index)})"
         name, key = store_name(tensor), self._key(tensor, index)
         found = f"{name}[{key}]"
@@ -140,7 +137,7 @@ class Source:
     def _choice(self, merge: Op) -> str:
         """A function for what a merge is at a point."""
         own = at_own_point(merge.id, merge.outputs[0])
-        value = self._chosen(own, self._across - {merge.id})
+        value = self._chosen(own, self._crossed - {merge.id})
         return f"def {self._merged(merge.id)}({', '.join(merge.domain)}):\n    return {value}"
 
     def _there(self, read: Read) -> list[str]:
@@ -306,11 +303,11 @@ class Source:
     def _udf(self, op: Op) -> str:
         """A host function: its operands go to the host, its outputs come back."""
         lines = [*self._head(op), f"    rt_new = {self._fixed_bytes(op)}"]
-        reads = op.inputs[:-1] if op.attrs.resource else op.inputs
+        operands = self.plan.statements.of_op(op.id).operands
         point = "".join(f"{d!r}: {d}, " for d in op.domain)
         lines += [
             f"    rt_out = rt.udf({op.id}, {{{point}}}, (",
-            *(f"        {self._on_host(read, op)}," for read in reads),
+            *(f"        {self._on_host(operand.read, op)}," for operand in operands),
             "    ))",
         ]
         return "\n".join(lines + self._put_away(op, 0))

@@ -116,11 +116,12 @@ class Constraints:
     def _use(self, op: Op, access: Access) -> Use | None:
         """The use of a tensor, if there is one: what each read on the way reads, composed.
 
-        Where a dynamic bound becomes another on the way, what is behind is read at any length.
+        Where a dynamic bound becomes another on the way, composing begins anew: `whole` is then from
+        the merge there on, and `crossed` the way up to it, at any length, beside its start as it is.
         """
         sink, anew = op, True
         whole = near = None
-        crossed: tuple[Relation, Relation] | None = None  # at any length; up to there as it is
+        crossed: tuple[Relation, Relation] | None = None
         for read in access.way:
             behind, close = self._pair(sink, read)
             whole = behind if whole is None or anew else self._joined(whole, behind)

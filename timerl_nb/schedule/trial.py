@@ -27,7 +27,6 @@ from timerl_nb.passes.vectorize import Vectorize
 from timerl_nb.recent import Recent
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.solve import find_schedule
-from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Lin
 from timerl_nb.symbolic.polyhedra import Set
@@ -115,9 +114,7 @@ class _Trial:
         except ScheduleError:
             return  # compiling the program itself will say so
         loops = schedule.loops()
-        self._loops = {
-            op.id: loops[statement_name(op)] for op in self._constraints.statements.ops.values()
-        }
+        self._loops = {s.id: loops[s.name] for s in self._constraints.statements}
 
     def sharing(self, pdg: Pdg, dim: Dim, sequential: Iterable[int]) -> set[int]:
         if not self._loops:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.ops import Op
@@ -60,6 +61,11 @@ class Clusters:
     places: dict[tuple[int | None, int], str] = field(
         default_factory=dict[tuple[int | None, int], str]
     )
+
+    @cached_property
+    def standing(self) -> frozenset[int]:
+        """The operations that have a place of their own, outside of kernels."""
+        return frozenset(op_id for kernel, op_id in self.places if kernel is None)
 
     @classmethod
     def of(cls, pdg: Pdg) -> Clusters:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from timerl_nb.ir.accesses import accesses
+from timerl_nb.ir.accesses import Access, accesses
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Read, is_own
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import compose
 from timerl_nb.show.clusters import Clusters, Leaf
 from timerl_nb.show.view import HIDDEN
 from timerl_nb.symbolic.expr import TRUE, index_text
@@ -77,10 +78,16 @@ def _into(pdg: Pdg, clusters: Clusters, leaf: Leaf, read: Read) -> Iterator[Flow
 
 
 def _behind(pdg: Pdg, clusters: Clusters, read: Read) -> list[Read]:
-    """The reads of statements' outputs that a read is: across branches, what each is read at."""
-    kept = {op_id for kernel, op_id in clusters.places if kernel is None}
-    found = accesses(pdg, read, kept)
-    return [access.way[-1] if access.across else access.read for access in found]
+    """The reads of statements' outputs that a read is."""
+    return [_shown(pdg, access) for access in accesses(pdg, read, clusters.standing)]
+
+
+def _shown(pdg: Pdg, access: Access) -> Read:
+    """What is read behind the merges: where a slice goes across branches, seen from the branch."""
+    read, *rest = access.way
+    for branch in rest:
+        read = compose(read, pdg[read.source].domain, branch) or branch
+    return read
 
 
 def _makers(

@@ -53,7 +53,7 @@ class Statement:
 
     Attributes:
         operands: what it is given.
-        waits_for: what it only comes after: the one before it that uses the same resource.
+        waits_for: the token of a resource, which the one before it that uses it hands on.
     """
 
     op: Op
@@ -98,12 +98,6 @@ class Statements:
 
     def __iter__(self) -> Iterator[Statement]:
         return iter(self.by_name.values())
-
-    def __len__(self) -> int:
-        return len(self.by_name)
-
-    def __getitem__(self, name: str) -> Statement:
-        return self.by_name[name]
 
     def of_op(self, op_id: int) -> Statement:
         """The statement of an operation, or what an output reads in the form of one."""

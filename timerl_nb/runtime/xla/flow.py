@@ -163,7 +163,7 @@ class Flow:
     def _returned(self) -> Names:
         """What the run's outputs are read from."""
         outputs = self.statements.outputs
-        found = {name for one in outputs for read in one.operands for name in self._behind(read)}
+        found = {name for one in outputs for o in one.operands for name in self._behind(o)}
         return frozenset(found | ({LENGTHS} if self.pdg.dims.dynamic is not None else set()))
 
     # --- liveness --------------------------------------------------------------------------------

@@ -81,10 +81,10 @@ class Reading:
         places = self._lowered.places
         home = places.merges.get(source.id)
         if source.kind != "merge":
-            copy = self._copied((source.id, read.out), tuple(index))
+            copy = self._copied(read.tensor, tuple(index))
             if copy is not None:
                 return copy
-            home = places.home((source.id, read.out))
+            home = places.home(read.tensor)
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
             return self._buffer(home.buffer)[home.buffer.place(coordinates)]
