@@ -318,6 +318,8 @@ class MemoryPlan(Inspectable):
             label = f"{store.name}\n{store.shape}, {store.most} x {store.unit:,} B"
             graph.node(key, label, fill=SOURCE, shape="cylinder")
             graph.edge(f"s{tensor[0]}", key)
-        for use in dict.fromkeys((u.source, u.out, u.reader) for u in self.constraints.uses):
-            graph.edge(f"v{use[0]}_{use[1]}", f"s{use[2]}")
+        for (op_id, out), reader in dict.fromkeys(
+            (u.tensor, u.reader) for u in self.constraints.uses
+        ):
+            graph.edge(f"v{op_id}_{out}", f"s{reader}")
         return str(graph)

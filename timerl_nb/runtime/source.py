@@ -81,9 +81,8 @@ class Source:
                 }
                 text = write.get(op.kind, self._statement)(op)
                 parts.append(self._with_length(text, op.domain))
-        parts += [
-            self._with_length(self._choice(self.pdg[k]), self.pdg[k].domain) for k in self._crossed
-        ]
+        for merge in (self.pdg[k] for k in sorted(self._crossed)):
+            parts.append(self._with_length(self._choice(merge), merge.domain))
         for kind, put in ((Offload, self._move), (Fetch, self._move), (Deallocate, self._free)):
             for name in self.plan.lifetimes:
                 if (kind, name) in called:

@@ -19,7 +19,7 @@ from timerl_nb.ir.lengths import exprs
 from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.passes.cycles import components
-from timerl_nb.statements.statements import Operand, Statements, operand, statement_name
+from timerl_nb.statements.statements import Operand, Statements, statement_name
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import (
     TRUE,
@@ -229,7 +229,7 @@ class Constraints:
             before, after = self.pdg[order.before], self.pdg[order.after]
             index = order.index(self.pdg.dims, before.domain, after.domain)
             if before.kind == "merge":
-                for use in self._uses(after, operand(self.pdg, Read(before.id, 0, index))):
+                for use in self._uses(after, Operand.of(self.pdg, Read(before.id, 0, index))):
                     yield self._edge(use, use.values), self._edge(use, use.near)
                 continue
             points = self.pdg.points(before)

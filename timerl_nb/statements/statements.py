@@ -38,6 +38,10 @@ class Operand:
     read: Read
     accesses: tuple[Access, ...]
 
+    @classmethod
+    def of(cls, pdg: Pdg, read: Read) -> Operand:
+        return cls(read, tuple(accesses(pdg, read)))
+
     @property
     def tensors(self) -> frozenset[Tensor]:
         return frozenset(access.tensor for access in self.accesses)
@@ -119,13 +123,8 @@ class Statements:
         return frozenset().union(*found)
 
 
-def operand(pdg: Pdg, read: Read) -> Operand:
-    """What a read gives its reader."""
-    return Operand(read, tuple(accesses(pdg, read)))
-
-
 def _statement(pdg: Pdg, op: Op) -> Statement:
-    operands = tuple(operand(pdg, read) for read in op.inputs)
+    operands = tuple(Operand.of(pdg, read) for read in op.inputs)
     if isinstance(op.attrs, UdfAttrs) and op.attrs.resource:
         return Statement(op, operands[:-1], operands[-1:])
     return Statement(op, operands)
