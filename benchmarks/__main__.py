@@ -3,6 +3,7 @@
 The race against hand-written programs also writes its figures to `runs/bench.csv`. One work alone:
 `python -m benchmarks race S jitted ours …`. Stock PPO until it has learnt: `python -m benchmarks learning`.
 From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
+Every statement a call of its own, against the interpreter: `python -m benchmarks grain`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import compiling, depth, interpreter, learning, lines, peaks, race, report
+from benchmarks import compiling, depth, grain, interpreter, learning, lines, peaks, race, report
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -46,9 +47,13 @@ def main(*words: str) -> None:
                 print()
                 interpreter.main()
                 print()
+                grain.main()
+                print()
                 learning.main()
         case ("learning",):
             learning.main()
+        case ("grain",):
+            grain.main()
         case ("toggles",):
             from benchmarks import toggles  # whose browser is no part of what others measure
 
