@@ -56,8 +56,8 @@ class Statements:
         self._space: dict[str, Any] = {"seed": backend.seed_words(0)}
         regions = ByStatement(executable.ast.root, plan.pdg, lowered.flow)
         self.calls = regions.calls
-        names = {*lowered.places.buffers, *lowered.arrays()}
-        made = {**{n: lowered.fresh(n) for n in lowered.places.buffers}, **lowered.arrays()}
+        names = {*lowered.layout.buffers, *lowered.arrays()}
+        made = {**{n: lowered.fresh(n) for n in lowered.layout.buffers}, **lowered.arrays()}
         self._space["fresh"] = jax.jit(lambda: {n: made[n] + 0 for n in names if made[n].size})
         lines = ["def program():", "    new = fresh()"]
         lines += [f"    {_variable(n)} = new[{n!r}]" for n in sorted(names)]

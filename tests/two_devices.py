@@ -68,7 +68,7 @@ def compared(two: trl.Program) -> dict[str, Any]:
         "repeated": all(np.array_equal(again[k], have[k]) for k in have),
         "carried": shapes("\n".join(re.findall(r"= \((.*)\) while\(", text))),
         "buffers": {
-            b.name: (b.whole, lowered.shards.axis(b)) for b in lowered.places.buffers.values()
+            b.name: (b.whole, lowered.shards.axis(b)) for b in lowered.layout.buffers.values()
         },
         "held": {
             name: [part.data.shape for part in array.addressable_shards]

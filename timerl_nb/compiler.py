@@ -246,7 +246,7 @@ class Compiler:
             plan = planner(options)(front.constraints, front.tree, bounds)
             plan.by_passes = front.saved_by
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
-            summary = f"{len(plan.stores)} stores, {peak}"
+            summary = f"{len(plan.names)} stores, {peak}"
         if budget is not None and plan.peak > budget:
             if front.parts is not None:
                 raise front.parts.beyond(plan.peak, budget)

@@ -46,20 +46,20 @@ def test_most_at_once_is_the_height_of_the_series(span: Span) -> None:
 
 @given(spans())
 def test_a_ring_keeps_live_values_apart_and_no_shorter_one_does(span: Span) -> None:
-    found = choose(span, ("i", "t"), smallest=True)
+    found = choose(span.lives, ("i", "t"), smallest=True)
     pairs = live_pairs(span)
     if found.kind == "slot":
         assert not pairs
     if found.kind != "ring":
         return
-    k = ("i", "t").index(found.along)
+    (axis,) = found.axes
 
     def collide(size: int) -> bool:
-        at = span.points[:, k] % size
+        at = span.points[:, axis.coordinate] % size
         return any(at[p] == at[q] for p, q in pairs)
 
-    assert not collide(found.size)
-    assert all(collide(size) for size in range(1, found.size))
+    assert not collide(axis.size)
+    assert all(collide(size) for size in range(1, axis.size))
 
 
 def test_why_each_store_is_what_it_is() -> None:

@@ -136,7 +136,7 @@ def test_places_are_taken_again_while_values_are_away(slack: Slack) -> None:
     swaps = Swaps(tuple(program.memory.swapping.classes(slack)), slack)
     run = lowered_with_swaps(program, swaps, seed=1)
     run.complete()
-    most = max(sum(buffer.places) for buffer in run.lowered.places.buffers.values())
+    most = max(sum(buffer.places) for buffer in run.lowered.layout.buffers.values())
     assert most == 6 or slack.ahead  # what returns earlier needs a place for longer
     have = run.outputs()
     run.release()

@@ -72,7 +72,7 @@ def test_loops_carry_what_the_plan_proves_and_copy_nothing_large(name: str) -> N
     program = compiled(name)
     lowered = program.executable.lowered
     assert lowered is not None
-    places = {b.whole for b in lowered.places.buffers.values()}
+    places = {b.whole for b in lowered.layout.buffers.values()}
     text = lowered.hlo(2)
     carried = [m for line in text.splitlines() for m in re.findall(r"= \((.*)\) while\(", line)]
     large = [[s for s in shapes(line) if prod(s) > BOUNDS["B"] * 8] for line in carried]
@@ -81,7 +81,7 @@ def test_loops_carry_what_the_plan_proves_and_copy_nothing_large(name: str) -> N
         assert set(each) <= places, (each, places)
     inner = text[: text.index("\nENTRY ")]
     copied = [s for m in re.findall(r"= (\S+) copy\(", inner) for s in shapes(m)]
-    rings = {b.whole for b in lowered.places.buffers.values() if prod(b.places) > 1}
+    rings = {b.whole for b in lowered.layout.buffers.values() if prod(b.places) > 1}
     assert not rings.intersection(copied)
 
 
@@ -145,7 +145,7 @@ def test_a_recurrence_has_a_buffer_if_something_else_than_another_reads_it(read:
     program = ctx.compile(bounds, trl.Options(executor="xla"))
     lowered = program.executable.lowered
     assert lowered is not None, program.executable.how
-    held = [set(buffer.tensors) for buffer in lowered.places.buffers.values() if buffer.axes]
+    held = [set(buffer.tensors) for buffer in lowered.layout.buffers.values() if buffer.axes]
     assert sum("after" in names for names in held) == 1 + read, str(lowered)
     want = Reference(ctx.pdg(), bounds, seed=2).outputs()
     assert_same(want, dict(program.execute(seed=2)), "lowered")

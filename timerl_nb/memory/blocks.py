@@ -15,12 +15,11 @@ import numpy as np
 from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_own, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit
+from timerl_nb.memory.axes import Axis
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.slices import Part, split
-from timerl_nb.memory.stores import Choice
 from timerl_nb.memory.timeline import Span
 from timerl_nb.statements.statements import Statements
-from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.polyhedra import Point
 
@@ -39,10 +38,10 @@ class Block:
     size: int
     cut: bool
 
-    def choice(self, domain: Domain) -> Choice:
-        """The store of a tensor that is kept in such blocks."""
-        name = domain[self.along]
-        return Choice("block", f"it is read in slices of {name}", name, self.size, self.first)
+    @property
+    def axis(self) -> Axis:
+        """The rows."""
+        return Axis(self.along, self.size, self.first, ring=False)
 
 
 @dataclass

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 from timerl_nb.dot import FUSED, SOURCE, Dot
@@ -13,18 +13,19 @@ from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
-from timerl_nb.memory.blocks import Placed
+from timerl_nb.memory.blocks import Block, Placed
 from timerl_nb.memory.lifetimes import Lifetime
+from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.operands import Donation, Slot
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
-from timerl_nb.memory.stores import Store, choose
+from timerl_nb.memory.stores import Choice, Store, choose, rows
 from timerl_nb.memory.swap import NO_SWAPS, Swap, Swapping, Swaps
 from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import Statements
-from timerl_nb.symbolic.domain import bounds_text
+from timerl_nb.symbolic.domain import Domain, bounds_text
 
 
 class MemoryPlan(Inspectable):
@@ -125,9 +126,12 @@ class MemoryPlan(Inspectable):
     @cached_property
     def _bytes(self) -> Mapping[Tensor, int]:
         """The bytes that come and go together, of each tensor: a value's, or a block's."""
-        blocks = self.placed.blocks
-        rows = {t: blocks[t].size if t in blocks else 1 for t in self.names}
-        return {t: self.unit(t) * rows[t] for t in self.names}
+        return {t: self.unit(t) * self._rows(t) for t in self.names}
+
+    def _rows(self, tensor: Tensor) -> int:
+        """How many values of a tensor come and go together."""
+        block = self.placed.blocks.get(tensor)
+        return 1 if block is None else block.size
 
     @cached_property
     def _timeline(self) -> Timeline:
@@ -181,27 +185,29 @@ class MemoryPlan(Inspectable):
         """The store of each tensor."""
         found: dict[Tensor, Store] = {}
         for life, span in zip(self.lifetimes.values(), self._timeline.spans, strict=True):
-            fitting = choose(span, life.domain, smallest=self.smallest)
             for tensor, (name, nbytes) in zip(life.tensors, span.tensors, strict=True):
                 domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
-                block = self.placed.blocks.get(tensor)
-                how = fitting if block is None else block.choice(domain)
+                how = self._choice(span.lives, domain, self.placed.blocks.get(tensor))
                 why = how.why
                 if tensor in self.placed.refused:
                     why += f"; no block: {self.placed.refused[tensor]}"
+                size = self._rows(tensor)
+                most = span.lives.most_at_once
                 found[tensor] = Store(
-                    name,
-                    how.kind,
-                    domain,
-                    nbytes if block is None else nbytes // block.size,
-                    span.lives.most_at_once,
-                    life.name,
-                    why,
-                    how.along,
-                    how.size,
-                    how.first,
+                    name, how.kind, domain, nbytes // size, most, life.name, why, how.axes
                 )
         return found
+
+    @cached_property
+    def _choice(self) -> Callable[[Lives, Domain, Block | None], Choice]:
+        """The store of values that live so; many do alike."""
+
+        def chosen(lives: Lives, domain: Domain, block: Block | None) -> Choice:
+            if block is None:
+                return choose(lives, domain, smallest=self.smallest)
+            return rows(lives, domain, block.axis)
+
+        return cache(chosen)
 
     def moment(self, time: int) -> str:
         """What runs at a time: `learning(i = 0, t = 9)`."""

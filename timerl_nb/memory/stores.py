@@ -14,15 +14,14 @@ that a size is proved, not guessed: a place is written only after what it held h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-
-from timerl_nb.memory.timeline import Span
+from timerl_nb.memory.axes import Axis, apart, fit, ring
+from timerl_nb.memory.live_ranges import LiveRanges
+from timerl_nb.memory.lives import Lives
 from timerl_nb.symbolic.domain import Domain
 
-Array = np.ndarray[Any, np.dtype[Any]]
 StoreKind = Literal["slot", "ring", "block", "point"]
 
 
@@ -34,9 +33,8 @@ class Store:
         nbytes: the bytes of one value.
         most: how many values (or blocks) live at once at most.
         lifetime: the name of the values' (or blocks') lifetime.
-        along: the dimension of a ring or block.
-        size: the places of a ring, the rows of a block.
-        first: the coordinate of a block's first row.
+        axes: the places of an array that holds them, by which rings and blocks are found; the rows of
+            blocks last. The places of a point map are XLA's.
     """
 
     name: str
@@ -46,9 +44,7 @@ class Store:
     most: int
     lifetime: str
     why: str
-    along: str = ""
-    size: int = 1
-    first: int = 0
+    axes: tuple[Axis, ...]
 
     def __str__(self) -> str:
         what = "block" if self.kind == "block" else "value"
@@ -56,10 +52,29 @@ class Store:
         return f"{self.name}: {self.shape}, {held} of {self.unit:,} bytes ({self.why})"
 
     @property
+    def axis(self) -> Axis | None:
+        """That of a ring's places, or a block's rows."""
+        return self.axes[-1] if self.kind in ("ring", "block") else None
+
+    @property
+    def along(self) -> str:
+        """The dimension of a ring or block."""
+        return "" if self.axis is None else self.domain[self.axis.coordinate]
+
+    @property
+    def size(self) -> int:
+        """The places of a ring, the rows of a block."""
+        return 1 if self.axis is None else self.axis.size
+
+    @property
+    def first(self) -> int:
+        """The coordinate of a block's first row."""
+        return 0 if self.axis is None else self.axis.first
+
+    @property
     def shape(self) -> str:
         """The kind, with the size where there is one."""
-        sized = self.kind in ("ring", "block")
-        return f"{self.kind} of {self.size} along {self.along}" if sized else self.kind
+        return self.kind if self.axis is None else f"{self.kind} of {self.size} along {self.along}"
 
     @property
     def unit(self) -> int:
@@ -69,7 +84,8 @@ class Store:
     @property
     def position(self) -> int:
         """The position in the domain of the dimension of a ring or block."""
-        return self.domain.index(self.along)
+        assert self.axis is not None
+        return self.axis.coordinate
 
     def key(self, point: tuple[int, ...]) -> Any:
         """Under which key the store holds the value of a point, or the block that it lies in."""
@@ -89,63 +105,47 @@ class Store:
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind with its dimension and size, and the reason."""
+    """A kind with its places, and the reason."""
 
     kind: StoreKind
     why: str
-    along: str = ""
-    size: int = 1
-    first: int = 0
+    axes: tuple[Axis, ...] = ()
 
 
-def choose(span: Span, domain: Domain, *, smallest: bool) -> Choice:
+def choose(lives: Lives, domain: Domain, *, smallest: bool) -> Choice:
     """The smallest store that holds all values while they live.
 
     Args:
         smallest: False keeps everything in point maps.
     """
-    if not smallest:
-        return Choice("point", "the option stores is 'point'")
-    if span.lives.most_at_once <= 1:
-        return Choice("slot", "never two live values")
-    ring = _ring(span, domain)
-    if ring is None:
-        return Choice("point", "no ring shorter than a dimension keeps live values apart")
-    along, size = ring
-    return Choice("ring", f"live values never share {along} % {size}", along, size)
+    why = "the option stores is 'point'"
+    if smallest:
+        # the operands and the results of a kernel are there together
+        ranges = LiveRanges(lives.points, lives.born, lives.dies + 1)
+        if apart((), [ranges]):
+            return Choice("slot", "never two live values")
+        found = _shortest(ranges, domain)
+        if found is not None:
+            what = f"{domain[found.coordinate]} % {found.size}"
+            return Choice("ring", f"live values never share {what}", (found,))
+        why = "no ring shorter than a dimension keeps live values apart"
+    return Choice("point", why, fit(LiveRanges.of(lives), range(len(domain))))
+
+
+def rows(lives: Lives, domain: Domain, row: Axis) -> Choice:
+    """A store of blocks, of which the rows along one dimension are given; `lives` are the blocks'."""
+    axes = fit(LiveRanges.of(lives), range(len(domain) - 1)) if lives.most_at_once > 1 else ()
+    moved = [replace(a, coordinate=a.coordinate + (a.coordinate >= row.coordinate)) for a in axes]
+    return Choice("block", f"it is read in slices of {domain[row.coordinate]}", (*moved, row))
 
 
 # Beyond the number of live values, few sizes are worth trying: a ring that needs more is sparse.
-_MORE = 3
+_TRIES = 4
 
 
-def _ring(span: Span, domain: Domain) -> tuple[str, int] | None:
-    """The dimension and size of the smallest ring, where one is shorter than its dimension."""
-    by_birth = np.argsort(span.born, kind="stable")
-    points, born, dies = span.points[by_birth], span.born[by_birth], span.dies[by_birth]
-    found: tuple[str, int] | None = None
+def _shortest(ranges: LiveRanges, domain: Domain) -> Axis | None:
+    """The smallest ring, where one is shorter than its dimension."""
+    found: Axis | None = None
     for k in reversed(range(len(domain))):
-        extent = int(np.ptp(points[:, k])) + 1
-        limit = min(extent - 1, span.lives.most_at_once + _MORE, found[1] - 1 if found else extent)
-        for size in range(span.lives.most_at_once, limit + 1):
-            if _apart(points[:, k] % size, size, born, dies):
-                found = domain[k], size
-                break
+        found = ring(ranges, (), k, found and found.size - 1, _TRIES) or found
     return found
-
-
-def by_place(place: Array, count: int) -> Array:
-    """The order of values by their places, of which there are so many, and then as they are given."""
-    # NumPy sorts short numbers in one turn for each of their bytes
-    return np.argsort(place.astype(np.uint16) if count <= 1 << 16 else place, kind="stable")
-
-
-def _apart(place: Array, count: int, born: Array, dies: Array) -> bool:
-    """Whether values of the same place never live at once; all in the order of their birth.
-
-    A value that is born while another is read for the last time meets it: the operands and the
-    outputs of a kernel are there together.
-    """
-    order = by_place(place, count)
-    place, born, dies = place[order], born[order], dies[order]
-    return not bool(((born[1:] <= dies[:-1]) & (place[1:] == place[:-1])).any())

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from timerl_nb.runtime.xla.places import Axis, Buffer
+from timerl_nb.memory.layout import Buffer
 
 Array = Any  # a JAX array, traced or not
 
@@ -18,7 +18,7 @@ def look_up(array: Array, buffer: Buffer, coordinates: Sequence[Any]) -> Array:
 
     Where there is no such place it is any value of the buffer.
     """
-    places = [_place(axis, coordinates[axis.coordinate]) for axis in buffer.axes]
+    places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if not places:
         return array
     if all(jnp.ndim(place) == 0 for place in places):
@@ -45,7 +45,7 @@ def cut(array: Array, starts: Sequence[Any], counts: Sequence[int]) -> Array:
 def put(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: Array) -> Array:
     """The buffer with one value written; as it is where there is no such place."""
     value = value.astype(array.dtype)
-    places = [_place(axis, coordinates[axis.coordinate]) for axis in buffer.axes]
+    places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if not places:
         return value
     return lax.dynamic_update_slice(
@@ -76,16 +76,9 @@ def clear(array: Array, buffer: Buffer, coordinates: Sequence[Any], inside: Any)
         inside: which of the coordinates are meant.
     """
     fill = jnp.asarray(buffer.fill, array.dtype)
-    places = [_place(axis, coordinates[axis.coordinate]) for axis in buffer.axes]
+    places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if not places:
         return jnp.full_like(array, fill)
     first = jnp.where(inside, places[0], buffer.axes[0].size)  # which is no place
     rest = [jnp.asarray(place) for place in places[1:]]
     return array.at[(first, *rest)].set(fill, mode="drop")
-
-
-def _place(axis: Axis, coordinate: Any) -> Any:
-    at = coordinate - axis.first
-    if not axis.ring:
-        return at
-    return 0 if axis.size == 1 else at % axis.size

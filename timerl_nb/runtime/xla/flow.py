@@ -25,9 +25,9 @@ from timerl_nb.loops.nodes import (
     Sequence,
     children,
 )
+from timerl_nb.memory.layout import Layout
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.runtime.xla.places import Places
 from timerl_nb.statements.statements import Operand
 from timerl_nb.symbolic.arrays import values
 
@@ -48,8 +48,8 @@ class Flow:
         root: the whole nest.
     """
 
-    def __init__(self, root: Node, plan: MemoryPlan, places: Places) -> None:
-        self.plan, self.pdg, self.places = plan, plan.pdg, places
+    def __init__(self, root: Node, plan: MemoryPlan, layout: Layout) -> None:
+        self.plan, self.pdg, self.layout = plan, plan.pdg, layout
         self.statements = plan.statements
         self._writes: dict[int, Names] = {}
         self._carried: dict[int, Names] = {}
@@ -59,12 +59,12 @@ class Flow:
         self._nodes: list[Node] = []  # keeps the ids above in use
         outer = root.parts if isinstance(root, Sequence) else (root,)
         self._outer = [n for n in outer if isinstance(n, Loop)]
-        within = {loop.counter: _within_turns(plan, places, loop) for loop in self._outer}
+        within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
         found = (within[loop.counter] & self.touched(loop) for loop in self._outer)
         self.local = _NONE.union(*found) - self._shared(outer)
-        total = sum(buffer.nbytes for buffer in places.buffers.values())
+        total = sum(buffer.nbytes for buffer in layout.buffers.values())
         if total <= plan.peak + plan.peak // _SHARED:
-            self.local = frozenset(n for n in self.local if not places.buffers[n].axes)
+            self.local = frozenset(n for n in self.local if not layout.buffers[n].axes)
         self.after = self._returned()
         self._before(root, self.after)
 
@@ -122,11 +122,11 @@ class Flow:
             if isinstance(op.attrs, BoundAttrs):
                 return frozenset({LENGTHS})
             outs = ((op.id, k) for k in range(len(op.outputs)))
-            homes = (home for tensor in outs for home in self.places.homes[tensor])
+            homes = (home for tensor in outs for home in self.layout.homes[tensor])
             return frozenset(home.buffer.name for home in homes)
         if isinstance(node, Deallocate):
             return frozenset(
-                self.places.home(t).buffer.name
+                self.layout.home(t).buffer.name
                 for t in self.plan.lifetimes[node.lifetime].tensors
                 if self.pdg[t[0]].outputs[t[1]].reduce is not None
             )
@@ -137,7 +137,7 @@ class Flow:
     def _moved(self, node: Offload | Fetch) -> Names:
         """The buffers of what goes to the host or comes back."""
         moved = self.plan.moved(node.lifetime)
-        return frozenset(self.places.home(tensor).buffer.name for tensor in moved)
+        return frozenset(self.layout.home(tensor).buffer.name for tensor in moved)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -145,19 +145,19 @@ class Flow:
         """The buffers that an operation looks into, sums it adds to among them."""
         found: set[str] = set()
         for slot, operand in enumerate(self.statements.of_op(op.id).operands):
-            latest = self.places.latest.get((op.id, slot), {})
+            latest = self.layout.latest.get((op.id, slot), {})
             behind = self._behind(operand)
             found |= {latest[n].buffer.name if n in latest else n for n in behind}
         for k, output in enumerate(op.outputs):
             if output.reduce is not None:
-                found.add(self.places.home((op.id, k)).buffer.name)
+                found.add(self.layout.home((op.id, k)).buffer.name)
         if isinstance(op.attrs, BoundAttrs) or self.pdg.dims.know(op.domain):
             found.add(LENGTHS)
         return frozenset(found)
 
     def _behind(self, operand: Operand) -> set[str]:
-        found = tensors(self.pdg, operand.read, self.places.merges)
-        homes = (self.places.merges.get(k) or self.places.home((k, out)) for k, out in found)
+        found = tensors(self.pdg, operand.read, self.layout.merges)
+        homes = (self.layout.merges.get(k) or self.layout.home((k, out)) for k, out in found)
         return {home.buffer.name for home in homes}
 
     def _returned(self) -> Names:
@@ -215,12 +215,12 @@ class Flow:
             home
             for k, output in enumerate(op.outputs)
             if output.reduce is None
-            for home in self.places.homes[op.id, k]
+            for home in self.layout.homes[op.id, k]
         ]
         return frozenset(home.buffer.name for home in homes if not home.buffer.axes)
 
 
-def _within_turns(plan: MemoryPlan, places: Places, outer: Loop) -> Names:
+def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
     """The buffers all of whose values are made and last read in one turn of an outermost loop.
 
     It need not be the schedule's first: one that turns once is none. isl numbers the counters.
@@ -243,7 +243,7 @@ def _within_turns(plan: MemoryPlan, places: Places, outer: Loop) -> Names:
         return bool((same & (loop[last] >= 0)).all())
 
     held: dict[str, list[Lives]] = {}
-    for tensor, homes in places.homes.items():
+    for tensor, homes in layout.homes.items():
         for home in homes:
             held.setdefault(home.buffer.name, []).append(plan.spans[tensor].lives)
     return frozenset(name for name, lives in held.items() if all(map(inside, lives)))

@@ -21,6 +21,7 @@ from timerl_nb.ir.attrs import BoundAttrs
 from timerl_nb.ir.ops import Op, Read, Tensor, is_sliced
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence
+from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.memory.slices import Part
@@ -28,7 +29,6 @@ from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.access import clear, cut, look_up, put, put_within
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
-from timerl_nb.runtime.xla.places import Home, Places
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
@@ -51,12 +51,12 @@ class Lowering:
         ast: Ast,
         plan: MemoryPlan,
         kernels: Mapping[int, Kernel],
-        places: Places,
+        layout: Layout,
         flow: Flow,
         shards: Shards | None = None,
     ) -> None:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
-        self.kernels, self.places, self.flow = kernels, places, flow
+        self.kernels, self.layout, self.flow = kernels, layout, flow
         found = {value: None for kernel in kernels.values() for value in kernel.arrays}
         self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
         self._loops = 0  # around what is traced
@@ -82,7 +82,7 @@ class Lowering:
             assert dim is not None
             sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
             return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
-        buffer = self.places.buffers[name]
+        buffer = self.layout.buffers[name]
         array = jnp.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
         if self.shards is None:
             return array
@@ -236,7 +236,7 @@ class Lowering:
         op = self.pdg[tensor[0]]
         reduce = op.outputs[tensor[1]].reduce
         block = self.plan.placed.blocks.get(tensor)
-        for home in self.places.homes[tensor]:
+        for home in self.layout.homes[tensor]:
             buffer = home.buffer
             array = self._buffer(buffer.name, state)
             coordinates = [values(e, at, jnp) for e in home.coordinates]
@@ -250,7 +250,7 @@ class Lowering:
         for tensor in self.plan.lifetimes[node.lifetime].tensors:
             if self.pdg[tensor[0]].outputs[tensor[1]].reduce is None:
                 continue
-            home = self.places.home(tensor)
+            home = self.layout.home(tensor)
             at, inside = self._range(tensor, node, state, env)
             coordinates = [values(e, {**self.plan.bounds, **at}, jnp) for e in home.coordinates]
             array = state.get(home.buffer.name, None)
@@ -285,7 +285,7 @@ class Lowering:
         """An operand at one point: a value, or those of a slice, with zeros beyond its end."""
         read = op.inputs[slot]
         if not is_sliced(read):
-            latest = self.places.latest.get((op.id, slot), {})
+            latest = self.layout.latest.get((op.id, slot), {})
             return self._points(read, self._indices(read, at), state, latest)
         parts = self.plan.parts(op, slot)
         if parts and not self._home(read):
@@ -305,8 +305,8 @@ class Lowering:
     def _home(self, read: Read) -> Home | None:
         """Where a tensor or a merge is found without a choice."""
         if self.pdg[read.source].kind == "merge":
-            return self.places.merges.get(read.source)
-        return self.places.home(read.tensor)
+            return self.layout.merges.get(read.source)
+        return self.layout.home(read.tensor)
 
     def _points(
         self,

@@ -18,13 +18,13 @@ from jax import lax
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop
+from timerl_nb.memory.layout import Buffer, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.flow import Flow, Names
 from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls
 from timerl_nb.runtime.xla.lower import Lowering, State
-from timerl_nb.runtime.xla.places import Buffer, Places
 from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions, inside
 from timerl_nb.runtime.xla.shards import Shards
 
@@ -47,16 +47,16 @@ class Lowered:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self._kept = kept
         self.met: set[int] = set()  # numbers of the calls that some run has made
-        self.places = Places(plan)
-        self.flow = Flow(ast.root, plan, self.places)
-        buffers = self.places.buffers.values()
+        self.layout = Layout(plan)
+        self.flow = Flow(ast.root, plan, self.layout)
+        buffers = self.layout.buffers.values()
         self.shards = Shards(plan, buffers, devices) if devices > 1 else None
-        self._lowering = Lowering(ast, plan, kernels, self.places, self.flow, self.shards)
+        self._lowering = Lowering(ast, plan, kernels, self.layout, self.flow, self.shards)
 
     @cached_property
     def nbytes(self) -> int:
         """The bytes of all buffers, and of what is on its way between them and the host."""
-        return sum(buffer.nbytes for buffer in self.places.buffers.values()) + self.moving
+        return sum(buffer.nbytes for buffer in self.layout.buffers.values()) + self.moving
 
     @cached_property
     def moving(self) -> int:
@@ -68,7 +68,7 @@ class Lowered:
     @property
     def nbytes_each(self) -> int:
         """The bytes of buffers that one device holds."""
-        shards, buffers = self.shards, self.places.buffers.values()
+        shards, buffers = self.shards, self.layout.buffers.values()
         return self.nbytes if shards is None else sum(map(shards.nbytes, buffers))
 
     @cached_property
@@ -163,7 +163,7 @@ class Lowered:
         """By name, where a buffer lies if there are several devices."""
         if self.shards is None:
             return None
-        buffers = self.places.buffers
+        buffers = self.layout.buffers
         return {name: self.shards.placement(buffers.get(name)) for name in sorted(names)}
 
     def fresh(self, name: str) -> Any:
@@ -217,7 +217,7 @@ class Lowered:
         return tuple(
             k
             for k in range(len(op.outputs))
-            if any(home.buffer.name in needed for home in self.places.homes[op.id, k])
+            if any(home.buffer.name in needed for home in self.layout.homes[op.id, k])
         )
 
     # --- how it shows itself ---------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Lowered:
         if self.shards is not None:
             held += f", {self.nbytes_each:,} on each of {self.shards.count} devices"
         yield f"buffers, {held} (the plan holds at most {self.plan.peak:,} at once):", ()
-        for buffer in self.places.buffers.values():
+        for buffer in self.layout.buffers.values():
             where = " in a turn" if buffer.name in self.flow.local else ""
             yield f"  {buffer}{where}{self._share(buffer)}", ()
 

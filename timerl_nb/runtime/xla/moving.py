@@ -17,11 +17,11 @@ from jax import lax
 
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.loops.nodes import Deallocate, Offload, Transfer
+from timerl_nb.memory.layout import Buffer, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
-from timerl_nb.runtime.xla.places import Buffer, Places
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Point = tuple[int, ...]
@@ -40,13 +40,13 @@ class Moving:
     def __init__(
         self,
         plan: MemoryPlan,
-        places: Places,
+        layout: Layout,
         state: dict[str, Any],
         ledger: Ledger,
         *,
         recorded: bool = False,
     ) -> None:
-        self._plan, self._places, self._state = plan, places, state
+        self._plan, self._layout, self._state = plan, layout, state
         self._transfers = Transfers(ledger, 0)
         self._transfers.copies = [] if recorded else None
         self._stores = {
@@ -142,7 +142,7 @@ class Moving:
     # --- where values are ------------------------------------------------------------------------
 
     def _buffer(self, tensor: Tensor) -> Buffer:
-        return self._places.home(tensor).buffer
+        return self._layout.home(tensor).buffer
 
     def _key(self, tensor: Tensor, point: Point) -> Any:
         return self._plan.stores[tensor].key(self._whole(tensor, point))

@@ -9,9 +9,9 @@ import numpy as np
 
 from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.shapes import concrete
+from timerl_nb.memory.layout import Buffer
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.xla.lowered import Lowered
-from timerl_nb.runtime.xla.places import Buffer
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin, Slice, const
 
@@ -78,13 +78,13 @@ class Reading:
         index = [evaluate(e, env) for e in read.index if isinstance(e, Lin)]
         domain = source.outputs[read.out].domain
         inner = {**self._bounds, **dict(zip(domain, index, strict=True))}
-        places = self._lowered.places
-        home = places.merges.get(source.id)
+        layout = self._lowered.layout
+        home = layout.merges.get(source.id)
         if source.kind != "merge":
             copy = self._copied(read.tensor, tuple(index))
             if copy is not None:
                 return copy
-            home = places.home(read.tensor)
+            home = layout.home(read.tensor)
         if home is not None:
             coordinates = [evaluate(e, inner) for e in home.coordinates]
             return self._buffer(home.buffer)[home.buffer.place(coordinates)]

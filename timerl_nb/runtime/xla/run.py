@@ -64,7 +64,7 @@ class LoweredRun:
         self._plain = self._functions = lowered.ready
         self._host = HostSide(lowered.plan, seed)
         self._moving = Moving(
-            lowered.plan, lowered.places, self._state, self.ledger, recorded=recorder is not None
+            lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
         )
         self._asked: Sequence[Any] = ()  # by the operation on the host that runs next
         self._made: Sequence[Any] = ()  # by the one that has run last

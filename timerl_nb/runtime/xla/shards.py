@@ -16,10 +16,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from timerl_nb.errors import BoundsError, OptionError
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.layout import Buffer
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends.jax_scope import Division
-from timerl_nb.runtime.xla.places import Buffer
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Lin
 

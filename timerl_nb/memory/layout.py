@@ -28,10 +28,11 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_sliced
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape
+from timerl_nb.memory.axes import Axis, apart, fit, widened
+from timerl_nb.memory.live_ranges import LiveRanges, Written, while_there
 from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Span
-from timerl_nb.runtime.xla.boxes import Axis, Guests, Written, apart, box, while_there, widened
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
@@ -79,8 +80,7 @@ class Buffer:
 
     def place(self, coordinates: Sequence[int]) -> tuple[int, ...]:
         """Where the value of a point is in the array."""
-        at = ((axis, coordinates[axis.coordinate] - axis.first) for axis in self.axes)
-        return tuple(k % axis.size if axis.ring else k for axis, k in at)
+        return tuple(axis.place(coordinates[axis.coordinate]) for axis in self.axes)
 
     def __str__(self) -> str:
         shape = ", ".join(map(str, self.places))
@@ -115,7 +115,7 @@ class _Join:
     starts: tuple[tuple[Tensor, tuple[Lin, ...]], ...]
 
 
-class Places:
+class Layout:
     """The buffers of a memory plan.
 
     Attributes:
@@ -128,20 +128,20 @@ class Places:
     def __init__(self, plan: MemoryPlan) -> None:
         self.plan, self.pdg = plan, plan.pdg
         self._spans = plan.spans
-        self._guests = {tensor: self._own(tensor) for tensor in plan.stores}
+        self._ranges = {tensor: self._own(tensor) for tensor in plan.stores}
         self._boxes = {tensor: self._axes(tensor) for tensor in plan.stores}
         joins = [join for join in map(self._join, self.pdg) if join is not None]
-        accepted, axes, guests = self._accepted(joins)
+        accepted, axes, ranges = self._accepted(joins)
         direct, read = self._reached({join.merge for join in accepted})
         if len(read) < len(accepted):  # the others are read through these alone
-            accepted, axes, guests = self._accepted([j for j in accepted if j.merge in read])
+            accepted, axes, ranges = self._accepted([j for j in accepted if j.merge in read])
         self.homes: dict[Tensor, tuple[Home, ...]] = {}
         self.merges: dict[int, Home] = {}
         self.latest: dict[Slot, dict[str, Home]] = {}
         self._build(axes, accepted, direct)
         for tensor in self.plan.stores:
             if axes[tensor] and not self._moves(tensor):
-                self._keep_latest(tensor, guests[tensor])
+                self._keep_latest(tensor, ranges[tensor])
 
     @cached_property
     def buffers(self) -> Mapping[str, Buffer]:
@@ -155,19 +155,19 @@ class Places:
 
     def _accepted(
         self, joins: Sequence[_Join]
-    ) -> tuple[list[_Join], dict[Tensor, tuple[Axis, ...]], dict[Tensor, list[Guests]]]:
+    ) -> tuple[list[_Join], dict[Tensor, tuple[Axis, ...]], dict[Tensor, list[LiveRanges]]]:
         """The joins whose values never meet; by tensor, the places of a buffer, and what they hold."""
         axes = dict(self._boxes)
-        guests = {tensor: [own] for tensor, own in self._guests.items()}
+        ranges = {tensor: [own] for tensor, own in self._ranges.items()}
         accepted: list[_Join] = []
         for join in joins:
             new = [self._started(join, tensor, at) for tensor, at in join.starts]
-            together = [*guests[join.anchor], *new]
+            together = [*ranges[join.anchor], *new]
             wider = widened(axes[join.anchor], new)
             if apart(wider, together):
-                axes[join.anchor], guests[join.anchor] = wider, together
+                axes[join.anchor], ranges[join.anchor] = wider, together
                 accepted.append(join)
-        return accepted, axes, guests
+        return accepted, axes, ranges
 
     def _build(
         self,
@@ -223,7 +223,7 @@ class Places:
                     stack += self.pdg[read.source].inputs
         return found, seen & joined
 
-    def _keep_latest(self, tensor: Tensor, guests: Sequence[Guests]) -> None:
+    def _keep_latest(self, tensor: Tensor, ranges: Sequence[LiveRanges]) -> None:
         """Keep the value beside the buffer that its own kernel reads again, if it is the last written."""
         op = self.pdg[tensor[0]]
         buffer = next(
@@ -233,7 +233,7 @@ class Places:
             return
         reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
         found = [(k, inside) for k, read in reads if (inside := self._inside(read, buffer))]
-        written = Written.of(guests, len(self.plan.clock)) if found else None
+        written = Written.of(ranges, len(self.plan.clock)) if found else None
         if written is None:
             return
         slots = [k for k, inside in found if self._is_latest(op, inside, written)]
@@ -291,7 +291,8 @@ class Places:
             return None
         anchor = found.pop(full[0])
         at = tuple(e for e in anchor.index if isinstance(e, Lin))
-        tensor, starts = anchor.tensor, []
+        tensor = anchor.tensor
+        starts: list[tuple[Tensor, tuple[Lin, ...]]] = []
         for leaf in found:
             start = leaf.tensor
             place = _place(op.domain, leaf, self.plan.stores[start].domain)
@@ -315,17 +316,17 @@ class Places:
 
     # --- places ----------------------------------------------------------------------------------
 
-    def _own(self, tensor: Tensor) -> Guests:
+    def _own(self, tensor: Tensor) -> LiveRanges:
         span = self._spans[tensor]
         points = span.points
         if self.plan.stores[tensor].kind == "block":
             points = self._first_rows(tensor, span)
-        guests = Guests(points, span.born, span.last)
+        ranges = LiveRanges(points, span.born, span.last)
         if not self._moves(tensor):
-            return guests
+            return ranges
         clock, life = self.plan.clock, self.plan.lifetimes[self.plan.stores[tensor].lifetime]
         codes = clock.codes(life.domain, span.points)
-        return while_there(guests, codes, span.away, len(clock))
+        return while_there(ranges, codes, span.away, len(clock))
 
     def _moves(self, tensor: Tensor) -> bool:
         """Whether its values wait on the host in between."""
@@ -339,9 +340,9 @@ class Places:
             [span.points[:, : store.position], row, span.points[:, store.position :]], axis=1
         )
 
-    def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> Guests:
+    def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> LiveRanges:
         """The values of an initial tensor among those of the recurrence, while the merge is read."""
-        own = self._guests[tensor]
+        own = self._ranges[tensor]
         domain = self.plan.stores[tensor].domain
         env = dict(zip(domain, own.coordinates.T, strict=True))
         size = len(own.born)
@@ -349,7 +350,7 @@ class Places:
         rows = np.stack(columns, axis=1) if columns else np.zeros((size, 0), np.int64)
         readers = self._readers(join.merge)
         if any(op.kind in SINKS for op in readers):
-            return Guests(rows, own.born, own.last)
+            return LiveRanges(rows, own.born, own.last)
         last, clock = own.born.copy(), self.plan.clock
         codes = clock.codes(domain, own.coordinates)
         order = np.argsort(codes)
@@ -359,7 +360,7 @@ class Places:
                 made, points = all_pairs(use.pairs, self.plan.bounds)
                 which = order[np.searchsorted(codes, clock.codes(domain, made), sorter=order)]
                 np.maximum.at(last, which, clock.rank(use.sink, points))
-        return Guests(rows, own.born, last)
+        return LiveRanges(rows, own.born, last)
 
     def _readers(self, merge: int) -> list[Op]:
         """The operations that read a merge, through other merges or not."""
@@ -371,19 +372,15 @@ class Places:
 
     def _axes(self, tensor: Tensor) -> tuple[Axis, ...]:
         """The places that the tensor's store has, or fewer where its values wait on the host."""
-        store = self.plan.stores[tensor]
-        if store.kind == "slot":
-            return ()
-        own = self._guests[tensor]
-        if store.kind == "ring" and not self._moves(tensor):
-            if apart((), [own]):  # each is made of the one before: as a whole, in its place
-                return ()
-            return (Axis(store.position, store.size, 0, True),)
+        store, own = self.plan.stores[tensor], self._ranges[tensor]
+        if store.kind == "ring" and apart((), [own]):
+            return ()  # each is made of the one before: as a whole, in its place
+        if not self._moves(tensor):
+            return store.axes
         if store.kind == "block":
-            row = Axis(store.position, store.size, store.first, False)
             others = [k for k in range(len(store.domain)) if k != store.position]
-            return (*(box(own, others) if store.most > 1 else ()), row)
-        return box(own, list(range(len(store.domain))))
+            return (*(fit(own, others) if store.most > 1 else ()), store.axes[-1])
+        return () if store.kind == "slot" else fit(own, range(len(store.domain)))
 
 
 def _name(tensor: Tensor) -> str:
