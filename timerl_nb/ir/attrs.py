@@ -1,15 +1,21 @@
-"""The parameters of operations: one frozen record per family of kinds."""
+"""The parameters of operations: one frozen record per family of kinds.
+
+A record says itself how it reads and which dimensions it varies with; the index expressions in it are
+found by looking through its fields.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
 from timerl_nb.errors import Origin
 from timerl_nb.ir.shapes import DType, Shape, Size
-from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import Cond, Lin
 
 
@@ -36,59 +42,148 @@ class ConstArray:
 
 
 @dataclass(frozen=True)
-class NoAttrs:
-    """Kinds without parameters."""
+class Attrs:
+    """The parameters of an operation; this one is of kinds without any.
+
+    `str()` is how they stand in the operation's line.
+    """
+
+    def __str__(self) -> str:
+        return ""
+
+    @property
+    def own(self) -> Domain:
+        """The dimensions that stand for positions of an axis in the index expressions."""
+        return ()
+
+    @cached_property
+    def exprs(self) -> tuple[Lin | Cond, ...]:
+        """The index expressions."""
+        return tuple(self._exprs(None))
+
+    @cached_property
+    def parameters(self) -> tuple[Lin | Cond, ...]:
+        """Those that are no mere sizes of the result."""
+        return tuple(self._exprs(_SIZE))
+
+    def over(self, dims: Dims) -> Domain:
+        """The dimensions that an operation varies over because of its parameters alone."""
+        return dims.varying({s for e in self.exprs for s in e.symbols} - set(self.own))
+
+    def _exprs(self, without: str | None) -> Iterator[Lin | Cond]:
+        for one in fields(self):
+            if one.compare and not {_LAID_OUT, without} & one.metadata.keys():
+                yield from _found(getattr(self, one.name))
 
 
-NO_ATTRS = NoAttrs()
+def _found(value: Any) -> Iterator[Lin | Cond]:
+    if isinstance(value, Lin | Cond):
+        yield value
+    elif isinstance(value, tuple):
+        for part in cast("tuple[Any, ...]", value):
+            yield from _found(part)
+    elif isinstance(value, Sweep):
+        yield from _found(value.size)
+
+
+_SIZE: Final = "size"
+_LAID_OUT: Final = "laid out"
+
+
+def _size_of_result() -> Any:
+    """A field that is a size of the result, or its shape, and no more."""
+    return field(metadata={_SIZE: True})
+
+
+def sizes_of_axes() -> Any:
+    """A field with the sizes of dimensions that are laid out as axes, which are known by these."""
+    return field(default=(), metadata={_LAID_OUT: True})
+
+
+NO_ATTRS = Attrs()
+
+
+class _Given(Attrs):
+    """Parameters of what is given, or drawn, at each point of `dims`.
+
+    Those in `axes` are laid out along the leading axes of the result (of lengths `sizes`, from `starts`
+    on, 0 for all where empty); the others are the operation's domain.
+    """
+
+    dims: Domain
+    axes: Domain
+    starts: tuple[Lin, ...]
+
+    @property
+    def own(self) -> Domain:
+        return self.axes
+
+    def over(self, dims: Dims) -> Domain:
+        starts = {s for e in self.starts for s in e.symbols}
+        return dims.ordered((set(self.dims) - set(self.axes)) | starts)
+
+
+def along_text(axes: Domain, starts: tuple[Lin, ...] = ()) -> str:
+    """The dimensions that are laid out as axes, and where they start."""
+    shown = [f"{d} from {e}" for d, e in zip(axes, starts, strict=True)] if starts else axes
+    return f" along {', '.join(shown)}" if axes else ""
 
 
 @dataclass(frozen=True)
-class ConstAttrs:
-    """The value of a `const`, or the values of `data`.
-
-    The leading axes of data are the dimensions `dims`; those in `axes` are laid out along the
-    leading axes of the result (of lengths `sizes`, from `starts` on), the others are the
-    operation's domain.
-    """
+class ConstAttrs(_Given):
+    """The value of a `const`, or the values of `data`, whose leading axes are the dimensions `dims`."""
 
     value: ConstArray
     dims: Domain = ()
     axes: Domain = ()
-    sizes: Shape = ()
-    starts: tuple[Lin, ...] = ()  # 0 for all where empty
+    sizes: Shape = sizes_of_axes()
+    starts: tuple[Lin, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.value}{along_text(self.axes, self.starts)}"
 
 
 @dataclass(frozen=True)
-class ValueAttrs:
+class ValueAttrs(Attrs):
     """The value of an index expression; the dimensions in `axes` vary along the leading axes."""
 
     expr: Lin | Cond
     dtype: DType
     axes: Domain = ()
-    sizes: Shape = ()
+    sizes: Shape = sizes_of_axes()
+
+    def __str__(self) -> str:
+        return f"{self.expr}{along_text(self.axes)}"
+
+    @property
+    def own(self) -> Domain:
+        return self.axes
 
 
 @dataclass(frozen=True)
-class RngAttrs:
-    """Random bits of `stream` at the original coordinates `dims`.
-
-    The dimensions in `axes` are laid out along the leading axes (of lengths `sizes`, from `starts`
-    on); the others are the operation's domain. The bits of one original point have shape `shape`.
-    """
+class RngAttrs(_Given):
+    """Random bits of `stream` at the original coordinates `dims`, of shape `shape` at each."""
 
     stream: int | str
     dims: Domain
-    shape: Shape
+    shape: Shape = field(metadata={_LAID_OUT: True})
     axes: Domain = ()
-    sizes: Shape = ()
-    starts: tuple[Lin, ...] = ()  # 0 for all where empty
+    sizes: Shape = sizes_of_axes()
+    starts: tuple[Lin, ...] = ()
     shared: bool = False  # others may draw from the stream, too
+
+    def __str__(self) -> str:
+        return (
+            f"stream={self.stream} of ({', '.join(self.dims)}){along_text(self.axes, self.starts)}"
+        )
 
 
 @dataclass(frozen=True)
-class CastAttrs:
+class CastAttrs(Attrs):
     dtype: DType
+
+    def __str__(self) -> str:
+        return self.dtype
 
 
 @dataclass(frozen=True)
@@ -100,7 +195,7 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class AxesAttrs:
+class AxesAttrs(Attrs):
     """The axes that a reduction removes; of the program as written also what fills them.
 
     `filled` is proved of a reduction that has no meaning over nothing, and says nothing afterwards.
@@ -109,23 +204,32 @@ class AxesAttrs:
     axes: tuple[int, ...]
     filled: Filled | None = field(default=None, compare=False)
 
+    def __str__(self) -> str:
+        return f"axes={','.join(map(str, self.axes))}"
+
 
 @dataclass(frozen=True)
-class AxisAttrs:
+class AxisAttrs(Attrs):
     axis: int
 
+    def __str__(self) -> str:
+        return f"axis={self.axis}"
+
 
 @dataclass(frozen=True)
-class DiscountAttrs:
+class DiscountAttrs(Attrs):
     """sum of gamma**k * x[k] along an axis; counted from the far end where `reverse`."""
 
     axis: int
     gamma: float
     reverse: bool = False
 
+    def __str__(self) -> str:
+        return f"axis={self.axis} gamma={self.gamma}" + (" reverse" if self.reverse else "")
+
 
 @dataclass(frozen=True)
-class SlidingAttrs:
+class SlidingAttrs(Attrs):
     """y[k] = sum over j < window of gamma**j * x[k + j], or x[k - j] where not `forward`.
 
     Terms beyond either end are left out; `window` None is unbounded.
@@ -136,9 +240,13 @@ class SlidingAttrs:
     window: Size | None
     forward: bool
 
+    def __str__(self) -> str:
+        way, window = "ahead" if self.forward else "back", self.window
+        return f"axis={self.axis} gamma={self.gamma} {way}={'all' if window is None else window}"
+
 
 @dataclass(frozen=True)
-class DotAttrs:
+class DotAttrs(Attrs):
     """A contraction of two operands: a label per axis; labels missing from `out` are summed."""
 
     left: str
@@ -175,7 +283,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class ConvAttrs:
+class ConvAttrs(Attrs):
     """A contraction some of whose axes sweep over each other: a label per axis, as for `dot`."""
 
     left: str
@@ -190,7 +298,7 @@ class ConvAttrs:
 
 
 @dataclass(frozen=True)
-class GatherAttrs:
+class GatherAttrs(Attrs):
     """Positions of the left operand's axis `axis`, given by the right one: a label per axis.
 
     All other labels of both operands result; those that both operands have go together.
@@ -206,7 +314,7 @@ class GatherAttrs:
 
 
 @dataclass(frozen=True)
-class ScatterAttrs:
+class ScatterAttrs(Attrs):
     """Left values added up at the right operand's positions of a new axis `axis` of length `size`.
 
     The transpose of a gather: labels that do not result are summed.
@@ -223,13 +331,16 @@ class ScatterAttrs:
 
 
 @dataclass(frozen=True)
-class SortAttrs:
+class SortAttrs(Attrs):
     axis: int
     descending: bool = False
 
+    def __str__(self) -> str:
+        return f"axis={self.axis}" + (" descending" if self.descending else "")
+
 
 @dataclass(frozen=True)
-class ScanAttrs:
+class ScanAttrs(Attrs):
     """An axis, and whether it is run through from its far end.
 
     `ordered` is for recurrences whose factors may be above 1: one step after the other, since
@@ -242,45 +353,64 @@ class ScanAttrs:
     ordered: bool = False
     restarts: bool = False
 
+    def __str__(self) -> str:
+        how = " reverse" * self.reverse + " in order" * self.ordered + " anew at 0" * self.restarts
+        return f"axis={self.axis}{how}"
+
 
 @dataclass(frozen=True)
-class ShapeAttrs:
-    shape: Shape
+class ShapeAttrs(Attrs):
+    shape: Shape = _size_of_result()
+
+    def __str__(self) -> str:
+        return f"[{','.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
-class PermAttrs:
+class PermAttrs(Attrs):
     perm: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"perm={','.join(map(str, self.perm))}"
+
 
 @dataclass(frozen=True)
-class RangeAttrs:
+class RangeAttrs(Attrs):
     """Positions lo : hi of an axis."""
 
     axis: int
     lo: Lin
     hi: Lin
 
+    def __str__(self) -> str:
+        return f"axis={self.axis} {self.lo}:{self.hi}"
+
 
 @dataclass(frozen=True)
-class PlaceAttrs:
+class PlaceAttrs(Attrs):
     """An axis laid at position `lo` of one of another size, of zeros; what lies outside is dropped."""
 
     axis: int
     lo: Lin
-    size: Size
+    size: Size = _size_of_result()
+
+    def __str__(self) -> str:
+        return f"axis={self.axis} from {self.lo} of {self.size}"
 
 
 @dataclass(frozen=True)
-class AtAttrs:
+class AtAttrs(Attrs):
     """Position `at` of an axis, which is removed."""
 
     axis: int
     at: Lin
 
+    def __str__(self) -> str:
+        return f"axis={self.axis} at {self.at}"
+
 
 @dataclass(frozen=True)
-class ReindexAttrs:
+class ReindexAttrs(Attrs):
     """y[k] = x[at(k)] along an axis; in `at`, the dimension `dim` stands for k < size.
 
     Beyond either end of the axis it is the end that is read.
@@ -289,11 +419,18 @@ class ReindexAttrs:
     axis: int
     at: Lin
     dim: str
-    size: Size
+    size: Size = _size_of_result()
+
+    def __str__(self) -> str:
+        return f"axis={self.axis} at {self.at} along {self.dim}"
+
+    @property
+    def own(self) -> Domain:
+        return (self.dim,)
 
 
 @dataclass(frozen=True)
-class OutputAttrs:
+class OutputAttrs(Attrs):
     """An output's name, and the dimensions it is stacked over.
 
     Those in `axes` are the leading axes of the operand, the others are the sink's domain.
@@ -304,32 +441,47 @@ class OutputAttrs:
     dims: Domain = ()
     axes: Domain = ()
 
+    def __str__(self) -> str:
+        return f"{self.role} {self.name!r}{along_text(self.axes)}"
+
 
 @dataclass(frozen=True)
-class BoundAttrs:
+class BoundAttrs(Attrs):
     """The dimension that ends at the first point where the operand holds."""
 
     dim: str
 
+    def __str__(self) -> str:
+        return f"of {self.dim}"
+
 
 @dataclass(frozen=True)
-class CheckpointAttrs:
+class CheckpointAttrs(Attrs):
     """The file that a checkpoint writes, and the name of each operand in it."""
 
     path: str
     names: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return repr(self.path)
+
 
 @dataclass(frozen=True)
-class AccumulateAttrs:
+class AccumulateAttrs(Attrs):
     """The reduction, and the dimensions that it runs over."""
 
     reduce: str
     dims: Domain
 
+    def __str__(self) -> str:
+        return f"{self.reduce} over {', '.join(self.dims)}"
+
+    def over(self, dims: Dims) -> Domain:
+        return self.dims
+
 
 @dataclass(frozen=True)
-class MergeAttrs:
+class MergeAttrs(Attrs):
     """The line of the user's program that wrote each branch."""
 
     lines: tuple[Origin, ...] = field(default=(), compare=False)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.ir.attrs import Attrs, along_text, sizes_of_axes
 from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete
 from timerl_nb.symbolic.domain import Dims, Domain
 
@@ -41,7 +42,7 @@ class Resource:
 
 
 @dataclass(frozen=True)
-class UdfAttrs:
+class UdfAttrs(Attrs):
     """A host function: what it returns, its resource, and the dimensions laid out as axes.
 
     `domain` are dimensions that it varies over besides its operands'. With a resource the last
@@ -56,7 +57,14 @@ class UdfAttrs:
     resource: Resource | None = None
     batched: bool = False
     axes: Domain = ()
-    sizes: Shape = ()
+    sizes: Shape = sizes_of_axes()
+
+    def __str__(self) -> str:
+        uses = f" of {self.resource.name}" if self.resource else ""
+        return f"{self.name}{uses}{along_text(self.axes)}"
+
+    def over(self, dims: Dims) -> Domain:
+        return dims.ordered(set(self.domain) - set(self.axes))
 
     @property
     def outputs(self) -> tuple[TensorType, ...]:
@@ -66,12 +74,18 @@ class UdfAttrs:
 
 
 @dataclass(frozen=True)
-class CallAttrs:
+class CallAttrs(Attrs):
     """A host function that is called for its effect, at the points of `domain`."""
 
     function: Callable[..., Any]
     name: str
     domain: Domain = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def over(self, dims: Dims) -> Domain:
+        return self.domain
 
 
 class Host:

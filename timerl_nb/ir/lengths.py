@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from timerl_nb.ir.attrs import PlaceAttrs, ReindexAttrs, ShapeAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_exprs
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.ir.shapes import Shape
@@ -97,27 +96,14 @@ def _operand(pdg: Pdg, entry: Entry) -> Read | None:
 def exprs(pdg: Pdg, op: Op) -> list[Lin | Cond]:
     """The expressions that an operation's values, not only their capacities, depend on."""
     if not isinstance(op.attrs, DataflowAttrs):
-        return [*_parameters(op), *_lengths(op, [pdg.read_type(r).shape for r in op.inputs])]
+        return [*op.attrs.parameters, *_lengths(op, [pdg.read_type(r).shape for r in op.inputs])]
     operands = [pdg.read_type(r).shape for r in op.inputs]
     made: Mapping[int, Shape] = {inner.id: inner.shape for inner in op.attrs.body}
     found: list[Lin | Cond] = []
     for inner in op.attrs.body:
         shapes = [operands[r.out] if r.source == OPERAND else made[r.source] for r in inner.inputs]
-        found += [*_parameters(inner), *_lengths(inner, shapes)]
+        found += [*inner.attrs.parameters, *_lengths(inner, shapes)]
     return list(dict.fromkeys(found))
-
-
-def _parameters(op: Op) -> tuple[Lin | Cond, ...]:
-    """The expressions among an operation's parameters that are no mere sizes of its result."""
-    match op.attrs:
-        case PlaceAttrs(_, lo, _):
-            return (lo,)
-        case ReindexAttrs(_, at):
-            return (at,)
-        case ShapeAttrs():
-            return ()
-        case _:
-            return attr_exprs(op.attrs)
 
 
 def _lengths(op: Op, shapes: Iterable[Shape]) -> list[Lin]:

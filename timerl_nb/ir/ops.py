@@ -13,24 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from timerl_nb.errors import Origin
-from timerl_nb.ir.attrs import (
-    NO_ATTRS,
-    AccumulateAttrs,
-    AtAttrs,
-    ConstAttrs,
-    ConvAttrs,
-    PlaceAttrs,
-    RangeAttrs,
-    ReindexAttrs,
-    RngAttrs,
-    ScatterAttrs,
-    ShapeAttrs,
-    SlidingAttrs,
-    ValueAttrs,
-)
-from timerl_nb.ir.host import CallAttrs, UdfAttrs
+from timerl_nb.ir.attrs import NO_ATTRS, Attrs
 from timerl_nb.ir.shapes import DType, Shape, TensorType
-from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin, Slice
 
 Tensor = tuple[int, int]  # an operation's id, and the number of an output
@@ -119,7 +104,7 @@ class Op:
 
 
 @dataclass(frozen=True)
-class DataflowAttrs:
+class DataflowAttrs(Attrs):
     """A fused region: operations in order, and which of their outputs the dataflow's are.
 
     Inside, a read of source `OPERAND` is the dataflow's own operand number `out`.
@@ -130,54 +115,6 @@ class DataflowAttrs:
 
 
 OPERAND = -1
-
-
-def attr_exprs(attrs: Any) -> tuple[Lin | Cond, ...]:
-    """The index expressions among an operation's parameters."""
-    if isinstance(attrs, ValueAttrs):
-        return (attrs.expr,)
-    if isinstance(attrs, RngAttrs | ConstAttrs):
-        return attrs.starts
-    if isinstance(attrs, AtAttrs):
-        return (attrs.at,)
-    if isinstance(attrs, RangeAttrs):
-        return (attrs.lo, attrs.hi)
-    if isinstance(attrs, PlaceAttrs):
-        return (attrs.lo, attrs.size) if isinstance(attrs.size, Lin) else (attrs.lo,)
-    if isinstance(attrs, ReindexAttrs):
-        return (attrs.at, attrs.size) if isinstance(attrs.size, Lin) else (attrs.at,)
-    if isinstance(attrs, ConvAttrs):
-        return tuple(s.size for s in attrs.sweeps if isinstance(s.size, Lin))
-    if isinstance(attrs, ScatterAttrs):
-        return (attrs.size,) if isinstance(attrs.size, Lin) else ()
-    if isinstance(attrs, ShapeAttrs):
-        return tuple(s for s in attrs.shape if isinstance(s, Lin))
-    if isinstance(attrs, SlidingAttrs):
-        return (attrs.window,) if isinstance(attrs.window, Lin) else ()
-    return ()
-
-
-def own_symbols(attrs: Any) -> Domain:
-    """The dimensions that stand for positions of an axis in an operation's index expressions."""
-    if isinstance(attrs, ReindexAttrs):
-        return (attrs.dim,)
-    return attrs.axes if isinstance(attrs, ValueAttrs | RngAttrs | ConstAttrs) else ()
-
-
-def attr_domain(dims: Dims, attrs: Any) -> Domain:
-    """The dimensions that an operation varies over because of its parameters alone."""
-    if isinstance(attrs, RngAttrs | ConstAttrs):
-        starts = {s for e in attrs.starts for s in e.symbols}
-        return dims.ordered((set(attrs.dims) - set(attrs.axes)) | starts)
-    if isinstance(attrs, AccumulateAttrs):
-        return attrs.dims
-    if isinstance(attrs, UdfAttrs):
-        return dims.ordered(set(attrs.domain) - set(attrs.axes))
-    if isinstance(attrs, CallAttrs):
-        return attrs.domain
-    along = own_symbols(attrs)
-    symbols = {s for e in attr_exprs(attrs) for s in e.symbols}
-    return dims.varying(symbols - set(along))
 
 
 @lru_cache(maxsize=100_000)  # asked of every operand, many times, and there are few different ones

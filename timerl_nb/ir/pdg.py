@@ -22,7 +22,7 @@ from timerl_nb.ir.names import Names
 from timerl_nb.ir.ops import DataflowAttrs, Op, Output, Read, is_own
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.shapes import Shape, TensorType, size, subst_shape
-from timerl_nb.ir.text import about, attrs_text, op_json, op_lines
+from timerl_nb.ir.text import about, op_json, op_lines
 from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Dim, Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Index, Lin, Slice, index_text, sym
@@ -295,7 +295,7 @@ def node_label(op: Op, name: str) -> str:
         text = f"{len(op.attrs.body)} operations"
     else:
         kind = "" if name.split(".")[-1] == op.kind else op.kind
-        text = " ".join(p for p in (kind, attrs_text(op.attrs)) if p)
+        text = " ".join(p for p in (kind, str(op.attrs)) if p)
     lines = [name, text[:40]]
     if op.outputs:
         shown = [str(o.type) for o in op.outputs[:3]] + ["…"] * (len(op.outputs) > 3)

@@ -14,7 +14,7 @@ from timerl_nb.errors import Origin
 from timerl_nb.ir.attrs import NO_ATTRS
 from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.kinds import KINDS
-from timerl_nb.ir.ops import Op, Output, Read, attr_domain, is_sliced, read_symbols
+from timerl_nb.ir.ops import Op, Output, Read, is_sliced, read_symbols
 from timerl_nb.ir.orders import Order, carried
 from timerl_nb.ir.pdg import Pdg, at_own_point, crosses, read_type
 from timerl_nb.symbolic.domain import Dims, Domain
@@ -82,7 +82,7 @@ def operation(
     """An operation whose type follows from the kind's rule and whose domain from what it reads."""
     types = [read_type(ops[r.source].outputs[r.out], r) for r in inputs]
     symbols = frozenset[str]().union(*(read_symbols(r) for r in inputs))
-    domain = dims.varying({*symbols, *attr_domain(dims, attrs)})
+    domain = dims.varying({*symbols, *attrs.over(dims)})
     made = tuple(Output(kind_of, domain) for kind_of in KINDS[kind].outputs(types, attrs))
     return Op(op_id, kind, domain, tuple(inputs), made, attrs, TRUE, origin, region, label)
 

@@ -5,98 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from timerl_nb.ir.attrs import (
-    AccumulateAttrs,
-    AtAttrs,
-    AxesAttrs,
-    AxisAttrs,
-    BoundAttrs,
-    CastAttrs,
-    CheckpointAttrs,
-    ConstAttrs,
-    ConvAttrs,
-    DiscountAttrs,
-    DotAttrs,
-    GatherAttrs,
-    OutputAttrs,
-    PermAttrs,
-    PlaceAttrs,
-    RangeAttrs,
-    ReindexAttrs,
-    RngAttrs,
-    ScanAttrs,
-    ScatterAttrs,
-    ShapeAttrs,
-    SlidingAttrs,
-    SortAttrs,
-    ValueAttrs,
-)
-from timerl_nb.ir.host import CallAttrs, UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, is_own
-from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import TRUE, Lin, index_text, sym
-
-
-def attrs_text(attrs: Any) -> str:
-    """The parameters as they stand in an operation's line; empty where there are none."""
-    match attrs:
-        case ConstAttrs(value, _, axes, starts=starts):
-            return f"{value}{_along(axes, starts)}"
-        case ValueAttrs(expr, _, axes):
-            return f"{expr}{_along(axes)}"
-        case RngAttrs(stream, dims, _, axes, starts=starts):
-            return f"stream={stream} of ({', '.join(dims)}){_along(axes, starts)}"
-        case CastAttrs(dtype):
-            return dtype
-        case AxesAttrs(axes):
-            return f"axes={','.join(map(str, axes))}"
-        case AxisAttrs(axis):
-            return f"axis={axis}"
-        case DiscountAttrs(axis, gamma, reverse):
-            return f"axis={axis} gamma={gamma}" + (" reverse" if reverse else "")
-        case SlidingAttrs(axis, gamma, window, forward):
-            way = "ahead" if forward else "back"
-            return f"axis={axis} gamma={gamma} {way}={'all' if window is None else window}"
-        case DotAttrs() | ConvAttrs() | GatherAttrs() | ScatterAttrs():
-            return str(attrs)
-        case SortAttrs(axis, descending):
-            return f"axis={axis}" + (" descending" if descending else "")
-        case ScanAttrs(axis, reverse, ordered, restarts):
-            how = " reverse" * reverse + " in order" * ordered + " anew at 0" * restarts
-            return f"axis={axis}{how}"
-        case ShapeAttrs(shape):
-            return f"[{','.join(map(str, shape))}]"
-        case PermAttrs(perm):
-            return f"perm={','.join(map(str, perm))}"
-        case RangeAttrs(axis, lo, hi):
-            return f"axis={axis} {lo}:{hi}"
-        case PlaceAttrs(axis, lo, size):
-            return f"axis={axis} from {lo} of {size}"
-        case AtAttrs(axis, at):
-            return f"axis={axis} at {at}"
-        case ReindexAttrs(axis, at, dim, _):
-            return f"axis={axis} at {at} along {dim}"
-        case OutputAttrs(name, role, _, axes):
-            return f"{role} {name!r}" + (f" along {', '.join(axes)}" if axes else "")
-        case BoundAttrs(dim):
-            return f"of {dim}"
-        case CheckpointAttrs(path):
-            return repr(path)
-        case UdfAttrs(name=name, resource=resource, axes=axes):
-            uses = f" of {resource.name}" if resource else ""
-            return name + uses + (f" along {', '.join(axes)}" if axes else "")
-        case CallAttrs(name=name):
-            return name
-        case AccumulateAttrs(reduce, dims):
-            return f"{reduce} over {', '.join(dims)}"
-        case _:
-            return ""
-
-
-def _along(axes: Domain, starts: tuple[Lin, ...] = ()) -> str:
-    """The dimensions that are laid out as axes, and where they start."""
-    shown = [f"{d} from {e}" for d, e in zip(axes, starts, strict=True)] if starts else axes
-    return f" along {', '.join(shown)}" if axes else ""
+from timerl_nb.symbolic.expr import TRUE, index_text, sym
 
 
 def read_text(ops: Mapping[int, Op], read: Read) -> str:
@@ -122,7 +32,7 @@ def op_line(ops: Mapping[int, Op], op: Op) -> str:
     made = " , ".join(map(str, op.outputs))
     if not op.outputs:
         made = f"@ ({', '.join(op.domain)})"
-    parts = [op.kind, attrs_text(op.attrs), body]
+    parts = [op.kind, str(op.attrs), body]
     label = f" {op.label!r}" if op.label else ""
     where = f" where {op.where}" if op.where is not TRUE else ""
     return f"%{op.id}{label} = {' '.join(p for p in parts if p)} : {made}{where}"
@@ -172,7 +82,7 @@ def op_json(op: Op) -> dict[str, Any]:
         "label": op.label,
         "domain": list(op.domain),
         "where": str(op.where),
-        "attrs": attrs_text(op.attrs),
+        "attrs": str(op.attrs),
         "region": list(op.region),
         "origin": {"file": op.origin.place, "line": op.origin.line, "text": op.origin.text},
         "inputs": [

@@ -21,7 +21,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.kinds import KINDS, SINKS
 from timerl_nb.ir.needed import needed_points
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, attr_domain, is_sliced, read_symbols
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, is_sliced, read_symbols
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
@@ -73,7 +73,7 @@ def _problems(pdg: Pdg, op: Op) -> list[str]:
             found.append("only a merge's branches have conditions")
         if op.kind == "merge" and is_sliced(read):
             found.append("a merge's branch is a slice")
-    needed = {s for r in op.inputs for s in read_symbols(r)} | set(attr_domain(pdg.dims, op.attrs))
+    needed = {s for r in op.inputs for s in read_symbols(r)} | set(op.attrs.over(pdg.dims))
     missing = tuple(d for d in pdg.dims.varying(needed) if d not in op.domain)
     if missing:
         found.append(f"depends on {', '.join(missing)} but varies over ({', '.join(op.domain)})")

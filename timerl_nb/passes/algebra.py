@@ -11,7 +11,7 @@ import numpy as np
 
 from timerl_nb.ir.attrs import AxesAttrs, ConstArray, ConstAttrs, PermAttrs, ShapeAttrs, ValueAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
-from timerl_nb.ir.ops import Op, Read, attr_exprs, reached_from
+from timerl_nb.ir.ops import Op, Read, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit
@@ -162,7 +162,7 @@ def _fold(look: Look) -> Answer:
     constant = all(source.kind == "const" and not source.domain for source in sources)
     if not constant or not op.inputs or op.kind in SINKS | {"merge", "accumulate", "udf"}:
         return None
-    if any(e.symbols for e in attr_exprs(op.attrs)):  # their values are the bounds'
+    if any(e.symbols for e in op.attrs.exprs):  # their values are the bounds'
         return None
     if (
         any(not isinstance(s, int) for s in op.shape)

@@ -14,7 +14,7 @@ from timerl_nb.errors import BoundsError, Origin
 from timerl_nb.ir.attrs import AxesAttrs, BoundAttrs, MergeAttrs, OutputAttrs, ValueAttrs
 from timerl_nb.ir.host import TOKEN
 from timerl_nb.ir.kinds import REDUCTIONS
-from timerl_nb.ir.ops import Op, Read, attr_domain, read_symbols
+from timerl_nb.ir.ops import Op, Read, read_symbols
 from timerl_nb.ir.pdg import Pdg, crosses
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, merges_by_length, unchanged
 from timerl_nb.symbolic.domain import Dim, Domain
@@ -119,7 +119,7 @@ class _Work:
                 continue
             inputs = tuple(self._reread(op, r, grown) for r in op.inputs)
             symbols = {s for r in inputs for s in read_symbols(r)}
-            symbols |= {*op.domain, *op.where.symbols, *attr_domain(self.edit.dims, op.attrs)}
+            symbols |= {*op.domain, *op.where.symbols, *op.attrs.over(self.edit.dims)}
             domain = self.edit.dims.varying(symbols)
             if domain != op.domain:
                 self._check_total(op.with_(inputs=inputs))

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
 from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
 from timerl_nb.ir.kinds import KINDS
-from timerl_nb.ir.ops import Op, Output, Read, attr_domain, attr_exprs, read_symbols
+from timerl_nb.ir.ops import Op, Output, Read, read_symbols
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import TensorType
@@ -240,7 +240,7 @@ class _Vectorizer:
         """Vectorise one operation; its sources are vectorised already, merges aside."""
         operands = tuple(self.operand(op, read) for read in op.inputs)
         site = Site(self.edit, self.dim, op, operands)
-        by_itself = self.dim.name in attr_domain(self.edit.dims, op.attrs)
+        by_itself = self.dim.name in op.attrs.over(self.edit.dims)
         if (
             operands
             and op.kind != "merge"
@@ -366,7 +366,7 @@ def _mentions(pdg: Pdg, op: Op, bound: str) -> bool:
     """Whether a symbol occurs in an operation: in what it reads, its parameters or its shape."""
     sizes = (s for o in op.outputs for s in o.type.shape if isinstance(s, Lin))
     operands = (s for r in op.inputs for s in pdg.read_type(r).shape if isinstance(s, Lin))
-    found = (op.where, *sizes, *operands, *attr_exprs(op.attrs))
+    found = (op.where, *sizes, *operands, *op.attrs.exprs)
     return any(bound in e.symbols for e in found) or any(
         bound in read_symbols(read) for read in op.inputs
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import ConstAttrs, RngAttrs
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, attr_exprs, is_sliced, own_symbols
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, is_sliced
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape, Size, is_float
 from timerl_nb.memory.plan import MemoryPlan
@@ -68,11 +68,11 @@ class Kernel:
             found |= size.symbols if isinstance(size, Lin) else set()
         for inner in self.body:
             attrs = inner.attrs
-            for e in attr_exprs(attrs):
+            for e in attrs.exprs:
                 found |= e.symbols
             if isinstance(attrs, RngAttrs | ConstAttrs):
                 found |= set(attrs.dims)
-            found -= set(own_symbols(attrs)) - set(self.op.domain)
+            found -= set(attrs.own) - set(self.op.domain)
         lengths = self.pdg.dims.lengths(self.op.domain)
         return tuple(d for d in (*self.op.domain, *lengths) if d in found)
 

@@ -14,7 +14,6 @@ from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import OPERAND, Op, Read, Tensor, is_own
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.text import attrs_text
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.program import Program
@@ -291,7 +290,7 @@ class InspectorView(View):
             pdg.names[op_id],
             op.kind,
             KINDS[op.kind].doc if op.kind in KINDS else "operations that run as one kernel",
-            attrs_text(op.attrs),
+            str(op.attrs),
             op.region,
             tuple(op.domain),
             "" if op.where is TRUE else str(op.where),
