@@ -304,15 +304,17 @@ class Context:
         op = self.add(kind, reads, attrs, label=label, where=where)
         self._ops[op.id] = op.with_(origin=origin or op.origin)
 
-    def open_merge(self, kind: TensorType, domain: Domain, label: str = "") -> Op:
-        """Append a tensor that branches will define."""
+    def open_merge(
+        self, kind: TensorType, domain: Domain, label: str = "", *, turns: bool = False
+    ) -> Op:
+        """Append a tensor that branches will define; the `turns` of a resource, say."""
         op = Op(
             len(self._ops),
             "merge",
             domain,
             (),
             (Output(kind, domain),),
-            MergeAttrs(),
+            MergeAttrs(turns=turns),
             origin=user_origin(),
             region=self._region,
             label=label,
@@ -334,13 +336,15 @@ class Context:
                 hint="assign all branches before backward() or trl.grad().",
             )
         lines = (*op.attrs.lines, user_origin())
-        self._ops[merge_id] = op.with_(inputs=(*op.inputs, read), attrs=MergeAttrs(lines))
+        self._ops[merge_id] = op.with_(
+            inputs=(*op.inputs, read), attrs=replace(op.attrs, lines=lines)
+        )
 
     def set_branches(self, merge_id: int, reads: Sequence[Read]) -> None:
         """Replace all branches of a merge (parameters are constant until they get an update)."""
         lines = (user_origin(),) * len(reads)
         op = self._ops[merge_id]
-        self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=MergeAttrs(lines))
+        self._ops[merge_id] = op.with_(inputs=tuple(reads), attrs=replace(op.attrs, lines=lines))
 
     def guarded(self, inside: Read, cond: Cond, elsewhere: Read, domain: Domain) -> Op:
         """Append a tensor over `domain` that is one read where `cond` holds, and another elsewhere."""

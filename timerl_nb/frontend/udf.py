@@ -238,7 +238,7 @@ def _token(
             "not vary over it.",
             hint="name the dimension in domain=.",
         )
-    return ctx.open_merge(TOKEN, domain, f"{label}.turn").id
+    return ctx.open_merge(TOKEN, domain, f"{label}.turn", turns=True).id
 
 
 def _type(given: Any) -> TensorType:

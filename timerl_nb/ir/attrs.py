@@ -482,6 +482,7 @@ class AccumulateAttrs(Attrs):
 
 @dataclass(frozen=True)
 class MergeAttrs(Attrs):
-    """The line of the user's program that wrote each branch."""
+    """The line of the user's program that wrote each branch, and whether it is a resource's turns."""
 
     lines: tuple[Origin, ...] = field(default=(), compare=False)
+    turns: bool = False

@@ -176,4 +176,8 @@ KINDS: Final = _table()
 
 REDUCTIONS: Final = tuple(k for k, spec in KINDS.items() if "reduction" in spec.tags)
 ELEMENTWISE: Final = frozenset(k for k, spec in KINDS.items() if "elementwise" in spec.tags)
+# What lays the elements of one operand out anew.
+LAYOUT: Final = frozenset(
+    k for k, spec in KINDS.items() if "layout" in spec.tags and spec.arity == 1
+)
 SINKS: Final = frozenset(k for k, spec in KINDS.items() if "sink" in spec.tags)

@@ -9,6 +9,7 @@ restricted to the points that somebody needs; a read that is still outside is th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from timerl_nb.ir.attrs import MergeAttrs
 from timerl_nb.ir.kinds import SINKS
@@ -75,7 +76,7 @@ def _without(op: Op, dead: set[int]) -> Op:
         return op
     attrs: MergeAttrs = op.attrs
     lines = tuple(attrs.lines[k] for k in kept) if attrs.lines else ()
-    return op.with_(inputs=tuple(op.inputs[k] for k in kept), attrs=MergeAttrs(lines))
+    return op.with_(inputs=tuple(op.inputs[k] for k in kept), attrs=replace(attrs, lines=lines))
 
 
 def _is_partial(pdg: Pdg, op: Op, under: Point | None) -> bool:

@@ -43,8 +43,8 @@ class _Builder:
     ) -> None:
         self._dims, self._ops, self._transfers = dims, ops, transfers
 
-    def loop(self, counter: str, first: Lin, last: Lin, step: int, body: Node) -> Node:
-        return Loop(counter, first, last, step, body)
+    def loop(self, depth: int, counter: str, first: Lin, last: Lin, step: int, body: Node) -> Node:
+        return Loop(depth, counter, first, last, step, body)
 
     def branch(self, cond: Cond, then: Node, other: Node | None) -> Node:
         return If(cond, then, other)

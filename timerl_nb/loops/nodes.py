@@ -86,12 +86,13 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Loop:
-    """`counter` from `first` to `last`, both included, by `step`.
+    """`counter` from `first` to `last`, both included, by `step`; the schedule's dimension `depth`.
 
     Turns at which `turns` does not hold do nothing: a dynamic dimension has ended before. It holds
     up to some turn, or (`late`) from some turn on.
     """
 
+    depth: int
     counter: str
     first: Lin
     last: Lin

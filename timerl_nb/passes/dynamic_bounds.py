@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from timerl_nb.errors import BoundsError, Origin
 from timerl_nb.ir.attrs import AxesAttrs, BoundAttrs, MergeAttrs, OutputAttrs, ValueAttrs
-from timerl_nb.ir.host import TOKEN
 from timerl_nb.ir.kinds import REDUCTIONS
 from timerl_nb.ir.ops import Op, Read, read_symbols
 from timerl_nb.ir.pdg import Pdg, crosses
@@ -91,7 +90,7 @@ class _Work:
         Only the tokens of resources read so: token[i - 1, T - 1] means the T of i - 1.
         """
         for op in pdg:
-            if op.kind != "merge" or op.type.dtype != TOKEN.dtype or not op.label.endswith(".turn"):
+            if not (isinstance(op.attrs, MergeAttrs) and op.attrs.turns):
                 continue
             inputs = [
                 self._last_turn(op, r)

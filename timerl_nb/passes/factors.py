@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.ir.attrs import NO_ATTRS, ConstArray, ConstAttrs
+from timerl_nb.ir.kinds import LAYOUT
 from timerl_nb.ir.ops import Op, Read, read_symbols
 from timerl_nb.ir.pdg import crosses
 from timerl_nb.ir.rewrite import Edit, Step
@@ -20,10 +21,7 @@ from timerl_nb.symbolic.expr import Lin, Slice
 from timerl_nb.symbolic.substitute import subst_entry
 
 Factor = tuple[str, Read]  # ("mul" or "div", the scalar)
-_LINEAR: Final = frozenset(
-    {"neg", "reshape", "transpose", "expand", "flip", "range", "at", "place", "reindex", "sum"}
-    | {"gather", "scatter_add"}
-)
+_LINEAR: Final = LAYOUT | {"neg", "sum", "gather", "scatter_add"}
 
 
 class _Factors:

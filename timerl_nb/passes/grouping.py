@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from timerl_nb.ir.accesses import Access, accesses
-from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
+from timerl_nb.ir.kinds import ELEMENTWISE, LAYOUT, SINKS
 from timerl_nb.ir.lengths import waits
 from timerl_nb.ir.ops import Op, Read, is_own, reached_from
 from timerl_nb.ir.pdg import Pdg
@@ -28,9 +28,7 @@ from timerl_nb.passes.cycles import components, never_ahead, steps_back
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, sym
 
-_LAYOUT = frozenset(
-    {"reshape", "transpose", "expand", "at", "range", "place", "reindex", "flip", "cast"}
-)
+_PASSED_ON = LAYOUT | {"cast"}
 
 
 class Need:
@@ -492,7 +490,7 @@ def _inlineable(pdg: Pdg) -> frozenset[int]:
             continue
         if op.kind in ("const", "value"):
             found.add(op_id)
-        elif op.kind in _LAYOUT:
+        elif op.kind in _PASSED_ON:
             if pdg.is_identity(op.inputs[0]):
                 found.add(op_id)
         elif op.kind in ELEMENTWISE and _is_small(op):

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.ir.attrs import AtAttrs, ScanAttrs, SlidingAttrs
+from timerl_nb.ir.kinds import LAYOUT
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import identity
@@ -160,10 +161,7 @@ def _whole(edit: Edit, dim: Dim, read: Read) -> Read:
 # --- factors that do not grow --------------------------------------------------------------------
 
 _WITHIN_ONE: Final = frozenset({"tanh", "sigmoid", "sin", "cos", "sign"})
-_PASSES: Final = frozenset(
-    {"neg", "abs", "copy", "detach", "mul", "where", "merge"}
-    | {"reshape", "transpose", "expand", "range", "at", "place", "flip", "reindex"}
-)
+_PASSES: Final = LAYOUT | {"neg", "abs", "copy", "detach", "mul", "where", "merge"}
 
 
 def _is_bounded(edit: Edit, x: Factor, seen: set[int]) -> bool:

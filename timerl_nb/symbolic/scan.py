@@ -46,7 +46,9 @@ _PART: Final = CALL // 10
 class LoopBuilder(Protocol[Node]):
     """What turns the scan of a schedule into nodes of somebody's own."""
 
-    def loop(self, counter: str, first: Lin, last: Lin, step: int, body: Node) -> Node: ...
+    def loop(
+        self, depth: int, counter: str, first: Lin, last: Lin, step: int, body: Node
+    ) -> Node: ...
     def branch(self, cond: Cond, then: Node, other: Node | None) -> Node: ...
     def sequence(self, parts: Sequence[Node]) -> Node: ...
     def call(self, name: str, point: tuple[Lin, ...]) -> Node: ...
@@ -250,7 +252,8 @@ def _translated(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilde
             last = last - 1
         step = node.for_get_inc().get_val().to_python()
         body = _translated(node.for_get_body(), known, builder)
-        return builder.loop(counter, first, last, step, body)
+        depth = int(counter.removeprefix("c"))  # isl's own name for it
+        return builder.loop(depth, counter, first, last, step, body)
     if kind == isl.ast_node_type.user:
         call = node.user_get_expr()
         args = [call.get_op_arg(k) for k in range(call.get_op_n_arg())]

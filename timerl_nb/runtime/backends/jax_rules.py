@@ -18,6 +18,7 @@ from timerl_nb.ir.attrs import (
     ConstAttrs,
     ValueAttrs,
 )
+from timerl_nb.ir.kinds import LAYOUT
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import HALF, NUMPY, Size
 from timerl_nb.runtime.backends import jax_positions as positions
@@ -168,8 +169,7 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 # Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
 _AS_IT_IS: Final = frozenset(
-    {"const", "data", "copy", "detach", "cast", "where", "reshape", "transpose", "expand", "concat"}
-    | {"range", "at", "place", "reindex", "flip", "gather", "dot"}
+    LAYOUT | {"const", "data", "copy", "detach", "cast", "where", "concat", "gather", "dot"}
 )
 
 

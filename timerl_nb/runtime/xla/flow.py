@@ -223,9 +223,9 @@ class Flow:
 def _within_turns(plan: MemoryPlan, layout: Layout, outer: Loop) -> Names:
     """The buffers all of whose values are made and last read in one turn of an outermost loop.
 
-    It need not be the schedule's first: one that turns once is none. isl numbers the counters.
+    It need not be the schedule's first: one that turns once is none.
     """
-    clock, depth = plan.clock, int(outer.counter.removeprefix("c"))
+    clock, depth = plan.clock, outer.depth
     end = len(clock)
     loop, turn = np.full(end + 1, -1), np.full(end + 1, -1)
     for name, around in clock.schedule.loops().items():
