@@ -1,7 +1,8 @@
 """All benchmarks, as tables in Markdown: `python -m benchmarks [full]`.
 
 The race against hand-written programs also writes its figures to `runs/bench.csv`. One work alone:
-`python -m benchmarks race S jitted ours …`. Stock PPO until it has learnt: `python -m benchmarks learning`.
+`python -m benchmarks race S jitted ours …`; thirty rounds against another checkout:
+`python -m benchmarks race S 30 ours "ours @ ../before"`. Stock PPO until it has learnt: `python -m benchmarks learning`.
 From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
 Every statement a call of its own, against the interpreter: `python -m benchmarks grain`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
@@ -18,10 +19,17 @@ from benchmarks import compiling, depth, grain, interpreter, learning, lines, pe
 
 
 def raced(rows: Sequence[race.Row]) -> None:
-    print(report.table(rows) + "\n")
+    print("\n".join([report.table(rows), *race.compared(rows)]) + "\n")
     path = Path("runs/bench.csv")
     path.parent.mkdir(exist_ok=True)
     report.write(path, rows)
+
+
+def _known(names: Sequence[str]) -> bool:
+    """Whether these are systems, the number of rounds ahead of them or not."""
+    first, rest = names[:1], names[1:]
+    counted = bool(first) and first[0].isdigit()
+    return {race.parted(name)[0] for name in (rest if counted else names)} <= {*race.SYSTEMS}
 
 
 def main(*words: str) -> None:
@@ -58,9 +66,10 @@ def main(*words: str) -> None:
             from benchmarks import toggles  # whose browser is no part of what others measure
 
             toggles.main()
-        case ("race", work, *systems) if work in race.WORKS and not {*systems} - {*race.SYSTEMS}:
-            chosen = systems or list(race.entrants(work, full=True))
-            raced(race.race(work, chosen, resident=True))
+        case ("race", work, *names) if work in race.WORKS and _known(names):
+            rounds = int(names.pop(0)) if names[:1] and names[0].isdigit() else 10
+            chosen = names or list(race.entrants(work, full=True))
+            raced(race.race(work, chosen, rounds, resident=True))
         case _:
             names = ", ".join(f"{name!r}" for name in race.SYSTEMS)
             sys.exit(f"{__doc__}\nworks: {', '.join(race.WORKS)}; systems: {names}")

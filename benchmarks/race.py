@@ -1,7 +1,8 @@
 """The same work by several systems in one run, in turn: medians and ratios.
 
 Each system advances in each round, so that whatever else the machine does falls on all of them.
-Resident memory is measured in a process of its own per system.
+Resident memory is measured in a process of its own per system. Another checkout's system is called
+`ours @ ../before`, and runs in a process of its own, with that checkout's compiler and benchmarks.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from time import perf_counter
 
-from benchmarks.systems import SYSTEMS, Runner, first
+from benchmarks.systems import SYSTEMS, Elsewhere, Runner, first
 from benchmarks.works import WORKS, Work
 
 WARM = 3  # rounds that do not count
@@ -48,13 +49,20 @@ def race(work: str, systems: Sequence[str], rounds: int = 10, *, resident: bool)
     """
     started: dict[str, tuple[Runner, float]] = {}
     for name in systems:
-        started[name] = first(name, WORKS[work], 1 + WARM + rounds)
+        system, folder = parted(name)
+        most = 1 + WARM + rounds
+        if folder:
+            there = Elsewhere(folder, system, work, most)
+            started[name] = there, there.to_first
+        else:
+            started[name] = first(system, WORKS[work], most)
     times: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(WARM + rounds):
         for name, (runner, _) in started.items():
             began = perf_counter()
-            runner.advance()
-            times[name].append((perf_counter() - began) / runner.iterations)
+            spent = runner.advance()
+            took = perf_counter() - began if spent is None else spent
+            times[name].append(took / runner.iterations)
     rows: list[Row] = []
     for name, (runner, to_first) in started.items():
         runner.close()
@@ -65,13 +73,34 @@ def race(work: str, systems: Sequence[str], rounds: int = 10, *, resident: bool)
     return rows
 
 
+def parted(name: str) -> tuple[str, str]:
+    """The system that a name is of, and the folder of its checkout; none for this one."""
+    system, _, folder = name.partition(" @ ")
+    return system, folder
+
+
+def compared(rows: Sequence[Row]) -> Iterator[str]:
+    """Each of our systems over the same one of another checkout, round by round."""
+    for row in rows:
+        system, folder = parted(row.system)
+        here = next((r for r in rows if (r.work, r.system) == (row.work, system)), None)
+        if folder and here is not None and len(row.seconds) > 1:
+            ratios = [a / b for a, b in zip(here.seconds, row.seconds, strict=True)]
+            low, *_, high = quantiles(ratios, n=20)
+            yield (
+                f"{row.work}, {system}: {median(ratios):.3f} of {folder}'s time [{low:.3f} to "
+                f"{high:.3f} in nine of ten of {len(ratios)} rounds]"
+            )
+
+
 # --- resident memory -----------------------------------------------------------------------------
 
 
 def resident_of(work: str, system: str) -> tuple[int, int]:
     """The most resident memory of a process that runs the system, and what it had before."""
-    command = [sys.executable, "-m", "benchmarks", "resident", work, system]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    name, folder = parted(system)
+    command = [sys.executable, "-m", "benchmarks", "resident", work, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder or None)
     most, before = json.loads(done.stdout.splitlines()[-1])
     return most, before
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -38,8 +41,8 @@ class Runner(ABC):
     arguments: int | None = None
 
     @abstractmethod
-    def advance(self) -> None:
-        """Run on, and wait for the end of it."""
+    def advance(self) -> float | None:
+        """Run on, and wait for the end of it; returns the seconds, where it has counted them."""
 
     @abstractmethod
     def close(self) -> None:
@@ -124,6 +127,57 @@ class Ours(Runner):
         if self._lowered is not None:
             last = max(k for k, call in enumerate(self._lowered.calls, 1) if call.loop)
             self._sized(self._lowered.compiled(last))
+
+
+# What another checkout's process does: its own benchmarks, an iteration for each line that it is sent.
+_SERVED: Final = """
+import json, sys, time
+from benchmarks.systems import first
+from benchmarks.works import WORKS
+system, work, most = sys.argv[1:]
+runner, to_first = first(system, WORKS[work], int(most))
+print(json.dumps([to_first, runner.iterations]), flush=True)
+for _ in sys.stdin:
+    began = time.perf_counter()
+    runner.advance()
+    print(json.dumps(time.perf_counter() - began), flush=True)
+runner.close()
+print(json.dumps([runner.predicted, runner.temp, runner.arguments]), flush=True)
+"""
+
+
+class Elsewhere(Runner):
+    """A system of another checkout, in a process of its own.
+
+    Attributes:
+        to_first: the seconds until its first step.
+    """
+
+    def __init__(self, folder: str, system: str, work: str, most: int) -> None:
+        command = [sys.executable, "-c", _SERVED, system, work, str(most)]
+        self._process = subprocess.Popen(
+            command, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.to_first, self.iterations = self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args} ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def advance(self) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self.predicted, self.temp, self.arguments = self._answer()
+        self._process.wait()
 
 
 def _turns_before(program: trl.Program) -> int:

@@ -112,3 +112,16 @@ def test_lines_of_code_are_those_with_code(tmp_path: Path, capsys) -> None:
     here = lines.count(lines.ROOT)
     lines.main(str(tmp_path))
     assert f"| timerl_nb/ir | 1 | {here['timerl_nb/ir']:,} | " in capsys.readouterr().out
+
+
+def test_another_checkouts_system_is_compared_round_by_round() -> None:
+    figures = (0.0, None, None, None, None)
+    here = race.Row("s", "ours", (1.0, 2.0, 4.0), *figures)
+    there = race.Row("s", "ours @ ../before", (2.0, 2.0, 4.0), *figures)
+    other = race.Row("s", "jitted", (1.0, 1.0, 1.0), *figures)
+    assert race.parted(there.system) == ("ours", "../before")
+    assert race.parted(other.system) == ("jitted", "")
+    (line,) = race.compared([here, there, other])
+    assert line.startswith("s, ours: 1.000 of ../before's time [")
+    assert line.endswith("of 3 rounds]")
+    assert not list(race.compared([there, other])), "nothing of this checkout to compare it with"
