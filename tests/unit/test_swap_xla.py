@@ -11,6 +11,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.pixels import pixels
+from tests.reinforce import reinforce
 from tests.unit.checks import lowered_with_swaps
 from timerl_nb.errors import ExecutionError
 from timerl_nb.memory.swap import Slack, Swaps
@@ -54,6 +55,18 @@ def test_buffers_keep_to_the_budget_and_give_the_same_bits(
     assert 0 < have.memory.host_peak <= swapped.memory.timeline().host_peak
     assert have.memory.peak == lowered.nbytes
     assert not threads()
+
+
+def test_long_rings_are_found_where_values_come_back_in_blocks() -> None:
+    """The layers of learning return 32 at a time: rings of 32, where all 250 would not fit."""
+    bounds, options = {"B": 64, "I": 2, "T": 250}, trl.Options(executor="xla", device_memory="2MiB")
+    program = reinforce(None, hidden=(64, 64)).compile(bounds, options)
+    lowered = program.executable.lowered
+    assert lowered is not None, program.executable.how
+    assert program.memory.peak <= lowered.nbytes <= budget(program)
+    assert any(
+        axis.ring and axis.size == 32 for b in lowered.layout.buffers.values() for axis in b.axes
+    )
 
 
 def test_what_does_not_touch_a_buffer_does_not_wait_for_its_moves(swapped: trl.Program) -> None:
