@@ -43,6 +43,8 @@ def _make(cls: type[Any], *fields: Any) -> Any:
         node = object.__new__(cls)
         node.fields = fields
         node.symbols = frozenset(_symbols(cls, fields))
+        for name, value in zip(cls.__slots__, fields, strict=True):
+            setattr(node, name, value)
         _TABLE[key] = node
     return node
 
@@ -64,11 +66,8 @@ def _symbols(cls: type[Any], fields: Iterable[Any]) -> Iterable[str]:
 class Sym(Node):
     """A symbol: a dimension's variable (`t`) or its upper bound (`T`)."""
 
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return self.fields[0]
+    __slots__ = ("name",)
+    name: str
 
     def __str__(self) -> str:
         return self.name
@@ -77,15 +76,9 @@ class Sym(Node):
 class Div(Node):
     """floor(arg / by), by > 0."""
 
-    __slots__ = ()
-
-    @property
-    def arg(self) -> Lin:
-        return self.fields[0]
-
-    @property
-    def by(self) -> int:
-        return self.fields[1]
+    __slots__ = ("arg", "by")
+    arg: Lin
+    by: int
 
     def __str__(self) -> str:
         return f"{_tight(self.arg)} // {self.by}"
@@ -94,15 +87,9 @@ class Div(Node):
 class Mod(Node):
     """arg - by * floor(arg / by), by > 0."""
 
-    __slots__ = ()
-
-    @property
-    def arg(self) -> Lin:
-        return self.fields[0]
-
-    @property
-    def by(self) -> int:
-        return self.fields[1]
+    __slots__ = ("arg", "by")
+    arg: Lin
+    by: int
 
     def __str__(self) -> str:
         return f"{_tight(self.arg)} % {self.by}"
@@ -111,15 +98,9 @@ class Mod(Node):
 class Extremum(Node):
     """The least or greatest of several expressions."""
 
-    __slots__ = ()
-
-    @property
-    def which(self) -> Which:
-        return self.fields[0]
-
-    @property
-    def args(self) -> tuple[Lin, ...]:
-        return self.fields[1]
+    __slots__ = ("which", "args")
+    which: Which
+    args: tuple[Lin, ...]
 
     def __str__(self) -> str:
         return f"{self.which}({', '.join(map(str, self.args))})"
@@ -128,19 +109,10 @@ class Extremum(Node):
 class Pick(Node):
     """`then` where the condition holds, else `other`."""
 
-    __slots__ = ()
-
-    @property
-    def cond(self) -> Cond:
-        return self.fields[0]
-
-    @property
-    def then(self) -> Lin:
-        return self.fields[1]
-
-    @property
-    def other(self) -> Lin:
-        return self.fields[2]
+    __slots__ = ("cond", "then", "other")
+    cond: Cond
+    then: Lin
+    other: Lin
 
     def __str__(self) -> str:
         return f"where({self.cond}, {self.then}, {self.other})"
@@ -159,19 +131,13 @@ def _tight(e: Lin) -> str:
 class Lin(Node):
     """`const` + the sum of coefficient * atom; the only kind of integer expression."""
 
-    __slots__ = ()
-
-    @property
-    def const(self) -> int:
-        return self.fields[0]
-
-    @property
-    def terms(self) -> tuple[tuple[Atom, int], ...]:
-        return self.fields[1]
+    __slots__ = ("const", "terms")
+    const: int
+    terms: tuple[tuple[Atom, int], ...]
 
     @property
     def is_const(self) -> bool:
-        return not self.fields[1]
+        return not self.terms
 
     @property
     def is_atom(self) -> bool:
@@ -347,15 +313,9 @@ def pick(cond: Cond, then: Lin | int, other: Lin | int) -> Lin:
 class Cmp(Node):
     """`arg rel 0`."""
 
-    __slots__ = ()
-
-    @property
-    def rel(self) -> Rel:
-        return self.fields[0]
-
-    @property
-    def arg(self) -> Lin:
-        return self.fields[1]
+    __slots__ = ("rel", "arg")
+    rel: Rel
+    arg: Lin
 
     def __str__(self) -> str:
         left = _linear(0, [(a, c) for a, c in self.arg.terms if c > 0])
@@ -374,11 +334,8 @@ class Cmp(Node):
 class And(Node):
     """All of several conditions; TRUE is the empty one."""
 
-    __slots__ = ()
-
-    @property
-    def args(self) -> tuple[Cond, ...]:
-        return self.fields[0]
+    __slots__ = ("args",)
+    args: tuple[Cond, ...]
 
     def __str__(self) -> str:
         parts = (f"({c})" if isinstance(c, Or) else str(c) for c in self.args)
@@ -388,11 +345,8 @@ class And(Node):
 class Or(Node):
     """Any of several conditions; FALSE is the empty one."""
 
-    __slots__ = ()
-
-    @property
-    def args(self) -> tuple[Cond, ...]:
-        return self.fields[0]
+    __slots__ = ("args",)
+    args: tuple[Cond, ...]
 
     def __str__(self) -> str:
         parts = (f"({c})" if isinstance(c, And) else str(c) for c in self.args)
@@ -486,15 +440,9 @@ def _join(cls: type[Any], neutral: Cond, absorbing: Cond, conds: Iterable[Cond])
 class Slice(Node):
     """The half-open range lo : hi of positions along one dimension."""
 
-    __slots__ = ()
-
-    @property
-    def lo(self) -> Lin:
-        return self.fields[0]
-
-    @property
-    def hi(self) -> Lin:
-        return self.fields[1]
+    __slots__ = ("lo", "hi")
+    lo: Lin
+    hi: Lin
 
     @property
     def length(self) -> Lin:
