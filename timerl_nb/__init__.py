@@ -5,8 +5,9 @@
 
 from timerl_nb import algorithms, distributions, env, errors, nn, optim, random, show
 from timerl_nb.config import Options
-from timerl_nb.context import Context
-from timerl_nb.family import explore
+from timerl_nb.driver.context import Context
+from timerl_nb.driver.family import explore
+from timerl_nb.driver.program import Program
 from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
 from timerl_nb.frontend.custom import custom_vjp
 from timerl_nb.frontend.foreign import module_names as _module_names
@@ -142,9 +143,8 @@ from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.udf import Resource, udf
 from timerl_nb.frontend.until import until
 from timerl_nb.frontend.windows import avg_pool, conv, conv_transpose, max_pool
+from timerl_nb.live.results import Result
 from timerl_nb.profiler import Profile, profile
-from timerl_nb.program import Program
-from timerl_nb.results import Result
 from timerl_nb.rl.policy import DNNBuilder
 from timerl_nb.show.sweeping import sweep
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.kept import _TABLE, _Unpickler, unpacked
+from timerl_nb.driver.serialization import _TABLE, _Unpickler, unpacked
 from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.runtime.shelf import Shelf
 from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _Call, _loaded, _Trees

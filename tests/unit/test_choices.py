@@ -10,6 +10,7 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import BudgetError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, cheapest
 from timerl_nb.loops.nodes import Execute
@@ -18,7 +19,6 @@ from timerl_nb.memory.cost import LAUNCH, point_seconds
 from timerl_nb.memory.forecast import Forecasts
 from timerl_nb.memory.least import inevitable, least
 from timerl_nb.passes.fuse import Fuse
-from timerl_nb.program import Program
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.statements.statements import Statements
 

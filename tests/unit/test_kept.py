@@ -16,9 +16,9 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from timerl_nb.compiler import Compiler
+from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.serialization import packed, unpacked
 from timerl_nb.ir.digest import digest
-from timerl_nb.kept import packed, unpacked
 from timerl_nb.runtime import shelf as shelves
 from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _engine, _workers
 from timerl_nb.schedule.trial import Trials

@@ -20,14 +20,14 @@ import timerl_nb as trl
 from tests.episodes import cartpole
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.bar import saying
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import BoundsError, ExecutionError, OptionError
-from timerl_nb.frames import Device, Frame
-from timerl_nb.gate import ENDS, Gate, Stopped
-from timerl_nb.gauges import Gauges
-from timerl_nb.program import Program
+from timerl_nb.live.frames import Device, Frame
+from timerl_nb.live.process_metrics import Gauges
+from timerl_nb.live.progress_bar import saying
+from timerl_nb.live.run_control import ENDS, Gate, Stopped
+from timerl_nb.live.telemetry import Sampler, Watched
 from timerl_nb.runtime.xla.lowered import Lowered
-from timerl_nb.sampler import Sampler, Watched
 
 EXECUTORS = ("interpret", "xla")
 BOUNDS = {"B": 4, "I": 12, "T": 8}
@@ -430,7 +430,7 @@ def test_waiting_for_xla_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timerl_nb.bar._SECOND", 0.01)
+    monkeypatch.setattr("timerl_nb.live.progress_bar._SECOND", 0.01)
     run: Any = SimpleNamespace(compiling=12.3)
     said: list[str] = []
     told = threading.Event()
@@ -600,7 +600,7 @@ def test_a_run_that_has_ended_has_a_last_frame() -> None:
 def test_the_busy_fraction_is_measured_in_turns(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_nb.sampler._MEASURE", 0.0)
+    monkeypatch.setattr("timerl_nb.live.telemetry._MEASURE", 0.0)
     want = program.execute(seed=5)
     run = program.start(seed=5, speed=40.0)
     *_, last = run.frames()
@@ -673,7 +673,7 @@ def test_devices_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch
     assert gauges.devices() == want
     driver.gone = True
     assert gauges.devices() == want
-    monkeypatch.setattr("timerl_nb.gauges._PERIOD", 0.0)
+    monkeypatch.setattr("timerl_nb.live.process_metrics._PERIOD", 0.0)
     assert gauges.devices() == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)  # is not installed
     assert Gauges(lambda: None).devices() == ()

@@ -13,7 +13,7 @@ import pytest
 import timerl_nb as trl
 from tests.pixels import pixels
 from tests.unit.checks import assert_memory_is_sound, with_swaps
-from timerl_nb.advice import advice
+from timerl_nb.driver.fit_suggestions import advice
 from timerl_nb.errors import BudgetError, ExecutionError
 from timerl_nb.events import Event
 from timerl_nb.loops.nodes import Fetch, Offload

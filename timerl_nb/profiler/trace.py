@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.errors import ExecutionError
+from timerl_nb.live.telemetry import Watched
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.runtime.transfer import Copy
-from timerl_nb.sampler import Watched
 
 _TRACKS: Final = {"kernels": 1, "host functions": 2, "transfers": 3}
 _PARTS: Final = 64  # that a turn's predicted bytes are drawn in

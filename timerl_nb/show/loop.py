@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.loops.nodes import VERBS, Ast, Execute, If, Loop, Node, Transfer
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.program import Program, a_program
 from timerl_nb.show.lineage import inside
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import Array, Key, View, ints

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from timerl_nb.driver.program import Program
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Away, Span
-from timerl_nb.program import Program
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.show.colours import Numbers, of_tensors
 from timerl_nb.show.colours import tensor as colour_of

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.text import op_line
-from timerl_nb.program import Program, a_program
 from timerl_nb.show.inspector import InspectorView, last_readers
 from timerl_nb.show.lineage import Lineage, inside
 from timerl_nb.show.loop import Line, LoopView

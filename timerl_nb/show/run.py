@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.frames import Curve, Frame, Held, compiling_text
-from timerl_nb.program import Program
+from timerl_nb.driver.program import Program
+from timerl_nb.live.frames import Curve, Frame, Held, compiling_text
 from timerl_nb.show.text import human_bytes
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import Array, View, amounts, ints

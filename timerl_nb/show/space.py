@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from timerl_nb.program import Program
+from timerl_nb.driver.program import Program
 from timerl_nb.schedule.schedule import StatementPoints
 from timerl_nb.show.colours import Numbers, of_statements, operation
 from timerl_nb.show.lineage import inside

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import DrawingError, OptionError
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
 from timerl_nb.show import (
     GraphView,
     Index,

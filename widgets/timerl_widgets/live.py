@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from timerl_nb.frames import Frame
-from timerl_nb.program import Program
+from timerl_nb.driver.program import Program
+from timerl_nb.live.frames import Frame
 from timerl_nb.show.run import MOST, HeldBytes, Load, RunView, Turns, nothing, thinned
 from timerl_nb.show.view import Array, amounts
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
-from timerl_nb.compiler import Compiler
 from timerl_nb.config import Options
+from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.stages import See, unseen
 from timerl_nb.errors import (
     CallError,
     DomainError,
@@ -27,8 +29,6 @@ from timerl_nb.frontend.until import Until, write_bound
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
-from timerl_nb.stages import See, unseen
 from timerl_nb.symbolic.expr import Lin
 
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy as np
 from tqdm.auto import tqdm
 
-from timerl_nb.advice import advice
-from timerl_nb.bar import saying
-from timerl_nb.compilation import Front, holds_for_all_bounds, pipeline
-from timerl_nb.compiler import Compiler, check_types
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.doors import door
+from timerl_nb.driver.compiler import Compiler, check_types
+from timerl_nb.driver.fit_suggestions import advice
+from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline
+from timerl_nb.driver.stages import See, Stages, unseen
+from timerl_nb.driver.tuning import Tuning, tuned
 from timerl_nb.errors import BoundsError, OptionError, Origin, one_of, warn
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
@@ -28,31 +29,30 @@ from timerl_nb.frontend.foreign import PROGRAM, all_asked, missing, taken
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, until
-from timerl_nb.gate import Gate
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.live.progress_bar import saying
+from timerl_nb.live.results import Result
+from timerl_nb.live.run_control import Gate
+from timerl_nb.live.running import Running
+from timerl_nb.live.telemetry import Watched
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import machine_refusal, on_the_machine
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.passes.incrementalize import Incrementalize, without_effect
-from timerl_nb.results import Result
-from timerl_nb.running import Running
 from timerl_nb.runtime.backends.jax import is_accelerated
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.main_memory import main_memory_left
 from timerl_nb.runtime.xla.run import LoweredRun
-from timerl_nb.sampler import Watched
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.stages import See, Stages, unseen
 from timerl_nb.symbolic.domain import Ceiling, bounds_text
 from timerl_nb.symbolic.expr import Slice
-from timerl_nb.tuning import Tuning, tuned
 
 _BLOCKS: Final = Incrementalize.name
 _GUARDED: Final = (

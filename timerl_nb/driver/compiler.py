@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from timerl_nb.advice import advice
-from timerl_nb.compilation import (
+from timerl_nb.config import Options
+from timerl_nb.driver.fit_suggestions import advice
+from timerl_nb.driver.pipeline import (
     Front,
     cached_machine,
     compile_front,
@@ -23,14 +24,14 @@ from timerl_nb.compilation import (
     planner,
     unlimited,
 )
-from timerl_nb.config import Options
+from timerl_nb.driver.serialization import packed, unpacked
+from timerl_nb.driver.stages import Listing, See, Stage, unseen
 from timerl_nb.errors import BoundsError, ShapeError
 from timerl_nb.ir.attrs import ConstAttrs
 from timerl_nb.ir.digest import Digest, digest
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, WIDE
 from timerl_nb.ir.verify import prove_reads, verify
-from timerl_nb.kept import packed, unpacked
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Execute, Loop
 from timerl_nb.memory.budget import Planner, refusal
@@ -45,7 +46,6 @@ from timerl_nb.runtime.xla.kept import KeptCalls
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.trial import Trials
-from timerl_nb.stages import Listing, See, Stage, unseen
 from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.domain import bounds_text
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from timerl_nb.frames import Device, Process
+from timerl_nb.live.frames import Device, Process
 
 _STATM: Final = "/proc/self/statm"
 _PERIOD: Final = 1.0  # seconds between two questions to the driver, each of which takes a while

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MethodType
 from typing import Any, Final
 
-from timerl_nb.compilation import Front
+from timerl_nb.driver.pipeline import Front
 from timerl_nb.errors import Origin
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.vectorize import Vectorize
@@ -40,7 +40,7 @@ _TABLE: Final[Mapping[str, Collection[str]]] = {
     "timerl_nb.symbolic.expr": (CLASSES, "_make"),
     "timerl_nb.memory.budget": ("Planner",),
     "timerl_nb.memory.forecast": ("Forecasts",),
-    "timerl_nb.stages": ("Stage",),
+    "timerl_nb.driver.stages": ("Stage",),
     "functools": ("partial",),
     "ml_dtypes": ("bfloat16",),
     "numpy": ("dtype", "ndarray"),

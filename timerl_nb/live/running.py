@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Final
 
 from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin
-from timerl_nb.frames import Frame, compiling_text
-from timerl_nb.gate import Gate, Stopped
-from timerl_nb.results import Result
+from timerl_nb.live.frames import Frame, compiling_text
+from timerl_nb.live.results import Result
+from timerl_nb.live.run_control import Gate, Stopped
+from timerl_nb.live.telemetry import Sampler, Watched
 from timerl_nb.runtime.backends.jax import settled
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.reached import SoFar
 from timerl_nb.runtime.xla.run import LoweredRun
-from timerl_nb.sampler import Sampler, Watched
 
 _GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
 

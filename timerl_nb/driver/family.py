@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from timerl_nb.config import Options
-from timerl_nb.context import Context
 from timerl_nb.doors import door
+from timerl_nb.driver.context import Context
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.stages import See, unseen
 from timerl_nb.errors import CallError, OptionError, Origin, one_of
-from timerl_nb.program import Program
-from timerl_nb.stages import See, unseen
 
 At = Mapping[str, int]  # by argument, the position of its value in its list
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})

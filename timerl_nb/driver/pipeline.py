@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from timerl_nb.config import Options
+from timerl_nb.driver.stages import See, Stage
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import verify
 from timerl_nb.memory.budget import Planner
@@ -32,7 +33,6 @@ from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import explained
 from timerl_nb.schedule.fallback import Parts, schedule_by_parts_if_needed
 from timerl_nb.schedule.trial import Trials
-from timerl_nb.stages import See, Stage
 from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.scheduling import ScheduleTree
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tqdm.auto import tqdm
 
-from timerl_nb.frames import compiling_text
+from timerl_nb.live.frames import compiling_text
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.xla.run import LoweredRun
 

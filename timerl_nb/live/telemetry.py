@@ -20,13 +20,13 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.frames import Array, Curve, Frame, Held
-from timerl_nb.gate import ENDS, Gate
-from timerl_nb.gauges import Gauges
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.live.frames import Array, Curve, Frame, Held
+from timerl_nb.live.process_metrics import Gauges
+from timerl_nb.live.run_control import ENDS, Gate
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax import memory_in_use
 from timerl_nb.runtime.interpret import Run
