@@ -99,14 +99,14 @@ def test_no_cycle_among_modules() -> None:
 def test_widgets_use_view_models_only() -> None:
     """Widgets see programs, runs, graphs and view-models, never passes, schedules or the runtime."""
     allowed = {
-        "doors",
+        "entry_points",
         "driver",
         "errors",
         "frontend",
         "inspectable",
         "ir",
         "live",
-        "recent",
+        "lru",
         "show",
     }
     for path in sorted((ROOT / "widgets/timerl_widgets").glob("*.py")):

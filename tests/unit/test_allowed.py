@@ -16,8 +16,8 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.driver.serialization import _TABLE, _Unpickler, unpacked
 from timerl_nb.runtime.allowed import CLASSES, Allowed
-from timerl_nb.runtime.shelf import Shelf
-from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _Call, _loaded, _Trees
+from timerl_nb.runtime.disk_cache import DiskCache
+from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _Call, _loaded, _Trees
 from timerl_nb.schedule.trial import Trials
 
 
@@ -64,16 +64,16 @@ def test_a_call_with_something_else_inside_is_made_anew(tmp_path: Path) -> None:
     """JAX's own bytes, which lie within ours, are read by the same rule."""
     function = jax.jit(lambda x: x + 1)
     x, path = np.zeros(3, np.float32), tmp_path / "made"
-    shelf = Shelf(tmp_path)
-    calls = KeptCalls(shelf, "program")
+    cache = DiskCache(tmp_path)
+    calls = CompiledCalls(cache, "program")
     first = calls.call("f", function, lambda: [x])
     np.testing.assert_array_equal(first(x), np.ones(3))
     key = first._key()
-    known = shelf.read(key)
+    known = cache.read(key)
     assert known is not None and _loaded(known, jax.devices()[0]) is not None
     _, *trees = _Trees(io.BytesIO(known)).load()
-    shelf.write(key, pickle.dumps((touched(path)[0], *trees)))
-    again: KeptCall = calls.call("f", function, lambda: [x])
+    cache.write(key, pickle.dumps((touched(path)[0], *trees)))
+    again: CompiledCall = calls.call("f", function, lambda: [x])
     np.testing.assert_array_equal(again(x), np.ones(3))
     assert not path.exists()
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from timerl_nb.config import Options
-from timerl_nb.driver.fit_suggestions import advice
+from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.pipeline import (
     Front,
     cached_machine,
@@ -34,15 +34,15 @@ from timerl_nb.ir.shapes import NUMPY, WIDE
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Execute, Loop
+from timerl_nb.lru import Recent
 from timerl_nb.memory.budget import Planner, refusal
-from timerl_nb.memory.least import inevitable, least
+from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
-from timerl_nb.recent import Recent
 from timerl_nb.runtime.backends.jax import device_name, has_wide_types
+from timerl_nb.runtime.disk_cache import DiskCache, disk_cache, key_of
 from timerl_nb.runtime.executable import Executable
-from timerl_nb.runtime.shelf import Shelf, key_of, shelf
-from timerl_nb.runtime.xla.kept import KeptCalls
+from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.trial import Trials
@@ -77,7 +77,7 @@ class _Planned:
         seconds = time.perf_counter() - start
         return Stage("ast", ast, seconds, f"{loops} loops, {count} launches")
 
-    def executable(self, options: Options, kept: KeptCalls | None) -> Stage:
+    def executable(self, options: Options, kept: CompiledCalls | None) -> Stage:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
         return self._executables.get(how, lambda: self._executable(*how, kept))
 
@@ -87,7 +87,7 @@ class _Planned:
         fuse: int,
         devices: int,
         budget: int | None,
-        kept: KeptCalls | None,
+        kept: CompiledCalls | None,
     ) -> Stage:
         ast: Any = self.loops.artifact
         start, plan = time.perf_counter(), self.plan
@@ -116,7 +116,7 @@ class Compiler:
         self._trials: dict[tuple[int, bool], Trials] = {}
         self._proved: Recent[str, float] = Recent(MOST)
         self._fronts: Recent[tuple[tuple[Pass, ...], int], Front] = Recent(MOST)
-        self._shelf = shelf()
+        self._disk = disk_cache()
         # a ceiling is another bound than the number that it is: its text tells them apart
         self._plans: Recent[tuple[Front, str, Planner], _Planned] = Recent(
             POINTS, lambda planned: planned.weight
@@ -167,9 +167,9 @@ class Compiler:
         def made() -> Front:
             written = self._digest
             key = self._key(written, options, bounds)
-            if key is None or written is None or self._shelf is None:
+            if key is None or written is None or self._disk is None:
                 return compile_front(self.pdg, passes, trials, ceiling, show)
-            payload = self._shelf.read(key)
+            payload = self._disk.read(key)
             if payload is not None:
                 known = unpacked(payload, self.pdg, written.lines, trials)
                 if known is not None:
@@ -177,7 +177,7 @@ class Compiler:
             front = compile_front(self.pdg, passes, trials, ceiling, show)
             payload = packed(front, self.pdg, written.lines, trials)
             if payload is not None:
-                self._shelf.write(key, payload)
+                self._disk.write(key, payload)
             return front
 
         front = self._fronts.get((passes.passes, ceiling), made)
@@ -187,7 +187,7 @@ class Compiler:
 
     @cached_property
     def _digest(self) -> Digest | None:
-        return None if self._shelf is None else digest(self.pdg)
+        return None if self._disk is None else digest(self.pdg)
 
     def _key(self, of: Digest | None, options: Options, bounds: Mapping[str, int]) -> str | None:
         """The key of what follows from a graph; None where nothing is kept."""
@@ -198,18 +198,20 @@ class Compiler:
 
     def place(
         self, what: str, options: Options, bounds: Mapping[str, int]
-    ) -> tuple[Shelf, str] | None:
+    ) -> tuple[DiskCache, str] | None:
         """Where something that was found out about the program is kept; None where nothing is."""
         key = self._key(self._digest, options, bounds)
-        if key is None or self._shelf is None:
+        if key is None or self._disk is None:
             return None
-        return self._shelf, key_of(what, key, device_name())
+        return self._disk, key_of(what, key, device_name())
 
-    def _kept(self, front: Front, options: Options, bounds: Mapping[str, int]) -> KeptCalls | None:
-        if self._shelf is None:
+    def _kept(
+        self, front: Front, options: Options, bounds: Mapping[str, int]
+    ) -> CompiledCalls | None:
+        if self._disk is None:
             return None
         key = self._key(digest(front.constraints.pdg), options, bounds)
-        return None if key is None else KeptCalls(self._shelf, key)
+        return None if key is None else CompiledCalls(self._disk, key)
 
     def back(
         self, front: Front, options: Options, bounds: Mapping[str, int], see: See = unseen
@@ -250,12 +252,14 @@ class Compiler:
         if budget is not None and plan.peak > budget:
             if front.parts is not None:
                 raise front.parts.beyond(plan.peak, budget)
-            raise refusal(plan, budget, self._advice(front, plan.peak, budget, options, bounds))
+            raise refusal(
+                plan, budget, self._suggestions(front, plan.peak, budget, options, bounds)
+            )
         if plan.swaps.all:
             summary += f", {plan.timeline().host_peak:,} bytes there"
         return Stage("memory", plan, time.perf_counter() - start, summary)
 
-    def _advice(
+    def _suggestions(
         self, front: Front, needed: int, budget: int, options: Options, bounds: Mapping[str, int]
     ) -> str:
         def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
@@ -265,14 +269,14 @@ class Compiler:
             prove_reads(self.pdg, actual)
             # what fits without blocks is among what is then chosen from
             of = self.front(unlimited(changed), actual) if changes else front
-            if (floor := least(of.constraints.statements, actual)) > budget:
+            if (floor := lower_bound(of.constraints.statements, actual)) > budget:
                 return floor
             return planner(changed)(of.constraints, of.tree, actual).peak
 
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
         known = [f"device_memory={needed} would do"]
         changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
-        return advice(known, changes, budget, options, given, need)
+        return fit_suggestions(known, changes, budget, options, given, need)
 
 
 def check_types(pdg: Pdg) -> None:

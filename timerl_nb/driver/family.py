@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from timerl_nb.config import Options
-from timerl_nb.doors import door
 from timerl_nb.driver.context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import See, unseen
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import CallError, OptionError, Origin, one_of
 
 At = Mapping[str, int]  # by argument, the position of its value in its list
@@ -154,7 +154,7 @@ def explore(
         TimeRLError: the first program cannot be compiled.
     """
     family = Family(function, arguments, bounds, options)
-    return door("explore")(family.first, family=family)
+    return entry_point("explore")(family.first, family=family)
 
 
 def _check_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from timerl_nb.errors import TimeRLError
 Need = Callable[[Mapping[str, Any], Mapping[str, int]], int]
 
 
-def advice(
+def fit_suggestions(
     known: Sequence[str],
     changes: Mapping[str, Mapping[str, Any]],
     budget: int,

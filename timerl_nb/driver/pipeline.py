@@ -13,6 +13,7 @@ from timerl_nb.ir.verify import verify
 from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.forecast import Forecasts
 from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.bandwidth_model import Machine
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
@@ -25,7 +26,6 @@ from timerl_nb.passes.incrementalize import (
 from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.rematerialize import Rematerialize
 from timerl_nb.passes.simplify import Simplify
-from timerl_nb.passes.traffic import Machine
 from timerl_nb.passes.vectorize import Vectorize, keep_nothing
 from timerl_nb.passes.windows import Windows
 from timerl_nb.runtime.backends.jax import device_memory, is_accelerated

@@ -15,12 +15,12 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from timerl_nb.config import Blocks, Options, progress_by_default
-from timerl_nb.doors import door
 from timerl_nb.driver.compiler import Compiler, check_types
-from timerl_nb.driver.fit_suggestions import advice
+from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import BoundsError, OptionError, Origin, one_of, warn
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
@@ -35,7 +35,7 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.progress_bar import saying
 from timerl_nb.live.results import Result
-from timerl_nb.live.run_control import Gate
+from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.running import Running
 from timerl_nb.live.telemetry import Watched
 from timerl_nb.loops.nodes import Ast
@@ -388,7 +388,7 @@ class Program:
         outputs: Sequence[str] | None,
     ) -> Result:
         shown = progress_by_default() if progress is None else progress
-        turns = self.executable.reached(recorded=on_event is not None).turns
+        turns = self.executable.progress(recorded=on_event is not None).turns
         start = time.perf_counter()
         with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
             run = self._make_run(seed, on_event, bar.update if shown else None)
@@ -468,12 +468,12 @@ class Program:
             OptionError: an output of that name does not exist, or an argument is of another kind.
         """
         self._check_run(on_event, outputs)
-        reached = self.executable.reached(recorded=on_event is not None)
-        watched = Watched(self.meaning, self.memory, reached)
-        gate = Gate(held=bool(paused))
-        gate.speed = speed
-        run = self.begin(seed, on_event=on_event, progress=gate.turned)
-        return Running(gate, run, watched, outputs)
+        progress = self.executable.progress(recorded=on_event is not None)
+        watched = Watched(self.meaning, self.memory, progress)
+        control = RunControl(held=bool(paused))
+        control.speed = speed
+        run = self.begin(seed, on_event=on_event, progress=control.turned)
+        return Running(control, run, watched, outputs)
 
     def _check_machine(self) -> None:
         """Refuse to begin what ends with the machine's memory; it may be planned all the same.
@@ -521,7 +521,7 @@ class Program:
             for d in self.pdg.dims
             if d.bound not in self._owner.fixed
         }
-        return advice((), changes, left, options, given, need)
+        return fit_suggestions((), changes, left, options, given, need)
 
     def step(self, seed: int = 0) -> Instruction | None:
         """Run one instruction; None at the end of the program, after which it starts over.
@@ -559,7 +559,7 @@ class Program:
         Raises:
             MissingPartError: the widgets are not installed.
         """
-        return door("explore")(self, other, **options)
+        return entry_point("explore")(self, other, **options)
 
     def export_html(self, path: str | os.PathLike[str], title: str | None = None) -> Path:
         """Write the whole compilation as one HTML file, which needs nothing but a browser.
@@ -571,7 +571,7 @@ class Program:
         Raises:
             OptionError: the path is a folder, or names no HTML file.
         """
-        return door("export_html")(self, path, title)
+        return entry_point("export_html")(self, path, title)
 
     if not TYPE_CHECKING:
 

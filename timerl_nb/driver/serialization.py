@@ -24,8 +24,8 @@ from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 _PASSES: Final = (
-    "accumulate contract dynamic_bounds fuse incrementalize lift rematerialize simplify traffic "
-    "vectorize windows"
+    "accumulate bandwidth_model contract dynamic_bounds fuse incrementalize lift rematerialize "
+    "simplify vectorize windows"
 )
 # Frozen values of plain types, and what makes them.
 _TABLE: Final[Mapping[str, Collection[str]]] = {

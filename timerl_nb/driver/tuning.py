@@ -16,11 +16,11 @@ from typing import Final
 from timerl_nb.config import Options
 from timerl_nb.errors import BudgetError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.cut import by_freed, find_cut
-from timerl_nb.passes.traffic import Machine, Traffic
-from timerl_nb.runtime.shelf import Shelf
+from timerl_nb.passes.bandwidth_model import BandwidthModel, Machine
+from timerl_nb.passes.tiling import by_freed, find_tiling
+from timerl_nb.runtime.disk_cache import DiskCache
 
-Place = tuple[Shelf, str]  # a shelf and a key
+Place = tuple[DiskCache, str]  # a disk cache and a key
 
 _CHOSEN: Final = "chosen by the passes"
 
@@ -91,11 +91,11 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
     """Whole; and in blocks of a few sizes, with what acting made kept or computed again."""
     whole = options.with_(incrementalize=False, rematerialize=False)
     ways = {"whole": whole}
-    traffic = Traffic(before, bounds, Machine())
+    model = BandwidthModel(before, bounds, Machine())
     for dim in [d for d in by_freed(before, bounds) if d.over is None][:1]:
         points = dim.count(bounds)
         sizes = [n for n in range(1, points) if points % n == 0]
-        best = traffic.block(find_cut(before, dim)) or points
+        best = model.block(find_tiling(before, dim)) or points
         at = bisect(sizes, best)
         for size in sizes[max(0, at - 2) : at + 1]:  # what the model takes, and both neighbours
             for again in (False, True):

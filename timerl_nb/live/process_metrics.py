@@ -14,7 +14,7 @@ _STATM: Final = "/proc/self/statm"
 _PERIOD: Final = 1.0  # seconds between two questions to the driver, each of which takes a while
 
 
-class Gauges:
+class ProcessMetrics:
     """Reads CPU time, memory and, where `nvidia-ml-py` is installed, the driver.
 
     Args:

@@ -20,7 +20,7 @@ class Stopped(BaseException):
     """Unwinds a run that is told to end; nobody outside of it sees this."""
 
 
-class Gate:
+class RunControl:
     """The commands to a run, and how far it has obeyed them.
 
     Attributes:

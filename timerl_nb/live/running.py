@@ -15,11 +15,11 @@ from typing import Final
 from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin
 from timerl_nb.live.frames import Frame, compiling_text
 from timerl_nb.live.results import Result
-from timerl_nb.live.run_control import Gate, Stopped
-from timerl_nb.live.telemetry import Sampler, Watched
+from timerl_nb.live.run_control import RunControl, Stopped
+from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.backends.jax import settled
 from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.reached import SoFar
+from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.xla.run import LoweredRun
 
 _GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
@@ -38,27 +38,27 @@ class Running:
 
     def __init__(
         self,
-        gate: Gate,
+        control: RunControl,
         run: Run | LoweredRun,
         watched: Watched,
         outputs: Sequence[str] | None,
     ) -> None:
-        self._gate = gate
-        self._sampler = Sampler(gate, run, watched, outputs)
-        self._turns = watched.reached.turns
-        self._course = _Course(gate, run, watched, outputs, self._sampler, user_origin())
-        weakref.finalize(self, _abandon, gate).atexit = False
+        self._control = control
+        self._telemetry = Telemetry(control, run, watched, outputs)
+        self._turns = watched.progress.turns
+        self._course = _Course(control, run, watched, outputs, self._telemetry, user_origin())
+        weakref.finalize(self, _abandon, control).atexit = False
         self._course.begin()
 
     # --- commands --------------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Hold the run at the end of this turn; the turns of a `step` that are left are not made."""
-        self._gate.pause()
+        self._control.pause()
 
     def resume(self) -> None:
         """Let a paused run go on."""
-        self._gate.resume()
+        self._control.resume()
 
     def step(self, turns: int = 1) -> None:
         """Let a paused run make so many turns, and pause again.
@@ -66,32 +66,32 @@ class Running:
         Raises:
             ExecutionError: the run is not paused.
         """
-        self._gate.step(turns)
+        self._control.step(turns)
 
     def stop(self) -> None:
         """End the run at the end of this turn; `result` then has what was there."""
-        self._gate.stop()
+        self._control.stop()
 
     @property
     def speed(self) -> float | None:
         """Turns a second, at most; None for no limit. It can be set."""
-        return self._gate.speed
+        return self._control.speed
 
     @speed.setter
     def speed(self, speed: float | None) -> None:
-        self._gate.speed = speed
+        self._control.speed = speed
 
     # --- looking ---------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
         """`running`, `paused`, `stopped`, `finished`, `failed`, or `pending …` with a command."""
-        return self._gate.state
+        return self._control.state
 
     @property
     def turn(self) -> int:
         """How many turns of the outermost loop are done."""
-        return self._gate.turn
+        return self._control.turn
 
     @property
     def turns(self) -> int | None:
@@ -105,7 +105,7 @@ class Running:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused or has ended; False if it has not after so many seconds."""
-        return self._gate.wait(timeout)
+        return self._control.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Result:
         """What the run returns; waits for its end.
@@ -124,7 +124,7 @@ class Running:
                 f"the run is paused after {self.turn} turns, and does not end.",
                 hint="resume() or stop() it first, or give a timeout.",
             )
-        if not self._gate.ended.wait(timeout):
+        if not self._control.ended.wait(timeout):
             raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
         return self._course.result()
 
@@ -133,16 +133,16 @@ class Running:
 
         Who takes longer misses frames in between, never the last.
         """
-        return self._sampler.frames()
+        return self._telemetry.frames()
 
     def on_frame(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
         """Call a function with every frame, on a thread of its own; returns what ends that."""
-        return self._sampler.listen(listener)
+        return self._telemetry.listen(listener)
 
     @property
     def latest(self) -> Frame | None:
         """The last frame that was made; None as long as nobody has looked."""
-        return self._sampler.latest
+        return self._telemetry.latest
 
     def __enter__(self) -> Running:
         return self
@@ -154,7 +154,7 @@ class Running:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-        self._gate.ended.wait()
+        self._control.ended.wait()
 
     def __repr__(self) -> str:
         of = "" if self._turns is None else f" of {self._turns}"
@@ -172,15 +172,15 @@ class _Course:
 
     def __init__(
         self,
-        gate: Gate,
+        control: RunControl,
         run: Run | LoweredRun,
         watched: Watched,
         names: Sequence[str] | None,
-        sampler: Sampler,
+        telemetry: Telemetry,
         begun_at: Origin,
     ) -> None:
-        self._gate, self._run, self._watched, self._names = gate, run, watched, names
-        self._sampler, self._begun_at = sampler, begun_at
+        self._control, self._run, self._watched, self._names = control, run, watched, names
+        self._telemetry, self._begun_at = telemetry, begun_at
         self._result: Result | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(
@@ -211,24 +211,24 @@ class _Course:
         start, state = time.perf_counter(), "finished"
         try:
             try:
-                self._gate.enter()
+                self._control.enter()
                 self._run.complete()
                 values = self._run.outputs(self._names)
             except Stopped:
                 state = "stopped"
-                so_far = SoFar(self._watched.reached, self._gate.turn)
+                so_far = SoFar(self._watched.progress, self._control.turn)
                 values = self._run.so_far(so_far, self._names)
             self._result = Result.of(self._run, values, time.perf_counter() - start)
-            self._sampler.finish(values)
+            self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
             state, self._error = "failed", error
             if isinstance(error, TimeRLError) and error.origin == Origin():
                 error.origin = self._begun_at  # there is no line of the user's on this thread
-            self._sampler.error = str(error)
+            self._telemetry.error = str(error)
             self._run.release()
         finally:
             atexit.unregister(self._leave)
-            self._gate.end(state)
+            self._control.end(state)
 
     _unknown = True
 
@@ -242,11 +242,11 @@ class _Course:
 
     def _leave(self) -> None:
         """The interpreter exits: end the run, lest it be cut off in the middle of a call."""
-        self._gate.stop()
-        self._gate.ended.wait(_GRACE)
+        self._control.stop()
+        self._control.ended.wait(_GRACE)
 
 
-def _abandon(gate: Gate) -> None:
+def _abandon(control: RunControl) -> None:
     """Nobody can command a run any more: end it if it waits for a command."""
-    if gate.held:
-        gate.stop()
+    if control.held:
+        control.stop()

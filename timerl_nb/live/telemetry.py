@@ -25,12 +25,12 @@ from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.frames import Array, Curve, Frame, Held
-from timerl_nb.live.process_metrics import Gauges
-from timerl_nb.live.run_control import ENDS, Gate
+from timerl_nb.live.process_metrics import ProcessMetrics
+from timerl_nb.live.run_control import ENDS, RunControl
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax import memory_in_use
 from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.reached import Reached, SoFar
+from timerl_nb.runtime.run_progress import RunProgress, SoFar
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.symbolic.expr import TRUE, Lin, sym
@@ -50,11 +50,11 @@ class Watched:
 
     pdg: Pdg
     plan: MemoryPlan
-    reached: Reached
+    progress: RunProgress
 
     def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
         """The outputs that are one number per turn."""
-        pdg, outer, found = self.plan.pdg, self.reached.outer, dict[str, Op]()
+        pdg, outer, found = self.plan.pdg, self.progress.outer, dict[str, Op]()
         for op in pdg.sinks:
             attrs = op.attrs
             if not isinstance(attrs, OutputAttrs) or attrs.role != "output" or op.where is not TRUE:
@@ -66,9 +66,9 @@ class Watched:
 
     def is_late(self, output: Op) -> bool:
         """Whether an output is seen at the end only, since it has become one batch of all turns."""
-        turns = self.reached.turns
+        turns = self.progress.turns
         return bool(output.attrs.axes) or (
-            turns is not None and not self.reached.points(output, turns)
+            turns is not None and not self.progress.points(output, turns)
         )
 
     @cached_property
@@ -78,7 +78,7 @@ class Watched:
         Of all that is carried forwards along a dimension within a turn, or uses a resource on the
         host, the points of what has most. A dynamic bound leaves their number open.
         """
-        outer, dims = self.reached.outer, self.pdg.dims
+        outer, dims = self.progress.outer, self.pdg.dims
         if outer is None or dims.dynamic is not None:
             return None
         counts: list[int] = []
@@ -104,14 +104,14 @@ class Watched:
     @cached_property
     def ends(self) -> Array:
         """The number of executed points that are done after each number of turns, as planned."""
-        time, turns = self.plan.timeline(), self.reached.turns
+        time, turns = self.plan.timeline(), self.progress.turns
         if time.outer is None or turns is None:
             return np.zeros(1, np.int64)
         done = np.maximum.accumulate(time.turn)
         return np.searchsorted(done, np.arange(-1, turns), side="right")
 
 
-class Sampler:
+class Telemetry:
     """Makes frames, and hands them to whoever looks.
 
     Args:
@@ -119,9 +119,13 @@ class Sampler:
     """
 
     def __init__(
-        self, gate: Gate, run: Run | LoweredRun, watched: Watched, names: Sequence[str] | None
+        self,
+        control: RunControl,
+        run: Run | LoweredRun,
+        watched: Watched,
+        names: Sequence[str] | None,
     ) -> None:
-        self._gate, self._run, self._watched = gate, run, watched
+        self._control, self._run, self._watched = control, run, watched
         self._began = time.perf_counter()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -140,7 +144,7 @@ class Sampler:
         self._measured = 0.0
         self._turns: deque[tuple[float, int]] = deque([(0.0, 0)])
         self._place = self._turn = self._peak = 0
-        self._gauges: Gauges | None = None
+        self._metrics: ProcessMetrics | None = None
         self._on_device = memory_in_use()
 
     # --- who looks -------------------------------------------------------------------------------
@@ -192,7 +196,7 @@ class Sampler:
             self._thread = threading.Thread(target=self._watch, name="timerl frames", daemon=True)
             self._thread.start()
 
-    # --- on the sampler's thread -----------------------------------------------------------------
+    # --- on the telemetry's thread -----------------------------------------------------------------
 
     def _watch(self) -> None:
         try:
@@ -204,31 +208,31 @@ class Sampler:
                 self._changed.notify_all()
 
     def _make_frames(self) -> None:
-        gauges = self._gauges = self._gauges or Gauges(self._on_device)
+        metrics = self._metrics = self._metrics or ProcessMetrics(self._on_device)
         while True:
             self._ask()
-            ended = self._gate.ended.wait(1 / RATE)
+            ended = self._control.ended.wait(1 / RATE)
             with self._changed:
                 if not self._listeners and not self._waiting:
                     self._thread = None
                     return
             if ended or self._is_new():
-                self._hand_out(self._frame(gauges))
+                self._hand_out(self._frame(metrics))
             if ended:
                 return
 
     def _ask(self) -> None:
-        if not self._asked and self._gate.turn != self._looked:
-            self._asked, self._looked = True, self._gate.turn
-            self._gate.ask(self._take)
+        if not self._asked and self._control.turn != self._looked:
+            self._asked, self._looked = True, self._control.turn
+            self._control.ask(self._take)
         now = time.perf_counter()
-        if self._gate.state == "running" and now - self._measured > _MEASURE:
+        if self._control.state == "running" and now - self._measured > _MEASURE:
             self._measured = now
-            self._gate.ask(self._measure)
+            self._control.ask(self._measure)
 
     def _is_new(self) -> bool:
         last = self.latest
-        if last is None or (last.turn, last.state) != (self._gate.turn, self._gate.state):
+        if last is None or (last.turn, last.state) != (self._control.turn, self._control.state):
             return True
         return time.perf_counter() - self._began - last.elapsed > _IDLE or self._taken is not None
 
@@ -253,8 +257,8 @@ class Sampler:
         with self._changed, suppress(ValueError):  # it may have left by itself
             self._listeners.remove(listener)
 
-    def _frame(self, gauges: Gauges) -> Frame:
-        state, turn = self._gate.state, self._gate.turn
+    def _frame(self, metrics: ProcessMetrics) -> Frame:
+        state, turn = self._control.state, self._control.turn
         elapsed = time.perf_counter() - self._began
         if (taken := self._taken) is not None:
             self._taken = None  # only now, since the run's thread sets it where it is None
@@ -270,7 +274,7 @@ class Sampler:
             number=0 if self.latest is None else self.latest.number + 1,
             state=state,
             turn=turn,
-            turns=self._watched.reached.turns,
+            turns=self._watched.progress.turns,
             elapsed=elapsed,
             turns_per_second=rate,
             steps_per_second=None if steps is None else rate * steps,
@@ -279,8 +283,8 @@ class Sampler:
             held=self._held(),
             buffers=self._run.lowered.nbytes if isinstance(self._run, LoweredRun) else None,
             compiling=self._run.compiling,
-            process=gauges.process(),
-            devices=gauges.devices(),
+            process=metrics.process(),
+            devices=metrics.devices(),
             error=self.error,
         )
 
@@ -320,7 +324,7 @@ class Sampler:
         if self._taken is not None:
             self._looked = -1  # once that is drawn, there is more
             return
-        so_far = SoFar(self._watched.reached, self._gate.turn)
+        so_far = SoFar(self._watched.progress, self._control.turn)
         live = {name: grown for name, grown in self._curves.items() if not grown.is_late}
         new = {name: grown.new(so_far.points(grown.op)) for name, grown in live.items()}
         new = {name: points for name, points in new.items() if len(points)}
@@ -330,18 +334,18 @@ class Sampler:
 
     def _measure(self) -> None:
         """Measure the turn that begins."""
-        watch, turn = Stopwatch(), self._gate.turn
+        watch, turn = Stopwatch(), self._control.turn
         self._run.measure(watch)
 
         def turned() -> None:
-            if self._gate.turn == turn:
-                self._gate.ask(turned)  # the run rests
+            if self._control.turn == turn:
+                self._control.ask(turned)  # the run rests
                 return
-            spent = time.perf_counter() - self._gate.passed
+            spent = time.perf_counter() - self._control.passed
             self._busy = min(1.0, watch.seconds / spent)
             self._run.measure(None)
 
-        self._gate.ask(turned)
+        self._control.ask(turned)
 
     def finish(self, values: Mapping[tuple[str, str], Array]) -> None:
         """The run has ended with these outputs."""

@@ -184,7 +184,7 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         tuple((c, c.begun - run.began) for c in copies),
         begun,
         begun + seconds,
-        Watched(program.meaning, program.memory, program.executable.reached())
+        Watched(program.meaning, program.memory, program.executable.progress())
         if isinstance(run, LoweredRun)
         else None,
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from timerl_nb.passes.cycles import components
-from timerl_nb.passes.grouping import joined
+from timerl_nb.passes.dependence_cycles import components
+from timerl_nb.passes.fusion_groups import joined
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.expr import all_of, eq, sym

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from timerl_nb.driver.family import At
 from timerl_nb.driver.program import Program
-from timerl_nb.recent import Recent
+from timerl_nb.lru import Recent
 from timerl_widgets.drawing import Drawing
 from timerl_widgets.place import Place, See, key
 

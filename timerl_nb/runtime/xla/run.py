@@ -17,12 +17,12 @@ from timerl_nb.ir.selected import Coordinates
 from timerl_nb.loops.nodes import Guard, If, Loop
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
-from timerl_nb.runtime.reached import SoFar
-from timerl_nb.runtime.returned import Returned
+from timerl_nb.runtime.outputs import Returned
+from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.flow import LENGTHS
-from timerl_nb.runtime.xla.hosted import HostSide
+from timerl_nb.runtime.xla.host_ops import HostOps
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.moving import Moving
 from timerl_nb.runtime.xla.reading import Reading
@@ -62,7 +62,7 @@ class LoweredRun:
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._plain = self._functions = lowered.ready
-        self._host = HostSide(lowered.plan, seed)
+        self._host = HostOps(lowered.plan, seed)
         self._moving = Moving(
             lowered.plan, lowered.places, self._state, self.ledger, recorded=recorder is not None
         )

@@ -17,7 +17,7 @@ from timerl_nb.ir.kinds import ELEMENTWISE
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, Shape, concrete
-from timerl_nb.passes.cut import Cut
+from timerl_nb.passes.tiling import Tiling
 from timerl_nb.symbolic.domain import Dim
 
 _PASSES = 3  # an array that goes to memory: its lines are fetched, written, and read again
@@ -52,7 +52,7 @@ class Machine:
         return lost * _PASSES * nbytes / self.bandwidth
 
 
-class Traffic:
+class BandwidthModel:
     """What the operations of a graph move and compute under bounds, in seconds of a whole run."""
 
     def __init__(self, pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> None:
@@ -73,17 +73,17 @@ class Traffic:
         """Seconds for all points of some operations."""
         return sum(self._count(self.pdg[k]) * self._seconds(self.pdg[k]) for k in ops)
 
-    def block(self, cut: Cut) -> int | None:
+    def block(self, tiling: Tiling) -> int | None:
         """The block size that is fastest along a dimension; None for no blocks.
 
         Sizes divide the bound: a shorter last block would be a program of its own.
         """
-        points = cut.dim.count(self._bounds)
+        points = tiling.dim.count(self._bounds)
         sizes = [n for n in range(1, points + 1) if points % n == 0]
-        made, held = self._along(cut)
+        made, held = self._along(tiling)
         if held < self.machine.worth:
             return None
-        calls = len(cut.roots) + sum(self._is_product(k) for k in cut.axes)
+        calls = len(tiling.roots) + sum(self._is_product(k) for k in tiling.axes)
 
         def seconds(size: int) -> float:
             moved = self.machine.moving(made, held * size // points)
@@ -92,9 +92,9 @@ class Traffic:
         best = min(sizes, key=lambda size: (seconds(size), -size))
         return best if best < points else None
 
-    def _along(self, cut: Cut) -> tuple[int, int]:
+    def _along(self, tiling: Tiling) -> tuple[int, int]:
         """The bytes of all arrays that are made along a dimension, and the most that live at once."""
-        stored = {k: self._nbytes(self.pdg[k]) for k in cut.axes if self._is_stored(k)}
+        stored = {k: self._nbytes(self.pdg[k]) for k in tiling.axes if self._is_stored(k)}
         place = {op_id: k for k, op_id in enumerate(self.pdg.order)}
         ends = Counter[int]()
         for k, nbytes in stored.items():

@@ -15,17 +15,17 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read, own_dims, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Step
-from timerl_nb.passes.cycles import cycles_of
+from timerl_nb.passes.dependence_cycles import cycles_of
 from timerl_nb.symbolic.expr import And, Cond, all_of
 
 Parts = frozenset[Cond]  # conditions that hold together
 
 
-def restrict_to_needed(edit: Edit) -> None:
+def restrict_domains(edit: Edit) -> None:
     """Let operations run only where they are needed, if that saves work."""
     if not any(_parts(op.where) for op in edit.ops.values()):
         return
-    work = _Unused(Pdg(edit.dims, edit.ops))
+    work = _Restriction(Pdg(edit.dims, edit.ops))
     needed = work.settle()
     edit.refused |= work.refused
     for op_id, parts in needed.items():
@@ -41,7 +41,7 @@ def _parts(cond: Cond) -> Parts:
     return frozenset(cond.args if isinstance(cond, And) else (cond,))
 
 
-class _Unused:
+class _Restriction:
     """What is needed of each operation, and for which of them it pays to know."""
 
     def __init__(self, pdg: Pdg) -> None:

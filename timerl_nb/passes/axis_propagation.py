@@ -2,8 +2,8 @@
 
 An operation carries an axis where positions lo to hi of the result need only positions lo to hi of
 some axis of each operand, and of the others all or nothing of it. A rule names that axis per
-operand, None for an operand that has none, such as one that is repeated along it. `CARRY` holds
-each kind's rule, and `NO_CARRY` why a kind has none. A rule that does not apply raises `Refused`.
+operand, None for an operand that has none, such as one that is repeated along it. `PROPAGATION` holds
+each kind's rule, and `NO_PROPAGATION` why a kind has none. A rule that does not apply raises `Refused`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from timerl_nb.ir.attrs import ConvAttrs, GatherAttrs, ScatterAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import HALF, Shape
-from timerl_nb.passes.batch_rules import Labelled, Refused
+from timerl_nb.passes.vmap_rules import Labelled, Refused
 from timerl_nb.symbolic.expr import lin
 
 Axes = tuple[int | None, ...]
@@ -96,7 +96,7 @@ def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return ()
 
 
-CARRY: Final[Mapping[str, Rule]] = {
+PROPAGATION: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
     **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduced),
     **dict.fromkeys(("linear_scan", "cummax", "argsort"), _along),
@@ -111,7 +111,7 @@ CARRY: Final[Mapping[str, Rule]] = {
     "at": _at,
     "reindex": _reindex,
 }
-NO_CARRY: Final[Mapping[str, str]] = {
+NO_PROPAGATION: Final[Mapping[str, str]] = {
     "const": "a constant is there whole",
     "merge": "its branches are values that others make whole",
     "accumulate": "its slot is whole",
@@ -124,7 +124,7 @@ NO_CARRY: Final[Mapping[str, str]] = {
 }
 
 
-def carried(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+def propagated(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     """The axis of each operand through which the operation carries an axis of its result.
 
     Args:
@@ -133,9 +133,9 @@ def carried(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     Raises:
         Refused: it does not carry it.
     """
-    if op.kind in NO_CARRY:
-        raise Refused(NO_CARRY[op.kind])
-    return CARRY[op.kind](op, axis, shapes)
+    if op.kind in NO_PROPAGATION:
+        raise Refused(NO_PROPAGATION[op.kind])
+    return PROPAGATION[op.kind](op, axis, shapes)
 
 
 def summed(op: Op) -> list[Axes]:

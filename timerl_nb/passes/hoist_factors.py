@@ -118,7 +118,7 @@ class _Factors:
         return made
 
 
-def lift_factors(edit: Edit) -> None:
+def hoist_factors(edit: Edit) -> None:
     """sum over d of (c * x[d]) = c * sum over d of x[d], for scalars c that do not vary over d."""
     factors = _Factors(edit)
     for op in list(edit.ops.values()):

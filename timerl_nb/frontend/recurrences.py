@@ -12,13 +12,13 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import all_of, eq, ge, sym
 
 
-def begun(x: RecurrentTensor, along: Domain) -> Read:
+def initial_branch(x: RecurrentTensor, along: Domain) -> Read:
     """`x` as a branch at the first of all points."""
     start = all_of(*(eq(sym(d), 0) for d in along))
     return Read(x.read.source, x.read.out, x.read.index, start)
 
 
-def carried(x: RecurrentTensor, along: Domain) -> list[Read]:
+def previous_branches(x: RecurrentTensor, along: Domain) -> list[Read]:
     """`x` at the point before the current one as branches, one per dimension that a step can be of."""
     reads: list[Read] = []
     for k in reversed(range(len(along))):

@@ -1,7 +1,7 @@
 """Gradients through symbolic indices: the sum over the inverse of an access.
 
 A read of x at φ(p) gives x at q a gradient from every p with φ(p) = q. isl inverts φ: where the
-readers of a point form a box, `pull` adds them up as a slice; where they do not, it lays each
+readers of a point form a box, `adjoint` adds them up as a slice; where they do not, it lays each
 reader's part out along the dimensions that it reads of, which is right for any access.
 `through_slices` is for operations that reduce the slices they read: their gradient is a reduction
 over the readers, and spreads nothing; where it has no rule, the general way remains.
@@ -116,7 +116,7 @@ def counted_at(c: Tensor, where: Cond) -> Tensor:
     return c if c.subset in (TRUE, where) else c.otherwise(0.0)
 
 
-def pull(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
+def adjoint(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
     """The sum, over the points that read a source point, of their `c` for it.
 
     `c` is given at the reader's points and has the shape that the read has; the result is over the

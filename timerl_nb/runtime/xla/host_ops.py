@@ -22,7 +22,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Length = Callable[[Sequence[Lin] | None, Mapping[str, int]], int]
 
 
-class HostSide:
+class HostOps:
     """Runs host functions and writes checkpoints, in the order of the nest.
 
     Args:

@@ -1,4 +1,4 @@
-"""What parts above a program add to it: opened by them, asked for by name."""
+"""What parts above a program add to it: registered by them, asked for by name."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb import doors
+from timerl_nb import entry_points
 from timerl_nb.errors import MissingPartError
 
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> trl.Program:
-    """A program whose explorer has not been opened."""
-    monkeypatch.setattr(doors, "_OPEN", {})
+    """A program whose explorer has not been registered."""
+    monkeypatch.setattr(entry_points, "_REGISTERED", {})
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
         ctx.output("y", trl.data(np.arange(4.0), domain=(t,)) * 2)
     return ctx.compile({"T": 4})
 
 
-def test_a_door_passes_the_program_and_the_arguments(program: trl.Program) -> None:
-    doors.open_door("explore", lambda program, other, **options: (program, other, options))
+def test_an_entry_point_passes_the_program_and_the_arguments(program: trl.Program) -> None:
+    entry_points.register_entry_point(
+        "explore", lambda program, other, **options: (program, other, options)
+    )
     assert program.explore(height=300) == (program, None, {"height": 300})
 
 
@@ -45,7 +47,7 @@ def test_the_part_is_imported_when_it_is_asked_for(
     program: trl.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / "timerl_widgets.py").write_text(
-        "from timerl_nb.doors import open_door\nopen_door('explore', lambda program, other: 'opened')\n"
+        "from timerl_nb.entry_points import register_entry_point\nregister_entry_point('explore', lambda program, other: 'opened')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is put back as it was

@@ -23,7 +23,7 @@ class _Place:
     offset: int | None  # of the outermost dimension; None where it does not vary over it
 
 
-class Reached:
+class RunProgress:
     """What is there after so many turns of a program's outermost loops.
 
     Args:
@@ -154,21 +154,21 @@ class SoFar:
     may have made room for others.
     """
 
-    reached: Reached
+    progress: RunProgress
     turns: int
 
     def points(self, sink: Op) -> int:
         """At how many points of the outermost dimension what a sink reads is there."""
-        return self.reached.points(sink, self.turns)
+        return self.progress.points(sink, self.turns)
 
     def bounds(self, sink: Op, bounds: Mapping[str, int]) -> Mapping[str, int] | None:
         """The bounds up to which a sink is there; None where it is not."""
-        outer, count = self.reached.outer, self.points(sink)
+        outer, count = self.progress.outer, self.points(sink)
         if outer is None or not count:
-            return {**bounds, self.reached.bound: 0} if outer in sink.domain else None
+            return {**bounds, self.progress.bound: 0} if outer in sink.domain else None
         if outer not in sink.domain:
             return bounds if count >= _ALL or sink.attrs.role == "parameter" else None
-        name = self.reached.bound
+        name = self.progress.bound
         return {**bounds, name: min(count, bounds[name])}
 
     def last(self, sink: Op) -> dict[str, int]:
@@ -177,9 +177,9 @@ class SoFar:
         A sink that varies over the dimension reads no other points than in a whole run.
         """
         count = self.points(sink)
-        if self.reached.outer is None or self.reached.outer in sink.domain or count >= _ALL:
+        if self.progress.outer is None or self.progress.outer in sink.domain or count >= _ALL:
             return {}
-        return {self.reached.bound: count}
+        return {self.progress.bound: count}
 
 
 _ALL = 1 << 40  # more than any bound

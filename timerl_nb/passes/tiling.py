@@ -4,7 +4,7 @@ A sum over an axis of length T becomes an accumulation over a new dimension, who
 positions bs*k to min(bs*k + bs, T): gradient accumulation. What the sum reads is cut along the same
 axis, back to where the axis comes from: a slice of a symbolic dimension, which becomes a block of
 it; an operation that lays the axis out or repeats along it; or a value that somebody needs whole,
-of which a range is read. `carry_rules` follows the axis through each kind of operation.
+of which a range is read. `axis_propagation` follows the axis through each kind of operation.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from timerl_nb.ir.ops import Op, Output, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, Shape, Size, TensorType, concrete, same_size, size
-from timerl_nb.passes.batch_rules import Refused
-from timerl_nb.passes.carry_rules import Axes, carried, summed
+from timerl_nb.passes.axis_propagation import Axes, propagated, summed
+from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim, Dims
 from timerl_nb.symbolic.expr import Entry, Lin, Slice, const, sym
 from timerl_nb.symbolic.substitute import subst, subst_cond
@@ -37,7 +37,7 @@ from timerl_nb.symbolic.substitute import subst, subst_cond
 
 
 @dataclass
-class Cut:
+class Tiling:
     """What is cut along axes as long as one dimension's bound.
 
     Attributes:
@@ -59,73 +59,75 @@ class Cut:
         return self.roots.get(op_id) or self.operands.get(op_id)
 
 
-def find_cut(pdg: Pdg, dim: Dim) -> Cut:
+def find_tiling(pdg: Pdg, dim: Dim) -> Tiling:
     """All that can be cut along axes as long as a dimension's bound, where it helps."""
     useless: set[int] = set()
     while True:
-        cut = _draft(pdg, dim, useless)
-        idle = {op_id for op_id in cut.roots if not _helps(pdg, cut, op_id)}
+        tiling = _draft(pdg, dim, useless)
+        idle = {op_id for op_id in tiling.roots if not _helps(pdg, tiling, op_id)}
         if not idle:
-            cut.why |= dict.fromkeys(useless, "what it reads is needed whole, or read at points")
-            return cut
+            tiling.why |= dict.fromkeys(useless, "what it reads is needed whole, or read at points")
+            return tiling
         useless |= idle
 
 
-def _draft(pdg: Pdg, dim: Dim, useless: Iterable[int]) -> Cut:
+def _draft(pdg: Pdg, dim: Dim, useless: Iterable[int]) -> Tiling:
     """Readers before sources: what every reader needs one axis of is cut along it."""
-    cut = Cut(dim)
+    tiling = Tiling(dim)
     for op_id in reversed(pdg.order):
         op = pdg[op_id]
         if op.kind == "merge" or op.kind in SINKS:
             continue
-        axis = _wanted(pdg, cut, op)
+        axis = _wanted(pdg, tiling, op)
         if axis is not None:
             try:
-                cut.operands[op_id] = carried(op, axis, _shapes(pdg, op))
-                cut.axes[op_id] = axis
+                tiling.operands[op_id] = propagated(op, axis, _shapes(pdg, op))
+                tiling.axes[op_id] = axis
                 continue
             except Refused as refusal:
-                cut.why[op_id] = str(refusal)
+                tiling.why[op_id] = str(refusal)
         if op_id not in useless:
-            _take_root(pdg, cut, op)
-    return cut
+            _take_root(pdg, tiling, op)
+    return tiling
 
 
-def _wanted(pdg: Pdg, cut: Cut, op: Op) -> int | None:
+def _wanted(pdg: Pdg, tiling: Tiling, op: Op) -> int | None:
     """The axis of an operation's result that all its readers need only a block of."""
     wanted: set[int | None] = set()
     for reader, slot in pdg.readers[op.id]:
-        through = cut.through(reader)
+        through = tiling.through(reader)
         axis = through[slot] if through else None
         lead = _slices(pdg[reader].inputs[slot])
         wanted.add(axis - lead if axis is not None and axis >= lead else None)
     return wanted.pop() if len(wanted) == 1 and len(op.outputs) == 1 else None
 
 
-def _take_root(pdg: Pdg, cut: Cut, op: Op) -> None:
+def _take_root(pdg: Pdg, tiling: Tiling, op: Op) -> None:
     try:
         for axes in summed(op):
             if all(
-                a is None or _is_long(pdg, op.inputs[k], a, cut.dim) for k, a in enumerate(axes)
+                a is None or _is_long(pdg, op.inputs[k], a, tiling.dim) for k, a in enumerate(axes)
             ):
-                if cut.dim.over is None:
-                    cut.roots[op.id] = axes
+                if tiling.dim.over is None:
+                    tiling.roots[op.id] = axes
                 else:
-                    cut.why[op.id] = (
-                        f"how many blocks of {cut.dim.bound} there are is not known ahead"
+                    tiling.why[op.id] = (
+                        f"how many blocks of {tiling.dim.bound} there are is not known ahead"
                     )
                 return
-            if (other := _another_length(pdg, op, axes, cut.dim)) is not None:
-                cut.why[op.id] = f"it goes over {other} positions, not over all {cut.dim.bound}"
+            if (other := _another_length(pdg, op, axes, tiling.dim)) is not None:
+                tiling.why[op.id] = (
+                    f"it goes over {other} positions, not over all {tiling.dim.bound}"
+                )
     except Refused as refusal:
-        cut.why[op.id] = str(refusal)
+        tiling.why[op.id] = str(refusal)
 
 
-def _helps(pdg: Pdg, cut: Cut, root: int) -> bool:
+def _helps(pdg: Pdg, tiling: Tiling, root: int) -> bool:
     """Whether something that a reduction reads is made or gathered in blocks because of it."""
     return any(
-        axis is not None and (axis < _slices(read) or read.source in cut.axes)
-        for axis, read in zip(cut.roots[root], pdg[root].inputs, strict=True)
+        axis is not None and (axis < _slices(read) or read.source in tiling.axes)
+        for axis, read in zip(tiling.roots[root], pdg[root].inputs, strict=True)
     )
 
 
@@ -148,7 +150,7 @@ def _slices(read: Read) -> int:
     return sum(isinstance(e, Slice) for e in read.index)
 
 
-def freed(pdg: Pdg, cut: Cut, bounds: Mapping[str, int]) -> int:
+def freed(pdg: Pdg, tiling: Tiling, bounds: Mapping[str, int]) -> int:
     """The bytes of what is cut: results that are no longer made whole, slices no longer gathered.
 
     Args:
@@ -159,10 +161,10 @@ def freed(pdg: Pdg, cut: Cut, bounds: Mapping[str, int]) -> int:
     def nbytes(kind: TensorType) -> int:
         return prod(concrete(kind.shape, env)) * NUMPY[kind.dtype].itemsize
 
-    total = sum(nbytes(pdg[op_id].type) for op_id in cut.axes)
+    total = sum(nbytes(pdg[op_id].type) for op_id in tiling.axes)
     gathered: set[Read] = set()
-    for op_id in (*cut.roots, *cut.axes):
-        for axis, read in zip(cut.through(op_id) or (), pdg[op_id].inputs, strict=True):
+    for op_id in (*tiling.roots, *tiling.axes):
+        for axis, read in zip(tiling.through(op_id) or (), pdg[op_id].inputs, strict=True):
             if axis is not None and axis < _slices(read):
                 gathered.add(read)
     return total + sum(nbytes(pdg.read_type(read)) for read in gathered)
@@ -171,18 +173,18 @@ def freed(pdg: Pdg, cut: Cut, bounds: Mapping[str, int]) -> int:
 # --- cutting -----------------------------------------------------------------------------------------
 
 
-class _Cutter:
-    def __init__(self, pdg: Pdg, cut: Cut, block: int) -> None:
-        self.pdg, self.cut = pdg, cut
-        self.dim = Dim(_fresh_name(pdg.dims, cut.dim.name), cut.dim.bound, block)
+class _Tiler:
+    def __init__(self, pdg: Pdg, tiling: Tiling, block: int) -> None:
+        self.pdg, self.tiling = pdg, tiling
+        self.dim = Dim(_fresh_name(pdg.dims, tiling.dim.name), tiling.dim.bound, block)
         self.edit = Edit(pdg)
-        self.edit.dims = _with(pdg.dims, cut.dim, self.dim)
+        self.edit.dims = _with(pdg.dims, tiling.dim, self.dim)
         self.length = size(self.dim.block.length)
 
     def promised(self, op: Op) -> Op:
         """A cut operation with its new type, known before its operands are rewritten."""
         shape = list(op.shape)
-        shape[self.cut.axes[op.id]] = self.length
+        shape[self.tiling.axes[op.id]] = self.length
         domain = self.edit.dims.ordered({*op.domain, self.dim.name})
         return op.with_(
             domain=domain, outputs=(Output(TensorType(tuple(shape), op.dtype), domain),)
@@ -190,7 +192,7 @@ class _Cutter:
 
     def narrowed(self, op: Op) -> list[Read]:
         """The operands of an operation that is cut, each narrowed to the block."""
-        axes = self.cut.through(op.id)
+        axes = self.tiling.through(op.id)
         assert axes is not None
         return [self._narrowed(op, k, axis) for k, axis in enumerate(axes)]
 
@@ -205,7 +207,7 @@ class _Cutter:
             assert isinstance(whole, Slice)
             index[sliced[axis]] = self.dim.part(whole)
             return replace(read, index=tuple(index))
-        if self.cut.axes.get(read.source) == axis - len(sliced):
+        if self.tiling.axes.get(read.source) == axis - len(sliced):
             entries: dict[str, Entry] = dict(
                 zip(self.pdg.output(read).domain, read.index, strict=True)
             )
@@ -218,7 +220,7 @@ class _Cutter:
 
     def attrs(self, op: Op) -> object:
         """The parameters of a cut operation."""
-        axis, attrs = self.cut.axes[op.id], op.attrs
+        axis, attrs = self.tiling.axes[op.id], op.attrs
         if isinstance(attrs, ShapeAttrs):
             return ShapeAttrs(self.edit.ops[op.id].shape)
         start = self.dim.block.lo
@@ -256,18 +258,18 @@ class _Cutter:
         self.edit.steps.append(Step("cut", (op.id,), (part.id, op.id), note))
 
     def run(self) -> Rewritten:
-        for op_id in self.cut.axes:  # types first
+        for op_id in self.tiling.axes:  # types first
             self.edit.ops[op_id] = self.promised(self.edit.ops[op_id])
         for op_id in self.pdg.order:
             op = self.pdg[op_id]
-            if op_id in self.cut.axes:
+            if op_id in self.tiling.axes:
                 reads, attrs = self.narrowed(op), self.attrs(op)
                 self.edit.insert(self.edit.ops[op_id].with_(inputs=tuple(reads), attrs=attrs))
-            elif op_id in self.cut.roots:
+            elif op_id in self.tiling.roots:
                 self.accumulate(op)
-        if self.cut.axes:
-            ids = tuple(sorted(self.cut.axes))
-            self.edit.steps.append(Step(f"blocks of {self.cut.dim.name}", ids, ids))
+        if self.tiling.axes:
+            ids = tuple(sorted(self.tiling.axes))
+            self.edit.steps.append(Step(f"blocks of {self.tiling.dim.name}", ids, ids))
         return self.edit.finish()
 
 
@@ -283,30 +285,30 @@ def _with(dims: Dims, after: Dim, new: Dim) -> Dims:
     return Dims((*dims.all[:k], new, *dims.all[k:]))
 
 
-def cut_into_blocks(pdg: Pdg, cut: Cut, block: int) -> Rewritten:
+def tile_blocks(pdg: Pdg, tiling: Tiling, block: int) -> Rewritten:
     """The graph with reductions accumulated over blocks of `block` positions."""
-    if not cut.roots:
-        return replace(unchanged(pdg), refused=_kept(pdg, cut))
-    made = _Cutter(pdg, cut, block).run()
+    if not tiling.roots:
+        return replace(unchanged(pdg), refused=_kept(pdg, tiling))
+    made = _Tiler(pdg, tiling, block).run()
     return replace(
-        made, refused={k: why for k, why in _kept(pdg, cut).items() if k in made.pdg.ops}
+        made, refused={k: why for k, why in _kept(pdg, tiling).items() if k in made.pdg.ops}
     )
 
 
-def _kept(pdg: Pdg, cut: Cut) -> dict[int, str]:
-    return {k: why for k, why in cut.why.items() if k not in cut.roots}
+def _kept(pdg: Pdg, tiling: Tiling) -> dict[int, str]:
+    return {k: why for k, why in tiling.why.items() if k not in tiling.roots}
 
 
 def in_blocks(pdg: Pdg, blocks: Iterable[tuple[Dim, int]]) -> Rewritten:
     """The graph cut into blocks of the given sizes along dimensions."""
     total = unchanged(pdg)
     for dim, block in blocks:
-        total = chain(total, cut_into_blocks(total.pdg, find_cut(total.pdg, dim), block))
+        total = chain(total, tile_blocks(total.pdg, find_tiling(total.pdg, dim), block))
     return total
 
 
 def by_freed(pdg: Pdg, bounds: Mapping[str, int]) -> list[Dim]:
     """The dimensions along which something can be cut, those that free most first."""
-    cuts = [find_cut(pdg, dim) for dim in pdg.dims]
-    found = {cut.dim: freed(pdg, cut, bounds) for cut in cuts if cut.roots}
+    tilings = [find_tiling(pdg, dim) for dim in pdg.dims]
+    found = {tiling.dim: freed(pdg, tiling, bounds) for tiling in tilings if tiling.roots}
     return sorted(found, key=lambda dim: -found[dim])

@@ -19,8 +19,8 @@ from tests.reinforce import reinforce
 from timerl_nb.driver.compiler import Compiler
 from timerl_nb.driver.serialization import packed, unpacked
 from timerl_nb.ir.digest import digest
-from timerl_nb.runtime import shelf as shelves
-from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _engine, _workers
+from timerl_nb.runtime import disk_cache
+from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _engine, _workers
 from timerl_nb.schedule.trial import Trials
 
 BOUNDS = {"B": 4, "I": 3, "T": 12}
@@ -123,13 +123,13 @@ def test_bytes_of_something_else_are_no_front() -> None:
 
 
 def test_a_key_depends_on_our_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelves, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(disk_cache, "_PACKAGE", tmp_path)
     found: list[str] = []
     for text in ("x = 1", "x = 2"):
         (tmp_path / "module.py").write_text(text)
-        shelves._ourselves.cache_clear()
-        found += [shelves.key_of("a", "bc"), shelves.key_of("ab", "c")]
-    shelves._ourselves.cache_clear()
+        disk_cache._ourselves.cache_clear()
+        found += [disk_cache.key_of("a", "bc"), disk_cache.key_of("ab", "c")]
+    disk_cache._ourselves.cache_clear()
     assert len(set(found)) == 4
 
 
@@ -143,7 +143,7 @@ def test_a_key_depends_on_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_kept_call_heeds_debugging_from_then_on(tmp_path: Path) -> None:
-    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    kept = CompiledCalls(disk_cache.DiskCache(tmp_path), "a program")
     call = kept.call("1", jax.jit(jnp.log), lambda: (jnp.float32(1),))
     assert np.isnan(call(jnp.float32(-1)))
     with jax.debug_nans(True), pytest.raises(FloatingPointError):
@@ -152,7 +152,7 @@ def test_a_kept_call_heeds_debugging_from_then_on(tmp_path: Path) -> None:
 
 
 def test_a_kept_call_follows_jaxs_settings(tmp_path: Path) -> None:
-    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    kept = CompiledCalls(disk_cache.DiskCache(tmp_path), "a program")
     call = kept.call("1", jax.jit(lambda x, k: x * k), lambda: (jnp.float32(1), 2))
     assert call(jnp.float32(3), 2) == 6
     with jax.enable_x64(True):
@@ -173,16 +173,16 @@ def test_a_kept_call_follows_jaxs_settings(tmp_path: Path) -> None:
 def test_calls_that_have_begun_are_compiled_beside_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    kept = CompiledCalls(disk_cache.DiskCache(tmp_path), "a program")
     traced: list[int] = []
     threads: list[int] = []
-    compile_ = KeptCall._compiled
+    compile_ = CompiledCall._compiled
 
-    def compiled(call: KeptCall, *args: Any) -> Any:
+    def compiled(call: CompiledCall, *args: Any) -> Any:
         threads.append(threading.get_ident())
         return compile_(call, *args)
 
-    monkeypatch.setattr(KeptCall, "_compiled", compiled)
+    monkeypatch.setattr(CompiledCall, "_compiled", compiled)
 
     def function(k: int) -> Any:
         def times(x: Any) -> Any:
@@ -192,8 +192,8 @@ def test_calls_that_have_begun_are_compiled_beside_each_other(
         return jax.jit(times)
 
     calls = [kept.call(str(k), function(k), lambda: (jnp.float32(1),)) for k in range(3)]
-    KeptCall.begin(calls)
-    KeptCall.begin(calls)
+    CompiledCall.begin(calls)
+    CompiledCall.begin(calls)
     assert [float(call(jnp.float32(2))) for call in calls] == [0, 2, 4]
     here = threading.get_ident()
     assert traced == [here] * 3
@@ -203,24 +203,24 @@ def test_calls_that_have_begun_are_compiled_beside_each_other(
 def test_an_interrupt_ends_the_queue_of_what_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = KeptCalls(shelves.Shelf(tmp_path), "a program")
+    kept = CompiledCalls(disk_cache.DiskCache(tmp_path), "a program")
     calls = [
         kept.call(str(k), jax.jit(lambda x, k=k: x * k), lambda: (jnp.float32(1),))
         for k in range(3)
     ]
-    compile_, begun, go = KeptCall._compiled, threading.Event(), threading.Event()
+    compile_, begun, go = CompiledCall._compiled, threading.Event(), threading.Event()
     main = threading.main_thread().ident
     assert main is not None
 
-    def slow(call: KeptCall, *args: Any) -> Any:
+    def slow(call: CompiledCall, *args: Any) -> Any:
         begun.set()
         assert go.wait(20)
         return compile_(call, *args)
 
-    monkeypatch.setattr(KeptCall, "_compiled", slow)
+    monkeypatch.setattr(CompiledCall, "_compiled", slow)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     _workers.cache_clear()
-    KeptCall.begin(calls)
+    CompiledCall.begin(calls)
     assert begun.wait(20)
     futures = [call._begun for call in calls]
     interrupt = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
@@ -229,20 +229,20 @@ def test_an_interrupt_ends_the_queue_of_what_is_compiled(
         calls[0](jnp.float32(2))
     assert [one is not None and one.cancelled() for one in futures] == [False, True, True]
     go.set()
-    KeptCall.begin(calls[:2])  # the third is compiled by who makes it
+    CompiledCall.begin(calls[:2])  # the third is compiled by who makes it
     assert [float(call(jnp.float32(2))) for call in calls] == [0, 2, 4]
     _workers.cache_clear()
 
 
-def test_a_shelf_gives_whole_results_or_none(tmp_path: Path) -> None:
-    shelf = shelves.Shelf(tmp_path)
-    assert shelf.read("k") is None
-    shelf.write("k", b"result")
-    assert shelf.read("k") == b"result"
+def test_a_cache_gives_whole_results_or_none(tmp_path: Path) -> None:
+    cache = disk_cache.DiskCache(tmp_path)
+    assert cache.read("k") is None
+    cache.write("k", b"result")
+    assert cache.read("k") == b"result"
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    assert shelf.read("k") is None
-    gone = shelves.Shelf(tmp_path / "gone")
+    assert cache.read("k") is None
+    gone = disk_cache.DiskCache(tmp_path / "gone")
     gone.write("k", b"result")
     assert gone.read("k") is None
 
@@ -251,7 +251,7 @@ def test_a_call_that_could_not_be_compiled_is_compiled_by_the_next_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device may have been full then."""
-    call = KeptCalls(shelves.Shelf(tmp_path), "a program").call(
+    call = CompiledCalls(disk_cache.DiskCache(tmp_path), "a program").call(
         "1", jax.jit(lambda x: x + 1), lambda: (jnp.float32(1),)
     )
 
@@ -259,9 +259,9 @@ def test_a_call_that_could_not_be_compiled_is_compiled_by_the_next_run(
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(KeptCall, "_compiled", full)
-        KeptCall.begin([call])
+        patched.setattr(CompiledCall, "_compiled", full)
+        CompiledCall.begin([call])
         with pytest.raises(RuntimeError, match="out of memory"):
             call(jnp.float32(1))
-    KeptCall.begin([call])
+    CompiledCall.begin([call])
     assert call(jnp.float32(1)) == 2

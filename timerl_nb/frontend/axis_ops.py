@@ -29,7 +29,7 @@ from timerl_nb.ir.shapes import HALF, Shape, TensorType, is_integer, promote
 LABELS = "abcdefghijklmnopqrs"  # of axes; vectorisation takes other letters first
 
 
-class Along(Arithmetic):
+class AxisOps(Arithmetic):
     """What runs along one axis, or reduces in more than one step."""
 
     # --- what a tensor provides ----------------------------------------------------------------

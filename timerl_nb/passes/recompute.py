@@ -24,7 +24,7 @@ _ONCE = SINKS | {"merge", "accumulate", "udf"}
 
 
 @dataclass(frozen=True)
-class Again:
+class Recomputable:
     """What is kept along a dimension, since readers outside its loops read all points together.
 
     Attributes:
@@ -48,7 +48,7 @@ class Again:
         return frozenset(found)
 
 
-def find_again(pdg: Pdg, dim: Dim) -> Again:
+def find_recomputable(pdg: Pdg, dim: Dim) -> Recomputable:
     """The values that are kept along a dimension, and which of them can be computed again."""
     kept = [op_id for op_id in pdg.order if any(_together(pdg, dim, op_id))]
     why: dict[int, str] = {}
@@ -56,7 +56,7 @@ def find_again(pdg: Pdg, dim: Dim) -> Again:
         found = _closure(pdg, dim, op_id, set(kept) - {op_id})
         if isinstance(found, str):
             why[op_id] = found
-    return Again(dim, tuple(k for k in kept if k not in why), why)
+    return Recomputable(dim, tuple(k for k in kept if k not in why), why)
 
 
 def _together(pdg: Pdg, dim: Dim, op_id: int) -> Iterable[tuple[int, int]]:
@@ -108,15 +108,15 @@ def _reason(pdg: Pdg, dim: Dim, op: Op) -> str | None:
     return None
 
 
-def compute_again(pdg: Pdg, again: Again, values: Iterable[int]) -> Rewritten:
+def recompute(pdg: Pdg, found: Recomputable, values: Iterable[int]) -> Rewritten:
     """The graph with some values computed again for those who read them together.
 
     Raises:
         Refused: an operation cannot be vectorised over the dimension.
     """
-    dim, wanted = again.dim, set(values)
+    dim, wanted = found.dim, set(values)
     edit = Edit(pdg)
-    copied = again.copied(pdg, wanted)
+    copied = found.copied(pdg, wanted)
     copies: dict[int, Op] = {}
     for op_id in pdg.order:
         if op_id in copied:

@@ -24,7 +24,7 @@ from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
 from timerl_nb.ir.lengths import waits
 from timerl_nb.ir.ops import Op, Read, is_own, reached_from
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.cycles import components, never_ahead, steps_back
+from timerl_nb.passes.dependence_cycles import components, never_ahead, steps_back
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, sym
 
@@ -36,7 +36,7 @@ _LAYOUT = frozenset(
 class Need:
     """Something read, seen from the reader's point: a source's output at an index, if `cond`.
 
-    Interned by `Grouping.need`, so that equal needs are the same object. What is read through a
+    Interned by `FusionGroups.need`, so that equal needs are the same object. What is read through a
     merge (not `direct`) is looked up under the merge's name, and so never inside one region.
     Where a slice goes `across` the branches of one, what it reads of each is not known exactly:
     `index` is more than that. In a circle that makes a difference: there, who reads another slice
@@ -115,7 +115,7 @@ class Group:
     reach: int = 0  # the groups needed at the own point, directly or not, as a set of bits
 
 
-class Grouping:
+class FusionGroups:
     """Groups of a graph's operations, joined step by step."""
 
     def __init__(self, pdg: Pdg) -> None:
@@ -471,9 +471,9 @@ class Grouping:
         return edges
 
 
-def joined(pdg: Pdg) -> Grouping:
+def joined(pdg: Pdg) -> FusionGroups:
     """The operations in groups that no rule joins any further."""
-    grouping = Grouping(pdg)
+    grouping = FusionGroups(pdg)
     grouping.recurrences()
     grouping.single_readers()
     grouping.settle()

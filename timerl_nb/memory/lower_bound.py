@@ -14,7 +14,7 @@ from timerl_nb.symbolic.expr import TRUE
 from timerl_nb.symbolic.polyhedra import Point
 
 
-def least(statements: Statements, bounds: Point) -> int:
+def lower_bound(statements: Statements, bounds: Point) -> int:
     """Bytes below which no plan of a fused graph comes, under actual bounds."""
     sizes = Sizes(statements.pdg, bounds)
     # what runs under a condition may not run at all

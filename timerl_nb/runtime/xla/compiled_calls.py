@@ -19,7 +19,7 @@ from jax.experimental import serialize_executable
 from timerl_nb.config import xla_flags
 from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.runtime.backends import jax as backend
-from timerl_nb.runtime.shelf import Shelf, key_of
+from timerl_nb.runtime.disk_cache import DiskCache, key_of
 
 _COMPILED: Final = (
     "/jax/compilation_cache/cache_misses"  # what JAX says when its cache gave nothing
@@ -31,18 +31,20 @@ _Loaded = tuple[Callable[..., Any] | None, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class KeptCalls:
+class CompiledCalls:
     """Where the compiled calls of a program are kept.
 
     Attributes:
-        shelf: the place.
+        cache: the place.
         key: says which program it is, and how it was compiled up to here.
     """
 
-    shelf: Shelf
+    cache: DiskCache
     key: str
 
-    def call(self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]) -> KeptCall:
+    def call(
+        self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
+    ) -> CompiledCall:
         """A call as it was compiled once, or else is compiled when it is made first.
 
         Args:
@@ -50,21 +52,21 @@ class KeptCalls:
             function: the jitted function.
             arguments: gives the types of what it takes.
         """
-        return KeptCall(self, name, function, arguments)
+        return CompiledCall(self, name, function, arguments)
 
 
-class KeptCall:
+class CompiledCall:
     """A function that is loaded, or compiled, once."""
 
     def __init__(
-        self, kept: KeptCalls, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
+        self, calls: CompiledCalls, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
     ) -> None:
-        self._kept, self._name = kept, name
+        self._calls, self._name = calls, name
         self._function, self._arguments = function, arguments
         self._begun: Future[_Loaded] | None = None
 
     @staticmethod
-    def begin(calls: Iterable[KeptCall]) -> None:
+    def begin(calls: Iterable[CompiledCall]) -> None:
         """Load calls on other threads, or compile them there; who makes one first waits for it."""
         new = [call for call in calls if not call._is_begun and "_first" not in call.__dict__]
         under = _meaning()
@@ -104,14 +106,14 @@ class KeptCall:
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
         """What loads it, on any thread; all that asks for JAX's settings is done here."""
         device, key = backend.device(), self._key()
-        known = self._kept.shelf.read(key)
+        known = self._calls.cache.read(key)
         if known is not None:
             return lambda: _loaded(known, device)
         lowered = self._lowered()
         return lambda: self._compiled(lowered, key)
 
     def _key(self) -> str:
-        return key_of("call", self._kept.key, self._name, _engine())
+        return key_of("call", self._calls.key, self._name, _engine())
 
     def _lowered(self) -> Any:
         return self._function.lower(*self._arguments())
@@ -123,7 +125,7 @@ class KeptCall:
         # the targets of custom calls are there only once they are lowered.
         if _COMPILED in heard and "custom_call" not in lowered.as_text():
             with suppress(Exception):  # not every engine's programs can be kept
-                self._kept.shelf.write(key, pickle.dumps(serialize_executable.serialize(made)))
+                self._calls.cache.write(key, pickle.dumps(serialize_executable.serialize(made)))
         return made
 
 

@@ -23,7 +23,7 @@ _SUFFIX = "-cache"  # by which the folder's oldest files are found
 _PACKAGE = Path(__file__).parent.parent
 
 
-class Shelf:
+class DiskCache:
     """Results by key in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -63,10 +63,10 @@ class Shelf:
         return self._folder / f"timerl-{key}{_SUFFIX}"
 
 
-def shelf() -> Shelf | None:
-    """The shelf of this process; None where nothing is kept."""
+def disk_cache() -> DiskCache | None:
+    """The cache of this process; None where nothing is kept."""
     folder = our_folder()
-    return None if folder is None else Shelf(folder)
+    return None if folder is None else DiskCache(folder)
 
 
 def key_of(*parts: object) -> str:

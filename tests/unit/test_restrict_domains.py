@@ -53,7 +53,7 @@ def test_a_rollout_of_its_own_runs_where_it_is_needed(
     assert all("(i + 1) % 3 == 0" in s.note for s in steps)
     result = program.execute()
     assert_same(Reference(ctx.pdg(), BOUNDS).outputs(), result, "run")
-    monkeypatch.setattr(simplify, "restrict_to_needed", lambda edit: None)
+    monkeypatch.setattr(simplify, "restrict_domains", lambda edit: None)
     everywhere = compiled(ctx, **options).execute()
     assert_same(dict(everywhere), result, "everywhere")
     if options != {"trial": False}:  # there the rollout is a batch over i
