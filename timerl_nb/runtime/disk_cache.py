@@ -11,12 +11,12 @@ import hashlib
 import os
 import platform
 import sys
-import tempfile
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from timerl_nb.files import write_whole
 from timerl_nb.runtime.backends.jax_cache import MOST, our_folder
 
 _SUFFIX = "-cache"  # by which the folder's oldest files are found
@@ -47,17 +47,9 @@ class DiskCache:
         """Keep a result, at once or not at all; where that is not possible, nothing happens."""
         if len(payload) > MOST // 16:
             return
-        name = ""
-        try:
-            with tempfile.NamedTemporaryFile(
-                dir=self._folder, suffix=_SUFFIX, delete=False
-            ) as file:
-                name = file.name
-                file.write(hashlib.sha256(payload).digest() + payload)
-            os.replace(name, self._path(key))
-        except OSError:
-            with suppress(OSError):
-                os.unlink(name)
+        whole = hashlib.sha256(payload).digest() + payload  # a part of it is none: no need to sync
+        with suppress(OSError):
+            write_whole(self._path(key), whole, private=True, synced=False)
 
     def _path(self, key: str) -> Path:
         return self._folder / f"timerl-{key}{_SUFFIX}"
