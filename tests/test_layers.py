@@ -99,6 +99,7 @@ def test_no_cycle_among_modules() -> None:
 def test_widgets_use_view_models_only() -> None:
     """Widgets see programs, runs, graphs and view-models, never passes, schedules or the runtime."""
     allowed = {
+        "arrays",
         "entry_points",
         "driver",
         "errors",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from timerl_nb.arrays import Array
 
 
 @dataclass(frozen=True, eq=False)

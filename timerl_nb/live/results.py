@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.xla.run import LoweredRun
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.live.frames import Array, Curve, Frame, Held
+from timerl_nb.live.frames import Curve, Frame, Held
 from timerl_nb.live.process_metrics import ProcessMetrics
 from timerl_nb.live.run_control import ENDS, RunControl
 from timerl_nb.memory.plan import MemoryPlan

@@ -10,6 +10,7 @@ import numpy as np
 from safetensors import deserialize
 from safetensors.numpy import save as to_bytes
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, Origin
 from timerl_nb.files import write_whole
 from timerl_nb.ir.shapes import NUMPY
@@ -44,9 +45,9 @@ def write_checkpoint(
     return path
 
 
-def read_checkpoint(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_checkpoint(path: str | Path) -> dict[str, Array]:
     """The named arrays of a checkpoint file."""
-    found: dict[str, np.ndarray[Any, Any]] = {}
+    found: dict[str, Array] = {}
     for name, entry in deserialize(Path(path).read_bytes()):
         flat = np.frombuffer(entry["data"], _TYPES[entry["dtype"]])
         found[name] = flat.reshape(entry["shape"])

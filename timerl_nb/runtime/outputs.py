@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
@@ -20,7 +21,6 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE
 
-Array = np.ndarray[Any, np.dtype[Any]]
 At = Callable[..., Any]  # an output's value, by its point
 Within = Callable[[Op, Mapping[str, int]], Mapping[str, int] | None]
 

@@ -18,12 +18,12 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origi
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
 from timerl_nb.files import write_whole
 from timerl_nb.inspectable import bundle
 from timerl_nb.show import offpage
 
-Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from timerl_nb.ir.attrs import CheckpointAttrs
 from timerl_nb.ir.host import CallAttrs, Host, UdfAttrs
 from timerl_nb.ir.ops import Op
@@ -18,7 +16,6 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.xla.regions import OnHost
 from timerl_nb.symbolic.expr import Lin, sym
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Length = Callable[[Sequence[Lin] | None, Mapping[str, int]], int]
 
 

@@ -8,8 +8,8 @@ from time import perf_counter
 from typing import Any
 
 import jax
-import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.ops import Op
@@ -29,8 +29,6 @@ from timerl_nb.runtime.xla.reading import Reading
 from timerl_nb.runtime.xla.regions import Around, Call, Move, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LoweredRun:
