@@ -302,4 +302,4 @@ __all__ = [
     "zeros_like",
 ]
 
-__getattr__ = _module_names("trl", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl", lambda: __all__)

@@ -57,4 +57,4 @@ __all__ = [
     "sweep",
 ]
 
-__getattr__ = _module_names("trl.show", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl.show", lambda: __all__)
