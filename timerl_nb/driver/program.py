@@ -48,6 +48,7 @@ from timerl_nb.runtime.backends.jax import is_accelerated
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.main_memory import main_memory_left
+from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.schedule import Schedule
@@ -407,7 +408,7 @@ class Program:
         on_event: Recorder | None,
         progress: Callable[..., object] | None,
         on_call: Recorder | None = None,
-    ) -> Run | LoweredRun:
+    ) -> RunProtocol:
         """A run that has not begun; whoever listens to events is shown the interpreter's."""
         lowered = self.executable.lowered if on_event is None else None
         if lowered is None:
@@ -421,7 +422,7 @@ class Program:
         on_event: Recorder | None = None,
         on_call: Recorder | None = None,
         progress: Callable[..., object] | None = None,
-    ) -> Run | LoweredRun:
+    ) -> RunProtocol:
         """A run that has not begun, for who completes it, and looks at it, himself.
 
         Args:

@@ -10,14 +10,13 @@ from typing import Any, Final
 from tqdm.auto import tqdm
 
 from timerl_nb.live.frames import compiling_text
-from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.runtime.run_protocol import RunProtocol
 
 _SECOND: Final = 1.0
 
 
 @contextmanager
-def saying(bar: tqdm[Any], run: Run | LoweredRun) -> Generator[None]:
+def saying(bar: tqdm[Any], run: RunProtocol) -> Generator[None]:
     """Let a bar say, second by second, that a run waits for XLA to compile."""
     over = threading.Event()
 

@@ -10,8 +10,8 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.ir.selected import Coordinates
-from timerl_nb.runtime.interpret import Run
-from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.runtime.outputs import Outputs
+from timerl_nb.runtime.run_protocol import RunProtocol
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,7 @@ class Result(Mapping[str, Array]):
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @classmethod
-    def of(
-        cls, run: Run | LoweredRun, values: Mapping[tuple[str, str], Array], seconds: float
-    ) -> Result:
+    def of(cls, run: RunProtocol, values: Outputs, seconds: float) -> Result:
         """The results of a run that has ended, which lets go of its memory.
 
         Args:

@@ -18,9 +18,8 @@ from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl, Stopped
 from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.backends.jax import settled
-from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.run_progress import SoFar
-from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.runtime.run_protocol import RunProtocol
 
 _GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
 
@@ -39,7 +38,7 @@ class Running:
     def __init__(
         self,
         control: RunControl,
-        run: Run | LoweredRun,
+        run: RunProtocol,
         watched: Watched,
         outputs: Sequence[str] | None,
     ) -> None:
@@ -173,7 +172,7 @@ class _Course:
     def __init__(
         self,
         control: RunControl,
-        run: Run | LoweredRun,
+        run: RunProtocol,
         watched: Watched,
         names: Sequence[str] | None,
         telemetry: Telemetry,

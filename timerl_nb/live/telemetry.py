@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,8 +30,9 @@ from timerl_nb.live.process_metrics import ProcessMetrics
 from timerl_nb.live.run_control import ENDS, RunControl
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax import memory_in_use
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_progress import RunProgress, SoFar
+from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.symbolic.expr import TRUE, Lin, sym
@@ -122,7 +123,7 @@ class Telemetry:
     def __init__(
         self,
         control: RunControl,
-        run: Run | LoweredRun,
+        run: RunProtocol,
         watched: Watched,
         names: Sequence[str] | None,
     ) -> None:
@@ -140,7 +141,7 @@ class Telemetry:
         }
         self._asked, self._looked = False, 0
         self._taken: _Taken | None = None
-        self._final: Mapping[tuple[str, str], Array] = {}
+        self._final: Outputs = {}
         self._busy: float | None = None
         self._measured = 0.0
         self._turns: deque[tuple[float, int]] = deque([(0.0, 0)])
@@ -348,7 +349,7 @@ class Telemetry:
 
         self._control.ask(turned)
 
-    def finish(self, values: Mapping[tuple[str, str], Array]) -> None:
+    def finish(self, values: Outputs) -> None:
         """The run has ended with these outputs."""
         self._final = values
 

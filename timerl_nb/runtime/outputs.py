@@ -21,6 +21,7 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE
 
+Outputs = dict[tuple[str, str], Array]  # by (role, name)
 At = Callable[..., Any]  # an output's value, by its point
 Within = Callable[[Op, Mapping[str, int]], Mapping[str, int] | None]
 
@@ -44,7 +45,7 @@ class Returned:
         at: Callable[[Op], At],
         names: Sequence[str] | None = None,
         within: Within | None = None,
-    ) -> dict[tuple[str, str], Array]:
+    ) -> Outputs:
         """The values of the program's outputs by (role, name), stacked over their domains.
 
         Args:
@@ -53,7 +54,7 @@ class Returned:
             within: by output, the bounds up to which it is there, or None where it is not; those of
                 the plan by default.
         """
-        found: dict[tuple[str, str], Array] = {}
+        found: Outputs = {}
         for op in self._pdg.sinks:
             if not isinstance(op.attrs, OutputAttrs):
                 continue

@@ -17,7 +17,7 @@ from timerl_nb.ir.selected import Coordinates
 from timerl_nb.loops.nodes import Guard, If, Loop
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
-from timerl_nb.runtime.outputs import Returned
+from timerl_nb.runtime.outputs import Outputs, Returned
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.transfer import Copy
@@ -201,16 +201,14 @@ class LoweredRun:
 
     # --- looking -----------------------------------------------------------------------------
 
-    def outputs(self, names: Sequence[str] | None = None) -> dict[tuple[str, str], Array]:
+    def outputs(self, names: Sequence[str] | None = None) -> Outputs:
         """The values of the program's outputs by (role, name), stacked over their domains."""
         if not self.finished:
             raise ExecutionError("the run has not ended yet.")
         self._find_lengths()
         return self._returned.outputs(self._reading(self._state).output, names)
 
-    def so_far(
-        self, reached: SoFar, names: Sequence[str] | None = None
-    ) -> dict[tuple[str, str], Array]:
+    def so_far(self, reached: SoFar, names: Sequence[str] | None = None) -> Outputs:
         """The values of the outputs that are there between two turns; see `outputs`."""
         self._find_lengths()
         whole = self._reading(self._state)
