@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.driver.serialization import _TABLE, _Unpickler, unpacked
+from timerl_nb.driver.serialization import _TABLE, _Unpickler, deserialized
 from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.runtime.disk_cache import DiskCache
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _Call, _loaded, _Trees
@@ -50,7 +50,7 @@ def test_bytes_that_would_call_something_call_nothing(tmp_path: Path) -> None:
         ctx.output("y", trl.zeros((2,)))
     pdg = ctx.compile({"T": 1}).pdg
     for payload in touched(path):
-        assert unpacked(payload, pdg, (), Trials(1000)) is None
+        assert deserialized(payload, pdg, (), Trials(1000)) is None
         assert _loaded(payload, jax.devices()[0]) is None
         for kind in (_Trees, lambda file: _Unpickler(file, pdg, (), Trials(1000))):
             with pytest.raises((pickle.UnpicklingError, AttributeError)):

@@ -17,7 +17,7 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.driver.compiler import Compiler
-from timerl_nb.driver.serialization import packed, unpacked
+from timerl_nb.driver.serialization import deserialized, serialized
 from timerl_nb.ir.digest import digest
 from timerl_nb.runtime import disk_cache
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _engine, _workers
@@ -97,13 +97,13 @@ def test_a_front_is_the_same_from_bytes(
     written = digest(compiler.pdg)
     assert written is not None
     (trials,) = compiler._trials.values()
-    payload = packed(front, compiler.pdg, written.lines, trials)
+    payload = serialized(front, compiler.pdg, written.lines, trials)
     assert payload is not None
     source = write().compile(BOUNDS, trl.Options(**changes)).pdg  # as another process has it
     assert source is not compiler.pdg
     found = digest(source)
     assert found is not None and found.text == written.text
-    again = unpacked(
+    again = deserialized(
         payload, source, found.lines, Trials(options.isl_operations, again=trials.again)
     )
     assert again is not None
@@ -119,7 +119,7 @@ def test_a_front_is_the_same_from_bytes(
 def test_bytes_of_something_else_are_no_front() -> None:
     source = written().compile({"T": 2}).pdg
     for payload in (b"", b"nonsense", pickle.dumps((1, 2)), pickle.dumps(([], source, "", 0.0))):
-        assert unpacked(payload, source, (), Trials(1000)) is None
+        assert deserialized(payload, source, (), Trials(1000)) is None
 
 
 def test_a_key_depends_on_our_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

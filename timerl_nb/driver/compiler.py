@@ -24,7 +24,7 @@ from timerl_nb.driver.pipeline import (
     planner,
     unlimited,
 )
-from timerl_nb.driver.serialization import packed, unpacked
+from timerl_nb.driver.serialization import deserialized, serialized
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
 from timerl_nb.errors import BoundsError, ShapeError
 from timerl_nb.ir.attrs import ConstAttrs
@@ -171,11 +171,11 @@ class Compiler:
                 return compile_front(self.pdg, passes, trials, ceiling, show)
             payload = self._disk.read(key)
             if payload is not None:
-                known = unpacked(payload, self.pdg, written.lines, trials)
+                known = deserialized(payload, self.pdg, written.lines, trials)
                 if known is not None:
                     return known
             front = compile_front(self.pdg, passes, trials, ceiling, show)
-            payload = packed(front, self.pdg, written.lines, trials)
+            payload = serialized(front, self.pdg, written.lines, trials)
             if payload is not None:
                 self._disk.write(key, payload)
             return front

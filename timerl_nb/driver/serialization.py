@@ -50,7 +50,7 @@ _TABLE: Final[Mapping[str, Collection[str]]] = {
 _METHODS: Final = ((Trials, "keep"), (Vectorize, "_graph"))  # which values hold, bound to others
 
 
-def packed(front: Front, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> bytes | None:
+def serialized(front: Front, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> bytes | None:
     """A front as bytes; None where isl or a trial of it was cut short.
 
     Args:
@@ -68,7 +68,7 @@ def packed(front: Front, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> b
     return None
 
 
-def unpacked(payload: bytes, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> Front | None:
+def deserialized(payload: bytes, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> Front | None:
     """The front of bytes; None where they are none."""
     with suppress(Exception):  # bytes that are no front can raise anything
         stages, last, tree, seconds = _Unpickler(io.BytesIO(payload), pdg, lines, trials).load()
