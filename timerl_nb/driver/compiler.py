@@ -77,9 +77,9 @@ class _Planned:
         seconds = time.perf_counter() - start
         return Stage("ast", ast, seconds, f"{loops} loops, {count} launches")
 
-    def executable(self, options: Options, kept: CompiledCalls | None) -> Stage:
+    def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
-        return self._executables.get(how, lambda: self._executable(*how, kept))
+        return self._executables.get(how, lambda: self._executable(*how, compiled))
 
     def _executable(
         self,
@@ -87,11 +87,11 @@ class _Planned:
         fuse: int,
         devices: int,
         budget: int | None,
-        kept: CompiledCalls | None,
+        compiled: CompiledCalls | None,
     ) -> Stage:
         ast: Any = self.loops.artifact
         start, plan = time.perf_counter(), self.plan
-        executable = Executable(plan.pdg, ast, plan, executor, fuse, devices, budget, kept)
+        executable = Executable(plan.pdg, ast, plan, executor, fuse, devices, budget, compiled)
         summary = f"{len(executable.kernels)} kernels, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)
 
@@ -205,7 +205,7 @@ class Compiler:
             return None
         return self._disk, key_of(what, key, device_name())
 
-    def _kept(
+    def _compiled_calls(
         self, front: Front, options: Options, bounds: Mapping[str, int]
     ) -> CompiledCalls | None:
         if self._disk is None:
@@ -237,7 +237,7 @@ class Compiler:
         )
         see(planned.memory)
         see(planned.loops)
-        executable = planned.executable(options, self._kept(front, options, bounds))
+        executable = planned.executable(options, self._compiled_calls(front, options, bounds))
         see(executable)
         return order, planned.memory, planned.loops, executable
 
