@@ -15,6 +15,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.driver.serialization import _TABLE, _Unpickler, deserialized
+from timerl_nb.driver.stages import Stage
 from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.runtime.disk_cache import DiskCache
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _Call, _loaded, _Trees
@@ -34,7 +35,8 @@ class Does:
 def touched(path: Path) -> list[bytes]:
     """Bytes that would make a file: by a function, by the interpreter, by an attribute's attribute."""
     by_path = pickle.dumps(Does(getattr, Does(getattr, trl.Program, "compile"), "__globals__"))
-    dotted = b"\x80\x04\x8c\x0ftimerl_nb.stages\x8c\x0eStage.__init__\x93."
+    module = Stage.__module__.encode()
+    dotted = b"\x80\x04\x8c%c%s\x8c\x0eStage.__init__\x93." % (len(module), module)
     return [
         pickle.dumps(Does(os.mkdir, str(path))),
         pickle.dumps(Does(exec, f"open({str(path)!r}, 'w')")),
