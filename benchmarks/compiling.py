@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tests.reinforce import reinforce
-from timerl_nb.program import Program
+from timerl_nb.driver.program import Program
 
 BOUNDS = {"B": 64, "I": 60, "T": 500}
 PROGRAMS: Mapping[str, tuple[int | None, Sequence[int]]] = {

@@ -19,8 +19,8 @@ import jax
 import timerl_nb as trl
 from benchmarks.compiling import compiled
 from benchmarks.interpreter import Recording, whole
+from timerl_nb.driver.program import Program
 from timerl_nb.loops.nodes import Execute, If, Loop, Node
-from timerl_nb.program import Program
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.xla.lowered import Lowered

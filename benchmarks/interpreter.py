@@ -18,8 +18,8 @@ from typing import Any
 import jax
 
 from benchmarks.compiling import compiled
+from timerl_nb.driver.program import Program
 from timerl_nb.ir.shapes import dtype_name
-from timerl_nb.program import Program
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run

@@ -8,7 +8,7 @@ import timerl_nb as trl
 from tests.actor_critic import actor_critic
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.program import Program
+from timerl_nb.driver.program import Program
 
 BOUNDS = {"B": 8, "I": 3, "T": 40}
 SMALL = ("training", "cartpole", "window", "random_draws", "forward_recurrence")

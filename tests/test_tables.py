@@ -15,15 +15,15 @@ from timerl_nb.config import ENVIRONMENT, Options
 from timerl_nb.frontend.vjp import NO_VJP, VJP
 from timerl_nb.ir import reference_rules as reference
 from timerl_nb.ir.kinds import KINDS, ULPS
-from timerl_nb.passes.batch_rules import NO_VECTOR, VECTOR
-from timerl_nb.passes.carry_rules import CARRY, NO_CARRY
+from timerl_nb.passes.axis_propagation import NO_PROPAGATION, PROPAGATION
+from timerl_nb.passes.vmap_rules import NO_VECTOR, VECTOR
 from timerl_nb.runtime.backends import jax_rules as backend
 
 TABLES: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {
     "reference": (reference.RULES, reference.NO_RULE),
     "gradient": (VJP, NO_VJP),
     "vectorisation": (VECTOR, NO_VECTOR),
-    "incrementalisation": (CARRY, NO_CARRY),
+    "incrementalisation": (PROPAGATION, NO_PROPAGATION),
     "jax": (backend.RULES, backend.NO_RULE),
 }
 

@@ -21,4 +21,4 @@ __all__ = [
     "uniform",
 ]
 
-__getattr__ = _module_names("trl.random", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl.random", lambda: __all__)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from random import Random
 
+from timerl_nb.driver.program import Program
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Node, Sequence
-from timerl_nb.program import Program
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Slice, const

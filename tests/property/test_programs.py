@@ -26,7 +26,7 @@ from timerl_nb.errors import BoundsError, BranchError, ReadError, ScheduleError
 from timerl_nb.events import Event
 from timerl_nb.frontend.until import write_bound
 from timerl_nb.ir.reference import Reference
-from timerl_nb.memory.least import inevitable, least
+from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.statements.statements import Statements
@@ -190,7 +190,7 @@ def test_budgets_change_nothing_but_memory(
     """Under any budget between the least that swapping reaches and the peak without it."""
     program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
     peak, lowest = program.memory.peak, program.memory.swapped(1).peak
-    floor = least(Statements.of(program.fused), drawn.bounds)
+    floor = lower_bound(Statements.of(program.fused), drawn.bounds)
     assert inevitable(program.pdg, drawn.bounds) <= floor <= lowest
     budget = lowest + int((peak - lowest) * place)
     swapped = program.with_options(device_memory=max(1, budget))

@@ -13,7 +13,7 @@ import pytest
 import timerl_nb as trl
 from tests.property import lessons
 from tests.unit.checks import assert_same
-from timerl_nb.program import Program
+from timerl_nb.driver.program import Program
 from timerl_nb.show.pipeline import PipelineView
 
 BOUNDS = {"B": 2, "I": 2, "T": 4}

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.driver.program import Program
 from timerl_nb.events import Event
+from timerl_nb.live.results import Result
 from timerl_nb.loops.build import build_ast
 from timerl_nb.memory.swap import Swaps
-from timerl_nb.program import Program
-from timerl_nb.results import Result
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.xla.lowered import Lowered

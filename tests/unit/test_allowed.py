@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.kept import _TABLE, _Unpickler, unpacked
+from timerl_nb.driver.serialization import _TABLE, _Unpickler, deserialized
+from timerl_nb.driver.stages import Stage
 from timerl_nb.runtime.allowed import CLASSES, Allowed
-from timerl_nb.runtime.shelf import Shelf
-from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls, _Call, _loaded, _Trees
+from timerl_nb.runtime.disk_cache import DiskCache
+from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _Call, _loaded, _Trees
 from timerl_nb.schedule.trial import Trials
 
 
@@ -34,7 +35,8 @@ class Does:
 def touched(path: Path) -> list[bytes]:
     """Bytes that would make a file: by a function, by the interpreter, by an attribute's attribute."""
     by_path = pickle.dumps(Does(getattr, Does(getattr, trl.Program, "compile"), "__globals__"))
-    dotted = b"\x80\x04\x8c\x0ftimerl_nb.stages\x8c\x0eStage.__init__\x93."
+    module = Stage.__module__.encode()
+    dotted = b"\x80\x04\x8c%c%s\x8c\x0eStage.__init__\x93." % (len(module), module)
     return [
         pickle.dumps(Does(os.mkdir, str(path))),
         pickle.dumps(Does(exec, f"open({str(path)!r}, 'w')")),
@@ -50,7 +52,7 @@ def test_bytes_that_would_call_something_call_nothing(tmp_path: Path) -> None:
         ctx.output("y", trl.zeros((2,)))
     pdg = ctx.compile({"T": 1}).pdg
     for payload in touched(path):
-        assert unpacked(payload, pdg, (), Trials(1000)) is None
+        assert deserialized(payload, pdg, (), Trials(1000)) is None
         assert _loaded(payload, jax.devices()[0]) is None
         for kind in (_Trees, lambda file: _Unpickler(file, pdg, (), Trials(1000))):
             with pytest.raises((pickle.UnpicklingError, AttributeError)):
@@ -64,16 +66,16 @@ def test_a_call_with_something_else_inside_is_made_anew(tmp_path: Path) -> None:
     """JAX's own bytes, which lie within ours, are read by the same rule."""
     function = jax.jit(lambda x: x + 1)
     x, path = np.zeros(3, np.float32), tmp_path / "made"
-    shelf = Shelf(tmp_path)
-    calls = KeptCalls(shelf, "program")
+    cache = DiskCache(tmp_path)
+    calls = CompiledCalls(cache, "program")
     first = calls.call("f", function, lambda: [x])
     np.testing.assert_array_equal(first(x), np.ones(3))
     key = first._key()
-    known = shelf.read(key)
+    known = cache.read(key)
     assert known is not None and _loaded(known, jax.devices()[0]) is not None
     _, *trees = _Trees(io.BytesIO(known)).load()
-    shelf.write(key, pickle.dumps((touched(path)[0], *trees)))
-    again: KeptCall = calls.call("f", function, lambda: [x])
+    cache.write(key, pickle.dumps((touched(path)[0], *trees)))
+    again: CompiledCall = calls.call("f", function, lambda: [x])
     np.testing.assert_array_equal(again(x), np.ones(3))
     assert not path.exists()
 

@@ -18,8 +18,8 @@ from jax.experimental.serialize_executable import serialize
 
 from timerl_nb import config
 from timerl_nb.runtime.backends import jax_cache
-from timerl_nb.runtime.shelf import Shelf
-from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls
+from timerl_nb.runtime.disk_cache import DiskCache
+from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = """
@@ -106,13 +106,15 @@ def test_what_is_no_call_is_compiled_anew(tmp_path: Path) -> None:
     other = jax.jit(lambda x: 3 * x, in_shardings=everywhere).lower(1.0).compile()
     wrong = [b"", b"?", pickle.dumps(3), pickle.dumps((b"", 1, 2)), pickle.dumps(serialize(other))]
     for payload in wrong if len(jax.devices()) > 1 else wrong[:-1]:
-        shelf = Shelf(tmp_path)
-        call = KeptCalls(shelf, "program").call("double", function, lambda: (np.float32(1),))
-        shelf.write(call._key(), payload)
+        cache = DiskCache(tmp_path)
+        call = CompiledCalls(cache, "program").call("double", function, lambda: (np.float32(1),))
+        cache.write(call._key(), payload)
         for begun in (False, True):
-            call = KeptCalls(shelf, "program").call("double", function, lambda: (np.float32(1),))
+            call = CompiledCalls(cache, "program").call(
+                "double", function, lambda: (np.float32(1),)
+            )
             if begun:
-                KeptCall.begin([call])
+                CompiledCall.begin([call])
             assert call(np.float32(4)) == 8
             with jax.default_device(jax.devices()[-1]):
                 assert call(np.float32(5)) == 10

@@ -10,15 +10,15 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import BudgetError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, cheapest
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.memory import forecast as forecasting
 from timerl_nb.memory.cost import LAUNCH, point_seconds
 from timerl_nb.memory.forecast import Forecasts
-from timerl_nb.memory.least import inevitable, least
+from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.passes.fuse import Fuse
-from timerl_nb.program import Program
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.statements.statements import Statements
 
@@ -183,7 +183,7 @@ def test_a_hopeless_budget_is_refused_without_trials(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
 def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     program = compiled(**options)
-    floor = least(Statements.of(program.fused), program.bounds)
+    floor = lower_bound(Statements.of(program.fused), program.bounds)
     assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).peak
     assert floor > program.memory.swapped(1).peak // 3
 

@@ -13,8 +13,8 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.lru import Recent
 from timerl_nb.passes.core import Pass
-from timerl_nb.recent import Recent
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic import scheduling
 from timerl_nb.symbolic.ceiling import at_most, left

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from timerl_nb.compilation import pipeline
 from timerl_nb.config import Options
+from timerl_nb.driver.pipeline import pipeline
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -17,7 +17,7 @@ from timerl_widgets.worker import Worker
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.frames import Curve
+from timerl_nb.live.frames import Curve
 from timerl_nb.show.run import MOST, thinned
 
 VIEWS = ("pipeline", "lineage", "graph", "steps", "loops", "space", "memory", "search")

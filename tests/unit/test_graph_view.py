@@ -10,10 +10,10 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import DrawingError
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
 from timerl_nb.show import GraphView, graph_view, laid_out
 from timerl_nb.show import graph as graph_module
 from timerl_nb.show.graph import shortened

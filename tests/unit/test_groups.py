@@ -12,7 +12,7 @@ from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.fuse import Separate
-from timerl_nb.passes.grouping import Grouping
+from timerl_nb.passes.fusion_groups import FusionGroups
 from timerl_nb.schedule import groups
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.groups import grouped
@@ -116,11 +116,11 @@ def apart(context: trl.Context) -> Pdg:
     return Separate().run(context.pdg()).pdg
 
 
-def joining(*ids: int) -> Callable[[Pdg], Grouping]:
+def joining(*ids: int) -> Callable[[Pdg], FusionGroups]:
     """A grouping that ignores the rules."""
 
-    def joined(pdg: Pdg) -> Grouping:
-        grouping = Grouping(pdg)
+    def joined(pdg: Pdg) -> FusionGroups:
+        grouping = FusionGroups(pdg)
         grouping.join("by force", ids)
         return grouping
 

@@ -16,8 +16,8 @@ from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.nodes import Loop
-from timerl_nb.passes.batch_rules import Refused
 from timerl_nb.passes.prefixes import step_by_step
+from timerl_nb.passes.vmap_rules import Refused
 
 BOUNDS = {"B": 3, "T": 6}
 Write = Callable[..., Any]

@@ -165,7 +165,8 @@ def plenty(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The bytes of main memory that are left."""
     left = [1 << 40]
     monkeypatch.setattr(
-        "timerl_nb.program.main_memory_left", lambda: Left(left[0], "the test allows no more")
+        "timerl_nb.driver.program.main_memory_left",
+        lambda: Left(left[0], "the test allows no more"),
     )
     yield left
 
@@ -221,7 +222,7 @@ def test_an_accelerator_leaves_main_memory_to_what_waits(
 ) -> None:
     program = backwards(1000).compile({"T": 40}, trl.Options(executor="interpret"))
     swapped = program.with_options(device_memory=program.memory.peak // 2)
-    monkeypatch.setattr("timerl_nb.program.is_accelerated", lambda: True)
+    monkeypatch.setattr("timerl_nb.driver.program.is_accelerated", lambda: True)
     host = swapped.memory.timeline().host_peak
     plenty[0] = host
     swapped.execute()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import DomainError, ScheduleError
-from timerl_nb.program import Program
 from timerl_nb.show import graph_view
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Slice

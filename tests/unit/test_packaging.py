@@ -82,7 +82,7 @@ def test_a_wheel_is_built_with_pinned_tools_and_carries_its_licences(tmp_path: P
         assert "timerl = timerl_nb.cli:main" in archive.read(entry).decode()
     for part in ("licenses/LICENSE", "licenses/widgets/NOTICES.md", "static/explorer.js"):
         assert any(name.endswith(part) for name in names), part
-    assert "timerl_nb/show/static/offpage.js" in names
+    assert {"timerl_nb/py.typed", "timerl_nb/show/static/offpage.js"} <= {*names}
 
 
 def test_the_command_says_that_it_is_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:

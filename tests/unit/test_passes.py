@@ -18,7 +18,7 @@ from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass
-from timerl_nb.passes.cycles import components, cycles_of
+from timerl_nb.passes.dependence_cycles import components, cycles_of
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.simplify import Simplify
 from timerl_nb.passes.vectorize import Vectorize

@@ -13,9 +13,9 @@ from timerl_widgets.place import Place
 import timerl_nb as trl
 from tests.unit.test_explorer import arrays, say
 from tests.unit.test_sweeping import BOUNDS, compiled, returns
+from timerl_nb.driver.family import Family
+from timerl_nb.driver.stages import Stages
 from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.family import Family
-from timerl_nb.stages import Stages
 
 
 @pytest.fixture
@@ -88,7 +88,9 @@ def test_the_hand_goes_on(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Family, "program", slow)
     made: list[Stages] = []
-    monkeypatch.setattr("timerl_nb.program.Stages", lambda s: made.append(Stages(s)) or made[-1])
+    monkeypatch.setattr(
+        "timerl_nb.driver.program.Stages", lambda s: made.append(Stages(s)) or made[-1]
+    )
     explorer.vary(steps=2)
     assert begun.wait(60)
     explorer.vary(steps=8)

@@ -11,10 +11,10 @@ import pytest
 
 import timerl_nb as trl
 from tests.unit.checks import assert_same
+from timerl_nb.driver.tuning import tuned
 from timerl_nb.errors import BudgetError, OptionError
 from timerl_nb.ir.reference import Reference
 from timerl_nb.show import ComparisonView, MemoryView, memory_timeline
-from timerl_nb.tuning import tuned
 
 BOUNDS = {"B": 16, "I": 4, "T": 20}
 LARGE = {"B": 4096, "I": 4, "T": 250}

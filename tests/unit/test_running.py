@@ -20,14 +20,14 @@ import timerl_nb as trl
 from tests.episodes import cartpole
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.bar import saying
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import BoundsError, ExecutionError, OptionError
-from timerl_nb.frames import Device, Frame
-from timerl_nb.gate import ENDS, Gate, Stopped
-from timerl_nb.gauges import Gauges
-from timerl_nb.program import Program
+from timerl_nb.live.frames import Device, Frame
+from timerl_nb.live.process_metrics import ProcessMetrics
+from timerl_nb.live.progress_bar import saying
+from timerl_nb.live.run_control import ENDS, RunControl, Stopped
+from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.xla.lowered import Lowered
-from timerl_nb.sampler import Sampler, Watched
 
 EXECUTORS = ("interpret", "xla")
 BOUNDS = {"B": 4, "I": 12, "T": 8}
@@ -147,7 +147,7 @@ def test_what_a_stopped_run_returns_is_a_part_of_the_whole(name: str, executor: 
     options = trl.Options(executor=executor, vectorize=False)
     program = pattern.context().compile(pattern.bounds, options)
     whole = program.execute(seed=5)
-    for turns in range(1, program.executable.reached().turns or 1):
+    for turns in range(1, program.executable.progress().turns or 1):
         run = program.start(seed=5, paused=True)
         run.step(turns)
         run.wait(60)
@@ -177,7 +177,7 @@ def test_what_comes_after_all_turns_is_missing_from_a_stopped_run(executor: str)
         ctx.output("total", x.sum(over=(i, t)))
         ctx.output("late", x[I - 1, T - 1])
     program = ctx.compile({I: 6, T: 5}, trl.Options(executor=executor, vectorize=False))
-    assert program.executable.reached().outer == "i"
+    assert program.executable.progress().outer == "i"
     whole = program.execute()
     for turns, there in ((4, 0), (6, 0), *([(10, 4)] if executor == "interpret" else [])):
         run = program.start(paused=True)
@@ -249,10 +249,10 @@ def test_leaving_the_block_stops_it(program: Program) -> None:
 def test_a_paused_run_that_nobody_holds_ends(program: Program) -> None:
     run = program.start(paused=True)
     run.wait(30)
-    gate = run._gate
+    control = run._control
     del run
     gc.collect()
-    assert gate.ended.wait(30) and gate.state == "stopped"
+    assert control.ended.wait(30) and control.state == "stopped"
 
 
 # --- programs of other kinds -----------------------------------------------------------------------
@@ -359,7 +359,7 @@ def test_an_environment_of_gymnasiums(executor: str) -> None:
     assert run.wait(60) and run.turn == 2
     run.resume()
     same(run.result(), program.execute(seed=2))
-    assert Watched(program.meaning, program.memory, program.executable.reached()).steps == 2 * 20
+    assert Watched(program.meaning, program.memory, program.executable.progress()).steps == 2 * 20
 
 
 # --- frames ----------------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ def test_waiting_for_xla_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timerl_nb.bar._SECOND", 0.01)
+    monkeypatch.setattr("timerl_nb.live.progress_bar._SECOND", 0.01)
     run: Any = SimpleNamespace(compiling=12.3)
     said: list[str] = []
     told = threading.Event()
@@ -489,8 +489,8 @@ def test_outputs_that_are_made_after_all_turns_say_so(executor: str) -> None:
 
 def test_steps_are_those_of_the_environments() -> None:
     program = learning("xla")
-    watched = Watched(program.meaning, program.memory, program.executable.reached())
-    assert watched.reached.outer == "i" and watched.steps == 4 * 8
+    watched = Watched(program.meaning, program.memory, program.executable.progress())
+    assert watched.progress.outer == "i" and watched.steps == 4 * 8
 
 
 def test_a_listener_that_fails_is_left_out() -> None:
@@ -536,13 +536,13 @@ def test_who_waits_for_frames_hears_that_there_are_no_more(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(*_: object) -> None:
-        raise OSError("no gauges")
+        raise OSError("no metrics")
 
     with program.start(paused=True) as run, monkeypatch.context() as patch:
-        patch.setattr(run._sampler, "_frame", breaks)
+        patch.setattr(run._telemetry, "_frame", breaks)
         with (
             pytest.warns(UserWarning, match="no more frames"),
-            pytest.raises(ExecutionError, match="no gauges"),
+            pytest.raises(ExecutionError, match="no metrics"),
         ):
             next(run.frames())
         patch.undo()
@@ -553,14 +553,14 @@ def test_a_listener_gets_frames_in_order_from_the_last_on(program: Program) -> N
     """The thread that makes frames and the one that begins to listen may bring one each."""
     with program.start(paused=True) as run:
         first = next(run.frames())
-        sampler, seen = run._sampler, list[int]()
+        telemetry, seen = run._telemetry, list[int]()
         late = replace(first, number=first.number + 100)
 
         def hears(frame: Frame) -> None:
             if not seen:  # a later frame is brought while the first is being drawn
                 seen.append(frame.number)
-                sampler._hand_out(late)
-                sampler._hand_out(replace(first, number=first.number + 1))
+                telemetry._hand_out(late)
+                telemetry._hand_out(replace(first, number=first.number + 1))
             else:
                 seen.append(frame.number)
 
@@ -573,12 +573,12 @@ def test_a_paused_run_shows_its_last_turn(program: Program) -> None:
     with program.start(paused=True) as run:
         run.step()
         assert run.wait(30)
-        sampler = run._sampler
-        sampler._take()  # and before it is drawn, another turn ends, and the run rests
+        telemetry = run._telemetry
+        telemetry._take()  # and before it is drawn, another turn ends, and the run rests
         run.step()
         assert run.wait(30)
-        sampler._looked = run.turn
-        sampler._take()
+        telemetry._looked = run.turn
+        telemetry._take()
         deadline = time.monotonic() + 10
         for frame in run.frames():
             if len(frame.curves["return"]) == 2:
@@ -600,7 +600,7 @@ def test_a_run_that_has_ended_has_a_last_frame() -> None:
 def test_the_busy_fraction_is_measured_in_turns(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("timerl_nb.sampler._MEASURE", 0.0)
+    monkeypatch.setattr("timerl_nb.live.telemetry._MEASURE", 0.0)
     want = program.execute(seed=5)
     run = program.start(seed=5, speed=40.0)
     *_, last = run.frames()
@@ -611,21 +611,21 @@ def test_the_busy_fraction_is_measured_in_turns(
 def test_watching_costs_a_turn_one_look_at_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many turns there are, the run's thread does no more for frames than frames ask."""
     taken: list[int] = []
-    plain = Sampler._take
+    plain = Telemetry._take
 
-    def take(self: Sampler) -> None:
+    def take(self: Telemetry) -> None:
         taken.append(threading.get_ident())
         plain(self)
 
-    monkeypatch.setattr(Sampler, "_take", take)
+    monkeypatch.setattr(Telemetry, "_take", take)
     attended: list[int] = []
-    attend = Gate._attend
+    attend = RunControl._attend
 
-    def counting(self: Gate, count: int) -> None:
+    def counting(self: RunControl, count: int) -> None:
         attended.append(count)
         attend(self, count)
 
-    monkeypatch.setattr(Gate, "_attend", counting)
+    monkeypatch.setattr(RunControl, "_attend", counting)
     program = learning("xla").with_bounds({"I": 2000})
     run = program.start()
     asked = sum(1 for _ in run.frames())
@@ -636,8 +636,8 @@ def test_watching_costs_a_turn_one_look_at_a_flag(monkeypatch: pytest.MonkeyPatc
 
 
 def test_nobody_watching_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gate, "_attend", lambda self, count: pytest.fail("attended"))
-    monkeypatch.setattr(Sampler, "_watch", lambda self: pytest.fail("watched"))
+    monkeypatch.setattr(RunControl, "_attend", lambda self, count: pytest.fail("attended"))
+    monkeypatch.setattr(Telemetry, "_watch", lambda self: pytest.fail("watched"))
     assert learning("xla").start().result() is not None
 
 
@@ -668,29 +668,29 @@ class Driver(ModuleType):
 def test_devices_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver("pynvml")
     monkeypatch.setitem(sys.modules, "pynvml", driver)
-    gauges = Gauges(lambda: None)
+    metrics = ProcessMetrics(lambda: None)
     want = (Device("H1", 0.75, 10, 40, None),)
-    assert gauges.devices() == want
+    assert metrics.devices() == want
     driver.gone = True
-    assert gauges.devices() == want
-    monkeypatch.setattr("timerl_nb.gauges._PERIOD", 0.0)
-    assert gauges.devices() == ()
+    assert metrics.devices() == want
+    monkeypatch.setattr("timerl_nb.live.process_metrics._PERIOD", 0.0)
+    assert metrics.devices() == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)  # is not installed
-    assert Gauges(lambda: None).devices() == ()
+    assert ProcessMetrics(lambda: None).devices() == ()
 
 
-# --- the gate alone --------------------------------------------------------------------------------
+# --- the control alone --------------------------------------------------------------------------------
 
 
-def turning(gate: Gate, turns: int) -> threading.Thread:
+def turning(control: RunControl, turns: int) -> threading.Thread:
     def go() -> None:
         try:
-            gate.enter()
+            control.enter()
             for _ in range(turns):
-                gate.turned()
-            gate.end("finished")
+                control.turned()
+            control.end("finished")
         except Stopped:
-            gate.end("stopped")
+            control.end("stopped")
 
     thread = threading.Thread(target=go, name="timerl test")
     thread.start()
@@ -698,42 +698,42 @@ def turning(gate: Gate, turns: int) -> threading.Thread:
 
 
 def test_commands_are_pending_until_they_take_effect() -> None:
-    gate = Gate()
-    gate.pause()
-    assert gate.state == "pending pause"
-    gate.resume()
-    assert gate.state == "pending resume"
-    gate.turned()
-    assert gate.state == "running"
-    gate.stop()
-    assert gate.state == "pending stop"
+    control = RunControl()
+    control.pause()
+    assert control.state == "pending pause"
+    control.resume()
+    assert control.state == "pending resume"
+    control.turned()
+    assert control.state == "running"
+    control.stop()
+    assert control.state == "pending stop"
     with pytest.raises(Stopped):
-        gate.turned()
+        control.turned()
 
 
 def test_the_slowest_run_still_obeys() -> None:
-    gate = Gate()
-    gate.speed = 1e-300  # to wait for the next turn takes longer than a thread can say
-    threading.Timer(0.1, gate.stop).start()
+    control = RunControl()
+    control.speed = 1e-300  # to wait for the next turn takes longer than a thread can say
+    threading.Timer(0.1, control.stop).start()
     with pytest.raises(Stopped):
-        gate.turned()
+        control.turned()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_order_of_commands_ends(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    gate = Gate(held=True)
-    thread = turning(gate, 10_000)
+    control = RunControl(held=True)
+    thread = turning(control, 10_000)
 
     def stepping() -> None:
-        if gate.held:
-            gate.step(3)
+        if control.held:
+            control.step(3)
 
-    commands = [gate.pause, gate.resume, stepping, lambda: gate.ask(lambda: None)]
+    commands = [control.pause, control.resume, stepping, lambda: control.ask(lambda: None)]
     for k in rng.integers(0, len(commands), 300):
         commands[k]()
-    gate.resume()
-    assert gate.ended.wait(30) and gate.state == "finished" and gate.turn == 10_000
+    control.resume()
+    assert control.ended.wait(30) and control.state == "finished" and control.turn == 10_000
     thread.join()
 
 

@@ -10,7 +10,7 @@ import pytest
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
-from timerl_nb.compilation import pipeline
+from timerl_nb.driver.pipeline import pipeline
 from timerl_nb.errors import VerificationError
 from timerl_nb.loops.nodes import Execute, If, Loop, children
 from timerl_nb.passes.core import Pipeline

@@ -13,7 +13,7 @@ import pytest
 import timerl_nb as trl
 from tests.pixels import pixels
 from tests.unit.checks import assert_memory_is_sound, with_swaps
-from timerl_nb.advice import advice
+from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.errors import BudgetError, ExecutionError
 from timerl_nb.events import Event
 from timerl_nb.loops.nodes import Fetch, Offload
@@ -218,7 +218,7 @@ def test_the_hint_names_options_that_fit() -> None:
         return 10 if changes.get("vectorize") == ("b", "i") or bounds.get("B", 8) <= 2 else 100
 
     bounds = {"b": ("B", 8), "i": ("I", 2), "t": ("T", 4)}
-    hint = advice(["device_memory=100 would do"], {}, 50, trl.Options(), bounds, need)
+    hint = fit_suggestions(["device_memory=100 would do"], {}, 50, trl.Options(), bounds, need)
     assert hint == "device_memory=100 would do; vectorize=('b', 'i') would do; B = 2 would do."
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from timerl_nb.driver.family import Family
 from timerl_nb.errors import BoundsError, CallError, OptionError, TimeRLError
-from timerl_nb.family import Family
 from timerl_nb.show.sweeping import Sweeper, spread
 
 BOUNDS = {"I": 5, "T": 8}

@@ -1,18 +1,16 @@
 """Ready programs, meant to be read (`trl.algorithms`): each returns a context to compile."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from timerl_nb.algorithms.clipped import clipped_ppo
 from timerl_nb.algorithms.ppo import ppo
 from timerl_nb.algorithms.reinforce import reinforce
-from timerl_nb.frontend.foreign import missing
+from timerl_nb.frontend.foreign import module_names as _module_names
 
 __all__ = ["clipped_ppo", "ppo", "reinforce"]
 
 _READY: Final = f"it is not written yet; ready are {', '.join(__all__)}."
 _NOT_YET: Final[Mapping[str, str]] = dict.fromkeys(("a2c", "dqn", "ddpg"), _READY)
 
-
-def __getattr__(name: str) -> Any:
-    raise missing("trl.algorithms", name, __all__, _NOT_YET)
+__getattr__, __dir__ = _module_names("trl.algorithms", lambda: __all__, _NOT_YET)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import sqrt
 
-from timerl_nb.context import Context
+from timerl_nb.driver.context import Context
 from timerl_nb.env.core import Simulation, make
 from timerl_nb.errors import BoundsError, EnvError, ShapeError
 from timerl_nb.frontend.sources import concat, like, random_bits, tensor, value, where

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
-from timerl_nb.context import Context
+from timerl_nb.driver.context import Context
 from timerl_nb.env.core import Simulation, make
 from timerl_nb.frontend.sources import like
 from timerl_nb.frontend.sources import minimum as min

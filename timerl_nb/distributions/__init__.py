@@ -16,4 +16,4 @@ __all__ = [
     "TanhNormal",
 ]
 
-__getattr__ = _module_names("trl.distributions", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl.distributions", lambda: __all__)

@@ -25,4 +25,4 @@ __all__ = [
     "register",
 ]
 
-__getattr__ = _module_names("trl.env", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl.env", lambda: __all__)

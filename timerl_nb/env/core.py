@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
 from timerl_nb.frontend.arguments import checked_name
-from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
+from timerl_nb.frontend.recurrences import initial_branch, previous_branches
 from timerl_nb.frontend.sources import tensor, where
 from timerl_nb.frontend.tensor import RecurrentTensor, constant, value_of
 from timerl_nb.symbolic.domain import Domain
@@ -298,7 +298,7 @@ class _Episode:
     def recurrent(self, name: str, first: Tensor) -> Tensor:
         """A tensor that is `first` at time 0; `carry` gives its value later on."""
         x = tensor(first.shape, first.dtype, domain=self.domain).named(name)
-        self.ctx.add_branch(x.read.source, begun(first, self.time))
+        self.ctx.add_branch(x.read.source, initial_branch(first, self.time))
         return x
 
     def flag(self, name: str, first: bool) -> Tensor:
@@ -320,7 +320,7 @@ class _Episode:
     def carry(self, x: Tensor, value: Tensor) -> None:
         """Let `x` be `value` one step later."""
         after = value.settled().named_if_new(f"{x.name}'")
-        for read in carried(after, self.time):
+        for read in previous_branches(after, self.time):
             self.ctx.add_branch(x.read.source, read)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.env.core import Autoreset, Simulation, Step, Tensor
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.errors import EnvError
@@ -20,7 +21,6 @@ from timerl_nb.frontend.udf import Resource, udf
 from timerl_nb.ir.shapes import NUMPY, narrow
 from timerl_nb.symbolic.domain import Domain
 
-Array = np.ndarray[Any, Any]
 At = tuple[Any, ...]
 
 

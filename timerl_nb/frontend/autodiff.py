@@ -1,7 +1,7 @@
 """Reverse-mode differentiation through symbolic dimensions (000_9a2364bc51ddf94b.txt §5.1).
 
 For an edge y[p] = f(x[φ(p)]), the gradient of x at q is the sum of f'(∇y[p]) over all p with
-φ(p) = q: `vjp` holds the f' of each kind, and `pull` the sum over the inverse of φ, which isl
+φ(p) = q: `vjp` holds the f' of each kind, and `adjoint` the sum over the inverse of φ, which isl
 computes. Cycles pass through merges, whose gradients are made first and defined last; so a
 recurrence's gradient is a recurrence again.
 """
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from timerl_nb.errors import GradientError, user_origin
+from timerl_nb.frontend.adjoint_access import adjoint, counted_at, through_slices
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.paths import Paths
-from timerl_nb.frontend.pull import counted_at, pull, through_slices
 from timerl_nb.frontend.sources import zeros
 from timerl_nb.frontend.tensor import (
     Backward,
@@ -117,7 +117,7 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
             pending[op_id] = _open(ctx, op)
             for read in op.inputs:
                 if read.source in active:
-                    total[read.source].append(pull(graph, op, read, pending[op_id]))
+                    total[read.source].append(adjoint(graph, op, read, pending[op_id]))
     for op_id in reversed(graph.order):
         op = graph[op_id]
         if op_id in active and op_id not in pending and op.kind != "merge":
@@ -206,7 +206,7 @@ def _differentiate(
             if part is not None:
                 read = op.inputs[slot]
                 of_type = graph.output(read).type.dtype
-                total[read.source].append(pull(graph, op, read, part).cast(of_type))
+                total[read.source].append(adjoint(graph, op, read, part).cast(of_type))
 
 
 register_backward(backward)

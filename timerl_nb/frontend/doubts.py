@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import warn
 from timerl_nb.symbolic.ceiling import TooMuchWork, at_most
 from timerl_nb.symbolic.domain import Dims, Domain
@@ -77,7 +78,7 @@ def never(dims: Dims, domain: Domain, cond: Cond, what: str) -> None:
         )
 
 
-def lost(given: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> None:
+def lost(given: Array, kept: Array) -> None:
     """Numbers of 64 bits that a narrower floating-point type does not hold."""
     if given.dtype.kind not in "iuf" or given.dtype.itemsize < 8 or kept.dtype.kind in "iub":
         return
@@ -113,7 +114,7 @@ def bare_numbers(name: str, shape: Any, second: Any, of: str) -> None:
         )
 
 
-def zero_divisor(kind: str, divisor: np.ndarray[Any, Any]) -> None:
+def zero_divisor(kind: str, divisor: Array) -> None:
     """Integers divided by constant zeros alone; single ones may be meant for `trl.where` to leave out."""
     if divisor.dtype.kind in "iu" and divisor.size and not divisor.any():
         sign = "//" if kind == "floordiv" else "%"

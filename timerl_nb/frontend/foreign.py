@@ -217,13 +217,15 @@ def taken(value: Any, kind: type[T] | tuple[type[Any], ...], what: str, how: str
     raise CallError(f"{shown if len(shown) < 50 else shown[:50] + '…'} is not {what}.", hint=how)
 
 
-def module_names(module: str, known: Callable[[], Iterable[str]]) -> Callable[[str], Any]:
-    """A module's `__getattr__`."""
+def module_names(
+    module: str, known: Callable[[], Iterable[str]], words: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], Iterable[str]]]:
+    """A module's `__getattr__` and `__dir__`; `words` are those that it has not, and what does their work."""
 
     def find(name: str) -> Any:
-        raise missing(module, name, known(), MODULE)
+        raise missing(module, name, known(), MODULE if words is None else words)
 
-    return find
+    return find, known
 
 
 def asked(function: Callable[P, R]) -> Callable[P, R]:

@@ -6,14 +6,14 @@ from abc import abstractmethod
 from typing import Any, Self
 
 from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.frontend.along import Along
 from timerl_nb.frontend.arguments import integer
+from timerl_nb.frontend.axis_ops import AxisOps
 from timerl_nb.ir.attrs import AxisAttrs
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Lin, ge, sym
 
 
-class Past(Along):
+class Past(AxisOps):
     """What reads the points before the current one."""
 
     # --- what a tensor provides ----------------------------------------------------------------

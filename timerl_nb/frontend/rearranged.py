@@ -13,13 +13,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.frontend.along import Along
 from timerl_nb.frontend.arguments import element_type, integer, number
+from timerl_nb.frontend.axis_ops import AxisOps
 
 Mode = Literal["constant", "edge", "reflect", "wrap"]
 
 
-class Rearranged(Along):
+class Rearranged(AxisOps):
     """What puts elements elsewhere, or takes them from there."""
 
     # --- what a tensor provides ----------------------------------------------------------------

@@ -16,11 +16,11 @@ from timerl_nb.errors import (
     user_origin,
 )
 from timerl_nb.frontend.arguments import checked_name, element_type, is_whole, number
-from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.doubts import bare_numbers, lost, never
 from timerl_nb.frontend.foreign import all_asked, asked
 from timerl_nb.frontend.indexing import Condition, Index, as_dims, extremum
+from timerl_nb.frontend.recurrences import initial_branch, previous_branches
 from timerl_nb.frontend.tensor import (
     RecurrentTensor,
     apply,
@@ -387,7 +387,8 @@ class Parameter(RecurrentTensor):
             self._along = self._steps(along)
         after = self._updated = value.settled().named_if_new(f"{self.name}'")
         self.ctx.set_branches(
-            self.op.id, [begun(self._init, self._along), *carried(after, self._along)]
+            self.op.id,
+            [initial_branch(self._init, self._along), *previous_branches(after, self._along)],
         )
         if self._next is not None:
             self.ctx.set_branches(self._next.read.source, [after.read])

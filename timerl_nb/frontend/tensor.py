@@ -23,7 +23,6 @@ from timerl_nb.errors import (
     ShapeError,
     user_origin,
 )
-from timerl_nb.frontend.along import LABELS as LABELS
 from timerl_nb.frontend.arguments import (
     as_size,
     checked_gamma,
@@ -32,6 +31,7 @@ from timerl_nb.frontend.arguments import (
     is_size,
     is_whole,
 )
+from timerl_nb.frontend.axis_ops import LABELS as LABELS
 from timerl_nb.frontend.branches import branch_read
 from timerl_nb.frontend.context import Context, current
 from timerl_nb.frontend.doubts import fewer, lost, never, zero_divisor

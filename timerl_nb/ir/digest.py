@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, cast
 
-import numpy as np
-
+from timerl_nb.arrays import Array
 from timerl_nb.errors import Origin
 from timerl_nb.ir.attrs import ConstArray
 from timerl_nb.ir.pdg import Pdg
@@ -95,7 +94,7 @@ class _Walk:
         self._all(type(node).__qualname__, node.fields)
         self._nodes[node] = len(self._nodes)
 
-    def _array(self, array: np.ndarray[Any, Any]) -> None:
+    def _array(self, array: Array) -> None:
         if array.dtype.hasobject:
             raise TypeError("arrays of objects have no contents to compare")
         contents = hashlib.sha256(array.tobytes()).hexdigest()

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, Origin
 from timerl_nb.ir.attrs import Attrs, along_text, sizes_of_axes
 from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete
 from timerl_nb.symbolic.domain import Dims, Domain
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 TOKEN = TensorType((), "bool")
 

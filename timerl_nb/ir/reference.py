@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ScheduleError, VerificationError
 from timerl_nb.ir.attrs import (
     CheckpointAttrs,
@@ -21,7 +22,7 @@ from timerl_nb.ir.attrs import (
 from timerl_nb.ir.host import CallAttrs, Host, UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.reference_rules import REDUCE, RULES, Array, Env, identity
+from timerl_nb.ir.reference_rules import REDUCE, RULES, Env, identity
 from timerl_nb.ir.selected import Coordinates, selected
 from timerl_nb.ir.shapes import HALF, NUMPY, concrete, is_float
 from timerl_nb.symbolic.domain import Domain

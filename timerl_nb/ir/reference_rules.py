@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir import randomness
 from timerl_nb.ir.attrs import (
     AtAttrs,
@@ -35,7 +36,6 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import concrete
 from timerl_nb.symbolic.evaluate import evaluate
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Env = Mapping[str, int]
 
 

@@ -157,7 +157,7 @@ class Edit:
         """Note that `old` goes on as the operations `new`."""
         self._became.setdefault(old, set()).update(new)
 
-    def redirect(self, old: int, to: Read, out: int = 0) -> bool:
+    def replace_all_uses(self, old: int, to: Read, out: int = 0) -> bool:
         """Let every reader of `old` read `to` instead, where `to` is seen from `old`'s own point.
 
         All or nothing: False, and no change, where some reader's index does not compose, or a

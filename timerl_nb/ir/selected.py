@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.ops import Op
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Coordinates = Mapping[str, Array]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from ml_dtypes import bfloat16
 
+from timerl_nb.arrays import Array
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin, lin
 from timerl_nb.symbolic.substitute import subst
@@ -67,7 +68,7 @@ def dtype_name(dtype: Any) -> DType:
     return plain[dtype] if dtype in plain else _FROM_NUMPY[np.dtype(dtype)]
 
 
-def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def narrow(array: Array) -> Array:
     """An array whose element type nobody asked for, in one of the program's: 64-bit values, which
     NumPy makes of any numbers, become 32-bit ones.
 
@@ -83,7 +84,7 @@ def narrow(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     raise TypeError(f"no element type for {array.dtype}")
 
 
-def exactly(array: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+def exactly(array: Array, dtype: DType) -> Array:
     """The array as another element type; fractions that an integer type has not are left out.
 
     Raises:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.timeline import Array, Holder, Timeline
+from timerl_nb.memory.timeline import Holder, Timeline
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree

@@ -11,7 +11,7 @@ from timerl_nb.errors import CeilingError, ScheduleError
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.cost import HOST, point_seconds
-from timerl_nb.memory.least import least
+from timerl_nb.memory.lower_bound import lower_bound
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes
@@ -74,7 +74,7 @@ class Forecasts:
         for one in self._rest:
             pdg = self._trials.run(one, pdg).pdg
         if self._budget is not None:
-            needed = least(Statements.of(pdg), self._bounds)
+            needed = lower_bound(Statements.of(pdg), self._bounds)
             if needed > self._budget:
                 return f"it needs at least {needed:,} bytes at once"
         try:

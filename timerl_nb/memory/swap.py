@@ -18,9 +18,10 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.lifetimes import Lifetime
-from timerl_nb.memory.timeline import Array, Away
+from timerl_nb.memory.timeline import Away
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.gaps import Gap, Gaps

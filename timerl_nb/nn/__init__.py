@@ -30,4 +30,4 @@ __all__ = [
     "scaled_normal",
 ]
 
-__getattr__ = _module_names("trl.nn", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl.nn", lambda: __all__)

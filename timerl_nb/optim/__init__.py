@@ -7,4 +7,4 @@ from timerl_nb.optim.rules import SGD, Adam, AdamW, RMSProp
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSProp", "schedules"]
 
-__getattr__ = _module_names("trl.optim", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl.optim", lambda: __all__)

@@ -13,9 +13,9 @@ from typing import Any
 
 from timerl_nb.errors import DomainError, GradientError, ShapeError, user_origin
 from timerl_nb.frontend.arguments import is_number
-from timerl_nb.frontend.carried import begun, carried
 from timerl_nb.frontend.foreign import MODULE, all_asked, missing
 from timerl_nb.frontend.indexing import as_dims
+from timerl_nb.frontend.recurrences import initial_branch, previous_branches
 from timerl_nb.frontend.sources import Parameter, tensor, where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.ir.shapes import HALF
@@ -154,12 +154,12 @@ def state(p: Parameter, name: str, along: Domain) -> RecurrentTensor:
     """A `full` tensor of the parameter's shape and domain, zero at the first step."""
     dtype = "f32" if p.dtype in HALF else p.dtype
     made = tensor(p.shape, dtype, domain=p.op.domain).named(f"{p.name}.{name}")
-    p.ctx.add_branch(made.read.source, begun(zeros(p.shape, dtype), along))
+    p.ctx.add_branch(made.read.source, initial_branch(zeros(p.shape, dtype), along))
     return made
 
 
 def carry(x: RecurrentTensor, value: RecurrentTensor, along: Domain) -> None:
     """Let the state `x` be `value` one step later."""
     after = value.settled().named_if_new(f"{x.name}'")
-    for read in carried(after, along):
+    for read in previous_branches(after, along):
         x.ctx.add_branch(x.read.source, read)

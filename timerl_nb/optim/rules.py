@@ -7,7 +7,7 @@ from math import inf, log
 from typing import Any
 
 from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.carried import ordinal
+from timerl_nb.frontend.recurrences import ordinal
 from timerl_nb.frontend.sources import Parameter
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.optim.optimizer import Optimizer, Rate, carry, checked, full, state

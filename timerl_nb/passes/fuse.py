@@ -1,6 +1,6 @@
 """Fusion: groups of operations become dataflow regions, each run as one kernel.
 
-`grouping` says what may run together. Constants, index values and layout operations are copied into
+`fusion_groups` says what may run together. Constants, index values and layout operations are copied into
 every region that reads them; merges stay, as names for whichever branch's value is meant, and are
 never executed. About a dozen statements are left, however deep the networks are.
 """
@@ -17,8 +17,8 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Output, Read
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain
-from timerl_nb.passes.cycles import components
-from timerl_nb.passes.grouping import Grouping, joined
+from timerl_nb.passes.dependence_cycles import components
+from timerl_nb.passes.fusion_groups import FusionGroups, joined
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Separate:
 
     def run(self, pdg: Pdg) -> Rewritten:
         ready = break_alias_cycles(pdg)
-        return chain(ready, _materialise(ready.pdg, Grouping(ready.pdg)))
+        return chain(ready, _materialise(ready.pdg, FusionGroups(ready.pdg)))
 
 
 def break_alias_cycles(pdg: Pdg) -> Rewritten:
@@ -67,7 +67,7 @@ def break_alias_cycles(pdg: Pdg) -> Rewritten:
     return edit.finish()
 
 
-def _materialise(pdg: Pdg, grouping: Grouping) -> Rewritten:
+def _materialise(pdg: Pdg, grouping: FusionGroups) -> Rewritten:
     edit = Edit(pdg)
     made: dict[tuple[int, int], Read] = {}
     new: dict[int, int] = {}
@@ -93,7 +93,7 @@ def _materialise(pdg: Pdg, grouping: Grouping) -> Rewritten:
 
 
 def _rewired(
-    pdg: Pdg, edit: Edit, made: dict[tuple[int, int], Read], grouping: Grouping
+    pdg: Pdg, edit: Edit, made: dict[tuple[int, int], Read], grouping: FusionGroups
 ) -> Rewritten:
     def to_dataflow(read: Read) -> Read:
         target = made.get(read.tensor)
@@ -111,7 +111,7 @@ def _rewired(
     return edit.finish()
 
 
-def _holds_inside(pdg: Pdg, grouping: Grouping, order: Order) -> bool:
+def _holds_inside(pdg: Pdg, grouping: FusionGroups, order: Order) -> bool:
     """Whether one kernel runs both, the later one reading the earlier one at its own point."""
     after = pdg[order.after]
     together = grouping.home.get(order.before) == grouping.home.get(after.id)
@@ -121,7 +121,7 @@ def _holds_inside(pdg: Pdg, grouping: Grouping, order: Order) -> bool:
 class _Region:
     """The contents of one dataflow."""
 
-    def __init__(self, pdg: Pdg, grouping: Grouping, members: list[int]) -> None:
+    def __init__(self, pdg: Pdg, grouping: FusionGroups, members: list[int]) -> None:
         self.pdg, self.grouping, self.members = pdg, grouping, members
         self.inside = {k for k in members if pdg[k].kind != "accumulate"}
         self.operands: dict[Read, int] = {}

@@ -1,6 +1,6 @@
 """Incrementalisation: large reductions run block by block (000_9a2364bc51ddf94b.txt §5.3, Alg. 3).
 
-`cut` does it; the passes here say along which dimension, and how large the blocks are: as the options
+`tiling` does it; the passes here say along which dimension, and how large the blocks are: as the options
 say, as the budget asks, or as is fastest.
 """
 
@@ -15,8 +15,8 @@ from timerl_nb.config import Blocks
 from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, unchanged
-from timerl_nb.passes.cut import by_freed, cut_into_blocks, find_cut, in_blocks
-from timerl_nb.passes.traffic import Machine, Traffic
+from timerl_nb.passes.bandwidth_model import BandwidthModel, Machine
+from timerl_nb.passes.tiling import by_freed, find_tiling, in_blocks, tile_blocks
 from timerl_nb.symbolic.domain import Dim
 
 _SHOWN: Final = 8  # lines of a warning
@@ -107,7 +107,7 @@ class IncrementalizeToFit:
 class IncrementalizeForSpeed:
     """Reductions over long axes, block by block, where what they read would not fit the cache.
 
-    The dimension is the one along which that frees most, and the block size what `traffic` says.
+    The dimension is the one along which that frees most, and the block size what `bandwidth_model` says.
 
     Attributes:
         bounds: actual bounds.
@@ -125,8 +125,8 @@ class IncrementalizeForSpeed:
 
     def run(self, pdg: Pdg) -> Rewritten:
         dim = next(iter(by_freed(pdg, self.bounds)), None)
-        traffic = Traffic(pdg, self.bounds, self.machine)
-        block = traffic.block(find_cut(pdg, dim)) if dim else None
+        model = BandwidthModel(pdg, self.bounds, self.machine)
+        block = model.block(find_tiling(pdg, dim)) if dim else None
         if dim is None or block is None:
             return unchanged(pdg)
         made = in_blocks(pdg, [(dim, block)])
@@ -141,17 +141,17 @@ class IncrementalizeForSpeed:
 def without_effect(pdg: Pdg, block: int | Blocks) -> list[str]:
     """What to tell the user of block sizes that cut nothing: what is in the way, line by line."""
     if isinstance(block, int):
-        cuts = [find_cut(pdg, dim) for dim in pdg.dims]
-        if any(cut.roots for cut in cuts):
+        tilings = [find_tiling(pdg, dim) for dim in pdg.dims]
+        if any(tiling.roots for tiling in tilings):
             return []
-        why = {op_id: reason for cut in cuts for op_id, reason in cut.why.items()}
+        why = {op_id: reason for tiling in tilings for op_id, reason in tiling.why.items()}
         return [_idle(pdg, f"incrementalize={block}", "any dimension", why)]
     found: list[str] = []
     for name, size in block:
-        cut = find_cut(pdg, pdg.dims[name])
-        if not cut.roots:
-            found.append(_idle(pdg, f"incrementalize={{{name!r}: {size}}}", name, cut.why))
-        pdg = cut_into_blocks(pdg, cut, size).pdg
+        tiling = find_tiling(pdg, pdg.dims[name])
+        if not tiling.roots:
+            found.append(_idle(pdg, f"incrementalize={{{name!r}: {size}}}", name, tiling.why))
+        pdg = tile_blocks(pdg, tiling, size).pdg
     return found
 
 

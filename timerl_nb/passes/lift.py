@@ -21,11 +21,11 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, is_float
-from timerl_nb.passes.batch_rules import Refused
-from timerl_nb.passes.cycles import cycles_of
+from timerl_nb.passes.dependence_cycles import cycles_of
 from timerl_nb.passes.recurrence import NONE, Factor, Recurrence, merge_of, recognise, shaped
 from timerl_nb.passes.rules import remove_dead
 from timerl_nb.passes.vectorize import Keep, keep_nothing, length_reason
+from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import any_of, eq
 from timerl_nb.symbolic.polyhedra import Set

@@ -17,8 +17,8 @@ from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, Step
 from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.passes.batch_rules import Refused
 from timerl_nb.passes.recurrence import constant, shaped
+from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import TRUE, ZERO, Lin, Slice, eq, negate, sym
 

@@ -21,8 +21,8 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, compose
 from timerl_nb.ir.shapes import NUMPY, Shape, is_float, same_shape
-from timerl_nb.passes.batch_rules import Refused
-from timerl_nb.passes.cycles import components
+from timerl_nb.passes.dependence_cycles import components
+from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Cond, all_of, eq, sym
 from timerl_nb.symbolic.polyhedra import Relation, primed

@@ -1,7 +1,7 @@
 """Rematerialisation: what acting made is computed again block by block, or kept until it is used.
 
 Values that are kept along a dimension go to memory and come back. Where learning runs in blocks, they
-can be computed again from what is kept anyway (`again`), in the cache. `traffic` says what either way
+can be computed again from what is kept anyway (`recompute`), in the cache. `bandwidth_model` says what either way
 costs;
 what takes less memory is done where it takes little more time. (The paper leaves
 it open: 000_9a2364bc51ddf94b.txt §9.)
@@ -16,10 +16,10 @@ from timerl_nb.config import Blocks
 from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
-from timerl_nb.passes.again import Again, compute_again, find_again
-from timerl_nb.passes.batch_rules import Refused
-from timerl_nb.passes.cut import find_cut
-from timerl_nb.passes.traffic import Machine, Traffic
+from timerl_nb.passes.bandwidth_model import BandwidthModel, Machine
+from timerl_nb.passes.recompute import Recomputable, find_recomputable, recompute
+from timerl_nb.passes.tiling import find_tiling
+from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim
 
 SPENT = 0.25  # of a run: so much time may go into keeping less memory
@@ -59,11 +59,11 @@ class Rematerialize:
 
     def _along(self, pdg: Pdg, dim: Dim) -> Rewritten:
         """One dimension: values that could be computed again, and those that are."""
-        again = find_again(pdg, dim)
-        values, why = _in_blocks(pdg, again)
+        found = find_recomputable(pdg, dim)
+        values, why = _in_blocks(pdg, found)
         if not values:
-            return replace(unchanged(pdg), refused={**again.why, **why})
-        whole = compute_again(pdg, again, values)
+            return replace(unchanged(pdg), refused={**found.why, **why})
+        whole = recompute(pdg, found, values)
         ways = [
             Candidate("keep", "what acting made is kept", lambda: pdg, self.forecaster),
             Candidate("again", "all that can be", lambda: whole.pdg, self.forecaster),
@@ -74,9 +74,9 @@ class Rematerialize:
             taken, reason = cheapest(tuple(ways), self.budget)
             made = unchanged(pdg) if taken is ways[0] else whole
         else:
-            chosen, more = self._cheap(pdg, again, values)
+            chosen, more = self._cheap(pdg, found, values)
             why |= more
-            made = compute_again(pdg, again, chosen) if chosen else unchanged(pdg)
+            made = recompute(pdg, found, chosen) if chosen else unchanged(pdg)
             if chosen and not self._in_blocks(made.pdg, dim):
                 why |= dict.fromkeys(chosen, "learning is so small that it runs in no blocks")
                 chosen, made = (), unchanged(pdg)
@@ -87,31 +87,33 @@ class Rematerialize:
                 reason = "that takes less memory, and little more time if any"
                 ways.append(taken)
         choice = Choice(f"keep or compute again along {dim.name}", tuple(ways), taken, reason)
-        return replace(made, refused={**again.why, **why}, choices=(choice,))
+        return replace(made, refused={**found.why, **why}, choices=(choice,))
 
     def _in_blocks(self, pdg: Pdg, dim: Dim) -> bool:
         """Whether blocks along a dimension follow."""
         if self.blocks is not None:
             return isinstance(self.blocks, int) or dim.name in dict(self.blocks)
         assert self.machine is not None
-        return Traffic(pdg, self.bounds, self.machine).block(find_cut(pdg, dim)) is not None
+        return (
+            BandwidthModel(pdg, self.bounds, self.machine).block(find_tiling(pdg, dim)) is not None
+        )
 
     def _cheap(
-        self, pdg: Pdg, again: Again, values: tuple[int, ...]
+        self, pdg: Pdg, found: Recomputable, values: tuple[int, ...]
     ) -> tuple[tuple[int, ...], dict[int, str]]:
         """Those of the values that cost about as much to compute again, and why not the others."""
         if self.machine is None:
             return (), dict.fromkeys(values, "there is room for it, and its memory is near")
-        traffic = Traffic(pdg, self.bounds, self.machine)
+        model = BandwidthModel(pdg, self.bounds, self.machine)
         allowed = SPENT * (
-            traffic.computing(pdg.ops) + sum(traffic.keeping(k, again.dim) for k in values)
+            model.computing(pdg.ops) + sum(model.keeping(k, found.dim) for k in values)
         )
         chosen: tuple[int, ...] = ()
         why: dict[int, str] = {}
         for op_id in values:
-            kept = traffic.kept(op_id, again.dim)
-            ops = again.copied(pdg, (*chosen, op_id)) - again.copied(pdg, chosen)
-            cost = traffic.computing(ops) - traffic.keeping(op_id, again.dim)
+            kept = model.kept(op_id, found.dim)
+            ops = found.copied(pdg, (*chosen, op_id)) - found.copied(pdg, chosen)
+            cost = model.computing(ops) - model.keeping(op_id, found.dim)
             if kept < WORTH:
                 why[op_id] = f"its {kept:,} bytes are not worth it"
             elif cost > allowed:
@@ -122,16 +124,16 @@ class Rematerialize:
         return chosen, why
 
 
-def _in_blocks(pdg: Pdg, again: Again) -> tuple[tuple[int, ...], dict[int, str]]:
+def _in_blocks(pdg: Pdg, found: Recomputable) -> tuple[tuple[int, ...], dict[int, str]]:
     """The values of which, computed again, only blocks would be needed at a time."""
-    values, why = again.values, dict[int, str]()
+    values, why = found.values, dict[int, str]()
     while values:
         try:
-            made = compute_again(pdg, again, values)
+            made = recompute(pdg, found, values)
         except Refused as refusal:
             return (), dict.fromkeys(values, str(refusal))
-        cut = find_cut(made.pdg, again.dim)
-        whole = {k for k in values if not set(made.ids[k]) & set(cut.axes)}
+        tiling = find_tiling(made.pdg, found.dim)
+        whole = {k for k in values if not set(made.ids[k]) & set(tiling.axes)}
         if not whole:
             return values, why
         why |= dict.fromkeys(whole, "somebody needs it at all points at once")

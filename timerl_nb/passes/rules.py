@@ -87,7 +87,7 @@ def apply_rules(edit: Edit, rules: Mapping[str, Rule]) -> None:
                 continue
             if isinstance(answer, Read):
                 readers = list(edit.readers[op_id])
-                if not readers or not edit.redirect(op_id, answer):
+                if not readers or not edit.replace_all_uses(op_id, answer):
                     continue
                 edit.became(op_id, [answer.source])
                 edit.steps.append(Step(name, (op_id,), (answer.source,)))
@@ -131,7 +131,7 @@ def remove_duplicates(edit: Edit) -> None:
             if op.kind in SINKS or op.kind == "udf" or op_id in edit.ordered:
                 continue
             kept = first.setdefault(_key(op), op_id)
-            if kept != op_id and edit.redirect(op_id, edit.own(edit.ops[kept])):
+            if kept != op_id and edit.replace_all_uses(op_id, edit.own(edit.ops[kept])):
                 edit.steps.append(Step("duplicate code", (op_id, kept), (kept,)))
                 if op.label and not edit.ops[kept].label:
                     edit.insert(edit.ops[kept].with_(label=op.label))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten
 from timerl_nb.passes.algebra import RULES
-from timerl_nb.passes.factors import lift_factors
+from timerl_nb.passes.hoist_factors import hoist_factors
+from timerl_nb.passes.restrict_domains import restrict_domains
 from timerl_nb.passes.rules import apply_rules, remove_dead, remove_duplicates
-from timerl_nb.passes.unused import restrict_to_needed
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Simplify:
         remove_dead(edit)
         apply_rules(edit, RULES)
         remove_duplicates(edit)
-        lift_factors(edit)
+        hoist_factors(edit)
         apply_rules(edit, RULES)
         remove_duplicates(edit)
         remove_dead(edit)
-        restrict_to_needed(edit)
+        restrict_domains(edit)
         return edit.finish()

@@ -1,7 +1,7 @@
 """Vectorisation: a symbolic dimension becomes a leading axis (000_9a2364bc51ddf94b.txt §5.2, Alg. 2).
 
 `vectorize_over` rewrites a chosen set of operations; edges between vectorised operations drop the
-dimension's index, other readers select a position, and other sources are read whole. `batch_rules`
+dimension's index, other readers select a position, and other sources are read whole. `vmap_rules`
 holds each kind's rule. Which operations are chosen: those on no non-trivial cycle, whose rule does
 not refuse, less those that a trial schedule keeps (`trial`).
 """
@@ -22,7 +22,9 @@ from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import TensorType
 from timerl_nb.passes.algebra import RULES
-from timerl_nb.passes.batch_rules import (
+from timerl_nb.passes.dependence_cycles import components, cycles_of
+from timerl_nb.passes.rules import apply_rules, remove_dead, remove_duplicates
+from timerl_nb.passes.vmap_rules import (
     NO_VECTOR,
     VECTOR,
     Made,
@@ -32,8 +34,6 @@ from timerl_nb.passes.batch_rules import (
     Window,
     inside,
 )
-from timerl_nb.passes.cycles import components, cycles_of
-from timerl_nb.passes.rules import apply_rules, remove_dead, remove_duplicates
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import (
     TRUE,

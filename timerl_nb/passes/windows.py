@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, chain, unchanged
-from timerl_nb.passes.batch_rules import Refused
 from timerl_nb.passes.prefixes import step_by_step
 from timerl_nb.passes.vectorize import Keep, choose, keep_nothing, vectorize_over
+from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Slice
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
-from timerl_nb.gate import Stopped
 from timerl_nb.ir.ops import DataflowAttrs
+from timerl_nb.live.run_control import Stopped
+from timerl_nb.live.telemetry import Watched
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.profiler.trace import Trace, write_trace
-from timerl_nb.program import Program, a_program
-from timerl_nb.runtime.interpret import Run
+from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.regions import inside
 from timerl_nb.runtime.xla.run import LoweredRun
-from timerl_nb.sampler import Watched
 from timerl_nb.show.lineage import inside as within
 from timerl_nb.show.text import human_bytes
 
@@ -184,7 +184,7 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         tuple((c, c.begun - run.began) for c in copies),
         begun,
         begun + seconds,
-        Watched(program.meaning, program.memory, program.executable.reached())
+        Watched(program.meaning, program.memory, program.executable.progress())
         if isinstance(run, LoweredRun)
         else None,
     )
@@ -196,7 +196,7 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
 class _Names:
     """What the names of a run's events stand for."""
 
-    def __init__(self, program: Program, run: Run | LoweredRun) -> None:
+    def __init__(self, program: Program, run: RunProtocol) -> None:
         pdg, names = program.fused, program.ast.names
         self._ops: Mapping[str, tuple[int, ...]] = {n: within(pdg[k]) for k, n in names.items()}
         self._kernels = {n for k, n in names.items() if isinstance(pdg[k].attrs, DataflowAttrs)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.errors import ExecutionError
+from timerl_nb.files import write_whole
+from timerl_nb.live.telemetry import Watched
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.runtime.transfer import Copy
-from timerl_nb.sampler import Watched
 
 _TRACKS: Final = {"kernels": 1, "host functions": 2, "transfers": 3}
 _PARTS: Final = 64  # that a turn's predicted bytes are drawn in
@@ -105,17 +105,10 @@ def write_trace(path: str | os.PathLike[str], trace: Trace) -> Path:
         ExecutionError: the file cannot be written.
     """
     path = Path(path)
+    events = ",\n".join(json.dumps(event) for event in trace.events())
+    text = f'{{"displayTimeUnit": "ms", "traceEvents": [\n{events}\n]}}\n'
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
-                file.write(",\n".join(json.dumps(event) for event in trace.events()))
-                file.write("\n]}\n")
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, text.encode())
     except OSError as error:
         raise ExecutionError(
             f"the trace {path} cannot be written: {error.strerror}.",

@@ -1,12 +1,7 @@
-"""Checkpoints: safetensors files, written whole or not at all.
-
-A file is written under another name in its folder, flushed to the disk, and renamed.
-"""
+"""Checkpoints: safetensors files, written whole or not at all."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +10,9 @@ import numpy as np
 from safetensors import deserialize
 from safetensors.numpy import save as to_bytes
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.files import write_whole
 from timerl_nb.ir.shapes import NUMPY
 
 
@@ -38,16 +35,7 @@ def write_checkpoint(
     payload = to_bytes({n: np.asarray(x, order="C") for n, x in arrays.items()}, metadata=meta)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(payload)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, payload)
     except OSError as error:
         raise ExecutionError(
             f"the checkpoint {path} cannot be written: {error.strerror}.",
@@ -57,9 +45,9 @@ def write_checkpoint(
     return path
 
 
-def read_checkpoint(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
+def read_checkpoint(path: str | Path) -> dict[str, Array]:
     """The named arrays of a checkpoint file."""
-    found: dict[str, np.ndarray[Any, Any]] = {}
+    found: dict[str, Array] = {}
     for name, entry in deserialize(Path(path).read_bytes()):
         flat = np.frombuffer(entry["data"], _TYPES[entry["dtype"]])
         found[name] = flat.reshape(entry["shape"])

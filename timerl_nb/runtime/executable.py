@@ -17,9 +17,9 @@ from timerl_nb.loops.nodes import Ast, Execute
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.runtime.reached import Reached
+from timerl_nb.runtime.run_progress import RunProgress
 from timerl_nb.runtime.source import Source
-from timerl_nb.runtime.xla.kept import KeptCalls
+from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
 from timerl_nb.runtime.xla.lowered import Lowered, too_large, too_little, why_not
 
 
@@ -31,7 +31,7 @@ class Executable(Inspectable):
         fuse: how many turns of an outermost loop are one of their calls.
         devices: among how many of them buffers are divided.
         budget: what buffers may take in all; None for what the plan says.
-        kept: XLA programs that earlier processes have compiled.
+        compiled: XLA programs that earlier processes have compiled.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class Executable(Inspectable):
         fuse: int = 1,
         devices: int = 1,
         budget: int | None = None,
-        kept: KeptCalls | None = None,
+        compiled: CompiledCalls | None = None,
     ) -> None:
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
-        self._kept = kept
+        self._compiled = compiled
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
             op_id: Kernel(plan, pdg[op_id])
@@ -70,7 +70,7 @@ class Executable(Inspectable):
 
     @cached_property
     def _lowered(self) -> Lowered:
-        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._devices, self._kept)
+        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._devices, self._compiled)
 
     @cached_property
     def _interpreted(self) -> str:
@@ -102,10 +102,12 @@ class Executable(Inspectable):
             text += f"; {why}, so that fuse_iterations={self._fuse} changes nothing"
         return text
 
-    def reached(self, *, recorded: bool = False) -> Reached:
+    def progress(self, *, recorded: bool = False) -> RunProgress:
         """How far a run is after so many turns; one that is `recorded` is the interpreter's."""
         lowered = None if recorded else self.lowered
-        return Reached(self.plan.statements, self.ast, None if lowered is None else lowered.loops)
+        return RunProgress(
+            self.plan.statements, self.ast, None if lowered is None else lowered.loops
+        )
 
     @cached_property
     def source(self) -> str:

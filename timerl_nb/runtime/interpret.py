@@ -24,8 +24,8 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import Kernel, start
 from timerl_nb.runtime.ledger import Ledger
-from timerl_nb.runtime.reached import SoFar
-from timerl_nb.runtime.returned import Returned
+from timerl_nb.runtime.outputs import Returned
+from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.stores import store_name
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers

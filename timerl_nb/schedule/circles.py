@@ -17,7 +17,7 @@ from typing import Final
 from timerl_nb.ir.lengths import exprs, waits
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.cycles import components
+from timerl_nb.passes.dependence_cycles import components
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Entry, Lin, Slice, lin, sym
 

@@ -18,7 +18,7 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.lengths import exprs
 from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.pdg import Pdg, at_own_point
-from timerl_nb.passes.cycles import components
+from timerl_nb.passes.dependence_cycles import components
 from timerl_nb.statements.statements import Operand, Statements, statement_name
 from timerl_nb.symbolic.domain import Dims
 from timerl_nb.symbolic.expr import (

@@ -8,7 +8,7 @@ from typing import Final
 
 from timerl_nb.errors import ScheduleError, VerificationError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.cycles import components
+from timerl_nb.passes.dependence_cycles import components
 from timerl_nb.schedule.circles import Circle, find_circle, is_needed
 
 SMALL: Final = (1, 2, 3)  # bounds at which every program is looked through for circles

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from timerl_nb.errors import CeilingError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.cycles import components
+from timerl_nb.passes.dependence_cycles import components
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.explain import find_cycle
 from timerl_nb.schedule.solve import find_schedule, validate

@@ -1,7 +1,7 @@
 """Statements that isl takes as one: those that fusion would put into one kernel.
 
 isl's work grows much faster than the number of statements, and one kernel per operation makes
-hundreds. Grouping takes no order of execution away (`passes/grouping`), so isl is given each group as
+hundreds. Grouping takes no order of execution away (`passes/fusion_groups`), so isl is given each group as
 one statement, and where that has its points, the members run one after the other.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from timerl_nb.passes.cycles import components
-from timerl_nb.passes.grouping import joined
+from timerl_nb.passes.dependence_cycles import components
+from timerl_nb.passes.fusion_groups import joined
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.expr import all_of, eq, sym

@@ -17,14 +17,14 @@ from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, TensorType
+from timerl_nb.lru import Recent
 from timerl_nb.passes.accumulate import Accumulate
-from timerl_nb.passes.again import renewable
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass
-from timerl_nb.passes.cycles import cycles_of
+from timerl_nb.passes.dependence_cycles import cycles_of
 from timerl_nb.passes.fuse import Fuse
+from timerl_nb.passes.recompute import renewable
 from timerl_nb.passes.vectorize import Vectorize
-from timerl_nb.recent import Recent
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.solve import find_schedule
 from timerl_nb.symbolic.domain import Dim

@@ -1,7 +1,7 @@
 """Pictures and view-models of artifacts: static SVG that needs no script, values that a page draws,
 and plotly figures (`trl.show`)."""
 
-from timerl_nb.doors import open_door
+from timerl_nb.entry_points import register_entry_point
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.show.compare import side_by_side
 from timerl_nb.show.comparison import ComparisonView
@@ -25,7 +25,7 @@ from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View
 
 register()
-open_door("export_html", export_html)
+register_entry_point("export_html", export_html)
 
 __all__ = [
     "ComparisonView",
@@ -57,4 +57,4 @@ __all__ = [
     "sweep",
 ]
 
-__getattr__ = _module_names("trl.show", lambda: __all__)
+__getattr__, __dir__ = _module_names("trl.show", lambda: __all__)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from timerl_nb.config import Options
-from timerl_nb.program import Program
+from timerl_nb.driver.program import Program
 from timerl_nb.show.colours import of_statements, of_tensors
 from timerl_nb.show.lineage import inside, operations
 from timerl_nb.show.loop import LoopView

@@ -9,10 +9,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.foreign import taken
 from timerl_nb.memory.timeline import Timeline
-from timerl_nb.program import Program, a_program
 from timerl_nb.show.colours import GREY, SERIES, of_statements, of_tensors, tensor
 from timerl_nb.show.compare import by_title
 from timerl_nb.show.space import Statement, statement_of

@@ -10,13 +10,13 @@ from functools import cached_property
 from math import prod
 from typing import Annotated
 
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import OPERAND, Op, Read, Tensor, is_own
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.memory.sizes import Sizes
-from timerl_nb.program import Program
 from timerl_nb.show.lineage import Lineage, inside
 from timerl_nb.show.steps import step_text
 from timerl_nb.show.view import HIDDEN, View, shown

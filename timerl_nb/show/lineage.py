@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.driver.stages import Stage
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program, a_program
 from timerl_nb.show.view import HIDDEN, Key, View, shown
-from timerl_nb.stages import Stage
 
 _OF_THE_PLAN = ("memory", "ast", "executable")  # their graph has outputs of its own for blocks
 

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
+from timerl_nb.arrays import Array
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.loops.nodes import VERBS, Ast, Execute, If, Loop, Node, Transfer
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.program import Program, a_program
 from timerl_nb.show.lineage import inside
 from timerl_nb.show.turn import Turn
-from timerl_nb.show.view import Array, Key, View, ints
+from timerl_nb.show.view import Key, View, ints
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import Cond, Lin, Sym
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from timerl_nb.arrays import Array
+from timerl_nb.driver.program import Program
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Away, Span
-from timerl_nb.program import Program
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.show.colours import Numbers, of_tensors
 from timerl_nb.show.colours import tensor as colour_of
 from timerl_nb.show.turn import EXACT, Turn, first_instants, last_instants
-from timerl_nb.show.view import Array, View, amounts, ints, shown
+from timerl_nb.show.view import View, amounts, ints, shown
 
 
 @dataclass(frozen=True, eq=False)

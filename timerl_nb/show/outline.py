@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.stages import Listing
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.program import Program
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.show.lineage import inside
 from timerl_nb.show.loop import LoopView
 from timerl_nb.show.view import View
-from timerl_nb.stages import Listing
 
 Place = tuple[str, int]  # a file and a line of it
 AROUND: Final = 2  # lines without operations that are shown around those with some

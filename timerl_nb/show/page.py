@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.text import op_line
-from timerl_nb.program import Program, a_program
 from timerl_nb.show.inspector import InspectorView, last_readers
 from timerl_nb.show.lineage import Lineage, inside
 from timerl_nb.show.loop import Line, LoopView
@@ -30,7 +30,7 @@ from timerl_nb.show.space import IterationSpaceView
 from timerl_nb.show.steps import StepsView, Way, ids_text
 from timerl_nb.show.text import human_bytes, peak_text
 from timerl_nb.show.turn import Turn
-from timerl_nb.show.view import View, write_whole
+from timerl_nb.show.view import View, write_text
 from timerl_nb.symbolic.domain import bounds_text
 
 HERE: Final = Path(__file__).parent
@@ -55,7 +55,7 @@ def export_html(program: Program, path: str | os.PathLike[str], title: str | Non
             f"{str(file)!r} is no HTML file.", hint="give a path such as 'runs/program.html'."
         )
     file = file if file.suffix else file.with_suffix(".html")
-    write_whole(file, page(program, title))
+    write_text(file, page(program, title))
     return file
 
 

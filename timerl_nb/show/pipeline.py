@@ -10,11 +10,11 @@ from inspect import cleandoc
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from timerl_nb.config import Options
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.driver.stages import Stage
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program, a_program
 from timerl_nb.show.view import View, shown
-from timerl_nb.stages import Stage
 from timerl_nb.symbolic.domain import Ceiling
 
 # Passes in the order in which they run, by name; `separate` runs in place of `fuse`.

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from timerl_nb.config import Options
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.stages import See, Stage
 from timerl_nb.ir.choice import Candidate
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
 from timerl_nb.show.graph import GraphView, graph_view
 from timerl_nb.show.pipeline import PipelineView
 from timerl_nb.show.steps import StepsView
 from timerl_nb.show.text import human_bytes
-from timerl_nb.stages import See, Stage
 
 LAST: Final = ("fuse", "separate")  # one of them is the last of the passes
 

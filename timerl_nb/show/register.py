@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from timerl_nb.driver.stages import Listing
 from timerl_nb.inspectable import register_picture
 from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.pdg import Pdg
@@ -18,7 +19,6 @@ from timerl_nb.show.loop import LoopView
 from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.space import IterationSpaceView
 from timerl_nb.show.turn import Turn
-from timerl_nb.stages import Listing
 
 
 def _memory(plan: MemoryPlan) -> str:

@@ -7,11 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.frames import Curve, Frame, Held, compiling_text
-from timerl_nb.program import Program
+from timerl_nb.arrays import Array
+from timerl_nb.driver.program import Program
+from timerl_nb.live.frames import Curve, Frame, Held, compiling_text
 from timerl_nb.show.text import human_bytes
 from timerl_nb.show.turn import Turn
-from timerl_nb.show.view import Array, View, amounts, ints
+from timerl_nb.show.view import View, amounts, ints
 
 MOST: Final = 600  # points of a chart; a screen has not more columns
 

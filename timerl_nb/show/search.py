@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
+from timerl_nb.driver.program import Program
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.inspectable import finder
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.text import about, op_line
-from timerl_nb.program import Program
 from timerl_nb.show.lineage import Generation, Lineage
 from timerl_nb.show.view import Key, View
 

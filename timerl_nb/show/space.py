@@ -8,13 +8,14 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from timerl_nb.program import Program
+from timerl_nb.arrays import Array
+from timerl_nb.driver.program import Program
 from timerl_nb.schedule.schedule import StatementPoints
 from timerl_nb.show.colours import Numbers, of_statements, operation
 from timerl_nb.show.lineage import inside
 from timerl_nb.show.loop import lines_at
 from timerl_nb.show.turn import EXACT, Turn
-from timerl_nb.show.view import Array, View, ints
+from timerl_nb.show.view import View, ints
 from timerl_nb.symbolic.domain import Dims
 
 MARKS: Final = 12_000  # of a turn of more instants than views have one by one

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from timerl_nb.driver.stages import Stage
 from timerl_nb.frontend.foreign import taken
 from timerl_nb.ir.choice import Candidate, Choice, Forecast
 from timerl_nb.ir.rewrite import Step
 from timerl_nb.show.view import View, shown
-from timerl_nb.stages import Stage
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from timerl_nb.config import Options, progress_by_default
+from timerl_nb.driver.family import At, Family
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.stages import See, unseen
 from timerl_nb.errors import OptionError, TimeRLError
-from timerl_nb.family import At, Family
-from timerl_nb.program import Program
 from timerl_nb.show.text import human_bytes
 from timerl_nb.show.view import HIDDEN, Key, View, shown
-from timerl_nb.stages import See, unseen
 
 MEASURED: Final = 12  # points at most: to measure one XLA compiles it, which takes seconds
 

@@ -13,13 +13,14 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from timerl_nb.compilation import device_limit
+from timerl_nb.arrays import Array
+from timerl_nb.driver.pipeline import device_limit
+from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import DomainError
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.program import Program, a_program
 from timerl_nb.schedule.schedule import Schedule, StatementPoints
-from timerl_nb.show.view import HIDDEN, Array, ints, shown
+from timerl_nb.show.view import HIDDEN, ints, shown
 from timerl_nb.symbolic.domain import Dims
 
 EXACT: Final = 4096  # instants that views have one by one

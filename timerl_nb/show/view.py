@@ -9,7 +9,6 @@ A view-model, and whatever is in it, is a dataclass: its JSON is its public fiel
 from __future__ import annotations
 
 import os
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -19,11 +18,12 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origi
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
+from timerl_nb.files import write_whole
 from timerl_nb.inspectable import bundle
 from timerl_nb.show import offpage
 
-Array = np.ndarray[Any, np.dtype[Any]]
 T = TypeVar("T")
 
 
@@ -87,7 +87,7 @@ class View(ABC):
                 f"a picture is saved as SVG, not as {file.name!r}.",
                 hint=f"save it as {file.with_suffix('.svg').name!r}; the explorer exports PNG.",
             )
-        write_whole(file, self.to_svg())
+        write_text(file, self.to_svg())
 
     def __repr__(self) -> str:
         return str(self)
@@ -145,23 +145,7 @@ def amounts(values: Any) -> Array:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file at once: whoever reads it finds the old text or the new one, never a part."""
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all, and the folders that it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(draft, 0o666 & ~_umask())
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    write_whole(path, text.encode())

@@ -14,12 +14,12 @@ from typing import Any
 import islpy as isl
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.ceiling import coalesced, spend
 from timerl_nb.symbolic.polyhedra import Point, Relation, Set, primed, pw_expression
 
 _SET, _IN = isl.dim_type.set, isl.dim_type.in_
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def all_points(points: Set, bounds: Point) -> Array:

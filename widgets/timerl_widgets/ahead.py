@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from timerl_nb.errors import TimeRLError
+from timerl_nb.show.widget_api import TimeRLError
 from timerl_widgets.kernel import runs_a_cell
 from timerl_widgets.place import See
 

@@ -6,11 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from timerl_nb.errors import ExecutionError
-from timerl_nb.frames import Frame
-from timerl_nb.program import Program
-from timerl_nb.running import Running
 from timerl_nb.show.run import RunView
+from timerl_nb.show.widget_api import ExecutionError, Frame, Program, Running
 from timerl_widgets.live import Live
 from timerl_widgets.requests import Command
 

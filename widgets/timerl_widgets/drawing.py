@@ -7,10 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from timerl_nb.errors import DrawingError, OptionError
-from timerl_nb.ir.ops import DataflowAttrs
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
 from timerl_nb.show import (
     GraphView,
     Index,
@@ -30,6 +26,7 @@ from timerl_nb.show import (
 from timerl_nb.show.colours import of_statements, of_tensors
 from timerl_nb.show.offpage import arranged
 from timerl_nb.show.progress import LAST
+from timerl_nb.show.widget_api import DataflowAttrs, DrawingError, OptionError, Pdg, Program
 from timerl_widgets.packed import NOTHING, Packed, packed
 from timerl_widgets.requests import Inspect, Search
 

@@ -12,16 +12,22 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.errors import ExecutionError, TimeRLError
-from timerl_nb.family import At, Family
-from timerl_nb.frontend.bounds import check_mapping
-from timerl_nb.frontend.foreign import asked
-from timerl_nb.ir.choice import Candidate, watched
-from timerl_nb.program import Program, a_program
-from timerl_nb.running import Running
 from timerl_nb.show import ComparisonView, OutlineView, RunView, SweepView, detail, source_view
 from timerl_nb.show.progress import Progress, following, tried_text
 from timerl_nb.show.sweeping import MEASURED, Sweeper, problem_of, swept_argument
+from timerl_nb.show.widget_api import (
+    At,
+    Candidate,
+    ExecutionError,
+    Family,
+    Program,
+    Running,
+    TimeRLError,
+    a_program,
+    asked,
+    check_mapping,
+    watched,
+)
 from timerl_widgets.ahead import Ahead, Change, Interrupted, guesses, rest
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor

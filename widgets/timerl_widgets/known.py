@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from timerl_nb.family import At
-from timerl_nb.program import Program
-from timerl_nb.recent import Recent
+from timerl_nb.show.widget_api import At, Program, Recent
 from timerl_widgets.drawing import Drawing
 from timerl_widgets.place import Place, See, key
 

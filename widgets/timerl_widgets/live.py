@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from timerl_nb.frames import Frame
-from timerl_nb.program import Program
 from timerl_nb.show.run import MOST, HeldBytes, Load, RunView, Turns, nothing, thinned
-from timerl_nb.show.view import Array, amounts
+from timerl_nb.show.view import amounts
+from timerl_nb.show.widget_api import Array, Frame, Program
 
 # What the bytes of another program's run say of the turn that is drawn.
 NO_TURN = nothing("the run is of the program before")

@@ -8,8 +8,7 @@ from typing import Any
 import traitlets
 
 from timerl_nb import show
-from timerl_nb.inspectable import bundle
-from timerl_nb.program import Program, a_program
+from timerl_nb.show.widget_api import Program, a_program, bundle
 from timerl_widgets.bundles import module
 from timerl_widgets.packed import NOTHING, packed
 from timerl_widgets.widget import Widget

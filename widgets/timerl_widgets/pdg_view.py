@@ -6,10 +6,8 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.errors import DrawingError
-from timerl_nb.ir.pdg import Pdg
-from timerl_nb.program import Program
 from timerl_nb.show import GraphView, graph_view, laid_out
+from timerl_nb.show.widget_api import DrawingError, Pdg, Program
 from timerl_widgets.bundles import module
 from timerl_widgets.panes import with_picture
 from timerl_widgets.widget import Widget

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from timerl_nb.errors import OptionError
-from timerl_nb.family import At, Family
-from timerl_nb.program import Program
+from timerl_nb.show.widget_api import At, Family, OptionError, Program
 
 See = Callable[[Any], None]  # is called with every stage that is compiled
 NEAR: Final = 16  # positions that are compiled ahead of the hand

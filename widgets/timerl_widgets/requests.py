@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from timerl_nb.errors import OptionError, one_of
+from timerl_nb.show.widget_api import OptionError, one_of
 
 COMMANDS: Final = ("start", "pause", "resume", "step", "stop", "speed")
 

@@ -6,11 +6,8 @@ from typing import Any
 
 import traitlets
 
-from timerl_nb.errors import OptionError, TimeRLError
-from timerl_nb.frontend.foreign import taken
-from timerl_nb.program import Program, a_program
-from timerl_nb.running import Running
 from timerl_nb.show import RunView
+from timerl_nb.show.widget_api import OptionError, Program, Running, TimeRLError, a_program, taken
 from timerl_widgets.bundles import module
 from timerl_widgets.conductor import Conductor
 from timerl_widgets.packed import packed

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.shapes import NUMPY
-
-Array = Any  # a JAX array, traced or not
+from timerl_nb.runtime.backends.jax_scope import JaxArray
 
 
 def compile_kernel(
@@ -70,33 +70,33 @@ def _memory(device: Any) -> Any:
 
 
 @cache
-def _stacker(count: int) -> Callable[..., Array]:
+def _stacker(count: int) -> Callable[..., JaxArray]:
     return jax.jit(lambda *xs: jnp.stack(xs))
 
 
-def stack(values: Sequence[Array]) -> Array:
+def stack(values: Sequence[JaxArray]) -> JaxArray:
     """Arrays of one shape along a new leading axis."""
     return _stacker(len(values))(*values)
 
 
-def joined(values: Array | Sequence[Array], shape: tuple[int, ...], dtype: str) -> Array:
+def joined(values: JaxArray | Sequence[JaxArray], shape: tuple[int, ...], dtype: str) -> JaxArray:
     """A gathered slice inside a kernel: its points, stacked already or not, in the given shape."""
     if isinstance(values, tuple | list) and not values:
         return zeros(shape, dtype)
-    whole: Array = jnp.stack(values) if isinstance(values, tuple | list) else values
+    whole: JaxArray = jnp.stack(values) if isinstance(values, tuple | list) else values
     return whole.reshape(shape)
 
 
-def zeros(shape: tuple[int, ...], dtype: str) -> Array:
+def zeros(shape: tuple[int, ...], dtype: str) -> JaxArray:
     return jnp.zeros(shape, NUMPY[dtype])
 
 
-def full(shape: tuple[int, ...], dtype: str, fill: Any) -> Array:
+def full(shape: tuple[int, ...], dtype: str, fill: Any) -> JaxArray:
     return jnp.full(shape, fill, NUMPY[dtype])
 
 
 @cache
-def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], Array]:
+def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], JaxArray]:
     """What makes arrays of one value that nobody else has."""
     return jax.jit(lambda: full(shape, dtype, fill))
 
@@ -104,7 +104,7 @@ def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], A
 copied = jax.jit(jnp.copy)  # an array of the same values that nobody else has
 
 
-def seed_words(seed: int) -> tuple[Array, Array]:
+def seed_words(seed: int) -> tuple[JaxArray, JaxArray]:
     """The run's seed as two unsigned words."""
     high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
     return jnp.asarray(high), jnp.asarray(low)
@@ -116,11 +116,11 @@ def has_wide_types() -> bool:
     return bool(asked.jax_enable_x64)
 
 
-def to_device(array: np.ndarray[Any, Any]) -> Array:
+def to_device(array: Array) -> JaxArray:
     return jnp.asarray(array)
 
 
-def bind(array: Array | np.ndarray[Any, Any]) -> Array:
+def bind(array: JaxArray | Array) -> JaxArray:
     """The array bound to the device, as what `bound` kernels make."""
     return jax.device_put(array, _memory(device()))
 
@@ -130,13 +130,13 @@ def wait(made: Any) -> Any:
     return jax.block_until_ready(made)
 
 
-def to_host(array: Array) -> Array:
+def to_host(array: JaxArray) -> JaxArray:
     """A copy in the host's page-locked memory; returns when it is complete."""
     there = array.sharding.with_memory_kind("pinned_host")
     return jax.block_until_ready(jax.device_put(array, there))
 
 
-def from_host(array: Array, home: Any) -> Array:
+def from_host(array: JaxArray, home: Any) -> JaxArray:
     """A copy of what `to_host` made, where the original was (its `sharding`); returns when complete."""
     return jax.block_until_ready(jax.device_put(array, home))
 
@@ -165,5 +165,5 @@ def device_name() -> str:
     return f"{here.platform} {here.device_kind}{cores}"
 
 
-def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+def to_numpy(array: JaxArray) -> Array:
     return np.asarray(array)

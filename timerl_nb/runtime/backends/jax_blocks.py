@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from timerl_nb.runtime.backends.jax_scope import Scope
+from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin
 
-Array = Any  # a JAX array, traced or not
 
-
-def with_row(block: Array, row: Array, value: Array, *, cut: bool) -> Array:
+def with_row(block: JaxArray, row: JaxArray, value: JaxArray, *, cut: bool) -> JaxArray:
     """The block with one row replaced; in place, where the block is taken over.
 
     Args:
@@ -27,7 +24,7 @@ def with_row(block: Array, row: Array, value: Array, *, cut: bool) -> Array:
     return jax.lax.dynamic_update_index_in_dim(block, value, row, 0)
 
 
-def rows(scope: Scope, block: Array, first: Lin, count: int) -> Array:
+def rows(scope: Scope, block: JaxArray, first: Lin, count: int) -> JaxArray:
     """`count` rows of a block from the row `first`; arbitrary ones where it has no more."""
     size = block.shape[0]
     if not first.symbols.intersection(scope.point):
@@ -39,5 +36,5 @@ def rows(scope: Scope, block: Array, first: Lin, count: int) -> Array:
     return jnp.take(block, scope.value(first) + jnp.arange(count), axis=0, mode="clip")
 
 
-def end_to_end(parts: Sequence[Array]) -> Array:
+def end_to_end(parts: Sequence[JaxArray]) -> JaxArray:
     return parts[0] if len(parts) == 1 else jnp.concatenate(parts)

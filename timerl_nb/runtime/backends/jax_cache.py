@@ -89,8 +89,8 @@ def _shrink(folder: Path) -> None:
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each file of the cache was used last, and its size."""
-    for path in folder.glob("*-cache"):
+    """When each file of the cache was used last, and its size; drafts that were left are among them."""
+    for path in folder.glob("*-cache*"):
         try:
             about = path.stat()
         except FileNotFoundError:  # another process was faster

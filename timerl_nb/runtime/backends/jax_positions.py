@@ -21,19 +21,19 @@ from timerl_nb.ir.attrs import (
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.runtime.backends.jax_scope import Array, Scope, masked
+from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, masked
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
 
 
-def arg_extremum(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def arg_extremum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     axis = op.attrs.axis
     find = jnp.argmax if op.kind == "argmax" else jnp.argmin
     worst = identity(op.kind.removeprefix("arg"), np.dtype(args[0].dtype))
     return find(masked(scope, args[0], sizes[0], (axis,), worst), axis).astype(jnp.int32)
 
 
-def argsort(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def argsort(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: SortAttrs = op.attrs
     (x,), axis = args, attrs.axis
     if attrs.descending:
@@ -44,7 +44,7 @@ def argsort(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return jax.lax.sort((*keys, place), dimension=axis, num_keys=len(keys))[-1]
 
 
-def gather(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def gather(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     a: GatherAttrs = op.attrs
     x, at = args[0], _positions(args[1])
     k = a.left.index(a.axis)
@@ -54,7 +54,7 @@ def gather(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     inside = (at >= 0) & (at < (n if length is None else length))
     position = jnp.clip(at, 0, n - 1)
 
-    def take(x: Array, position: Array, inside: Array) -> Array:
+    def take(x: JaxArray, position: JaxArray, inside: JaxArray) -> JaxArray:
         found = jnp.take(x, position, axis=0, mode="clip")
         return jnp.where(inside.reshape(inside.shape + (1,) * (x.ndim - 1)), found, 0)
 
@@ -69,7 +69,7 @@ def gather(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return _in_order(found, [*both, *own, *mine], a.out)
 
 
-def scatter_add(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def scatter_add(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     a: ScatterAttrs = op.attrs
     x, at = args[0], _positions(args[1])
     summed = [k for k, label in enumerate(a.left) if label not in a.out]
@@ -78,7 +78,7 @@ def scatter_add(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
     # negative positions would count from the end: they are dropped like those beyond it
     position = at if jnp.issubdtype(at.dtype, jnp.unsignedinteger) else jnp.where(at < 0, size, at)
 
-    def place(x: Array, position: Array) -> Array:
+    def place(x: JaxArray, position: JaxArray) -> JaxArray:
         made = jnp.zeros((size, *x.shape[position.ndim :]), x.dtype)
         return made.at[position].add(x, mode="drop")
 
@@ -92,16 +92,16 @@ def scatter_add(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
     return _in_order(place(x, position), [*both, a.axis, *rest], a.out)
 
 
-def _positions(at: Array) -> Array:
+def _positions(at: JaxArray) -> JaxArray:
     """Positions in a type that holds any length."""
     return at.astype(jnp.int32) if at.dtype.itemsize < 4 else at
 
 
-def _in_order(x: Array, have: Sequence[str], want: Sequence[str]) -> Array:
+def _in_order(x: JaxArray, have: Sequence[str], want: Sequence[str]) -> JaxArray:
     return jnp.transpose(x, [have.index(label) for label in want])
 
 
-def cut(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def cut(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: RangeAttrs = op.attrs
     n, x = scope.capacity(op.shape[attrs.axis]), args[0]
     if not attrs.lo.symbols.intersection(scope.point):
@@ -111,7 +111,7 @@ def cut(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return jnp.take(x, at, axis=attrs.axis)
 
 
-def place(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def place(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: PlaceAttrs = op.attrs
     x, axis, size = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
     n, length = x.shape[axis], scope.length(sizes[0][axis])
@@ -123,7 +123,7 @@ def place(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return _laid(made, x, axis, scope.value(attrs.lo), length)
 
 
-def _laid(onto: Array, x: Array, axis: int, lo: Any, length: Array | None) -> Array:
+def _laid(onto: JaxArray, x: JaxArray, axis: int, lo: Any, length: JaxArray | None) -> JaxArray:
     """`onto` with the valid part of `x` laid over it from position `lo` of an axis on."""
     size, n = onto.shape[axis], x.shape[axis]
     if n == 0:
@@ -136,7 +136,7 @@ def _laid(onto: Array, x: Array, axis: int, lo: Any, length: Array | None) -> Ar
     return jnp.where(inside, there, onto).astype(onto.dtype)
 
 
-def concat(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def concat(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     axis = op.attrs.axis
     lengths = [scope.length(shape[axis]) for shape in sizes]
     if all(length is None for length in lengths):
@@ -148,7 +148,7 @@ def concat(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return made
 
 
-def flip(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def flip(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     axis, x = op.attrs.axis, args[0]
     length = scope.length(sizes[0][axis])
     if length is None or not x.shape[axis]:
@@ -157,14 +157,14 @@ def flip(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return jnp.take(x, jnp.clip(at, 0, x.shape[axis] - 1), axis=axis)
 
 
-def at(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def at(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: AtAttrs = op.attrs
     return jax.lax.dynamic_index_in_dim(
         args[0], scope.value(attrs.at), axis=attrs.axis, keepdims=False
     )
 
 
-def reindex(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ReindexAttrs = op.attrs
     x, axis, n = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
     last = x.shape[axis] - 1

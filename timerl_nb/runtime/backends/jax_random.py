@@ -16,10 +16,8 @@ from timerl_nb.ir import randomness
 from timerl_nb.ir.attrs import RngAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.randomness import ROTATIONS, Words
-from timerl_nb.runtime.backends.jax_scope import Scope, grid_of
+from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, grid_of
 from timerl_nb.symbolic.expr import sym
-
-Array = Any  # a JAX array, traced or not
 
 # XLA computes what is written out anew in each fused loop that reads it, often ten times, which a loop
 # spares; to begin one takes as long as a few hundred numbers. Arrays of more than FEW are gone through
@@ -30,12 +28,12 @@ _FEW: Final = 1 << 14
 _written_out = jax.jit(randomness.threefry)  # traced once for arrays of one shape
 
 
-def draw(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     """The bits of a draw."""
     attrs: RngAttrs = op.attrs
     lead, shape = scope.shape(attrs.sizes), scope.shape(attrs.shape)
     along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)
-    coords: list[Array] = []
+    coords: list[JaxArray] = []
     for d in attrs.dims:
         coord = along[d] if d in along else scope.value(sym(d))
         coord = jnp.asarray(coord).astype(jnp.uint32)
@@ -64,7 +62,7 @@ def _looped(key: Words, counter: Words) -> Words:
     k0, k1, c0, c1 = jnp.broadcast_arrays(*key, *counter)
     rotations = jnp.asarray(ROTATIONS, jnp.uint32)
 
-    def group(k: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def group(k: JaxArray, state: tuple[JaxArray, ...]) -> tuple[JaxArray, ...]:
         x0, x1, now, following, last = state
         for r in rotations[k % 2]:
             x0 = x0 + x1

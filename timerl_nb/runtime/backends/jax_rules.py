@@ -24,7 +24,7 @@ from timerl_nb.ir.shapes import HALF, NUMPY, Size
 from timerl_nb.runtime.backends import jax_positions as positions
 from timerl_nb.runtime.backends import jax_sums as sums
 from timerl_nb.runtime.backends.jax_random import draw
-from timerl_nb.runtime.backends.jax_scope import Array, Rule, Scope, grid_of
+from timerl_nb.runtime.backends.jax_scope import JaxArray, Rule, Scope, grid_of
 from timerl_nb.symbolic.expr import sym
 
 
@@ -33,7 +33,7 @@ def _plain(f: Callable[..., Any]) -> Rule:
     return lambda scope, op, args, sizes: f(*args)
 
 
-def _const(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def _const(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ConstAttrs = op.attrs
     array = scope.given.get(attrs.value)
     array = jnp.asarray(attrs.value.array) if array is None else array
@@ -43,31 +43,31 @@ def _const(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return array[tuple(along[d] if d in along else scope.value(sym(d)) for d in attrs.dims)]
 
 
-def _value(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def _value(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ValueAttrs = op.attrs
     made = scope.value(attrs.expr, grid_of(scope, attrs.axes, attrs.sizes))
     return jnp.broadcast_to(jnp.asarray(made, NUMPY[attrs.dtype]), scope.shape(attrs.sizes))
 
 
-def _unit(drawn: Array) -> Array:
+def _unit(drawn: JaxArray) -> JaxArray:
     return ((drawn >> np.uint32(9)).astype(jnp.float32) + np.float32(0.5)) * np.float32(2.0**-23)
 
 
-def _floordiv(x: Array, y: Array) -> Array:
+def _floordiv(x: JaxArray, y: JaxArray) -> JaxArray:
     """An integer divided by 0 is 0, as in NumPy; XLA leaves it open."""
     if jnp.issubdtype(y.dtype, jnp.floating):
         return jnp.floor_divide(x, y)
     return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
 
 
-def _pow(x: Array, y: Array) -> Array:
+def _pow(x: JaxArray, y: JaxArray) -> JaxArray:
     """An integer to a negative power is 1 / x**-y without its fraction, and 0 of 0."""
     if jnp.issubdtype(y.dtype, jnp.floating):
         return jnp.power(x, y)
     kind = jnp.promote_types(x.dtype, y.dtype)
     x, y = jnp.broadcast_arrays(x.astype(kind), y.astype(kind))
 
-    def squared(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def squared(state: tuple[JaxArray, JaxArray, JaxArray]) -> tuple[JaxArray, JaxArray, JaxArray]:
         made, base, left = state
         return jnp.where(left % 2 == 1, made * base, made), base * base, left // 2
 
@@ -78,14 +78,14 @@ def _pow(x: Array, y: Array) -> Array:
     return jnp.where(y < 0, jnp.where(jnp.abs(x) == 1, sign, 0), made).astype(x.dtype)
 
 
-def _orthonormal(x: Array) -> Array:
+def _orthonormal(x: JaxArray) -> JaxArray:
     """Column by column, without LAPACK: a later process can load what calls no library.
 
     What lies along the columns before is taken away twice, after which rounding leaves nothing of it
     (Giraud et al. 2005).
     """
 
-    def column(k: Array, q: Array) -> Array:
+    def column(k: JaxArray, q: JaxArray) -> JaxArray:
         v = jax.lax.dynamic_index_in_dim(x, k, -1)
         for _ in range(2):
             v = v - q @ (q.mT @ v)
@@ -173,7 +173,9 @@ _AS_IT_IS: Final = frozenset(
 )
 
 
-def compute(scope: Scope, op: Op, args: Sequence[Array], sizes: Sequence[Sequence[Size]]) -> Array:
+def compute(
+    scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Sequence[Sequence[Size]]
+) -> JaxArray:
     """An operation's value; in half precision by way of float32, rounded once."""
     half = [NUMPY[name] for name in HALF]
     if op.kind not in _AS_IT_IS and (op.dtype in HALF or any(x.dtype in half for x in args)):

@@ -14,7 +14,7 @@ from timerl_nb.ir.shapes import Size
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import Cond, Lin
 
-Array = Any  # a JAX array, traced or not
+JaxArray = Any  # a JAX array, traced or not
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Division:
     """
 
     bound: str
-    place: Callable[[Array, int], Array]
+    place: Callable[[JaxArray, int], JaxArray]
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,21 @@ class Scope:
     """
 
     bounds: Mapping[str, int]
-    point: Mapping[str, Array]
-    seed: tuple[Array, Array]
+    point: Mapping[str, JaxArray]
+    seed: tuple[JaxArray, JaxArray]
     capacity: Callable[[Size], int]
     division: Division | None = None
     once: bool = False
-    given: Mapping[ConstArray, Array] = field(default_factory=dict[ConstArray, Array])
+    given: Mapping[ConstArray, JaxArray] = field(default_factory=dict[ConstArray, JaxArray])
 
-    def value(self, e: Lin | Cond, also: Mapping[str, Array] | None = None) -> Array:
+    def value(self, e: Lin | Cond, also: Mapping[str, JaxArray] | None = None) -> JaxArray:
         """A traced index expression or condition."""
         return values(e, {**self.bounds, **self.point, **(also or {})}, jnp)
 
     def shape(self, sizes: Sequence[Size]) -> tuple[int, ...]:
         return tuple(self.capacity(s) for s in sizes)
 
-    def length(self, size: Size) -> Array | None:
+    def length(self, size: Size) -> JaxArray | None:
         """The valid length of an axis where it can be less than its capacity."""
         if isinstance(size, int) or not size.symbols.intersection(self.point):
             return None
@@ -70,7 +70,7 @@ class Scope:
             return False
         return size.as_symbol == self.division.bound
 
-    def placed(self, x: Array, sizes: Sequence[Size]) -> Array:
+    def placed(self, x: JaxArray, sizes: Sequence[Size]) -> JaxArray:
         """An array that was made of nothing, where it is needed."""
         axis = next((k for k, size in enumerate(sizes) if self.is_divided(size)), None)
         if self.division is None or axis is None:
@@ -78,10 +78,12 @@ class Scope:
         return self.division.place(x, axis)
 
 
-Rule = Callable[[Scope, Op, Sequence[Array], Sequence[Sequence[Size]]], Array]
+Rule = Callable[[Scope, Op, Sequence[JaxArray], Sequence[Sequence[Size]]], JaxArray]
 
 
-def masked(scope: Scope, x: Array, sizes: Sequence[Size], axes: Sequence[int], fill: Any) -> Array:
+def masked(
+    scope: Scope, x: JaxArray, sizes: Sequence[Size], axes: Sequence[int], fill: Any
+) -> JaxArray:
     """The operand with what lies beyond the valid lengths of `axes` replaced by `fill`."""
     for axis in axes:
         length = scope.length(sizes[axis])
@@ -95,10 +97,10 @@ def masked(scope: Scope, x: Array, sizes: Sequence[Size], axes: Sequence[int], f
 
 def grid_of(
     scope: Scope, axes: Sequence[str], sizes: Sequence[Size], starts: Sequence[Lin] = ()
-) -> dict[str, Array]:
+) -> dict[str, JaxArray]:
     """The dimensions in `axes` as arrays that vary along their own axes, from `starts` on."""
     shape = scope.shape(sizes)
-    found: dict[str, Array] = {}
+    found: dict[str, JaxArray] = {}
     for k, (name, n) in enumerate(zip(axes, shape, strict=True)):
         along = [-1 if j == k else 1 for j in range(len(shape))]
         steps = jnp.arange(n, dtype=jnp.int32).reshape(along)

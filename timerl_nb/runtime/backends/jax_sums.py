@@ -23,7 +23,7 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import HALF, NUMPY
 from timerl_nb.runtime.backends.jax import is_accelerated
-from timerl_nb.runtime.backends.jax_scope import Array, Scope, masked
+from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, masked
 
 _FOLD: Final[Mapping[str, Callable[..., Any]]] = {
     "sum": jnp.sum,
@@ -39,7 +39,7 @@ COMBINE: Final[Mapping[str, Callable[..., Any]]] = {
 }
 
 
-def reduction(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def reduction(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: AxesAttrs = op.attrs
     x = args[0].astype(jnp.int32) if op.kind in ("sum", "prod") and op.dtype == "i32" else args[0]
     nothing = np.asarray(identity(op.kind, np.dtype(x.dtype)), x.dtype)
@@ -48,7 +48,7 @@ def reduction(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return _FOLD[op.kind](x, axis=attrs.axes, initial=start)
 
 
-def discounted_sum(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def discounted_sum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: DiscountAttrs = op.attrs
     x = masked(scope, args[0], sizes[0], (attrs.axis,), 0)
     n = x.shape[attrs.axis]
@@ -62,7 +62,7 @@ def discounted_sum(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> A
     return masked(scope, along * x, sizes[0], (attrs.axis,), 0).sum(attrs.axis)
 
 
-def sliding(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def sliding(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: SlidingAttrs = op.attrs
     reduce, kind = op.kind.removeprefix("sliding_"), np.dtype(args[0].dtype)
     fill = np.asarray(identity(reduce, kind), kind)
@@ -77,7 +77,7 @@ def sliding(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
         total = _in_order(factor, x, attrs.axis, reverse=True)
         return total if attrs.forward else jnp.flip(total, attrs.axis)
 
-    def join(near: Array, far: Array, distance: int) -> Array:
+    def join(near: JaxArray, far: JaxArray, distance: int) -> JaxArray:
         if reduce == "sum":
             with np.errstate(over="ignore"):
                 power = (np.float64(attrs.gamma) ** distance).astype(kind)
@@ -90,16 +90,20 @@ def sliding(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
 
 
 def _windows(
-    x: Array, axis: int, window: int, fill: Any, join: Callable[[Array, Array, int], Array]
-) -> Array:
+    x: JaxArray,
+    axis: int,
+    window: int,
+    fill: Any,
+    join: Callable[[JaxArray, JaxArray, int], JaxArray],
+) -> JaxArray:
     """Elements k to k + window joined at each k, by doubling: log2(window) passes over x."""
 
-    def ahead(y: Array, k: int) -> Array:
+    def ahead(y: JaxArray, k: int) -> JaxArray:
         widths = [(0, k, 0) if a == axis else (0, 0, 0) for a in range(y.ndim)]
         far = jax.lax.pad(y, fill, widths)
         return jax.lax.slice_in_dim(far, k, k + y.shape[axis], axis=axis)
 
-    result: Array | None = None
+    result: JaxArray | None = None
     done, block, width = 0, x, 1
     while done < window:
         if window & width:
@@ -111,7 +115,7 @@ def _windows(
     return jnp.full_like(x, fill) if result is None else result
 
 
-def dot(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def dot(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: DotAttrs = op.attrs
     summed = [k for k, label in enumerate(attrs.left) if label not in attrs.out]
     left = masked(scope, args[0], sizes[0], summed, 0)
@@ -128,7 +132,9 @@ def _divided(scope: Scope, labels: Sequence[str], sizes: Any) -> set[str]:
     return {label for label, size in pairs if scope.is_divided(size)}
 
 
-def _contracted(attrs: DotAttrs, left: Array, right: Array, wide: Any, divided: set[str]) -> Array:
+def _contracted(
+    attrs: DotAttrs, left: JaxArray, right: JaxArray, wide: Any, divided: set[str]
+) -> JaxArray:
     """The contraction, with axes that go together everywhere as one.
 
     XLA would copy operands that it contracts over two axes. But no device could hold its part of a
@@ -150,7 +156,7 @@ def _contracted(attrs: DotAttrs, left: Array, right: Array, wide: Any, divided: 
     return jnp.einsum(equation, left, right, preferred_element_type=wide).reshape(shape)
 
 
-def conv(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     """JAX's convolution: labels that play one part are merged into one axis."""
     a: ConvAttrs = op.attrs
     shape, swept = scope.shape(op.shape), [s.label for s in a.sweeps]
@@ -172,7 +178,7 @@ def conv(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
         zip(a.out, shape, strict=True)
     )
 
-    def merged(y: Array, labels: str, *parts: list[str]) -> Array:
+    def merged(y: JaxArray, labels: str, *parts: list[str]) -> JaxArray:
         y = jnp.transpose(
             y, [labels.index(k) for part in parts for k in part] + [labels.index(k) for k in swept]
         )
@@ -204,7 +210,7 @@ def conv(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
     return jnp.transpose(made, [labels.index(k) for k in a.out])
 
 
-def linear_scan(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def linear_scan(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ScanAttrs = op.attrs
     factor, term = (
         masked(scope, x, shape, (attrs.axis,), 0) for x, shape in zip(args, sizes, strict=True)
@@ -215,7 +221,7 @@ def linear_scan(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Arra
         place = jax.lax.broadcasted_iota(jnp.int32, factor.shape, attrs.axis)
         factor = jnp.where(place == length - 1, jnp.zeros_like(factor), factor)
 
-    def then(first: Array, second: Array) -> Array:
+    def then(first: JaxArray, second: JaxArray) -> JaxArray:
         (a, b), (factor, term) = first, second
         return a * factor, _next(factor, b, term, restarts=attrs.restarts)
 
@@ -229,17 +235,17 @@ def _runs_in_order() -> bool:
     return not is_accelerated()
 
 
-def _next(factor: Array, before: Array, term: Array, *, restarts: bool) -> Array:
+def _next(factor: JaxArray, before: JaxArray, term: JaxArray, *, restarts: bool) -> JaxArray:
     made = factor * before + term
     return jnp.where(factor == 0, term, made) if restarts else made
 
 
 def _in_order(
-    factor: Array, term: Array, axis: int, *, reverse: bool, restarts: bool = False
-) -> Array:
+    factor: JaxArray, term: JaxArray, axis: int, *, reverse: bool, restarts: bool = False
+) -> JaxArray:
     """The recurrence one step after the other."""
 
-    def step(y: Array, ab: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(y: JaxArray, ab: tuple[JaxArray, JaxArray]) -> tuple[JaxArray, JaxArray]:
         y = _next(ab[0], y, ab[1], restarts=restarts)
         return y, y
 
@@ -250,7 +256,7 @@ def _in_order(
     return jnp.moveaxis(result, 0, axis)
 
 
-def cummax(scope: Scope, op: Op, args: Sequence[Array], sizes: Any) -> Array:
+def cummax(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ScanAttrs = op.attrs
     least = identity("max", np.dtype(args[0].dtype))
     x = masked(scope, args[0], sizes[0], (attrs.axis,), least)

@@ -22,8 +22,8 @@ from timerl_nb.memory.layout import Buffer, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls
 from timerl_nb.runtime.xla.flow import Flow, Names
-from timerl_nb.runtime.xla.kept import KeptCall, KeptCalls
 from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions, inside
 from timerl_nb.runtime.xla.shards import Shards
@@ -42,10 +42,10 @@ class Lowered:
         kernels: Mapping[int, Kernel],
         fuse: int = 1,
         devices: int = 1,
-        kept: KeptCalls | None = None,
+        compiled: CompiledCalls | None = None,
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
-        self._kept = kept
+        self._compiled = compiled
         self.met: set[int] = set()  # numbers of the calls that some run has made
         self.layout = Layout(plan)
         self.flow = Flow(ast.root, plan, self.layout)
@@ -117,10 +117,10 @@ class Lowered:
 
     def _ready(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
         # what the host makes may come in other shapes, and which devices there are is this process's
-        if self._kept is None or call.given is not None or self.shards is not None:
+        if self._compiled is None or call.given is not None or self.shards is not None:
             return function
         name = f"{call.number} of\n{self}"
-        return self._kept.call(name, function, lambda: self._arguments(call.number))
+        return self._compiled.call(name, function, lambda: self._arguments(call.number))
 
     def _function(self, call: Call) -> Callable[..., Any]:
         lowering = self._lowering
@@ -185,7 +185,9 @@ class Lowered:
 
         All calls begin to be loaded, or compiled, at once.
         """
-        KeptCall.begin(function for function in self.ready if isinstance(function, KeptCall))
+        CompiledCall.begin(
+            function for function in self.ready if isinstance(function, CompiledCall)
+        )
         wanted: set[str] = set()
         known: set[str] = set(self.flow.local)
         for call in self.calls:
@@ -199,9 +201,9 @@ class Lowered:
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
             made = jax.jit(lambda: {name: self.fresh(name) for name in names})
-            if self._kept is None or self.shards is not None:
+            if self._compiled is None or self.shards is not None:
                 return made
-            return self._kept.call(f"buffers {names} of\n{self}", made, tuple)
+            return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
 
         return cache(making)
 

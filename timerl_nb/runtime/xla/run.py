@@ -8,8 +8,8 @@ from time import perf_counter
 from typing import Any
 
 import jax
-import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.ops import Op
@@ -17,20 +17,18 @@ from timerl_nb.ir.selected import Coordinates
 from timerl_nb.loops.nodes import Guard, If, Loop
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
-from timerl_nb.runtime.reached import SoFar
-from timerl_nb.runtime.returned import Returned
+from timerl_nb.runtime.outputs import Outputs, Returned
+from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.flow import LENGTHS
-from timerl_nb.runtime.xla.hosted import HostSide
+from timerl_nb.runtime.xla.host_ops import HostOps
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.moving import Moving
 from timerl_nb.runtime.xla.reading import Reading
 from timerl_nb.runtime.xla.regions import Around, Call, Move, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class LoweredRun:
@@ -62,7 +60,7 @@ class LoweredRun:
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._plain = self._functions = lowered.ready
-        self._host = HostSide(lowered.plan, seed)
+        self._host = HostOps(lowered.plan, seed)
         self._moving = Moving(
             lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
         )
@@ -203,16 +201,14 @@ class LoweredRun:
 
     # --- looking -----------------------------------------------------------------------------
 
-    def outputs(self, names: Sequence[str] | None = None) -> dict[tuple[str, str], Array]:
+    def outputs(self, names: Sequence[str] | None = None) -> Outputs:
         """The values of the program's outputs by (role, name), stacked over their domains."""
         if not self.finished:
             raise ExecutionError("the run has not ended yet.")
         self._find_lengths()
         return self._returned.outputs(self._reading(self._state).output, names)
 
-    def so_far(
-        self, reached: SoFar, names: Sequence[str] | None = None
-    ) -> dict[tuple[str, str], Array]:
+    def so_far(self, reached: SoFar, names: Sequence[str] | None = None) -> Outputs:
         """The values of the outputs that are there between two turns; see `outputs`."""
         self._find_lengths()
         whole = self._reading(self._state)

@@ -19,11 +19,9 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.layout import Buffer
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
-from timerl_nb.runtime.backends.jax_scope import Division
+from timerl_nb.runtime.backends.jax_scope import Division, JaxArray
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Lin
-
-Array = Any  # a JAX array, traced or not
 
 
 class Shards:
@@ -56,7 +54,7 @@ class Shards:
         """Where a buffer lies; None stands for what every device has."""
         return self._along(None if buffer is None else self.axis(buffer))
 
-    def everywhere(self, array: Array) -> Array:
+    def everywhere(self, array: JaxArray) -> JaxArray:
         """An array that every device has."""
         return device_put(array, self._along(None))
 

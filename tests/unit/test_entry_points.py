@@ -1,0 +1,55 @@
+"""What parts above a program add to it: registered by them, asked for by name."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb import entry_points
+from timerl_nb.errors import MissingPartError
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> trl.Program:
+    """A program whose explorer has not been registered."""
+    monkeypatch.setattr(entry_points, "_REGISTERED", {})
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        ctx.output("y", trl.data(np.arange(4.0), domain=(t,)) * 2)
+    return ctx.compile({"T": 4})
+
+
+def test_an_entry_point_passes_the_program_and_the_arguments(program: trl.Program) -> None:
+    entry_points.register_entry_point(
+        "explore", lambda program, other, **options: (program, other, options)
+    )
+    assert program.explore(height=300) == (program, None, {"height": 300})
+
+
+def test_a_missing_part_says_what_to_install(
+    program: trl.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "timerl_widgets", None)
+    with pytest.raises(MissingPartError, match="needs timerl_widgets") as caught:
+        program.explore()
+    assert "install" in caught.value.hint
+    monkeypatch.setitem(sys.modules, "timerl_widgets", ModuleType("timerl_widgets"))
+    with pytest.raises(MissingPartError, match=r"has no program\.explore"):
+        program.explore()
+
+
+def test_the_part_is_imported_when_it_is_asked_for(
+    program: trl.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    (tmp_path / "timerl_widgets.py").write_text(
+        "from timerl_nb.entry_points import register_entry_point\nregister_entry_point('explore', lambda program, other: 'opened')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is put back as it was
+    monkeypatch.delitem(sys.modules, "timerl_widgets")
+    assert program.explore() == "opened"

@@ -1,0 +1,308 @@
+"""The compiler of one program: what it has found under some options it knows under others.
+
+Graphs, schedules and plans are frozen values, so that what depends on the same of them is the same.
+An option that is switched and switched back costs nothing, and one that changes a pass costs that
+pass and what comes behind it (docs/decisions/019-what-is-cached.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from timerl_nb.config import Options
+from timerl_nb.driver.fit_suggestions import fit_suggestions
+from timerl_nb.driver.pipeline import (
+    Front,
+    cached_machine,
+    compile_front,
+    device_limit,
+    is_remade,
+    pipeline,
+    planner,
+    unlimited,
+)
+from timerl_nb.driver.serialization import deserialized, serialized
+from timerl_nb.driver.stages import Listing, See, Stage, unseen
+from timerl_nb.errors import BoundsError, ShapeError
+from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.ir.digest import Digest, digest
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.shapes import NUMPY, WIDE
+from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.loops.build import build_ast
+from timerl_nb.loops.nodes import Execute, Loop
+from timerl_nb.lru import Recent
+from timerl_nb.memory.budget import Planner, refusal
+from timerl_nb.memory.lower_bound import inevitable, lower_bound
+from timerl_nb.passes.core import Pass
+from timerl_nb.passes.dynamic_bounds import DynamicBounds
+from timerl_nb.runtime.backends.jax import device_name, has_wide_types
+from timerl_nb.runtime.disk_cache import DiskCache, disk_cache, key_of
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
+from timerl_nb.schedule.explain import refuse_circles
+from timerl_nb.schedule.schedule import Schedule
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.symbolic.ceiling import bounded
+from timerl_nb.symbolic.domain import bounds_text
+
+MOST: Final = 32  # compilations of which passes and schedules are remembered
+POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for each executed point
+
+
+class _Planned:
+    """A memory plan, and what is made of it."""
+
+    def __init__(self, front: Front, memory: Stage) -> None:
+        self.memory, self._front = memory, front
+        self.plan: Any = memory.artifact
+        self._executables: Recent[tuple[object, ...], Stage] = Recent(4)
+
+    @property
+    def weight(self) -> int:
+        return max(len(self.plan.clock), POINTS // MOST)
+
+    @cached_property
+    def loops(self) -> Stage:
+        start, plan = time.perf_counter(), self.plan
+        with bounded("generating the loops"):
+            lives = plan.lifetimes.values()
+            tree = self._front.tree
+            ast = build_ast(plan.constraints, tree, lives, plan.bounds, plan.names, plan.swaps)
+        count = sum(isinstance(node, Execute) for node in ast)
+        loops = sum(isinstance(node, Loop) for node in ast)
+        seconds = time.perf_counter() - start
+        return Stage("ast", ast, seconds, f"{loops} loops, {count} launches")
+
+    def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
+        how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
+        return self._executables.get(how, lambda: self._executable(*how, compiled))
+
+    def _executable(
+        self,
+        executor: str | None,
+        fuse: int,
+        devices: int,
+        budget: int | None,
+        compiled: CompiledCalls | None,
+    ) -> Stage:
+        ast: Any = self.loops.artifact
+        start, plan = time.perf_counter(), self.plan
+        executable = Executable(plan.pdg, ast, plan, executor, fuse, devices, budget, compiled)
+        summary = f"{len(executable.kernels)} kernels, {executable.how}"
+        return Stage("executable", executable, time.perf_counter() - start, summary)
+
+
+class Compiler:
+    """One source graph, and what has been made of it.
+
+    Args:
+        pdg: the graph as the user wrote it.
+
+    Raises:
+        VerificationError: it is not well-formed.
+        ScheduleError: a tensor needs its own value.
+    """
+
+    def __init__(self, pdg: Pdg) -> None:
+        start = time.perf_counter()
+        self.pdg = pdg
+        verify(pdg)
+        refuse_circles(pdg)
+        self._verified = time.perf_counter() - start
+        self._trials: dict[tuple[int, bool], Trials] = {}
+        self._proved: Recent[str, float] = Recent(MOST)
+        self._fronts: Recent[tuple[tuple[Pass, ...], int], Front] = Recent(MOST)
+        self._disk = disk_cache()
+        # a ceiling is another bound than the number that it is: its text tells them apart
+        self._plans: Recent[tuple[Front, str, Planner], _Planned] = Recent(
+            POINTS, lambda planned: planned.weight
+        )
+
+    def source(self, bounds: Mapping[str, int]) -> tuple[Stage, Stage]:
+        """The stages before the passes.
+
+        Raises:
+            BoundsError: given arrays are too short.
+            ReadError, BranchError: reads of what is not defined, branches that do not fit.
+            ShapeError: it computes in types that JAX has not been told to have.
+        """
+        check_types(self.pdg)
+        listing, text = Listing(self.pdg), bounds_text(bounds)
+        seconds = self._verified + self._proved.get(text, lambda: self._prove(bounds))
+        return (
+            Stage("source", listing, 0.0, f"{len(listing.lines)} lines"),
+            Stage("pdg", self.pdg, seconds, f"{len(self.pdg)} operations, {text}"),
+        )
+
+    def _prove(self, bounds: Mapping[str, int]) -> float:
+        start = time.perf_counter()
+        _check_data(self.pdg, bounds)
+        with bounded("proving the program's reads"):
+            prove_reads(DynamicBounds().run(self.pdg).pdg, bounds)
+        return time.perf_counter() - start
+
+    def front(self, options: Options, bounds: Mapping[str, int], see: See = unseen) -> Front:
+        """What holds for any bounds; these matter where something is chosen within a budget.
+
+        Args:
+            see: gets each of its stages, in order, as soon as it is there.
+        """
+        shown: list[Stage] = []
+
+        def show(stage: Stage) -> None:
+            shown.append(stage)
+            see(stage)
+
+        limit, ceiling = device_limit(options), options.isl_operations
+        if limit is not None and inevitable(self.pdg, bounds) > limit:
+            options = unlimited(options)  # nothing to choose from: it is refused in any case
+        again = is_remade(options)
+        trials = self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
+        passes = pipeline(options, bounds, trials, dynamic=self.pdg.bound is not None)
+
+        def made() -> Front:
+            written = self._digest
+            key = self._key(written, options, bounds)
+            if key is None or written is None or self._disk is None:
+                return compile_front(self.pdg, passes, trials, ceiling, show)
+            payload = self._disk.read(key)
+            if payload is not None:
+                known = deserialized(payload, self.pdg, written.lines, trials)
+                if known is not None:
+                    return known
+            front = compile_front(self.pdg, passes, trials, ceiling, show)
+            payload = serialized(front, self.pdg, written.lines, trials)
+            if payload is not None:
+                self._disk.write(key, payload)
+            return front
+
+        front = self._fronts.get((passes.passes, ceiling), made)
+        for stage in front.stages[len(shown) :]:  # known from before
+            see(stage)
+        return front
+
+    @cached_property
+    def _digest(self) -> Digest | None:
+        return None if self._disk is None else digest(self.pdg)
+
+    def _key(self, of: Digest | None, options: Options, bounds: Mapping[str, int]) -> str | None:
+        """The key of what follows from a graph; None where nothing is kept."""
+        if of is None:
+            return None
+        device = device_limit(options), cached_machine(options)
+        return key_of(of.text, options, bounds_text(bounds), *device)
+
+    def place(
+        self, what: str, options: Options, bounds: Mapping[str, int]
+    ) -> tuple[DiskCache, str] | None:
+        """Where something that was found out about the program is kept; None where nothing is."""
+        key = self._key(self._digest, options, bounds)
+        if key is None or self._disk is None:
+            return None
+        return self._disk, key_of(what, key, device_name())
+
+    def _compiled_calls(
+        self, front: Front, options: Options, bounds: Mapping[str, int]
+    ) -> CompiledCalls | None:
+        if self._disk is None:
+            return None
+        key = self._key(digest(front.constraints.pdg), options, bounds)
+        return None if key is None else CompiledCalls(self._disk, key)
+
+    def back(
+        self, front: Front, options: Options, bounds: Mapping[str, int], see: See = unseen
+    ) -> tuple[Stage, ...]:
+        """The stages that depend on the bounds.
+
+        Args:
+            see: gets each of them, in order, as soon as it is there.
+
+        Raises:
+            BudgetError: the program needs more device memory than there is.
+        """
+        constraints = front.constraints
+        schedule = Schedule(constraints, front.tree, bounds)
+        summary = f"{len(constraints.points)} statements, {len(constraints.validity)} dependences"
+        if front.parts is not None:
+            summary += ", by parts"
+        order = Stage("schedule", schedule, front.seconds, summary, known=front.known)
+        see(order)
+        planned = self._plans.get(
+            (front, bounds_text(bounds), planner(options)),
+            lambda: _Planned(front, self._memory(front, options, bounds)),
+        )
+        see(planned.memory)
+        see(planned.loops)
+        executable = planned.executable(options, self._compiled_calls(front, options, bounds))
+        see(executable)
+        return order, planned.memory, planned.loops, executable
+
+    def _memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Stage:
+        start = time.perf_counter()
+        budget = device_limit(options)
+        with bounded("finding who reads each value last"):
+            plan = planner(options)(front.constraints, front.tree, bounds)
+            plan.by_passes = front.saved_by
+            peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
+            summary = f"{len(plan.names)} stores, {peak}"
+        if budget is not None and plan.peak > budget:
+            if front.parts is not None:
+                raise front.parts.beyond(plan.peak, budget)
+            raise refusal(
+                plan, budget, self._suggestions(front, plan.peak, budget, options, bounds)
+            )
+        if plan.swaps.all:
+            summary += f", {plan.timeline().host_peak:,} bytes there"
+        return Stage("memory", plan, time.perf_counter() - start, summary)
+
+    def _suggestions(
+        self, front: Front, needed: int, budget: int, options: Options, bounds: Mapping[str, int]
+    ) -> str:
+        def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
+            changed, actual = options.with_(**changes), {**bounds, **other}
+            if (floor := inevitable(self.pdg, actual)) > budget:
+                return floor
+            prove_reads(self.pdg, actual)
+            # what fits without blocks is among what is then chosen from
+            of = self.front(unlimited(changed), actual) if changes else front
+            if (floor := lower_bound(of.constraints.statements, actual)) > budget:
+                return floor
+            return planner(changed)(of.constraints, of.tree, actual).peak
+
+        given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
+        known = [f"device_memory={needed} would do"]
+        changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
+        return fit_suggestions(known, changes, budget, options, given, need)
+
+
+def check_types(pdg: Pdg) -> None:
+    """Refuse 64-bit types where JAX would narrow them."""
+    if has_wide_types():
+        return
+    for op in pdg:
+        wide = next((o.type.dtype for o in op.outputs if o.type.dtype in WIDE), None)
+        if wide is not None:
+            raise ShapeError(
+                f"{op.name} is of {NUMPY[wide].name}, which JAX computes in only where it is told to.",
+                origin=op.origin,
+                hint='call jax.config.update("jax_enable_x64", True) first, or use 32-bit types.',
+            )
+
+
+def _check_data(pdg: Pdg, bounds: Mapping[str, int]) -> None:
+    """Given arrays must have a value for every point."""
+    for op in pdg:
+        if not isinstance(op.attrs, ConstAttrs):
+            continue
+        for axis, name in enumerate(op.attrs.dims):
+            have, want = op.attrs.value.array.shape[axis], bounds[pdg.dims[name].bound]
+            if have < want:
+                raise BoundsError(
+                    f"the data has {have} values along {name}, but {pdg.dims[name].bound} = {want}.",
+                    origin=op.origin,
+                    hint="give more data, or a smaller bound.",
+                )

@@ -1,0 +1,161 @@
+"""The face: a context that compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+from timerl_nb.config import Options
+from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.program import Program
+from timerl_nb.driver.stages import See, unseen
+from timerl_nb.errors import (
+    CallError,
+    DomainError,
+    OptionError,
+    ReadError,
+    ShapeError,
+    TimeRLError,
+    user_origin,
+)
+from timerl_nb.frontend.arguments import checked_name
+from timerl_nb.frontend.bounds import check_bounds
+from timerl_nb.frontend.context import Context as Frontend
+from timerl_nb.frontend.foreign import CONTEXT, all_asked, missing
+from timerl_nb.frontend.ordering import order_of
+from timerl_nb.frontend.tensor import operand
+from timerl_nb.frontend.until import Until, write_bound
+from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.needed import restricted
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.symbolic.expr import Lin
+
+
+@all_asked
+class Context(Frontend):
+    """Symbolic dimensions and the program written over them; `compile` makes it runnable.
+
+    Args:
+        names: the dimensions' variables, outermost first; the bound of `t` is named `T`.
+        num_dims: instead of names: that many dimensions d0, d1, … with bounds D0, D1, …
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        pairs = ", ".join(f"({d.name}, {d.bound})" for d in vars(self).get("space", ()))
+        dims = f"{pairs}, = ctx.dims." if pairs else "ctx.dims."
+        words = {word: dims for pair in self.dims for word in map(str, pair)}
+        raise missing("a context", name, dir(type(self)), {**CONTEXT, **words})
+
+    def __reduce_ex__(self, _: Any) -> NoReturn:
+        raise CallError(
+            "a context cannot be copied or pickled.",
+            hint="keep the code that writes the program; x.checkpoint saves values.",
+        )
+
+    def output(self, name: str, x: Any) -> None:
+        """Return the values of the tensor `x`, stacked over its domain, as `name`.
+
+        Of a conditional tensor: its values one after the other, in the order of their points, which
+        `result.coordinates[name]` names.
+
+        Raises:
+            DomainError: an output of that name exists.
+            ShapeError: the values' lengths differ, so that they cannot be stacked.
+        """
+        if checked_name(name) in self.outputs:
+            raise DomainError(
+                f"there are two outputs named {name!r}.",
+                others={"the first is at": self.outputs[name]},
+                hint="give each output a name of its own.",
+            )
+        value = operand(self, x)
+        if value.ctx is not self:
+            raise DomainError(
+                f"the output {name!r} belongs to another context.",
+                hint="output a tensor of the context that is compiled.",
+            )
+        moving = [s for s in value.shape if isinstance(s, Lin) and s.symbols & set(value.domain)]
+        if moving:
+            raise ShapeError(
+                f"the output {name!r} has the length {moving[0]}, which varies over "
+                f"({', '.join(value.domain)}): its values cannot be stacked.",
+                hint="reduce it first, as in x[0:t + 1].sum(axis=0), or output what it is cut from.",
+            )
+        self.outputs[name] = user_origin()
+        value.named_if_new(name)
+        self.add("output", [value.read], OutputAttrs(name, dims=value.domain))
+
+    def before(self, a: Any, b: Any) -> None:
+        """Run every point of `a` before the points of `b` that share its coordinates.
+
+        Of a dimension that both vary over the points with the same coordinate are ordered; of one
+        that only one of them varies over, all points. Where `a` is indexed, the index says which of
+        its points come before a point of `b`: `ctx.before(a[b, i, t + 1], b)`; points outside `a`
+        order nothing. The order holds in every schedule, whatever the options: the two run in
+        separate kernels, and what is vectorised runs whole. It changes no value. Where nobody needs
+        one of the two, it says nothing (see the `order dropped` steps).
+
+        Args:
+            a: a tensor, or a read of one.
+            b: a tensor, not defined by branches.
+
+        Raises:
+            DomainError: `a` or `b` is no tensor of this context, or `b` is a read or a merge.
+        """
+        self.add_order(order_of(self, a, b))
+
+    def compile(
+        self,
+        bounds: Mapping[Any, int | Until],
+        options: Options | None = None,
+        *,
+        see: See = unseen,
+        tell: bool = True,
+    ) -> Program:
+        """The program under actual bounds: `ctx.compile({B: 64, I: 20, T: 500})`.
+
+        Args:
+            bounds: a positive integer for the bound of each dimension; for one of them
+                `trl.until(done, at_most=500)`: it ends where the tensor `done` holds.
+            options: the decisions of the compilation.
+            see: is called with every stage of the program, in order, as soon as it is there.
+            tell: issue the program's `warnings`.
+
+        Raises:
+            BoundsError: a bound is missing, unknown or neither a positive integer nor a condition
+                that can end its dimension.
+            ReadError, BranchError: a tensor is read where it is not defined, has two values at a
+                point or none.
+            ScheduleError: no order of execution exists.
+            BudgetError: it needs more device memory at once than there is, even with swapping.
+        """
+        if options is not None and not isinstance(options, Options):
+            raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
+        try:
+            actual, ends = check_bounds(self, bounds)
+            dims = [dim for dim in self.space if dim.bound in ends]
+            pdg = self.pdg(*(partial(write_bound, self, dim, ends[dim.bound]) for dim in dims))
+            if not pdg.sinks:
+                raise DomainError(
+                    "the program has no output: nothing of it would be computed.",
+                    hint='name what the run returns: ctx.output("y", x).',
+                )
+
+            def compiled(graph: Pdg) -> Program:
+                given = options or Options()
+                return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+
+            try:
+                return compiled(pdg)
+            except ReadError as error:
+                # outside under such small bounds alone, and perhaps where nothing is needed
+                less = restricted(pdg, under=actual)
+                if less is pdg:
+                    raise
+                try:
+                    return compiled(less)
+                except ReadError:
+                    raise error from None
+        except TimeRLError as error:
+            raise error.with_traceback(None) from None

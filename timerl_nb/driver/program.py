@@ -1,0 +1,685 @@
+"""Compiled programs: their stages, and ways to run them, or to compile them differently."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from timerl_nb.config import Blocks, Options, progress_by_default
+from timerl_nb.driver.compiler import Compiler, check_types
+from timerl_nb.driver.fit_suggestions import fit_suggestions
+from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline
+from timerl_nb.driver.stages import See, Stages, unseen
+from timerl_nb.driver.tuning import Tuning, tuned
+from timerl_nb.entry_points import entry_point
+from timerl_nb.errors import BoundsError, OptionError, Origin, one_of, warn
+from timerl_nb.events import Recorder
+from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
+from timerl_nb.frontend.context import Context
+from timerl_nb.frontend.foreign import PROGRAM, all_asked, missing, taken
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.frontend.until import Until, until
+from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.live.progress_bar import saying
+from timerl_nb.live.results import Result
+from timerl_nb.live.run_control import RunControl
+from timerl_nb.live.running import Running
+from timerl_nb.live.telemetry import Watched
+from timerl_nb.loops.nodes import Ast
+from timerl_nb.memory.budget import machine_refusal, on_the_machine
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.passes.core import Pipeline
+from timerl_nb.passes.dynamic_bounds import DynamicBounds
+from timerl_nb.passes.incrementalize import Incrementalize, without_effect
+from timerl_nb.runtime.backends.jax import is_accelerated
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.interpret import Instruction, Run
+from timerl_nb.runtime.main_memory import main_memory_left
+from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.schedule import Schedule
+from timerl_nb.symbolic.domain import Ceiling, bounds_text
+from timerl_nb.symbolic.expr import Slice
+
+_BLOCKS: Final = Incrementalize.name
+_GUARDED: Final = (
+    "splitting the loops around {} takes more isl operations than a call may: what runs in some of "
+    "their turns only is decided turn by turn. The results are the same; it takes longer. Keep "
+    "fuse=True so that fewer statements are left, or simplify their index expressions."
+)
+
+
+@all_asked
+class Program:
+    """A compiled program: every stage a value, and ways to run it."""
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        bounds: Mapping[str, int],
+        options: Options,
+        owner: Context,
+        front: Front | None = None,
+        see: See = unseen,
+        *,
+        tell: bool = True,
+    ) -> None:
+        """Compile, and warn at the user's line, or nobody."""
+        self._compiler = compiler
+        self._owner = owner  # the context whose symbols are ours
+        self.options, self.bounds = options, dict(bounds)
+        _check_dims(compiler.pdg, options)
+        source = compiler.source(self.bounds)
+        self.tuning = self._tuned() if options.tune else None
+        if self.tuning is not None:
+            self.options = options = self.tuning.options
+        self._front = front or compiler.front(options, self.bounds, see)
+        back = compiler.back(self._front, options, self.bounds, see)
+        self.stages = Stages((*source, *self._front.stages, *back))
+        self._run: Run | None = None
+        self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
+        for text, origin in self._doubts if tell else ():
+            warn(text, origin=origin)
+
+    def _tuned(self) -> Tuning:
+        """The fastest of a few ways, measured on this machine."""
+        given = "leave tune off; incrementalize and rematerialize can be given."
+        self._check_effects("tune=True runs the program to measure it", given)
+        alone = self.options.with_(tune=False)
+        whole = alone.with_(incrementalize=False, rematerialize=False)
+        last = self._compiler.front(whole, self.bounds).stages[-1].previous
+        assert last is not None
+        return tuned(
+            last,
+            self.bounds,
+            alone,
+            lambda options: Program(
+                self._compiler, self.bounds, options, self._owner, tell=False
+            ).turn_seconds(),
+            self._compiler.place("tuned", alone, self.bounds),
+        )
+
+    def turn_seconds(self) -> float:
+        """The least time that a turn of the outermost loop takes, of a few turns that are run.
+
+        Raises:
+            BudgetError: it needs more memory than the machine has.
+            OptionError: it has effects on the host, which a run to measure it would have, too.
+        """
+        self._check_effects(
+            "measuring a turn runs the program", "run it, and see `result.seconds`."
+        )
+        self._check_machine()
+        least_found = math.inf
+        for _ in range(2):  # the first run compiles
+            marks = [time.perf_counter()]
+
+            def turned(*_: object, marks: list[float] = marks) -> None:
+                marks.append(time.perf_counter())
+                if len(marks) > _MEASURED:
+                    raise _Enough
+
+            run = self._make_run(0, None, turned)
+            try:
+                run.complete()
+            except _Enough:
+                pass
+            finally:
+                run.release()
+            if len(marks) == 1:  # no turns
+                marks.append(time.perf_counter())
+            least_found = min(least_found, *(b - a for a, b in itertools.pairwise(marks)))
+        return least_found
+
+    def _check_effects(self, why: str, hint: str) -> None:
+        """Refuse to run what does more than to compute."""
+        effect = _effect(self._compiler.pdg)
+        if effect is not None:
+            what = f"{why}, and {effect.name} has effects on the host."
+            raise OptionError(what, origin=effect.origin, hint=hint)
+
+    # --- the stages by name ----------------------------------------------------------------------
+
+    def _artifact(self, name: str) -> Any:
+        return self.stages[name].artifact
+
+    @property
+    def pdg(self) -> Pdg:
+        """The graph as the user wrote it."""
+        return self._artifact("pdg")
+
+    @property
+    def meaning(self) -> Pdg:
+        """The graph as the user wrote it, with what a dynamic bound means for it."""
+        dynamic = self.pdg.bound is not None
+        return self._artifact(DynamicBounds.name) if dynamic else self.pdg
+
+    @property
+    def fused(self) -> Pdg:
+        """The graph that runs: after all passes, with outputs of their own for blocks."""
+        return self.memory.pdg
+
+    @property
+    def schedule(self) -> Schedule:
+        return self._artifact("schedule")
+
+    @property
+    def memory(self) -> MemoryPlan:
+        return self._artifact("memory")
+
+    @property
+    def ast(self) -> Ast:
+        return self._artifact("ast")
+
+    @property
+    def executable(self) -> Executable:
+        return self._artifact("executable")
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The passes that ran, in order; prints as one line."""
+        return pipeline(self.options, self.bounds, dynamic=self.pdg.bound is not None)
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the program slower or larger than it need be, and what to do about it."""
+        return tuple(f"{at.place}: {text}" if at else text for text, at in self._doubts)
+
+    @cached_property
+    def _doubts(self) -> list[tuple[str, Origin | None]]:
+        """The warnings, with the line of each that is about one."""
+        parts, blocks = self._front.parts, self.options.blocks
+        found: list[str] = []
+        if parts is not None and parts.text:
+            found.append(parts.lost(self.memory.peak))
+        cut = self.stages[_BLOCKS].previous if blocks else None
+        if blocks and cut is not None:
+            found += without_effect(cut, blocks)
+        if self.ast.guarded:
+            found.append(_GUARDED.format(", ".join(self.ast.guarded[:8])))
+        windows = _long_windows(self.memory, self._front.constraints, self.options)
+        return [*windows, *((text, None) for text in found)]
+
+    # --- again, differently ----------------------------------------------------------------------
+
+    def with_options(self, **changes: Any) -> Program:
+        """The same program compiled again from its `pdg` stage, with some options changed.
+
+        Raises:
+            OptionError: there is no such option, or it does not take that value.
+        """
+        return self.again(options=changes)
+
+    def with_bounds(self, bounds: Mapping[Any, int]) -> Program:
+        """The same program under other bounds.
+
+        The passes and the schedule are kept, unless they were chosen by the bounds: for a budget,
+        or, with XLA, for what fits a cache.
+
+        Args:
+            bounds: the bounds to change, by symbol or name. The ceiling of a dynamic bound changes
+                with `trl.until` of the same condition.
+
+        Raises:
+            BoundsError: a bound is unknown, or not of the kind that it was.
+        """
+        return self.again(bounds=bounds)
+
+    def again(
+        self,
+        *,
+        bounds: Mapping[Any, int] | None = None,
+        options: Mapping[str, Any] | None = None,
+        see: See = unseen,
+        tell: bool = True,
+    ) -> Program:
+        """The same program under other bounds and options, as `with_bounds` and `with_options` say.
+
+        Args:
+            see: is called with every stage that is not kept, in order, as soon as it is there.
+            tell: issue the program's `warnings`.
+        """
+        changed = self.options.with_(**options) if options else self.options
+        under = self._under({} if bounds is None else bounds)
+        # what is chosen within a budget depends on the bounds
+        keeps = not options and holds_for_all_bounds(changed)
+        front = self._front if keeps else None
+        return Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
+
+    def _under(self, bounds: Mapping[Any, int]) -> dict[str, int]:
+        """The program's bounds with some changed."""
+        changed = dict(self.bounds)
+        check_mapping(bounds)
+        for key, value in bounds.items():
+            name = key.lin.as_symbol if isinstance(key, Index) else key
+            if isinstance(key, Index) and key.owner is not self._owner:
+                raise BoundsError(f"{key} is a symbol of another context.")
+            if name not in changed:
+                raise BoundsError(
+                    f"{key} is not a bound of this program.",
+                    hint=f"the bounds are {', '.join(changed)}.",
+                )
+            if name in self._owner.fixed:
+                raise BoundsError(f"the program says itself what the bound {name} is.")
+            self._check_kind(name, value)
+            changed[name] = bound_value(name, value)
+        return fixed_bounds(self._owner, changed)
+
+    def _check_kind(self, name: str, value: Any) -> None:
+        """A dynamic bound stays what it is, but for its ceiling."""
+        before = self.bounds[name]
+        value = until(value) if isinstance(value, RecurrentTensor) else value
+        given = value.done.name if isinstance(value, Until) else None
+        had = before.until if isinstance(before, Ceiling) else None
+        if given == had and (given is None or value.done.ctx is self._owner):
+            return
+        was = f"{name} ends where {had} holds" if had else f"{name} is a number"
+        raise BoundsError(
+            f"{was}: that cannot change without compiling again.",
+            hint=f"give trl.until({had}, at_most=…), or compile anew." if had else "compile anew.",
+        )
+
+    # --- running -----------------------------------------------------------------------------
+
+    def execute(
+        self,
+        seed: int = 0,
+        *,
+        progress: bool | None = None,
+        on_event: Recorder | None = None,
+        outputs: Sequence[str] | None = None,
+        resume: Any = None,
+    ) -> Result:
+        """Run the program to its end.
+
+        Args:
+            seed: of all random streams; the same seed gives the same result.
+            progress: show a progress bar over the outermost loop.
+            on_event: is called with every read, write, free and launch (slower).
+            outputs: the outputs to return; all by default.
+            resume: not yet: runs start at the beginning.
+
+        Raises:
+            BoundsError: a bound has no ceiling, and the program cannot be run again under a greater
+                one, or ends nowhere.
+            BudgetError: it needs more memory than the machine has.
+            OptionError: an output of that name does not exist, or an argument is of another kind.
+        """
+        if resume is not None:
+            raise OptionError(
+                "runs cannot be resumed yet.",
+                hint="start from saved values: trl.parameter(array, …), of a checkpoint's arrays.",
+            )
+        self._check_run(on_event, outputs)
+        self._check_machine()
+        ends = self._open
+        if ends is not None:
+            self._check_repeatable(ends, on_event)
+        result = self._run_whole(_seed(seed), progress, on_event, outputs)
+        if ends is None or result.lengths[ends].max() < self.bounds[ends]:
+            return result
+        return self._longer(ends).execute(seed, progress=progress, outputs=outputs)
+
+    def _check_run(self, on_event: Recorder | None, outputs: Sequence[str] | None) -> None:
+        """Refuse what no run can be made with."""
+        if on_event is not None and not callable(on_event):
+            raise OptionError(
+                f"on_event={on_event!r} cannot be called.", hint="pass a function of an event."
+            )
+        if isinstance(outputs, str):
+            raise OptionError("outputs are a list of names.", hint=f"write outputs=[{outputs!r}].")
+        given = [op.attrs for op in self.pdg.sinks if isinstance(op.attrs, OutputAttrs)]
+        known = [attrs.name for attrs in given if attrs.role == "output"]
+        for name in outputs or ():
+            if name not in known:
+                raise OptionError(f"there is no output {name!r}.", hint=one_of(name, known))
+
+    @property
+    def _open(self) -> str | None:
+        """The dynamic bound whose ceiling is raised where a run reaches it."""
+        found = (n for n, b in self.bounds.items() if isinstance(b, Ceiling) and b.raised)
+        return next(found, None)
+
+    def _check_repeatable(self, name: str, on_event: Recorder | None) -> None:
+        """A run that may be made again shows no events, and does nothing on the host."""
+        bound = self.bounds[name]
+        if on_event is not None:
+            raise _asks_for_ceiling(name, bound, "events are of one run alone")
+        op = _effect(self.pdg)
+        if op is not None:
+            again = f"{op.name} has effects on the host, which it would have again"
+            raise _asks_for_ceiling(name, bound, again, op.origin)
+
+    def _longer(self, name: str) -> Program:
+        """This program under twice the ceiling that was assumed."""
+        bound = self.bounds[name]
+        assert isinstance(bound, Ceiling)
+        if bound >= _LONGEST:
+            raise BoundsError(
+                f"{bound.until} holds at none of the first {int(bound):,} points: {name} does not end.",
+                hint=f"give a ceiling: {{{name}: trl.until({bound.until}, at_most=…)}}.",
+            )
+        if self._twice is None:
+            longer = {**self.bounds, name: Ceiling(2 * bound, bound.until, raised=True)}
+            front = self._front if holds_for_all_bounds(self.options) else None
+            self._twice = Program(
+                self._compiler, longer, self.options, self._owner, front, tell=False
+            )
+        return self._twice
+
+    def _run_whole(
+        self,
+        seed: int,
+        progress: bool | None,
+        on_event: Recorder | None,
+        outputs: Sequence[str] | None,
+    ) -> Result:
+        shown = progress_by_default() if progress is None else progress
+        turns = self.executable.progress(recorded=on_event is not None).turns
+        start = time.perf_counter()
+        with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
+            run = self._make_run(seed, on_event, bar.update if shown else None)
+            try:
+                with saying(bar, run):
+                    run.complete()
+                values = run.outputs(outputs)
+            except BaseException:
+                run.release()
+                raise
+        return Result.of(run, values, time.perf_counter() - start)
+
+    def _make_run(
+        self,
+        seed: int,
+        on_event: Recorder | None,
+        progress: Callable[..., object] | None,
+        on_call: Recorder | None = None,
+    ) -> RunProtocol:
+        """A run that has not begun; whoever listens to events is shown the interpreter's."""
+        lowered = self.executable.lowered if on_event is None else None
+        if lowered is None:
+            return Run(self.executable, seed, on_event or on_call, progress)
+        return LoweredRun(lowered, seed, progress, on_call)
+
+    def begin(
+        self,
+        seed: int = 0,
+        *,
+        on_event: Recorder | None = None,
+        on_call: Recorder | None = None,
+        progress: Callable[..., object] | None = None,
+    ) -> RunProtocol:
+        """A run that has not begun, for who completes it, and looks at it, himself.
+
+        Args:
+            seed: of all random streams.
+            on_event: is called with every read, write, free and launch, by the interpreter.
+            on_call: is called with every call to XLA, and what runs on the host; where the
+                interpreter runs the program, with every event.
+            progress: is called at the end of every turn of the outermost loop, with the number of
+                turns made if they are several.
+
+        Raises:
+            BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
+                again.
+            BudgetError: it needs more memory than the machine has.
+        """
+        self._check_machine()
+        if self._open is not None:
+            why = "what is started and watched is one run alone"
+            raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
+        return self._make_run(_seed(seed), on_event, progress, on_call)
+
+    def start(
+        self,
+        seed: int = 0,
+        *,
+        on_event: Recorder | None = None,
+        outputs: Sequence[str] | None = None,
+        paused: bool = False,
+        speed: float | None = None,
+    ) -> Running:
+        """Run the program on a thread of its own; returns at once.
+
+        Args:
+            seed: of all random streams; the same seed gives the same result as `execute`.
+            on_event: is called with every read, write, free and launch, on that thread (slower).
+            outputs: the outputs to return; all by default.
+            paused: wait before the first turn.
+            speed: turns of the outermost loop a second at most.
+
+        Raises:
+            BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
+                again, and what is watched is one run alone.
+            BudgetError: it needs more memory than the machine has.
+            OptionError: an output of that name does not exist, or an argument is of another kind.
+        """
+        self._check_run(on_event, outputs)
+        progress = self.executable.progress(recorded=on_event is not None)
+        watched = Watched(self.meaning, self.memory, progress)
+        control = RunControl(held=bool(paused))
+        control.speed = speed
+        run = self.begin(seed, on_event=on_event, progress=control.turned)
+        return Running(control, run, watched, outputs)
+
+    def _check_machine(self) -> None:
+        """Refuse to begin what ends with the machine's memory; it may be planned all the same.
+
+        So with 64-bit types, which JAX may have been told to have no more.
+        """
+        check_types(self.pdg)
+        left = main_memory_left()
+        if left is None or self._main_memory <= left.nbytes:
+            return
+        shared = not is_accelerated()
+        needed, less = self._main_memory, self._less_memory(left.nbytes)
+        hint = less or "give smaller bounds, or let the process have more memory."
+        raise machine_refusal(self.memory, needed, left.nbytes, left.why, hint, shared=shared)
+
+    @property
+    def _main_memory(self) -> int:
+        """The bytes that a run takes of main memory, the device's where that is the CPU."""
+        shared = not is_accelerated()
+        planned, lowered = on_the_machine(self.memory, shared=shared), self.executable.lowered
+        if lowered is None or not shared:
+            return planned
+        return max(planned, lowered.nbytes + self.memory.timeline().host_peak)
+
+    def _less_memory(self, left: int) -> str:
+        """What makes the program fit into so many bytes of main memory, found by trying."""
+        options = self.options.with_(tune=False)
+
+        def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
+            under = {n: _resized(self.bounds[n], value) for n, value in other.items()}
+            bounds = fixed_bounds(self._owner, {**self.bounds, **under})
+            changed = options.with_(**changes)
+            return Program(self._compiler, bounds, changed, self._owner, tell=False)._main_memory
+
+        changes: dict[str, Mapping[str, Any]] = {}
+        if options.budget is not None:
+            changes["device_memory=None"] = {"device_memory": None}
+        if not is_accelerated():
+            smaller = {"device_memory": max(1, left), "swap": False}
+            changes[f"device_memory={max(1, left)}, swap=False"] = smaller
+            if self.executable.lowered is not None:
+                changes['executor="interpret"'] = {"executor": "interpret"}
+        given = {
+            d.name: (d.bound, self.bounds[d.bound])
+            for d in self.pdg.dims
+            if d.bound not in self._owner.fixed
+        }
+        return fit_suggestions((), changes, left, options, given, need)
+
+    def step(self, seed: int = 0) -> Instruction | None:
+        """Run one instruction; None at the end of the program, after which it starts over.
+
+        Args:
+            seed: of all random streams; counts at the first instruction.
+        """
+        if self._open is not None:
+            raise _asks_for_ceiling(
+                self._open, self.bounds[self._open], "steps are of one run alone"
+            )
+        if self._run is None:
+            self._check_machine()
+            self._run = Run(self.executable, _seed(seed), follow=True)
+        done = self._run.step()
+        if done is None:
+            self._run.release()
+            self._run = None
+        return done
+
+    @property
+    def stores(self) -> dict[str, dict[Any, Any]]:
+        """What a stepped run holds now: by tensor, values by point."""
+        return {} if self._run is None else self._run.stores
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def explore(self, other: Program | None = None, **options: Any) -> Any:
+        """The explorer of this program: a widget for a notebook.
+
+        Args:
+            other: a program to compare it with.
+            options: those of the explorer, such as the `stage` to begin with.
+
+        Raises:
+            MissingPartError: the widgets are not installed.
+        """
+        return entry_point("explore")(self, other, **options)
+
+    def export_html(self, path: str | os.PathLike[str], title: str | None = None) -> Path:
+        """Write the whole compilation as one HTML file, which needs nothing but a browser.
+
+        Args:
+            path: the file; it is written whole or not at all.
+            title: the page's title; the bounds by default.
+
+        Raises:
+            OptionError: the path is a folder, or names no HTML file.
+        """
+        return entry_point("export_html")(self, path, title)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing("a program", name, dir(type(self)), PROGRAM)
+
+    def __repr__(self) -> str:
+        return f"Program({bounds_text(self.bounds)})\n{self.stages!r}"
+
+
+def a_program(program: Any) -> Program:
+    """The program itself.
+
+    Raises:
+        CallError: it is something else.
+    """
+    return taken(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
+
+
+_MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
+
+
+def _resized(bound: int, value: int) -> int:
+    """Another value of a bound; a ceiling stays one."""
+    if not isinstance(bound, Ceiling):
+        return value
+    return Ceiling(value, bound.until, raised=bound.raised)
+
+
+class _Enough(Exception):
+    """A run that is measured has gone far enough."""
+
+
+def _effect(pdg: Pdg) -> Op | None:
+    """An operation that has effects on the host."""
+    for op in pdg:
+        resource = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
+        if resource or op.kind in ("call", "checkpoint"):
+            return op
+    return None
+
+
+# Where no ceiling is given, a dimension that has not ended at so many points is taken to have no end.
+_LONGEST: Final = 1 << 17
+
+
+def _asks_for_ceiling(name: str, bound: int, why: str, origin: Origin | None = None) -> BoundsError:
+    assert isinstance(bound, Ceiling)
+    return BoundsError(
+        f"the bound {name} has no ceiling, and a run that reaches the one assumed is made again: {why}.",
+        origin=origin,
+        hint=f"give one: {{{name}: trl.until({bound.until}, at_most=500)}}.",
+    )
+
+
+def _seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise OptionError(f"the seed must be an integer, not {seed!r}.")
+    if not -(2**63) <= seed < 2**64:
+        raise OptionError(f"the seed must have 64 bits, which {seed} has not.")
+    return int(seed)
+
+
+def _check_dims(pdg: Pdg, options: Options) -> None:
+    named = {"vectorize": options.vectorize, "incrementalize": _named(options.blocks)}
+    for option, names in named.items():
+        for name in () if isinstance(names, bool) else names:
+            if name not in pdg.dims:
+                known = ", ".join(pdg.dims.names)
+                raise OptionError(
+                    f"{option} names {name!r}, which is no dimension of the program.",
+                    hint=f"the dimensions are {known}.",
+                )
+
+
+def _named(blocks: int | Blocks | None) -> tuple[str, ...]:
+    """The dimensions that block sizes are given for."""
+    return tuple(name for name, _ in blocks) if isinstance(blocks, tuple) else ()
+
+
+def _long_windows(
+    plan: MemoryPlan, constraints: Constraints, options: Options
+) -> list[tuple[str, Origin | None]]:
+    """Where every point of a loop gathers a slice that grows with a bound."""
+    dims, found = constraints.pdg.dims, list[tuple[str, Origin | None]]()
+    off = [name for name in ("lift", "vectorize") if getattr(options, name) is not True]
+    advice = (
+        f"Switch {' and '.join(off)} on, or shorten the slice." if off else "Shorten the slice."
+    )
+    for op in constraints.statements.ops.values():
+        own = {d for d in op.domain if dims[d].step == 1}  # blocks are long on purpose
+        for slot, read in enumerate(op.inputs):
+            moving = [e for e in read.index if isinstance(e, Slice) and e.length.symbols & own]
+            span = plan.sizes.span(op, read)
+            if moving and span > 64:
+                source = constraints.pdg[read.source]
+                text = (
+                    f"{source.name} is read in slices [{moving[0]}] of up to {span} points at every "
+                    f"point of ({', '.join(op.domain)}): padded to {span} each time. {advice}"
+                )
+                found.append((text, _reader(op, slot).origin))
+    return found
+
+
+def _reader(op: Op, slot: int) -> Op:
+    """The operation that reads an operand, of those in a kernel."""
+    if not isinstance(op.attrs, DataflowAttrs):
+        return op
+    inside = (one for one in op.attrs.body for r in one.inputs if r.tensor == (OPERAND, slot))
+    return next(inside, op)

@@ -1,0 +1,44 @@
+"""Entry points of a program into the parts above it, which it does not import: they register them.
+
+`program.explore()` is what the widgets have registered as "explore"; `show` registers others.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from timerl_nb.errors import MissingPartError
+
+_REGISTERED: dict[str, Callable[..., Any]] = {}
+# The module that registers an entry point when it is imported.
+_BY: Final[Mapping[str, str]] = {"explore": "timerl_widgets", "export_html": "timerl_nb.show"}
+
+
+def register_entry_point(name: str, function: Callable[..., Any]) -> None:
+    """Let the method `name` of a program call `function` with the program and its arguments."""
+    _REGISTERED[name] = function
+
+
+def entry_point(name: str) -> Callable[..., Any]:
+    """What is registered under a name; the part that registers it is imported if need be.
+
+    Raises:
+        MissingPartError: that part is not installed, or cannot be imported.
+    """
+    if name not in _REGISTERED:
+        part = _BY[name]
+        try:
+            importlib.import_module(part)
+        except ImportError as error:
+            raise MissingPartError(
+                f"program.{name}() needs {part}, which cannot be imported: {error}.",
+                hint=f"install the project with its widgets, and try `import {part}`.",
+            ) from error
+    if name not in _REGISTERED:
+        raise MissingPartError(
+            f"{_BY[name]} as it is installed has no program.{name}().",
+            hint="install the project and its widgets at the same version.",
+        )
+    return _REGISTERED[name]

@@ -1,0 +1,1 @@
+"""A run while it goes on: what controls it, what is seen of it, and what it returns."""

@@ -1,0 +1,107 @@
+"""What a run returns: outputs by name, and what the ledger measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import OptionError, one_of
+from timerl_nb.ir.selected import Coordinates
+from timerl_nb.runtime.outputs import Outputs
+from timerl_nb.runtime.run_protocol import RunProtocol
+
+
+@dataclass(frozen=True)
+class RunMemory:
+    """Memory of a run, in bytes on the device.
+
+    Attributes:
+        by: how it is known: "the run's ledger", which counted every value; where XLA ran the loop
+            nest, "XLA's buffers", which are there throughout.
+    """
+
+    peak: int
+    _timeline: tuple[int, ...] = field(repr=False)
+    kept: int = 0
+    _host: tuple[int, ...] = field(repr=False, default=())
+    by: str = "the run's ledger"
+
+    def timeline(self) -> Array:
+        """Live bytes on the device during each executed point, in order."""
+        return np.asarray(self._timeline, np.int64)
+
+    def host_timeline(self) -> Array:
+        """Bytes of swapped values on the host during each executed point, in order."""
+        return np.asarray(self._host or (0,) * len(self._timeline), np.int64)
+
+    @property
+    def host_peak(self) -> int:
+        return max(self._host, default=0)
+
+
+@dataclass(frozen=True)
+class Result(Mapping[str, Array]):
+    """What a run returned: outputs by name, stacked over their domains.
+
+    Attributes:
+        parameters: each parameter's value after the last iteration.
+        memory: what it held.
+        seconds: how long the run took.
+        instructions: how many instructions ran.
+        coordinates: by name of a conditional tensor's output, where each of its values is: an array
+            of positions per dimension.
+        lengths: the values of a dynamic bound, by its name, stacked over what it varies over;
+            outputs along its dimension have zeros beyond.
+    """
+
+    _outputs: Mapping[str, Array] = field(repr=False)
+    parameters: Mapping[str, Array] = field(repr=False)
+    memory: RunMemory
+    seconds: float
+    instructions: int
+    coordinates: Mapping[str, Coordinates] = field(
+        default_factory=dict[str, Coordinates], repr=False
+    )
+    lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+
+    @classmethod
+    def of(cls, run: RunProtocol, values: Outputs, seconds: float) -> Result:
+        """The results of a run that has ended, which lets go of its memory.
+
+        Args:
+            values: by (role, name).
+        """
+        kept = run.release()
+        trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
+        return cls(
+            {name: x for (role, name), x in values.items() if role == "output"},
+            {name: x for (role, name), x in values.items() if role == "parameter"},
+            RunMemory(run.ledger.peak, trace, kept, host, run.held_by),
+            seconds,
+            run.instructions,
+            run.coordinates,
+            run.lengths(),
+        )
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._outputs:
+            raise OptionError(
+                f"there is no output {name!r}.", hint=one_of(name, list(self._outputs))
+            )
+        return self._outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{k}: {v.dtype}{list(v.shape)}" for k, v in self._outputs.items())
+        return (
+            f"Result({shapes}; {len(self.parameters)} parameters; {self.instructions:,} instructions "
+            f"in {self.seconds:.2f} s; peak {self.memory.peak:,} bytes by {self.memory.by})"
+        )

@@ -1,0 +1,251 @@
+"""A program that runs on a thread of its own: it can be paused, stepped, stopped and looked at."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Final
+
+from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin
+from timerl_nb.live.frames import Frame, compiling_text
+from timerl_nb.live.results import Result
+from timerl_nb.live.run_control import RunControl, Stopped
+from timerl_nb.live.telemetry import Telemetry, Watched
+from timerl_nb.runtime.backends.jax import settled
+from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.runtime.run_protocol import RunProtocol
+
+_GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
+
+
+class Running:
+    """A run, and the commands to it.
+
+    Commands return at once, on any thread. They take effect at the end of a turn of the outermost
+    loop (of `fuse_iterations` turns where one call to XLA makes these); until then `state` is
+    `pending …`. A program without such a loop has no turns: it can be watched, and held before it
+    begins (`paused=True`), but not in between.
+
+    As a context manager it stops, on leaving, what still runs.
+    """
+
+    def __init__(
+        self,
+        control: RunControl,
+        run: RunProtocol,
+        watched: Watched,
+        outputs: Sequence[str] | None,
+    ) -> None:
+        self._control = control
+        self._telemetry = Telemetry(control, run, watched, outputs)
+        self._turns = watched.progress.turns
+        self._course = _Course(control, run, watched, outputs, self._telemetry, user_origin())
+        weakref.finalize(self, _abandon, control).atexit = False
+        self._course.begin()
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Hold the run at the end of this turn; the turns of a `step` that are left are not made."""
+        self._control.pause()
+
+    def resume(self) -> None:
+        """Let a paused run go on."""
+        self._control.resume()
+
+    def step(self, turns: int = 1) -> None:
+        """Let a paused run make so many turns, and pause again.
+
+        Raises:
+            ExecutionError: the run is not paused.
+        """
+        self._control.step(turns)
+
+    def stop(self) -> None:
+        """End the run at the end of this turn; `result` then has what was there."""
+        self._control.stop()
+
+    @property
+    def speed(self) -> float | None:
+        """Turns a second, at most; None for no limit. It can be set."""
+        return self._control.speed
+
+    @speed.setter
+    def speed(self, speed: float | None) -> None:
+        self._control.speed = speed
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """`running`, `paused`, `stopped`, `finished`, `failed`, or `pending …` with a command."""
+        return self._control.state
+
+    @property
+    def turn(self) -> int:
+        """How many turns of the outermost loop are done."""
+        return self._control.turn
+
+    @property
+    def turns(self) -> int | None:
+        """How many there are; None where the program does not say."""
+        return self._turns
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the run failed with."""
+        return self._course.take_error()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the run is paused or has ended; False if it has not after so many seconds."""
+        return self._control.wait(timeout)
+
+    def result(self, timeout: float | None = None) -> Result:
+        """What the run returns; waits for its end.
+
+        A run that was stopped returns what is there after its last turn: outputs up to that point of
+        the outermost dimension, and parameters as that turn left them. Outputs that are made after
+        all turns, or that take values of later ones, are missing.
+
+        Raises:
+            TimeoutError: it has not ended after `timeout` seconds; it goes on.
+            ExecutionError: it is paused, and would not end by itself. Also what the run failed with,
+                whatever that is.
+        """
+        if timeout is None and self.state == "paused":
+            raise ExecutionError(
+                f"the run is paused after {self.turn} turns, and does not end.",
+                hint="resume() or stop() it first, or give a timeout.",
+            )
+        if not self._control.ended.wait(timeout):
+            raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
+        return self._course.result()
+
+    def frames(self) -> Iterator[Frame]:
+        """What the run looks like, from now on, at most 15 times a second; ends with the run.
+
+        Who takes longer misses frames in between, never the last.
+        """
+        return self._telemetry.frames()
+
+    def on_frame(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
+        """Call a function with every frame, on a thread of its own; returns what ends that."""
+        return self._telemetry.listen(listener)
+
+    @property
+    def latest(self) -> Frame | None:
+        """The last frame that was made; None as long as nobody has looked."""
+        return self._telemetry.latest
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self._control.ended.wait()
+
+    def __repr__(self) -> str:
+        of = "" if self._turns is None else f" of {self._turns}"
+        parts = [f"turn {self.turn}{of}", self.state]
+        if (frame := self.latest) is not None:
+            waits = frame.compiling
+            rate = f"{frame.turns_per_second:.3g} turns/s"
+            parts += [rate if waits is None else compiling_text(waits)]
+            parts += [f"{n} = {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
+        return f"Running({', '.join(parts)})"
+
+
+class _Course:
+    """What the run's thread does. It knows nothing of the handle, so that one can be forgotten."""
+
+    def __init__(
+        self,
+        control: RunControl,
+        run: RunProtocol,
+        watched: Watched,
+        names: Sequence[str] | None,
+        telemetry: Telemetry,
+        begun_at: Origin,
+    ) -> None:
+        self._control, self._run, self._watched, self._names = control, run, watched, names
+        self._telemetry, self._begun_at = telemetry, begun_at
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(
+            target=self._go, args=(settled(),), name="timerl run", daemon=True
+        )
+
+    def begin(self) -> None:
+        atexit.register(self._leave)
+        self._thread.start()
+
+    def result(self) -> Result:
+        error = self.take_error()
+        if error is not None:
+            raise error
+        assert self._result is not None
+        return self._result
+
+    def take_error(self) -> BaseException | None:
+        """The error, which somebody then knows of."""
+        self._unknown = False
+        return self._error
+
+    def _go(self, alike: Callable[[], AbstractContextManager[object]]) -> None:
+        with alike():
+            self._run_through()
+
+    def _run_through(self) -> None:
+        start, state = time.perf_counter(), "finished"
+        try:
+            try:
+                self._control.enter()
+                self._run.complete()
+                values = self._run.outputs(self._names)
+            except Stopped:
+                state = "stopped"
+                so_far = SoFar(self._watched.progress, self._control.turn)
+                values = self._run.so_far(so_far, self._names)
+            self._result = Result.of(self._run, values, time.perf_counter() - start)
+            self._telemetry.finish(values)
+        except BaseException as error:  # for whoever asks for the result
+            state, self._error = "failed", error
+            if isinstance(error, TimeRLError) and error.origin == Origin():
+                error.origin = self._begun_at  # there is no line of the user's on this thread
+            self._telemetry.error = str(error)
+            self._run.release()
+        finally:
+            atexit.unregister(self._leave)
+            self._control.end(state)
+
+    _unknown = True
+
+    def __del__(self) -> None:
+        if self._error is not None and self._unknown:
+            warnings.warn(
+                f"a run failed, and nobody asked for its result: {self._error}",
+                RuntimeWarning,
+                stacklevel=1,
+            )
+
+    def _leave(self) -> None:
+        """The interpreter exits: end the run, lest it be cut off in the middle of a call."""
+        self._control.stop()
+        self._control.ended.wait(_GRACE)
+
+
+def _abandon(control: RunControl) -> None:
+    """Nobody can command a run any more: end it if it waits for a command."""
+    if control.held:
+        control.stop()

@@ -1,0 +1,410 @@
+"""Frames of a run, made on a thread of its own as long as somebody looks.
+
+The run's thread takes part only where it must: at the end of a turn, when asked, it takes hold of
+new values of outputs, and about once a second it measures a turn.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError
+from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.live.frames import Curve, Frame, Held
+from timerl_nb.live.process_metrics import ProcessMetrics
+from timerl_nb.live.run_control import ENDS, RunControl
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.runtime.backends.jax import memory_in_use
+from timerl_nb.runtime.outputs import Outputs
+from timerl_nb.runtime.run_progress import RunProgress, SoFar
+from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.stopwatch import Stopwatch
+from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.symbolic.expr import TRUE, Lin, sym
+
+RATE: Final = 15.0  # frames a second, at most
+_IDLE: Final = 1.0  # seconds between frames of a run that rests
+_MEASURE: Final = 1.0  # seconds between two measured turns
+_MOST: Final = (
+    64  # new points of a curve in a frame, and parts that its executed points are divided into
+)
+_BROKEN: Final = "no more frames can be made of the run, which goes on."
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is watched of a program: its graph before all passes, its plan, and its turns."""
+
+    pdg: Pdg
+    plan: MemoryPlan
+    progress: RunProgress
+
+    def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
+        """The outputs that are one number per turn."""
+        pdg, outer, found = self.plan.pdg, self.progress.outer, dict[str, Op]()
+        for op in pdg.sinks:
+            attrs = op.attrs
+            if not isinstance(attrs, OutputAttrs) or attrs.role != "output" or op.where is not TRUE:
+                continue
+            alone = len(pdg.read_type(op.inputs[0]).shape) == len(attrs.axes)
+            if alone and attrs.dims == (outer,) and (names is None or attrs.name in names):
+                found[attrs.name] = op
+        return found
+
+    def is_late(self, output: Op) -> bool:
+        """Whether an output is seen at the end only, since it has become one batch of all turns."""
+        turns = self.progress.turns
+        return bool(output.attrs.axes) or (
+            turns is not None and not self.progress.points(output, turns)
+        )
+
+    @cached_property
+    def steps(self) -> int | None:
+        """Steps of environments in a turn, all instances together; None where nothing acts.
+
+        Of all that is carried forwards along a dimension within a turn, or uses a resource on the
+        host, the points of what has most. A dynamic bound leaves their number open.
+        """
+        outer, dims = self.progress.outer, self.pdg.dims
+        if outer is None or dims.dynamic is not None:
+            return None
+        counts: list[int] = []
+        for op in self.pdg:
+            inner = [d for d in op.domain if d != outer]
+            uses = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
+            if inner and (uses or any(self._carried(op, d) for d in inner)):
+                counts.append(prod(dims[d].count(self.plan.bounds) for d in inner))
+        return max(counts, default=None)
+
+    def _carried(self, op: Op, dim: str) -> bool:
+        """Whether a tensor is defined at a point from an earlier one."""
+        if op.kind != "merge":
+            return False
+        entries = [
+            read.index[self.pdg.output(read).domain.index(dim)]
+            for read in op.inputs
+            if dim in self.pdg.output(read).domain
+        ]
+        steps = [e - sym(dim) for e in entries if isinstance(e, Lin)]
+        return any(step.is_const and step.const < 0 for step in steps)
+
+    @cached_property
+    def ends(self) -> Array:
+        """The number of executed points that are done after each number of turns, as planned."""
+        time, turns = self.plan.timeline(), self.progress.turns
+        if time.outer is None or turns is None:
+            return np.zeros(1, np.int64)
+        done = np.maximum.accumulate(time.turn)
+        return np.searchsorted(done, np.arange(-1, turns), side="right")
+
+
+class Telemetry:
+    """Makes frames, and hands them to whoever looks.
+
+    Args:
+        names: the outputs that the run returns; all by default.
+    """
+
+    def __init__(
+        self,
+        control: RunControl,
+        run: RunProtocol,
+        watched: Watched,
+        names: Sequence[str] | None,
+    ) -> None:
+        self._control, self._run, self._watched = control, run, watched
+        self._began = time.perf_counter()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._broken: Exception | None = None  # why there are no more frames
+        self._listeners: list[_Listener] = []
+        self._waiting = 0  # iterators
+        self.latest: Frame | None = None
+        self.error: str | None = None
+        self._curves = {
+            n: _Growing(op, watched.is_late(op)) for n, op in watched.curves(names).items()
+        }
+        self._asked, self._looked = False, 0
+        self._taken: _Taken | None = None
+        self._final: Outputs = {}
+        self._busy: float | None = None
+        self._measured = 0.0
+        self._turns: deque[tuple[float, int]] = deque([(0.0, 0)])
+        self._place = self._turn = self._peak = 0
+        self._metrics: ProcessMetrics | None = None
+        self._on_device = memory_in_use()
+
+    # --- who looks -------------------------------------------------------------------------------
+
+    def listen(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
+        """Call a function with the last frame and all that follow; returns what ends that."""
+        one = _Listener(listener)
+        with self._changed:
+            self._listeners.append(one)
+            self._look()
+            last = self.latest
+        if last is not None:
+            self._tell(one, last)
+        return lambda: self._forget(one)
+
+    def frames(self) -> Iterator[Frame]:
+        """The frames from now on, the last when the run has ended; who is slow misses some."""
+        seen = -1
+        with self._changed:
+            self._waiting += 1
+            self._look()
+        try:
+            while True:
+                frame = self._after(seen)
+                yield frame
+                seen = frame.number
+                if frame.state in ENDS:
+                    return
+        finally:
+            with self._changed:
+                self._waiting -= 1
+
+    def _after(self, seen: int) -> Frame:
+        """The latest frame, once there is one after that number.
+
+        Raises:
+            ExecutionError: there will be none.
+        """
+        with self._changed:
+            while self.latest is None or self.latest.number <= seen:
+                if self._broken is not None:
+                    raise ExecutionError(_BROKEN, evidence=[repr(self._broken)]) from self._broken
+                self._changed.wait()
+            return self.latest
+
+    def _look(self) -> None:
+        if self._thread is None:
+            self._broken = None
+            self._thread = threading.Thread(target=self._watch, name="timerl frames", daemon=True)
+            self._thread.start()
+
+    # --- on the telemetry's thread -----------------------------------------------------------------
+
+    def _watch(self) -> None:
+        try:
+            self._make_frames()
+        except Exception as error:  # the run goes on; who waits for a frame must hear of it
+            warnings.warn(f"{_BROKEN[:-1]}: {error!r}", stacklevel=1)
+            with self._changed:
+                self._broken, self._thread = error, None
+                self._changed.notify_all()
+
+    def _make_frames(self) -> None:
+        metrics = self._metrics = self._metrics or ProcessMetrics(self._on_device)
+        while True:
+            self._ask()
+            ended = self._control.ended.wait(1 / RATE)
+            with self._changed:
+                if not self._listeners and not self._waiting:
+                    self._thread = None
+                    return
+            if ended or self._is_new():
+                self._hand_out(self._frame(metrics))
+            if ended:
+                return
+
+    def _ask(self) -> None:
+        if not self._asked and self._control.turn != self._looked:
+            self._asked, self._looked = True, self._control.turn
+            self._control.ask(self._take)
+        now = time.perf_counter()
+        if self._control.state == "running" and now - self._measured > _MEASURE:
+            self._measured = now
+            self._control.ask(self._measure)
+
+    def _is_new(self) -> bool:
+        last = self.latest
+        if last is None or (last.turn, last.state) != (self._control.turn, self._control.state):
+            return True
+        return time.perf_counter() - self._began - last.elapsed > _IDLE or self._taken is not None
+
+    def _hand_out(self, frame: Frame) -> None:
+        with self._changed:
+            self.latest = frame
+            listeners = tuple(self._listeners)
+            self._changed.notify_all()
+        for listener in listeners:
+            self._tell(listener, frame)
+
+    def _tell(self, listener: _Listener, frame: Frame) -> None:
+        try:
+            listener.hear(frame)
+        except Exception as error:  # a picture that fails must not stop the others
+            warnings.warn(
+                f"{listener.function!r} failed, and gets no more frames: {error!r}", stacklevel=1
+            )
+            self._forget(listener)
+
+    def _forget(self, listener: _Listener) -> None:
+        with self._changed, suppress(ValueError):  # it may have left by itself
+            self._listeners.remove(listener)
+
+    def _frame(self, metrics: ProcessMetrics) -> Frame:
+        state, turn = self._control.state, self._control.turn
+        elapsed = time.perf_counter() - self._began
+        if (taken := self._taken) is not None:
+            self._taken = None  # only now, since the run's thread sets it where it is None
+        if state in ENDS:
+            for name, growing in self._curves.items():
+                if ("output", name) in self._final:
+                    growing.replace(self._final["output", name])
+        elif taken is not None:
+            for (name, points), values in zip(taken.points, taken.bring(), strict=True):
+                self._curves[name].extend(points, values)
+        rate, steps = self._rate(elapsed, turn, state), self._watched.steps
+        return Frame(
+            number=0 if self.latest is None else self.latest.number + 1,
+            state=state,
+            turn=turn,
+            turns=self._watched.progress.turns,
+            elapsed=elapsed,
+            turns_per_second=rate,
+            steps_per_second=None if steps is None else rate * steps,
+            busy=self._busy,
+            curves={name: growing.curve() for name, growing in self._curves.items()},
+            held=self._held(),
+            buffers=self._run.lowered.nbytes if isinstance(self._run, LoweredRun) else None,
+            compiling=self._run.compiling,
+            process=metrics.process(),
+            devices=metrics.devices(),
+            error=self.error,
+        )
+
+    def _rate(self, now: float, turn: int, state: str) -> float:
+        """Turns a second: between the changes seen in the last second, or the last two."""
+        changes = self._turns
+        if state == "paused":
+            changes.clear()
+        if not changes or turn != changes[-1][1]:
+            changes.append((now, turn))
+        while len(changes) > 2 and changes[0][0] < now - 1.0:
+            changes.popleft()
+        (first, begun), (last, reached) = changes[0], changes[-1]
+        span = max(last - first, now - last)
+        return (reached - begun) / span if span > 0 and state != "paused" else 0.0
+
+    def _held(self) -> Held | None:
+        """Live bytes of the executed points since the frame before."""
+        if isinstance(self._run, LoweredRun):
+            return None
+        ledger, first = self._run.ledger, self._place
+        # a copy: the run adds to the array meanwhile, which it could not to one that is looked into
+        new = np.asarray(ledger.trace[first:])
+        self._place = last = first + len(new)
+        self._peak = max(self._peak, int(new.max(initial=0)))
+        parts = np.linspace(0, len(new), min(_MOST, len(new)), endpoint=False).astype(np.int64)
+        most = np.maximum.reduceat(new, parts) if len(new) else new
+        return Held(ledger.live, self._peak, first, last, most)
+
+    # --- on the run's thread ---------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """Take hold of the outputs' new values."""
+        self._asked = False
+        if not self._curves:
+            return
+        if self._taken is not None:
+            self._looked = -1  # once that is drawn, there is more
+            return
+        so_far = SoFar(self._watched.progress, self._control.turn)
+        live = {name: grown for name, grown in self._curves.items() if not grown.is_late}
+        new = {name: grown.new(so_far.points(grown.op)) for name, grown in live.items()}
+        new = {name: points for name, points in new.items() if len(points)}
+        if new:
+            bring = self._run.peek([(self._curves[name].op, at) for name, at in new.items()])
+            self._taken = _Taken(tuple(new.items()), bring)
+
+    def _measure(self) -> None:
+        """Measure the turn that begins."""
+        watch, turn = Stopwatch(), self._control.turn
+        self._run.measure(watch)
+
+        def turned() -> None:
+            if self._control.turn == turn:
+                self._control.ask(turned)  # the run rests
+                return
+            spent = time.perf_counter() - self._control.passed
+            self._busy = min(1.0, watch.seconds / spent)
+            self._run.measure(None)
+
+        self._control.ask(turned)
+
+    def finish(self, values: Outputs) -> None:
+        """The run has ended with these outputs."""
+        self._final = values
+
+
+class _Listener:
+    """A function that gets frames in order, each once, whichever thread brings them."""
+
+    def __init__(self, function: Callable[[Frame], object]) -> None:
+        self.function = function
+        self._seen, self._lock = -1, threading.RLock()
+
+    def hear(self, frame: Frame) -> None:
+        with self._lock:
+            if frame.number > self._seen:
+                self._seen = frame.number
+                self.function(frame)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """New values of outputs, on the device still."""
+
+    points: tuple[tuple[str, Sequence[int]], ...]
+    bring: Callable[[], list[list[Any]]]
+
+
+class _Growing:
+    """An output's values so far, in arrays that have room for more."""
+
+    def __init__(self, op: Op, is_late: bool) -> None:
+        self.op, self.is_late = op, is_late
+        self._at, self._values, self._count = np.zeros(256, np.int64), np.zeros(256), 0
+
+    def new(self, there: int) -> Sequence[int]:
+        """Points that are there and have not been read; evenly spread where they are many."""
+        first = int(self._at[self._count - 1]) + 1 if self._count else 0
+        count = there - first
+        if count <= _MOST:
+            return range(first, there)
+        return np.unique(np.linspace(first, there - 1, _MOST).astype(int)).tolist()
+
+    def extend(self, points: Sequence[int], values: Sequence[Any]) -> None:
+        end = self._count + len(points)
+        while end > len(self._at):  # those of frames stay as they are
+            self._at = np.concatenate([self._at, np.zeros_like(self._at)])
+            self._values = np.concatenate([self._values, np.zeros_like(self._values)])
+        self._at[self._count : end] = points
+        self._values[self._count : end] = [float(x) for x in values]
+        self._count = end
+
+    def replace(self, values: Array) -> None:
+        self._at, self._count = np.arange(len(values)), len(values)
+        self._values = np.asarray(values, np.float64)
+
+    def curve(self) -> Curve:
+        at, values = self._at[: self._count], self._values[: self._count]
+        at.flags.writeable = values.flags.writeable = False
+        return Curve(at, values, self.is_late)

@@ -1,0 +1,45 @@
+"""The least that a program needs on the device at once, whatever waits on the host.
+
+A statement's operands are there together while a point of it runs, and so are its results; only
+where a result takes over an operand's memory do both count once. No schedule is needed to know.
+"""
+
+from __future__ import annotations
+
+from timerl_nb.ir.ops import Op, Tensor
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.sizes import Sizes
+from timerl_nb.statements.statements import Statement, Statements
+from timerl_nb.symbolic.expr import TRUE
+from timerl_nb.symbolic.polyhedra import Point
+
+
+def lower_bound(statements: Statements, bounds: Point) -> int:
+    """Bytes below which no plan of a fused graph comes, under actual bounds."""
+    sizes = Sizes(statements.pdg, bounds)
+    # what runs under a condition may not run at all
+    always = (s for s in statements if s.op.where is TRUE)
+    return max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
+
+
+def inevitable(pdg: Pdg, bounds: Point) -> int:
+    """Bytes below which no compilation of a graph comes: a value that the run returns is made."""
+    sizes = Sizes(pdg, bounds)
+    returned = (op.inputs[0] for op in pdg.sinks if op.kind == "output" and op.where is TRUE)
+    return max((sizes.point_bytes(read) for read in returned), default=0)
+
+
+def _made(sizes: Sizes, op: Op) -> int:
+    return sum(sizes.output_bytes(op, out) for out in range(len(op.outputs)))
+
+
+def _read(sizes: Sizes, statement: Statement) -> int:
+    """Bytes of the operands; two that may be one value count once."""
+    total, seen = 0, set[Tensor]()
+    for operand in statement.operands:
+        if statement.op.kind == "udf" and operand.is_sliced:  # gathered on the host
+            continue
+        if seen.isdisjoint(operand.tensors):
+            total += sizes.span(statement.op, operand.read) * sizes.point_bytes(operand.read)
+        seen |= operand.tensors
+    return total

@@ -1,0 +1,133 @@
+"""What a batch moves through memory, whole or block by block: a closed form, for choosing.
+
+An array that does not fit the cache goes to memory when it is made and comes back for each use; made
+block by block it stays. Contractions alone are counted, with their operands and results: what lies
+between them is fused. The figures are of the order of two CPU cores; only their ratios matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import log, prod
+
+from timerl_nb.ir.attrs import ConvAttrs, DotAttrs
+from timerl_nb.ir.kinds import ELEMENTWISE
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.shapes import NUMPY, Shape, concrete
+from timerl_nb.passes.tiling import Tiling
+from timerl_nb.symbolic.domain import Dim
+
+_PASSES = 3  # an array that goes to memory: its lines are fetched, written, and read again
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device, as a few numbers.
+
+    Attributes:
+        near, far: arrays up to so many bytes stay in the cache, and those from so many on do not.
+        worth: batches whose arrays take less stay whole: a simple loop nest is worth more.
+        bandwidth: bytes per second from and to memory.
+        flops: multiplications and additions of contractions per second.
+        elements: elements of other operations per second.
+        call: seconds that a contraction or reduction costs beside its work.
+    """
+
+    near: int = 5 << 19
+    far: int = 3 << 25
+    worth: int = 1 << 24
+    bandwidth: float = 1.5e10
+    flops: float = 1.5e11
+    elements: float = 6e9
+    call: float = 25e-6
+
+    def moving(self, nbytes: int, held: int) -> float:
+        """Seconds to make arrays of so many bytes and use them, so many of which live at once."""
+        if held <= self.near:
+            return 0.0
+        lost = min(1.0, log(held / self.near) / log(self.far / self.near))
+        return lost * _PASSES * nbytes / self.bandwidth
+
+
+class BandwidthModel:
+    """What the operations of a graph move and compute under bounds, in seconds of a whole run."""
+
+    def __init__(self, pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> None:
+        self.pdg, self.machine, self._bounds = pdg, machine, bounds
+        self._env = {**dict.fromkeys(pdg.dims.names, 0), **bounds}
+
+    def kept(self, op_id: int, dim: Dim) -> int:
+        """The bytes of a value at all points of a dimension, kept together."""
+        return self._nbytes(self.pdg[op_id]) * dim.count(self._bounds)
+
+    def keeping(self, op_id: int, dim: Dim) -> float:
+        """Seconds to put a value away at all points of a dimension, and to get it back."""
+        kept = self.kept(op_id, dim)
+        others = self._count(self.pdg[op_id]) // dim.count(self._bounds)
+        return self.machine.moving(kept, kept) * others
+
+    def computing(self, ops: Iterable[int]) -> float:
+        """Seconds for all points of some operations."""
+        return sum(self._count(self.pdg[k]) * self._seconds(self.pdg[k]) for k in ops)
+
+    def block(self, tiling: Tiling) -> int | None:
+        """The block size that is fastest along a dimension; None for no blocks.
+
+        Sizes divide the bound: a shorter last block would be a program of its own.
+        """
+        points = tiling.dim.count(self._bounds)
+        sizes = [n for n in range(1, points + 1) if points % n == 0]
+        made, held = self._along(tiling)
+        if held < self.machine.worth:
+            return None
+        calls = len(tiling.roots) + sum(self._is_product(k) for k in tiling.axes)
+
+        def seconds(size: int) -> float:
+            moved = self.machine.moving(made, held * size // points)
+            return moved + points // size * calls * self.machine.call
+
+        best = min(sizes, key=lambda size: (seconds(size), -size))
+        return best if best < points else None
+
+    def _along(self, tiling: Tiling) -> tuple[int, int]:
+        """The bytes of all arrays that are made along a dimension, and the most that live at once."""
+        stored = {k: self._nbytes(self.pdg[k]) for k in tiling.axes if self._is_stored(k)}
+        place = {op_id: k for k, op_id in enumerate(self.pdg.order)}
+        ends = Counter[int]()
+        for k, nbytes in stored.items():
+            ends[max((place[reader] for reader, _ in self.pdg.readers[k]), default=0)] += nbytes
+        live = most = 0
+        for at, op_id in enumerate(self.pdg.order):
+            live += stored.get(op_id, 0)
+            most = max(most, live)
+            live -= ends[at]
+        return sum(stored.values()), most
+
+    # --- one operation -----------------------------------------------------------------------
+
+    def _count(self, op: Op) -> int:
+        return prod(self.pdg.dims[d].count(self._bounds) for d in op.domain)
+
+    def _nbytes(self, op: Op) -> int:
+        return self._size(op.shape) * NUMPY[op.dtype].itemsize
+
+    def _size(self, shape: Shape) -> int:
+        return prod(concrete(shape, self._env))
+
+    def _seconds(self, op: Op) -> float:
+        if isinstance(op.attrs, DotAttrs | ConvAttrs):
+            right = self._size(self.pdg.read_type(op.inputs[1]).shape)
+            left = self._size(self.pdg.read_type(op.inputs[0]).shape)
+            # each element of the operands is used as often as all three sizes say
+            return 2 * (left * right * self._size(op.shape)) ** 0.5 / self.machine.flops
+        return self._size(op.shape) / self.machine.elements if op.kind in ELEMENTWISE else 0.0
+
+    def _is_product(self, op_id: int) -> bool:
+        return isinstance(self.pdg[op_id].attrs, DotAttrs | ConvAttrs)
+
+    def _is_stored(self, op_id: int) -> bool:
+        readers = (reader for reader, _ in self.pdg.readers[op_id])
+        return self._is_product(op_id) or any(map(self._is_product, readers))

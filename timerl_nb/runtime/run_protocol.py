@@ -1,0 +1,61 @@
+"""What every run of a program can do, whoever runs it: the interpreter, or XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from timerl_nb.arrays import Array
+from timerl_nb.ir.ops import Op
+from timerl_nb.ir.selected import Coordinates
+from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.outputs import Outputs
+from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.runtime.stopwatch import Stopwatch
+from timerl_nb.runtime.transfer import Copy
+
+
+class RunProtocol(Protocol):
+    """A run in progress, from before its first turn until its memory is let go of.
+
+    Attributes:
+        ledger: counts what it holds.
+        instructions: how many have run.
+        held_by: who says what it holds.
+        began: when it was made, as `time.perf_counter` counts.
+        compiling: for how many seconds it has been waiting for XLA to compile; None if it is not.
+        copies: what was copied between device and host so far, if it is recorded.
+        coordinates: where the values of conditional outputs are, by name.
+    """
+
+    ledger: Ledger
+    instructions: int
+    held_by: str
+
+    @property
+    def began(self) -> float: ...
+
+    @property
+    def compiling(self) -> float | None: ...
+
+    @property
+    def copies(self) -> Sequence[Copy]: ...
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinates]: ...
+
+    # it runs to its end, or to where `progress` raises; outputs are there then, or so far
+    def complete(self) -> None: ...
+
+    def outputs(self, names: Sequence[str] | None = None) -> Outputs: ...
+
+    def so_far(self, reached: SoFar, names: Sequence[str] | None = None) -> Outputs: ...
+
+    def lengths(self) -> Mapping[str, Array]: ...
+
+    # between two turns: outputs at points, to be brought by what is returned; kernels' times
+    def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]: ...
+
+    def measure(self, watch: Stopwatch | None) -> None: ...
+
+    def release(self) -> int: ...
