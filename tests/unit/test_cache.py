@@ -33,8 +33,8 @@ import timerl_nb as trl
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic import scheduling
 from tests.reinforce import reinforce
-once, run = scheduling._attempt, Trials.run
-scheduling._attempt = lambda *args: seen.update(["isl"]) or once(*args)
+once, run = scheduling._scheduled, Trials.run
+scheduling._scheduled = lambda *args: seen.update(["isl"]) or once(*args)
 Trials.run = lambda *args: seen.update(["passes"]) or run(*args)
 texts = ""
 for executor in ("xla", "interpret"):

@@ -37,7 +37,7 @@ CHANGES: tuple[dict[str, Any], ...] = (
 def ran(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each pass ran, and isl was asked for a schedule."""
     found: Counter[str] = Counter()
-    known, once = Trials.run, scheduling._attempt
+    known, once = Trials.run, scheduling._scheduled
 
     def run(trials: Trials, one: Pass, pdg: Pdg) -> Any:
         whole = type(one).run
@@ -50,12 +50,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             patch.setattr(type(one), "run", counted)
             return known(trials, one, pdg)
 
-    def attempt(*args: Any) -> Any:
+    def scheduled(*args: Any) -> Any:
         found["isl"] += 1
         return once(*args)
 
     monkeypatch.setattr(Trials, "run", run)
-    monkeypatch.setattr(scheduling, "_attempt", attempt)
+    monkeypatch.setattr(scheduling, "_scheduled", scheduled)
     return found
 
 

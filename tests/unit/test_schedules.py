@@ -17,7 +17,6 @@ from timerl_nb.passes.core import Pipeline
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.solve import validate
 from timerl_nb.statements.statements import statement_name
-from timerl_nb.symbolic import scheduling
 from timerl_nb.symbolic.scheduling import Edge
 
 BOUNDS = {"B": 8, "I": 3, "T": 40}
@@ -183,18 +182,3 @@ def test_the_pipeline_is_one_line_and_parses_back() -> None:
     )
     with pytest.raises(trl.errors.OptionError, match="no pass 'fusion'"):
         whole.without("fusion")
-
-
-def test_isl_is_asked_again_only_where_a_loop_may_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PPO's advantages run backwards: what runs forwards cannot join them, whatever order isl meets."""
-    asked: list[int] = []
-    once = scheduling._attempt
-
-    def counted(*args: Any) -> Any:
-        asked.append(args[-1])
-        return once(*args)
-
-    monkeypatch.setattr(scheduling, "_attempt", counted)
-    env = trl.env.make("synthetic", obs_shape=(3,))
-    trl.algorithms.ppo(env, hidden=[8]).compile({"B": 4, "I": 2, "T": 12})
-    assert asked and not any(asked)

@@ -12,18 +12,27 @@ questions about it: what runs when, and who is the last to read a value. `scan` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations
 from typing import Any
 
 import islpy as isl
 
 from timerl_nb.errors import CeilingError
-from timerl_nb.symbolic.ceiling import TooMuchWork, at_most, is_ceiling, left, spend, spend_once
+from timerl_nb.symbolic.ceiling import (
+    CALL,
+    TooMuchWork,
+    at_most,
+    is_ceiling,
+    left,
+    spend,
+    spend_once,
+)
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.elsewhere import UNSCHEDULABLE, ask_elsewhere
 from timerl_nb.symbolic.expr import ZERO, Lin
+from timerl_nb.symbolic.merging import merged
 from timerl_nb.symbolic.polyhedra import (
     Point,
     Relation,
@@ -48,15 +57,18 @@ class Edge:
     pairs: Relation  # source point -> sink point
 
 
-def _named(relation: Relation, left: str, right: str) -> isl.UnionMap:
-    raw = relation.raw.set_tuple_name(_IN, left).set_tuple_name(_OUT, right)
-    return isl.UnionMap.from_map(raw)
+def _named(relation: Relation, left: str, right: str) -> isl.Map:
+    return relation.raw.set_tuple_name(_IN, left).set_tuple_name(_OUT, right)
 
 
 def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
+    return _united(dims, [_named(edge.pairs, edge.source, edge.sink) for edge in edges])
+
+
+def _united(dims: Dims, maps: Iterable[isl.Map]) -> isl.UnionMap:
     total = isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, f"[{', '.join(dims.bounds)}] -> {{ }}")
-    for edge in edges:
-        total = spend(isl.UnionMap.union, total, _named(edge.pairs, edge.source, edge.sink))
+    for one in maps:
+        total = spend(isl.UnionMap.union, total, isl.UnionMap.from_map(one))
     return spend(isl.UnionMap.coalesce, total)
 
 
@@ -94,12 +106,6 @@ def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
     return reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, named))
 
 
-# isl's answer hangs on the order in which it meets statements, which is that of hashes of their names:
-# it may miss that two loops could be one. More attempts, under other names, find it.
-_ATTEMPTS = 6
-_FEW = 24  # statements; more take isl long
-
-
 def solve(
     dims: Dims,
     statements: Mapping[str, Set],
@@ -118,88 +124,96 @@ def solve(
         CeilingError: the process that isl has for long calls died.
     """
     with at_most(ceiling):
-        best = _attempt(dims, statements, validity, proximity, 0)
-        tree = ScheduleTree(dims, dict(statements), best)
-        salt = 1
-        while salt < _ATTEMPTS and len(statements) <= _FEW and _splits_in_vain(tree, validity):
-            again = _attempt(dims, statements, validity, proximity, salt)
-            tree = min(tree, ScheduleTree(dims, dict(statements), again), key=_loops)
-            salt += 1
-    return ScheduleTree(dims, dict(statements), _total(tree.raw))
+        number = _numbered(dims, statements, validity, proximity)
+        new = {name: f"S{k:05}" for name, k in number.items()}
+        domain = _union_set({new[name]: statements[name] for name in number})
+        must, close = (_renamed(edges, new) for edges in (validity, proximity))
+        whole = _united(dims, must)
+        raw = _scheduled(domain, whole, _united(dims, close), bounds_set(dims, {}))
+        with suppress(TooMuchWork), at_most(min(left(), CALL)):
+            raw = merged(raw, _maps(whole), close)
+        return ScheduleTree(
+            dims, dict(statements), _pulled_back(_total(raw, _first_name), dims, statements, new)
+        )
 
 
-def _splits_in_vain(tree: ScheduleTree, validity: Sequence[Edge]) -> bool:
-    """Whether a loop would not be needed: each of its statements could run in another, it seems.
+def _numbered(
+    dims: Dims, statements: Mapping[str, Set], validity: Sequence[Edge], proximity: Sequence[Edge]
+) -> dict[str, int]:
+    """A number for each statement, by what it is and not by its name; what is needed comes first.
 
-    It could if each point of the one waits for points of the other at most a constant ahead, and for
-    nothing else that waits for the other.
+    isl's answer hangs on the order in which it meets statements, which is that of hashes of their
+    names. So they get names by their points and those of all around them (Weisfeiler and Leman's
+    colours); of several alike the first given is set apart, as they could change places.
     """
-    loops = {name: [loop for loop, _ in around] for name, around in tree.loops().items()}
-    bound = {(loop, name) for name, around in loops.items() for loop in around}
-    within: dict[Domain, list[Edge]] = {}  # the dependences within a turn of some dimensions
-    for x, y in combinations(loops, 2):
-        domain = tree.statements[x].domain
-        depth = next((k for k, (a, b) in enumerate(zip(loops[x], loops[y])) if a != b), None)  # noqa: B905
-        if depth is None or domain != tree.statements[y].domain or depth >= len(domain):
-            continue
-        outer = domain[:depth]
-        if outer not in within:
-            within[outer] = [e for e in validity if not _within_turn(e, outer).is_empty()]
-        near = within[outer]
-        if not _waits(near, x, y, domain, depth) and not _waits(near, y, x, domain, depth):
-            bound -= {(loops[x][depth], x), (loops[y][depth], y)}
-    return {loop for around in loops.values() for loop in around} > {loop for loop, _ in bound}
+    around: dict[str, list[tuple[Any, str]]] = {name: [] for name in statements}
+    for kind, edges in enumerate((validity, proximity)):
+        for edge in edges:
+            text = _matrix(edge.pairs.raw)
+            around[edge.source].append(((kind, "source", text), edge.sink))
+            around[edge.sink].append(((kind, "sink", text), edge.source))
+
+    def ranked(colour: Mapping[str, Any]) -> dict[str, int]:
+        rank = {one: k for k, one in enumerate(sorted(set(colour.values())))}
+        return {name: rank[one] for name, one in colour.items()}
+
+    place = dims.names.index
+    colour = ranked(
+        {
+            name: (tuple(map(place, points.domain)), _matrix(points.raw))
+            for name, points in statements.items()
+        }
+    )
+    while len(set(colour.values())) < len(colour):
+        finer = ranked(
+            {
+                name: (own, *sorted((how, colour[other]) for how, other in around[name]))
+                for name, own in colour.items()
+            }
+        )
+        if len(set(finer.values())) == len(set(colour.values())):
+            seen = list(finer.values())
+            least = min(one for one in seen if seen.count(one) > 1)
+            apart = list(finer)[seen.index(least)]
+            finer = ranked({name: (one, name != apart) for name, one in finer.items()})
+        colour = finer
+    needs: dict[str, set[str]] = {name: set() for name in statements}
+    for edge in validity:
+        needs[edge.sink].add(edge.source)
+    return _sources_first(sorted(statements, key=colour.__getitem__), needs)
 
 
-def _within_turn(edge: Edge, outer: Domain) -> isl.Map:
-    """A dependence within one turn of the outer dimensions that its two ends have."""
-    left, right = edge.pairs.left, edge.pairs.right
-    raw = edge.pairs.raw
-    for d in outer:
-        if d in left and d in right:
-            raw = raw.equate(_IN, left.index(d), _OUT, right.index(d))
-    return raw
+def _sources_first(names: Sequence[str], needs: Mapping[str, set[str]]) -> dict[str, int]:
+    """Numbers by which, circles apart, each name follows those that it needs.
 
-
-def _waits(near: Sequence[Edge], first: str, second: str, domain: Domain, depth: int) -> bool:
-    """Whether, within a turn, a point of `second` waits for points of `first` without a bound."""
-    behind, pending = {first}, [first]
+    What needs most comes first, as it may let go most; what needs nothing waits until it is needed.
+    """
+    place = {name: k for k, name in enumerate(names)}
+    found: dict[str, int] = {}
+    opened: set[str] = set()
+    pending = sorted(names, key=lambda name: (len(needs[name]), -place[name]))
     while pending:
-        name = pending.pop()
-        for edge in near:
-            if edge.source == name and edge.sink not in behind | {second}:
-                behind.add(edge.sink)
-                pending.append(edge.sink)
-    if any(edge.sink == second and edge.source in behind - {first} for edge in near):
-        return True
-    for edge in near:
-        if (edge.source, edge.sink) == (first, second):
-            ahead = spend(isl.Map.deltas, _within_turn(edge, domain[:depth]))
-            count = ahead.dim(isl.dim_type.param)
-            ahead = spend(isl.Set.project_out, ahead, isl.dim_type.param, 0, count)
-            if not ahead.is_empty() and not ahead.dim_min_val(depth).is_int():
-                return True
-    return False
+        name = pending[-1]
+        if name in opened:
+            found.setdefault(pending.pop(), len(found))
+            continue
+        opened.add(name)
+        pending += sorted(needs[name] - opened, key=place.__getitem__, reverse=True)
+    return found
 
 
-def _attempt(
-    dims: Dims,
-    statements: Mapping[str, Set],
-    validity: Sequence[Edge],
-    proximity: Sequence[Edge],
-    salt: int,
-) -> isl.Schedule:
-    """What isl makes of the statements under salted names."""
-    new = {name: f"{name}{'x' * salt}" for name in statements}
+def _renamed(edges: Sequence[Edge], new: Mapping[str, str]) -> list[isl.Map]:
+    """The edges under other names, each once, in an order that is not that of the edges."""
+    each = {(new[e.source], new[e.sink], _matrix(e.pairs.raw)): e.pairs for e in edges}
+    return [_named(each[key], *key[:2]) for key in sorted(each)]
 
-    def renamed(edges: Sequence[Edge]) -> isl.UnionMap:
-        return _union_map(dims, [replace(e, source=new[e.source], sink=new[e.sink]) for e in edges])
 
-    domain = _union_set({new[name]: points for name, points in statements.items()})
-    raw = _scheduled(domain, renamed(validity), renamed(proximity), bounds_set(dims, {}))
-    if not salt:
-        return raw
-    return _pulled_back(raw, dims, statements, new)
+def _matrix(raw: isl.Set | isl.Map) -> str:
+    """A text without names."""
+    printer = isl.Printer.to_str(isl.DEFAULT_CONTEXT)
+    printer = printer.set_output_format(isl.format.EXT_POLYLIB)
+    shown = printer.print_map(raw) if isinstance(raw, isl.Map) else printer.print_set(raw)
+    return shown.get_str()
 
 
 # What isl may spend on a schedule in this process. For some 200 statements it then takes most of a
@@ -258,11 +272,6 @@ def _pulled_back(
     return spend(isl.Schedule.pullback_union_pw_multi_aff, raw, back)
 
 
-def _loops(tree: ScheduleTree) -> int:
-    """How many loops there are in a schedule."""
-    return len({loop for around in tree.loops().values() for loop, _ in around})
-
-
 # --- schedules put together by hand --------------------------------------------------------------
 
 
@@ -290,11 +299,15 @@ def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
     return ScheduleTree(body.dims, dict(names), body.raw.insert_partial_schedule(band))
 
 
-def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any] = str) -> isl.Schedule:
+def _first_name(part: isl.UnionSet) -> str:
+    return min(one.get_tuple_name() for one in _sets(part))
+
+
+def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any]) -> isl.Schedule:
     """The schedule as a total order.
 
     Statements that share a leaf, and parts that isl leaves unordered (a `set` node, which loop
-    generation may reorder), run one after the other: any order will do, if no `key` gives one.
+    generation may reorder), run one after the other, in the order of their keys.
     """
 
     def split(node: isl.ScheduleNode) -> isl.ScheduleNode:
@@ -426,7 +439,7 @@ class ScheduleTree:
         if all(is_kept(one) for one in _maps(everything)):
             return None
         for edge in validity:
-            pairs = _named(edge.pairs, edge.source, edge.sink)
+            pairs = _union_map(self.dims, [edge])
             pairs = spend(isl.UnionMap.intersect_domain, pairs, self.domain)
             pairs = spend(isl.UnionMap.intersect_range, pairs, self.domain)
             times = spend(isl.UnionMap.apply_range, self._theta, before)
@@ -495,7 +508,7 @@ class ScheduleTree:
                 prefix = prefix.reverse()
 
                 def called(call: Edge) -> isl.ScheduleNode:
-                    pairs = _named(call.pairs, call.source, call.sink)
+                    pairs = _union_map(self.dims, [call])
                     extension = spend(isl.UnionMap.apply_range, prefix, pairs)
                     return isl.ScheduleNode.from_extension(extension)
 
