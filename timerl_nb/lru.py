@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Recent(Generic[Key, Value]):
+class Lru(Generic[Key, Value]):
     """Results of at most some weight in all; the one that was asked for longest ago leaves first.
 
     The latest stays whatever it weighs. Keys and results are kept alive, so that objects can be keys by

@@ -13,7 +13,7 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.lru import Recent
+from timerl_nb.lru import Lru
 from timerl_nb.passes.core import Pass
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic import scheduling
@@ -119,7 +119,7 @@ def test_compiling_traces_nothing() -> None:
 
 
 def test_recent_results_by_weight() -> None:
-    recent: Recent[str, int] = Recent(5, lambda value: value)
+    recent: Lru[str, int] = Lru(5, lambda value: value)
     made: list[str] = []
 
     def get(key: str, value: int) -> int:
@@ -138,7 +138,7 @@ def test_recent_results_by_weight() -> None:
 
 
 def test_threads_share_what_was_found_first() -> None:
-    recent: Recent[str, object] = Recent(5)
+    recent: Lru[str, object] = Lru(5)
     both, got = threading.Barrier(2), list[object]()
 
     def make() -> object:
@@ -154,7 +154,7 @@ def test_threads_share_what_was_found_first() -> None:
 
 
 def test_a_result_may_ask_for_others() -> None:
-    recent: Recent[int, int] = Recent(50)
+    recent: Lru[int, int] = Lru(50)
 
     def factorial(n: int) -> int:
         return recent.get(n, lambda: n * factorial(n - 1) if n else 1)

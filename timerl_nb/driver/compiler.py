@@ -34,7 +34,7 @@ from timerl_nb.ir.shapes import NUMPY, WIDE
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Execute, Loop
-from timerl_nb.lru import Recent
+from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner, refusal
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.passes.core import Pass
@@ -59,7 +59,7 @@ class _Planned:
     def __init__(self, front: Front, memory: Stage) -> None:
         self.memory, self._front = memory, front
         self.plan: Any = memory.artifact
-        self._executables: Recent[tuple[object, ...], Stage] = Recent(4)
+        self._executables: Lru[tuple[object, ...], Stage] = Lru(4)
 
     @property
     def weight(self) -> int:
@@ -114,11 +114,11 @@ class Compiler:
         refuse_circles(pdg)
         self._verified = time.perf_counter() - start
         self._trials: dict[tuple[int, bool], Trials] = {}
-        self._proved: Recent[str, float] = Recent(MOST)
-        self._fronts: Recent[tuple[tuple[Pass, ...], int], Front] = Recent(MOST)
+        self._proved: Lru[str, float] = Lru(MOST)
+        self._fronts: Lru[tuple[tuple[Pass, ...], int], Front] = Lru(MOST)
         self._disk = disk_cache()
         # a ceiling is another bound than the number that it is: its text tells them apart
-        self._plans: Recent[tuple[Front, str, Planner], _Planned] = Recent(
+        self._plans: Lru[tuple[Front, str, Planner], _Planned] = Lru(
             POINTS, lambda planned: planned.weight
         )
 

@@ -84,7 +84,7 @@ def build_ast(
         transfers[free_name(life)] = (Deallocate, life)
         transfers[leave_name(life.name)] = (Offload, life)
         transfers[return_name(life.name)] = (Fetch, life)
-    grafted = schedule.with_calls(swaps.returning(), [*swaps.leaving(), *free_calls(lives)])
+    grafted = schedule.graft(swaps.returning(), [*swaps.leaving(), *free_calls(lives)])
     builder = _Builder(constraints.pdg.dims, constraints.statements.ops, transfers)
     scan = Scan(grafted, bounds, builder)
     pdg = constraints.pdg

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.memory.live_ranges import LiveRanges
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # So many sizes of a ring are tried before it is found out which is large enough.
 _TRIES = 8

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import DataflowAttrs, Op, Read, Tensor, is_sliced
@@ -39,8 +39,6 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym
 from timerl_nb.symbolic.points import all_pairs
 from timerl_nb.symbolic.substitute import subst
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.memory.lives import Lives, series
 from timerl_nb.memory.timeline import Away
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _FIRST = 1 << 11
 _NEVER = np.iinfo(np.int64).max

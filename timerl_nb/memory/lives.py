@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.scheduling import Edge
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # Where more points of time than this lie between values, these are counted one by one.
 _SPREAD = 16

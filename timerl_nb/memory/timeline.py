@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives, enter, lives_of, series
 from timerl_nb.schedule.clock import Clock
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _NEVER: Final[Array] = np.zeros(0, np.int64)
 

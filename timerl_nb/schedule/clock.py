@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import BoundsError
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
@@ -21,8 +22,6 @@ from timerl_nb.symbolic.expr import Cond
 from timerl_nb.symbolic.polyhedra import Point, Set
 from timerl_nb.symbolic.ranges import Range, settled
 from timerl_nb.symbolic.scheduling import ScheduleTree
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 # A plan takes some 100 bytes for each.
 MOST_POINTS: Final = 50_000_000

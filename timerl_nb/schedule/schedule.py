@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import Op
@@ -17,8 +18,6 @@ from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

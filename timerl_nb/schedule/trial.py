@@ -17,7 +17,7 @@ from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, TensorType
-from timerl_nb.lru import Recent
+from timerl_nb.lru import Lru
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass
@@ -50,9 +50,9 @@ class Trials:
     def __init__(self, ceiling: int, *, again: bool = False) -> None:
         self._ceiling, self.again = ceiling, again
         self.complete = True  # no trial was given up
-        self._tried: Recent[Pdg, _Trial] = Recent(MOST)
-        self._made: Recent[tuple[Pass, Pdg], Rewritten] = Recent(8 * MOST)
-        self._schedules: Recent[Pdg, Scheduled] = Recent(MOST)
+        self._tried: Lru[Pdg, _Trial] = Lru(MOST)
+        self._made: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * MOST)
+        self._schedules: Lru[Pdg, Scheduled] = Lru(MOST)
 
     def run(self, one: Pass, pdg: Pdg) -> Rewritten:
         """What a pass makes of a graph."""

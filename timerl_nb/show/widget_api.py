@@ -13,4 +13,4 @@ from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.frames import Frame
 from timerl_nb.live.running import Running
-from timerl_nb.lru import Recent
+from timerl_nb.lru import Lru

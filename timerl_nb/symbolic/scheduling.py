@@ -480,7 +480,7 @@ class ScheduleTree:
                 found.append(Edge(value, reader, pairs))
         return sorted(found, key=lambda edge: (edge.source, edge.sink))
 
-    def with_calls(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
+    def graft(self, before: Sequence[Edge], after: Sequence[Edge]) -> ScheduleTree:
         """The schedule with, around each point of a statement, the calls that belong to it.
 
         Args:

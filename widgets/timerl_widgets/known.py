@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from timerl_nb.show.widget_api import At, Program, Recent
+from timerl_nb.show.widget_api import At, Lru, Program
 from timerl_widgets.drawing import Drawing
 from timerl_widgets.place import Place, See, key
 
@@ -19,7 +19,7 @@ class Known:
     """The latest programs of one graph, or of one family, by options, bounds and position."""
 
     def __init__(self, place: Place, first: Program) -> None:
-        self._held: Recent[Key, Drawing] = Recent(POINTS, _weight)
+        self._held: Lru[Key, Drawing] = Lru(POINTS, _weight)
         self._place, self._first = place, first
 
     def of(self, drawing: Drawing) -> Drawing:

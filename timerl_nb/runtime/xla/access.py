@@ -9,11 +9,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from timerl_nb.memory.layout import Buffer
+from timerl_nb.runtime.backends.jax_scope import JaxArray
 
-Array = Any  # a JAX array, traced or not
 
-
-def look_up(array: Array, buffer: Buffer, coordinates: Sequence[Any]) -> Array:
+def look_up(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any]) -> JaxArray:
     """The values at coordinates: one where they are scalars, many where some are arrays.
 
     Where there is no such place it is any value of the buffer.
@@ -28,7 +27,7 @@ def look_up(array: Array, buffer: Buffer, coordinates: Sequence[Any]) -> Array:
     return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
 
 
-def cut(array: Array, starts: Sequence[Any], counts: Sequence[int]) -> Array:
+def cut(array: JaxArray, starts: Sequence[Any], counts: Sequence[int]) -> JaxArray:
     """Consecutive places, all of which there are, along each axis of a buffer."""
     rank = len(starts)
     if all(isinstance(start, int) for start in starts):
@@ -42,7 +41,7 @@ def cut(array: Array, starts: Sequence[Any], counts: Sequence[int]) -> Array:
     return lax.dynamic_slice(array, starts, sizes, allow_negative_indices=False)
 
 
-def put(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: Array) -> Array:
+def put(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], value: JaxArray) -> JaxArray:
     """The buffer with one value written; as it is where there is no such place."""
     value = value.astype(array.dtype)
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
@@ -56,7 +55,9 @@ def put(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: Array) 
     )
 
 
-def put_within(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: Array) -> Array:
+def put_within(
+    array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], value: JaxArray
+) -> JaxArray:
     """As `put`, where some of the coordinates may lie outside of the buffer."""
     inside: Any = True
     for axis in buffer.axes:
@@ -69,7 +70,7 @@ def put_within(array: Array, buffer: Buffer, coordinates: Sequence[Any], value: 
     return put(array, buffer, coordinates, jnp.where(inside, value.astype(array.dtype), old))
 
 
-def clear(array: Array, buffer: Buffer, coordinates: Sequence[Any], inside: Any) -> Array:
+def clear(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], inside: Any) -> JaxArray:
     """The buffer with places as they were before anything was written.
 
     Args:

@@ -25,6 +25,7 @@ from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.memory.slices import Part
+from timerl_nb.runtime.backends.jax_scope import JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.access import clear, cut, look_up, put, put_within
@@ -35,8 +36,7 @@ from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, span, sym
 from timerl_nb.symbolic.substitute import subst_entry
 
-Array = Any  # a JAX array, traced or not
-State = dict[str, Array]  # buffers by name
+State = dict[str, JaxArray]  # buffers by name
 Env = Mapping[str, Any]  # symbols by name, traced or not
 Change = Callable[[State], None]
 
@@ -75,7 +75,7 @@ class Lowering:
         elif isinstance(node, Deallocate) and self.flow.writes(node):
             self._guarded(node, state, env, lambda s: self._clear(node, s, env))
 
-    def fresh(self, name: str) -> Array:
+    def fresh(self, name: str) -> JaxArray:
         """A buffer before anything is written to it."""
         if name == LENGTHS:
             dim = self.pdg.dims.dynamic
@@ -88,7 +88,7 @@ class Lowering:
             return array
         return lax.with_sharding_constraint(array, self.shards.placement(buffer))
 
-    def _buffer(self, name: str, state: State) -> Array:
+    def _buffer(self, name: str, state: State) -> JaxArray:
         """A buffer as it is; nothing need have been written to it."""
         return state[name] if name in state else self.fresh(name)
 
@@ -130,7 +130,7 @@ class Lowering:
             first = jnp.maximum(first, self._begins(node, turns, state, env))
         if turns is not None and not node.late:
 
-            def going(pair: tuple[Any, State]) -> Array:
+            def going(pair: tuple[Any, State]) -> JaxArray:
                 at = {**env, node.counter: pair[0]}
                 return (pair[0] <= last) & self._asks(turns, {**state, **pair[1]}, at)
 
@@ -144,7 +144,7 @@ class Lowering:
             carry = lax.fori_loop(0, count, lambda k, s: turn(first + k * node.step, s), carry)
         state |= carry
 
-    def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> Array:
+    def _begins(self, node: Loop, turns: Guard, state: State, env: Env) -> JaxArray:
         """The first turn of a loop whose guard holds from some turn on."""
         at = {**env, turns.name: 0, node.counter: 0}
         return values(node.begins, at, jnp) - self._length(turns.at, state, env)
@@ -180,7 +180,7 @@ class Lowering:
     def _asks(self, guard: Guard, state: State, env: Env) -> Any:
         return values(guard.cond, {**env, guard.name: self._length(guard.at, state, env)}, jnp)
 
-    def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> Array:
+    def _length(self, at: tuple[Lin, ...] | None, state: State, env: Env) -> JaxArray:
         """A dynamic bound at a point of what it varies over, or the greatest; at first its ceiling."""
         lengths = self._buffer(LENGTHS, state)
         if at is None:
@@ -213,26 +213,26 @@ class Lowering:
             at[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, at)
         return {**self.plan.bounds, **at}
 
-    def asked(self, node: Execute, state: State, env: Env) -> tuple[Array, ...]:
+    def asked(self, node: Execute, state: State, env: Env) -> tuple[JaxArray, ...]:
         """The operands of an operation that runs on the host, zeros beyond their true lengths."""
         op, at = self.pdg[node.op_id], self._point(node, state, env)
         count = len(self.plan.statements.of_op(op.id).operands)
         return tuple(self._operand(op, k, state, at) for k in range(count))
 
-    def give(self, node: Execute, found: Mapping[int, Array], state: State, env: Env) -> None:
+    def give(self, node: Execute, found: Mapping[int, JaxArray], state: State, env: Env) -> None:
         """Put away what an operation made on the host, by output."""
         at = self._point(node, state, env)
         for out, value in found.items():
             self._write((node.op_id, out), value, state, at)
 
-    def _end(self, op: Op, attrs: BoundAttrs, ended: Array, state: State, at: Env) -> None:
+    def _end(self, op: Op, attrs: BoundAttrs, ended: JaxArray, state: State, at: Env) -> None:
         """A dynamic dimension ends here where the operand holds."""
         lengths = self._buffer(LENGTHS, state)
         where = tuple(at[d] for d in op.domain if d != attrs.dim)
         length = jnp.where(ended, at[attrs.dim] + 1, lengths[where])
         state[LENGTHS] = lengths.at[where].set(length.astype(lengths.dtype))
 
-    def _write(self, tensor: Tensor, value: Array, state: State, at: Env) -> None:
+    def _write(self, tensor: Tensor, value: JaxArray, state: State, at: Env) -> None:
         op = self.pdg[tensor[0]]
         reduce = op.outputs[tensor[1]].reduce
         block = self.plan.placed.blocks.get(tensor)
@@ -281,7 +281,7 @@ class Lowering:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _operand(self, op: Op, slot: int, state: State, at: Env) -> Array:
+    def _operand(self, op: Op, slot: int, state: State, at: Env) -> JaxArray:
         """An operand at one point: a value, or those of a slice, with zeros beyond its end."""
         read = op.inputs[slot]
         if not is_sliced(read):
@@ -314,7 +314,7 @@ class Lowering:
         at: Env,
         state: State,
         latest: Mapping[str, Home] = NOTHING,
-    ) -> Array:
+    ) -> JaxArray:
         """What a tensor or a merge is at a point, or at many: `at` gives its dimensions' values.
 
         Args:
@@ -329,7 +329,7 @@ class Lowering:
         merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
         if dim is not None and self.pdg.dims.know(merge.domain):  # its branches may ask for it
             env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
-        found: Array = None
+        found: JaxArray = None
         for branch, holds in reversed(self._branches(merge, env)):
             value = self._points(branch, self._indices(branch, env), state, latest)
             if found is not None:
@@ -354,10 +354,10 @@ class Lowering:
                 break
         return found
 
-    def _array(self, home: Home, state: State) -> Array:
+    def _array(self, home: Home, state: State) -> JaxArray:
         return self._buffer(home.buffer.name, state)
 
-    def _part(self, op: Op, part: Part, state: State, at: Env) -> Array:
+    def _part(self, op: Op, part: Part, state: State, at: Env) -> JaxArray:
         """One of the runs of values that a slice consists of."""
         if part.along is None:
             read = Read(*part.tensor, part.index)
@@ -367,7 +367,7 @@ class Lowering:
         index[part.along] = span(first, first + part.count)
         return self._slice(op, Read(*part.tensor, tuple(index)), state, at)
 
-    def _slice(self, op: Op, read: Read, state: State, at: Env) -> Array:
+    def _slice(self, op: Op, read: Read, state: State, at: Env) -> JaxArray:
         """The values of a slice, up to its capacity; arbitrary ones beyond its end."""
         entries = self._entries(read)
         sliced = {d: e for d, e in entries.items() if isinstance(e, Slice)}
@@ -438,11 +438,11 @@ class Lowering:
         sizes: Mapping[str, int],
         state: State,
         at: Env,
-    ) -> Array:
+    ) -> JaxArray:
         counts = [1 if along is None else sizes[along] for _, along in starts]
         return cut(self._array(home, state), [values(e, at, jnp) for e, _ in starts], counts)
 
-    def _padded(self, op: Op, read: Read, found: Array, at: Env) -> Array:
+    def _padded(self, op: Op, read: Read, found: JaxArray, at: Env) -> JaxArray:
         """A slice with zeros where it has ended before its capacity."""
         moving = moving_symbols(self.pdg, op)
         entries = [e for e in read.index if isinstance(e, Slice)]

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.loops.nodes import Deallocate, Offload, Transfer
 from timerl_nb.memory.layout import Buffer, Layout
@@ -23,7 +24,6 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Point = tuple[int, ...]
 _Held = tuple[SwapStore, Any, Tensor]  # a value: its store, and the key in it
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.shapes import concrete
 from timerl_nb.memory.layout import Buffer
@@ -14,8 +15,6 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin, Slice, const
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Reading:
