@@ -547,5 +547,4 @@ def test_advantages_of_what_acting_made_are_one_operation_after_it() -> None:
     in_steps = program.with_options(lift=False).with_bounds({"T": 100}).execute()
     lifted = program.with_bounds({"T": 100}).execute()
     assert lifted.instructions < 0.5 * in_steps.instructions
-    assert lifted.memory.peak < in_steps.memory.peak
     assert_same(dict(in_steps), lifted, "lifted")
