@@ -9,10 +9,10 @@ off, and asks again where a file has changed, or, of survivors, the tests.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -20,6 +20,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,26 +28,29 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
+from tests.mutants import behaviours
 from tests.mutants.behaviours import BEHAVIOURS
 from tests.mutants.covering import ASKED, STATE, Covering, hashed
 from tests.mutants.edits import Mutant, drawn
-from tests.mutants.plugin import BEHAVIOUR, MEASURED, WRITTEN
-from tests.mutants.sources import FILES, ROOT
+from tests.mutants.plugin import BEHAVIOUR, LIMIT, MEASURED, WRITTEN
+from tests.mutants.sources import FILES, OTHERS, ROOT
 
 BUILT = ROOT / "build" / "mutants"  # of the tool itself: `coverage`, and the copies of the tree
 KNOWN = STATE / "known.json"
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 AT_ONCE = 2
-NOT_COPIED = (".*", "build", "runs", "dist", "node_modules", "__pycache__", "screenshots")
+NOT_COPIED = (".*", "build", "runs", "dist", "node_modules", "screenshots", "*-pytest-*.pyc")
+OVER = -1000  # the exit status of what takes too long
 HUNG = 1800.0  # for one file of tests, measured
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mistake to make: a change of a text, or a behaviour by its name."""
+    """A mistake: a change of a file's text as it was then, or a behaviour by its name."""
 
     group: str
     file: str
+    text: str
     key: str
     mutant: Mutant | None = None
     behaviour: str = ""
@@ -75,49 +79,45 @@ class Trees:
                     self._free.put(tree)
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for done in [pool.submit(one, case) for case in many]:
-                done.result()
+            try:
+                for done in [pool.submit(one, case) for case in many]:
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
 
-def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tuple[int | None, Any]:
-    """The exit status of some tests, None where they take too long, and what the plugin has written."""
+def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tuple[int, Any]:
+    """The exit status of some tests, and what the plugin has written."""
     written, said = tree / "build.written.json", tree / "build.said.txt"
     written.unlink(missing_ok=True)
-    flags = [
-        "-o",
-        "addopts=",
-        "-q",
-        "--tb=line",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tests.mutants.plugin",
-    ]
-    flags += [] if MEASURED in env else ["-x"]
-    # without a cache no mutant takes what another one has compiled, nor what none has
-    more = {"TIMERL_TESTS_CACHE": "0", "TIMERL_EXAMPLES": "10", WRITTEN: str(written), **env}
-    path = os.pathsep.join([str(tree), str(BUILT / "site")])
-    with said.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *flags, *tests],
+    status = OVER
+    flags = "-o addopts= -q -p no:cacheprovider -p tests.mutants.plugin"
+    more = {
+        "PYTEST_ADDOPTS": flags if MEASURED in env else f"{flags} -x",
+        "PYTHONPATH": str(BUILT / "site"),
+        # what Python keeps of a text is known by its length and second, which a mutant may share
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # nor does a mutant take what another one has compiled
+        "TIMERL_TESTS_CACHE": "0",
+        "TIMERL_EXAMPLES": "10",
+        WRITTEN: str(written),
+        LIMIT: str(int(seconds) * (os.cpu_count() or 1)),
+    }
+    with said.open("wb") as out, suppress(subprocess.TimeoutExpired):
+        status = subprocess.run(
+            [sys.executable, "-m", "pytest", *tests],
             cwd=tree,
-            env={**os.environ, "PYTHONPATH": path, **more},
+            env={**os.environ, **more, **env},
             stdout=out,
             stderr=out,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            timeout=seconds,
+            start_new_session=True,  # an interrupted call lets it end, and writes down what came of it
+        ).returncode
     text = said.read_text(errors="replace")
     if status == 4 and "ERROR: not found" in text:
         raise SystemExit(f"pytest does not know the tests any more: remove {STATE}\n{text}")
-    return status, json.loads(written.read_text()) if written.exists() else None
+    return status, json.loads(written.read_text()) if written.exists() else {}
 
 
 def measure(trees: Trees, covering: Covering, end: float) -> None:
@@ -126,14 +126,14 @@ def measure(trees: Trees, covering: Covering, end: float) -> None:
     def run(tree: Path, tests: str) -> None:
         begun = time.monotonic()
         status, written = pytest(tree, [tests], HUNG, **{MEASURED: "1"})
-        word = "takes too long" if status is None else "ends without a word"
+        word = "takes too long" if status == OVER else f"ends with {status}"
         if written:
             path = covering.known(tests)
             path.parent.mkdir(parents=True, exist_ok=True)
             for old in path.parent.glob(f"{path.name.rsplit('.', 2)[0]}.*"):
                 old.unlink()
             path.write_text(json.dumps(written))
-            failed = [test for test, _ in written["failed"]]
+            failed = written["failed"]
             word = f"{len(written['passed'])} tests" + (f", without {failed}" if failed else "")
         print(f"measured {tests} in {time.monotonic() - begun:.0f} s: {word}", flush=True)
 
@@ -153,7 +153,7 @@ class Trials:
     def verdict(self, case: Case) -> dict[str, Any] | None:
         """What is known of a case, if nothing has changed since."""
         found = self.known["mutants"].get(case.key)
-        if found is None or found["hash"] != self._hash(case):
+        if found is None or found["hash"] != hashed(case.text):
             return None
         is_open = found["verdict"] in ("survived", "not covered")
         return None if is_open and found["asked"] != self._asked(self.tests(case)) else found
@@ -169,41 +169,39 @@ class Trials:
     def run(self, tree: Path, case: Case) -> None:
         """Try one."""
         begun, by, changed = time.monotonic(), "", tree / case.file
-        env = {BEHAVIOUR: case.behaviour} if case.behaviour else {}
-        while True:
-            tests = self.tests(case)
-            verdict = "survived" if tests else "not covered"
-            if not tests:
-                break
+        tests, verdict = self.tests(case), "not covered"
+        while tests:
             if case.mutant:
-                changed.write_text(case.mutant.of(changed.read_text()))
+                changed.write_text(case.mutant.of(case.text))
             try:
-                status, written = pytest(tree, tests, 120 + 4 * self.covering.seconds(tests), **env)
+                limit = 120 + 4 * self.covering.seconds(tests)
+                status, written = pytest(tree, tests, limit, **{BEHAVIOUR: case.behaviour})
             finally:
-                shutil.copy2(ROOT / case.file, changed)
-            if status == 0:
+                if case.mutant:
+                    changed.write_text(case.text)
+            verdict = {0: "survived", OVER: "timed out"}.get(status, "killed")
+            if verdict != "killed":
                 break
-            verdict = "killed" if status is not None else "timed out"
-            failed = (written or {}).get("failed")
-            by = failed[0][0] if failed else "import" if status in (2, 3, 4) else "its process"
+            failed = written.get("failed")
+            by = failed[0] if failed else f"all, as pytest ends with {status}"
             if not failed or self._passes_alone(tree, by):
                 break
+            tests = self.tests(case)
         entry = {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - begun)}
         with self._lock:
-            stamps = {"hash": self._hash(case), "asked": self._asked(tests)}
+            stamps = {"hash": hashed(case.text), "asked": self._asked(tests)}
             self.known["mutants"][case.key] = {**entry, **stamps}
             KNOWN.write_text(json.dumps(self.known, indent=1))
         print(f"{verdict} ({by or len(tests)}, {entry['seconds']} s): {case.key}", flush=True)
 
     def _passes_alone(self, tree: Path, test: str) -> bool:
         """Whether a test passes by itself where there is no mistake."""
-        alone = self.known["alone"]
-        if self._asked([test]) not in alone:
-            alone[self._asked([test])] = pytest(tree, [test], HUNG)[0] == 0
-        return alone[self._asked([test])]
-
-    def _hash(self, case: Case) -> str:
-        return hashed((ROOT / case.file).read_text())
+        alone, key = self.known["alone"], self._asked([test])
+        if key not in alone:
+            passes = pytest(tree, [test], HUNG)[0] == 0
+            with self._lock:
+                alone[key] = passes
+        return alone[key]
 
     def _asked(self, tests: Iterable[str]) -> str:
         files = sorted({test.partition("::")[0] for test in tests})
@@ -212,9 +210,17 @@ class Trials:
 
 def cases(count: int, seed: int, only: str) -> list[Case]:
     """The mistakes that are asked for."""
+    paths = {file: ROOT / file for file in (*FILES, *OTHERS)}
+    texts = {file: path.read_text() for file, path in paths.items() if path.exists()}
     found = [
-        Case("behaviours", one.file, f"behaviour {name}: {one.says}", behaviour=name)
-        for name, one in BEHAVIOURS.items()
+        Case(
+            "behaviours",
+            b.file,
+            texts.get(b.file, "") + inspect.getsource(behaviours),
+            f"behaviour {name}: {b.says}",
+            behaviour=name,
+        )
+        for name, b in BEHAVIOURS.items()
         if f"behaviours/{name}".startswith(only) or name.startswith(only)
     ]
     groups = {
@@ -222,9 +228,9 @@ def cases(count: int, seed: int, only: str) -> list[Case]:
         for file, group in FILES.items()
         if any(x.startswith(only) for x in (group, file, file.removeprefix("timerl_nb/")))
     }
-    texts = {file: (ROOT / file).read_text() for file in groups}
-    some = islice(drawn(texts, groups, seed), count) if groups else ()
-    return [*found, *(Case(FILES[one.file], one.file, one.key, one) for one in some)]
+    some = drawn({file: texts[file] for file in groups}, groups, seed)
+    found += [Case(groups[m.file], m.file, texts[m.file], m.key, m) for m in islice(some, count)]
+    return found
 
 
 def report(trials: Trials, asked: Sequence[Case]) -> bool:
@@ -240,6 +246,7 @@ def report(trials: Trials, asked: Sequence[Case]) -> bool:
             verdict = "equivalent"
         table.setdefault(case.group, Counter())[verdict] += 1
         survivors += [case] if verdict == "survived" else []
+    gone = [name for name, b in BEHAVIOURS.items() if not b.is_there(ROOT)]
     print("\n" + " ".join(f"{word:>11}" for word in ("", *words)))
     total = sum(table.values(), Counter[str]())
     for group, counts in {**table, "all": total}.items():
@@ -252,15 +259,16 @@ def report(trials: Trials, asked: Sequence[Case]) -> bool:
         texts = ROOT / one["file"]
         if not texts.exists() or one["place"].partition(": ")[2] not in texts.read_text():
             print(f"\nno longer there, but argued: {one['file']} | {one['place']}")
-    return not survivors
+    if gone:
+        print(f"\nno longer apply, as their functions are gone: {', '.join(gone)}")
+    return not survivors and not gone
 
 
 def described(case: Case) -> str:
     """A mistake, as a text shows it, and what to copy where it is argued."""
     if case.mutant is None:
         return case.key
-    before = (ROOT / case.file).read_text()
-    lines, after = before.splitlines(), case.mutant.of(before).splitlines()
+    lines, after = case.text.splitlines(), case.mutant.of(case.text).splitlines()
     at = next((k for k, (a, b) in enumerate(zip(lines, after, strict=False)) if a != b), 0)
     copied = "\n".join(
         f"{name} = {json.dumps(getattr(case.mutant, name), ensure_ascii=False)}"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 Wrapped = Callable[..., Any]
@@ -31,6 +32,11 @@ class Behaviour:
     @property
     def function(self) -> str:
         return self.target.partition(":")[2]
+
+    def is_there(self, root: Path) -> bool:
+        """Whether the file still has the function."""
+        name, path = self.function.rpartition(".")[2], root / self.file
+        return path.exists() and f"def {name}(" in path.read_text()
 
     def found(self) -> tuple[Any, str, Any]:
         """What holds the function, its name there, and the function.

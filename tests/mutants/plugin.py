@@ -19,11 +19,12 @@ from tests.mutants.sources import FILES, OTHERS, places
 
 WRITTEN = "TIMERL_MUTANTS_WRITTEN"  # where to write what was found
 MEASURED = "TIMERL_MUTANTS_MEASURED"  # lines are measured
+LIMIT = "TIMERL_MUTANTS_LIMIT"  # seconds of all processors, where nobody waits for it any more
 BEHAVIOUR = "TIMERL_MUTANTS_BEHAVIOUR"  # the name of a mutant of `behaviours`
 MEMORY = 8 << 30  # what grows without end fails, and does not take the machine along
 
 _passed: dict[str, float] = {}
-_failed: list[tuple[str, str]] = []
+_failed: list[str] = []
 _measuring: Any = None
 
 if MEASURED in os.environ:  # ahead of the first import of what is measured
@@ -35,6 +36,8 @@ if MEASURED in os.environ:  # ahead of the first import of what is measured
 
 def pytest_configure() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    limit = int(os.environ[LIMIT])
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     import timerl_nb
 
     assert Path(timerl_nb.__file__).is_relative_to(Path.cwd()), "the package of another tree"
@@ -53,9 +56,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
-        _failed.append((report.nodeid, str(report.longrepr).strip().splitlines()[-1]))
+        _failed.append(report.nodeid)
         _passed.pop(report.nodeid, None)
-    elif not report.skipped and report.nodeid not in dict(_failed):
+    elif not report.skipped and report.nodeid not in _failed:
         _passed[report.nodeid] = _passed.get(report.nodeid, 0) + report.duration
 
 

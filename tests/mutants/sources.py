@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 from typing import Final
 
+from tests.mutants.behaviours import BEHAVIOURS
+
 ROOT: Final = Path(__file__).parents[2]
 
 GROUPS: Final = {
@@ -17,20 +19,6 @@ GROUPS: Final = {
     "schedule": ("schedule/*.py",),
 }
 
-# what `behaviours` changes, beside these
-OTHERS: Final = tuple(
-    f"timerl_nb/{name}.py"
-    for name in (
-        "ir/digest",
-        "ir/randomness",
-        "loops/build",
-        "loops/ending",
-        "runtime/kernel",
-        "runtime/backends/jax_scope",
-        "symbolic/scheduling",
-    )
-)
-
 # the group of each file, by its path from the root
 FILES: Final = {
     path.relative_to(ROOT).as_posix(): group
@@ -38,6 +26,7 @@ FILES: Final = {
     for pattern in patterns
     for path in sorted((ROOT / "timerl_nb").glob(pattern))
 }
+OTHERS: Final = tuple({b.file for b in BEHAVIOURS.values()}.difference(FILES))
 
 
 def places(text: str) -> list[str]:
