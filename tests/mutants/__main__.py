@@ -9,6 +9,7 @@ off, and asks again where a file has changed, or, of survivors, the tests.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import inspect
 import json
 import os
@@ -286,6 +287,11 @@ def main() -> int:
     given = parser.parse_args()
     end = time.monotonic() + (60 * given.minutes if given.minutes else float("inf"))
     STATE.mkdir(parents=True, exist_ok=True)
+    lock = (STATE / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit("another call is at work in these trees") from None
     asked = cases(given.count, given.seed, given.only)
     trees = Trees()
     measure(trees, Covering(), end)
