@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Of `make fuzz`: how many programs from which seed on, and at most how many minutes (all it takes).
-COUNT ?= 5000
+# Of `make fuzz`, how many programs from which seed on; of `make mutants`, how many mistakes of which
+# seed; and at most how many minutes (all it takes).
+COUNT ?= $(if $(filter mutants,$(MAKECMDGOALS)),200,5000)
 SEED ?= 0
 MINUTES ?=
 # Made by widgets/bundle.py, which knows all sources; make only asks it when one of them is newer.
@@ -14,7 +15,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check format notebooks fuzz bench bench-full pictures lock clean
+.PHONY: lab test setup check format notebooks fuzz mutants bench bench-full pictures lock clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -56,6 +57,11 @@ notebooks: setup  ## run the notebooks alone
 fuzz: setup  ## random programs: 2,000 against the reference, COUNT from SEED on against plain loops
 	@TIMERL_FUZZ=2000 TIMERL_SEED=$(SEED) $(BIN)/pytest tests/property
 	@$(BIN)/python -m tests.independent $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
+
+# What measures lines is for this alone: it stands beside, and is no part of the lock.
+mutants: setup  ## COUNT mistakes of the seed SEED in the compiler: which does no test notice?
+	@test -d build/mutants/site || $(BIN)/uv pip install --quiet --python $(BIN)/python --target build/mutants/site coverage==7.17.3
+	@$(BIN)/python -m tests.mutants $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only $(ONLY))
 
 bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)
 	$(BIN)/python -m benchmarks

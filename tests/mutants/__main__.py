@@ -1,0 +1,307 @@
+"""`make mutants`: does a test notice a mistake in the compiler?
+
+`python -m tests.mutants [COUNT] [--seed SEED] [--minutes MINUTES] [--only PREFIX]` makes the
+mistakes of `behaviours`, and COUNT small changes that the seed draws, one by one in copies of the
+tree, and runs tests that cover them. What is known is in `runs/mutants`: it goes on where it was cut
+off, and asks again where a file has changed, or, of survivors, the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
+from typing import Any
+
+from tests.mutants import behaviours
+from tests.mutants.behaviours import BEHAVIOURS
+from tests.mutants.covering import ASKED, STATE, Covering, hashed
+from tests.mutants.edits import Mutant, drawn
+from tests.mutants.plugin import BEHAVIOUR, LIMIT, MEASURED, WRITTEN
+from tests.mutants.sources import FILES, OTHERS, ROOT
+
+BUILT = ROOT / "build" / "mutants"  # of the tool itself: `coverage`, and the copies of the tree
+KNOWN = STATE / "known.json"
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+AT_ONCE = 2
+NOT_COPIED = (".*", "build", "runs", "dist", "node_modules", "screenshots", "*-pytest-*.pyc")
+OVER = -1000  # the exit status of what takes too long
+HUNG = 1800.0  # for one file of tests, measured
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mistake: a change of a file's text as it was then, or a behaviour by its name."""
+
+    group: str
+    file: str
+    text: str
+    key: str
+    mutant: Mutant | None = None
+    behaviour: str = ""
+
+
+class Trees:
+    """Copies of the tree, one for each of the processes that run at once."""
+
+    def __init__(self) -> None:
+        self._free: SimpleQueue[Path] = SimpleQueue()
+        for k in range(AT_ONCE):
+            tree = BUILT / f"tree-{k}"
+            shutil.rmtree(tree, ignore_errors=True)
+            shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED))
+            self._free.put(tree)
+
+    def each(self, run: Callable[[Path, Any], None], many: Iterable[Any], end: float) -> None:
+        """Run for each of many in a tree of its own, while there is time."""
+
+        def one(case: Any) -> None:
+            if time.monotonic() < end:
+                tree = self._free.get()
+                try:
+                    run(tree, case)
+                finally:
+                    self._free.put(tree)
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            try:
+                for done in [pool.submit(one, case) for case in many]:
+                    done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tuple[int, Any]:
+    """The exit status of some tests, and what the plugin has written."""
+    written, said = tree / "build.written.json", tree / "build.said.txt"
+    written.unlink(missing_ok=True)
+    status = OVER
+    flags = "-o addopts= -q -p no:cacheprovider -p tests.mutants.plugin"
+    more = {
+        "PYTEST_ADDOPTS": flags if MEASURED in env else f"{flags} -x",
+        "PYTHONPATH": str(BUILT / "site"),
+        # what Python keeps of a text is known by its length and second, which a mutant may share
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # nor does a mutant take what another one has compiled
+        "TIMERL_TESTS_CACHE": "0",
+        "TIMERL_EXAMPLES": "10",
+        WRITTEN: str(written),
+        LIMIT: str(int(seconds) * (os.cpu_count() or 1)),
+    }
+    with said.open("wb") as out, suppress(subprocess.TimeoutExpired):
+        status = subprocess.run(
+            [sys.executable, "-m", "pytest", *tests],
+            cwd=tree,
+            env={**os.environ, **more, **env},
+            stdout=out,
+            stderr=out,
+            timeout=seconds,
+            start_new_session=True,  # an interrupted call lets it end, and writes down what came of it
+        ).returncode
+    text = said.read_text(errors="replace")
+    if status == 4 and "ERROR: not found" in text:
+        raise SystemExit(f"pytest does not know the tests any more: remove {STATE}\n{text}")
+    return status, json.loads(written.read_text()) if written.exists() else {}
+
+
+def measure(trees: Trees, covering: Covering, end: float) -> None:
+    """Find out what runs what, where that is not known."""
+
+    def run(tree: Path, tests: str) -> None:
+        begun = time.monotonic()
+        status, written = pytest(tree, [tests], HUNG, **{MEASURED: "1"})
+        word = "takes too long" if status == OVER else f"ends with {status}"
+        if written:
+            path = covering.known(tests)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for old in path.parent.glob(f"{path.name.rsplit('.', 2)[0]}.*"):
+                old.unlink()
+            path.write_text(json.dumps(written))
+            failed = written["failed"]
+            word = f"{len(written['passed'])} tests" + (f", without {failed}" if failed else "")
+        print(f"measured {tests} in {time.monotonic() - begun:.0f} s: {word}", flush=True)
+
+    trees.each(run, covering.missing(), end)
+
+
+class Trials:
+    """The mutants that have been tried, with what came of them."""
+
+    def __init__(self, covering: Covering) -> None:
+        self.covering = covering
+        self.known: dict[str, dict[str, Any]] = {"mutants": {}, "alone": {}}
+        if KNOWN.exists():
+            self.known = json.loads(KNOWN.read_text())
+        self._lock = Lock()
+
+    def verdict(self, case: Case) -> dict[str, Any] | None:
+        """What is known of a case, if nothing has changed since."""
+        found = self.known["mutants"].get(case.key)
+        if found is None or found["hash"] != hashed(case.text):
+            return None
+        is_open = found["verdict"] in ("survived", "not covered")
+        return None if is_open and found["asked"] != self._asked(self.tests(case)) else found
+
+    def tests(self, case: Case) -> list[str]:
+        """The tests to run, but for those that fail when they run alone."""
+        if case.mutant is None:
+            found = self.covering.of_function(case.file, BEHAVIOURS[case.behaviour].function)
+        else:
+            found = self.covering.of(case.file, case.mutant.place, case.mutant.begins)
+        return [test for test in found if self.known["alone"].get(self._asked([test]), True)]
+
+    def run(self, tree: Path, case: Case) -> None:
+        """Try one."""
+        begun, by, changed = time.monotonic(), "", tree / case.file
+        tests, verdict = self.tests(case), "not covered"
+        while tests:
+            if case.mutant:
+                changed.write_text(case.mutant.of(case.text))
+            try:
+                limit = 120 + 4 * self.covering.seconds(tests)
+                status, written = pytest(tree, tests, limit, **{BEHAVIOUR: case.behaviour})
+            finally:
+                if case.mutant:
+                    changed.write_text(case.text)
+            verdict = {0: "survived", OVER: "timed out"}.get(status, "killed")
+            if verdict != "killed":
+                break
+            failed = written.get("failed")
+            by = failed[0] if failed else f"all, as pytest ends with {status}"
+            if not failed or self._passes_alone(tree, by):
+                break
+            tests = self.tests(case)
+        entry = {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - begun)}
+        with self._lock:
+            stamps = {"hash": hashed(case.text), "asked": self._asked(tests)}
+            self.known["mutants"][case.key] = {**entry, **stamps}
+            KNOWN.write_text(json.dumps(self.known, indent=1))
+        print(f"{verdict} ({by or len(tests)}, {entry['seconds']} s): {case.key}", flush=True)
+
+    def _passes_alone(self, tree: Path, test: str) -> bool:
+        """Whether a test passes by itself where there is no mistake."""
+        alone, key = self.known["alone"], self._asked([test])
+        if key not in alone:
+            passes = pytest(tree, [test], HUNG)[0] == 0
+            with self._lock:
+                alone[key] = passes
+        return alone[key]
+
+    def _asked(self, tests: Iterable[str]) -> str:
+        files = sorted({test.partition("::")[0] for test in tests})
+        return hashed(*tests, *((ROOT / file).read_text() for file in files))
+
+
+def cases(count: int, seed: int, only: str) -> list[Case]:
+    """The mistakes that are asked for."""
+    paths = {file: ROOT / file for file in (*FILES, *OTHERS)}
+    texts = {file: path.read_text() for file, path in paths.items() if path.exists()}
+    found = [
+        Case(
+            "behaviours",
+            b.file,
+            texts.get(b.file, "") + inspect.getsource(behaviours),
+            f"behaviour {name}: {b.says}",
+            behaviour=name,
+        )
+        for name, b in BEHAVIOURS.items()
+        if f"behaviours/{name}".startswith(only) or name.startswith(only)
+    ]
+    groups = {
+        file: group
+        for file, group in FILES.items()
+        if any(x.startswith(only) for x in (group, file, file.removeprefix("timerl_nb/")))
+    }
+    some = drawn({file: texts[file] for file in groups}, groups, seed)
+    found += [Case(groups[m.file], m.file, texts[m.file], m.key, m) for m in islice(some, count)]
+    return found
+
+
+def report(trials: Trials, asked: Sequence[Case]) -> bool:
+    """Say what came of the cases, survivors one by one; whether there are none to judge."""
+    argued = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
+    keys = {f"{one['file']} | {one['place']} | {one['what']}" for one in argued}
+    words = ("killed", "timed out", "survived", "equivalent", "not covered", "not tried")
+    table: dict[str, Counter[str]] = {}
+    survivors: list[Case] = []
+    for case in asked:
+        verdict = (trials.verdict(case) or {"verdict": "not tried"})["verdict"]
+        if verdict == "survived" and case.key in keys:
+            verdict = "equivalent"
+        table.setdefault(case.group, Counter())[verdict] += 1
+        survivors += [case] if verdict == "survived" else []
+    gone = [name for name, b in BEHAVIOURS.items() if not b.is_there(ROOT)]
+    print("\n" + " ".join(f"{word:>11}" for word in ("", *words)))
+    total = sum(table.values(), Counter[str]())
+    for group, counts in {**table, "all": total}.items():
+        print(" ".join([f"{group:>11}", *(f"{counts[word]:11}" for word in words)]))
+    if survivors:
+        print("\nSurvivors, to be killed by a test, or argued in tests/mutants/equivalent.toml:")
+    for case in survivors:
+        print(f"\n{described(case)}")
+    for one in argued:
+        texts = ROOT / one["file"]
+        if not texts.exists() or one["place"].partition(": ")[2] not in texts.read_text():
+            print(f"\nno longer there, but argued: {one['file']} | {one['place']}")
+    if gone:
+        print(f"\nno longer apply, as their functions are gone: {', '.join(gone)}")
+    return not survivors and not gone
+
+
+def described(case: Case) -> str:
+    """A mistake, as a text shows it, and what to copy where it is argued."""
+    if case.mutant is None:
+        return case.key
+    lines, after = case.text.splitlines(), case.mutant.of(case.text).splitlines()
+    at = next((k for k, (a, b) in enumerate(zip(lines, after, strict=False)) if a != b), 0)
+    copied = "\n".join(
+        f"{name} = {json.dumps(getattr(case.mutant, name), ensure_ascii=False)}"
+        for name in ("file", "place", "what")
+    )
+    return f"{case.file}:{at + 1}\n- {lines[at]}\n+ {after[at]}\n[[mutant]]\n{copied}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.mutants", description=__doc__)
+    parser.add_argument("count", type=int, nargs="?", default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=None)
+    parser.add_argument("--only", default="", help="a group, a file, or a behaviour, as it begins")
+    given = parser.parse_args()
+    end = time.monotonic() + (60 * given.minutes if given.minutes else float("inf"))
+    STATE.mkdir(parents=True, exist_ok=True)
+    lock = (STATE / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit("another call is at work in these trees") from None
+    asked = cases(given.count, given.seed, given.only)
+    trees = Trees()
+    measure(trees, Covering(), end)
+    trials = Trials(Covering())
+    left = trials.covering.missing()
+    if left:
+        print(f"{len(left)} of {len(ASKED)} test files are not measured yet")
+    trees.each(trials.run, [case for case in asked if trials.verdict(case) is None], end)
+    return 0 if report(trials, asked) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,121 @@
+"""Which tests run which lines, measured test file by test file, and which of them to ask."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from tests.mutants.sources import ROOT
+
+STATE: Final = ROOT / "runs" / "mutants"
+
+# What needs a browser, processes or minutes, or looks at views. A mutant that the others let live is
+# no proof that all tests do.
+_LEFT_OUT: Final = re.compile(
+    r"ahead|benchmark|cache|cartpole|compar|compiler|devices|disk_cache|docs|entry_points|errors|explorer|graph_view|gym|interrupts"
+    r"|layers_of|layout|learning|library|main_memory|mutants|outline|packaging|page|peers|profiler|running|stages"
+    r"|sweeping|view_models|widgets|words|wrong_calls"
+)
+ASKED: Final = (
+    "tests/golden/test_golden.py",
+    "tests/golden/test_frozen.py",
+    *(
+        f"tests/unit/{path.name}"
+        for path in sorted((ROOT / "tests/unit").glob("test_*.py"))
+        if not _LEFT_OUT.search(path.name)
+    ),
+    "tests/property/test_layouts.py",
+    "tests/property/test_xla.py",
+)
+
+TESTS, SECONDS = 30, 90.0  # at most of these for one mutant
+
+
+def hashed(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
+
+
+class Covering:
+    """What has been measured so far; `runs/mutants/covering` holds it, a file for each of tests."""
+
+    def known(self, tests: str) -> Path:
+        """Where a test file's measurement is, or will be."""
+        stem = tests.removeprefix("tests/").removesuffix(".py").replace("/", ".")
+        return STATE / "covering" / f"{stem}.{hashed((ROOT / tests).read_text())}.json"
+
+    def missing(self) -> list[str]:
+        return [tests for tests in ASKED if not self.known(tests).exists()]
+
+    @cached_property
+    def _measured(self) -> list[dict[str, dict[str, dict[str, list[int]]]]]:
+        known = (self.known(tests) for tests in ASKED)
+        return [json.loads(path.read_text()) for path in known if path.exists()]
+
+    @cached_property
+    def _seconds(self) -> dict[str, float]:
+        return {test: s for one in self._measured for test, s in one["passed"].items()}
+
+    @cached_property
+    def _by_file(self) -> dict[str, dict[str, list[str]]]:
+        """The tests by file and place."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for one in self._measured:
+            names = list(one["passed"])
+            for file, places in one["lines"].items():
+                into = found.setdefault(file, {})
+                for place, numbers in places.items():
+                    into.setdefault(place, []).extend(names[k] for k in numbers)
+        return found
+
+    def of(self, file: str, *places: str) -> list[str]:
+        """Tests to ask about the first of some places that runs; none where none does.
+
+        What runs at import is there for every test of the file, most for those that run most of it.
+        """
+        lines = self._by_file.get(file, {})
+        place = next((place for place in places if place in lines), None)
+        if place is None:
+            return []
+        if lines[place]:
+            return self._chosen(lines[place])
+        often = Counter(test for tests in lines.values() for test in tests)
+        return self._chosen(test for test, _ in often.most_common(TESTS))
+
+    def of_function(self, file: str, function: str) -> list[str]:
+        """Tests of most of a function: some leave it where others only begin."""
+        lines = self._by_file.get(file, {}).items()
+        inside = (tests for at, tests in lines if at.startswith((f"{function}:", f"{function}.")))
+        often = Counter(test for tests in inside for test in tests)
+        most = max(often.values(), default=0)
+        return self._chosen(test for test, times in often.items() if times >= 0.9 * most)
+
+    def _chosen(self, tests: Iterable[str]) -> list[str]:
+        """Of as many files and functions as there are the fastest, within the time, fastest first."""
+        by_speed = sorted(tests, key=self._speed)
+        turn: dict[str, int] = {}
+        for heads in ("[", "::"):  # one of each function, and so one of each file, before another
+            by_turn = sorted(by_speed, key=lambda test: (turn.get(test, 0), self._speed(test)))
+            so_far: Counter[str] = Counter()
+            for test in by_turn:
+                head = test.partition(heads)[0]
+                turn[test] = so_far[head]
+                so_far[head] += 1
+        found: list[str] = []
+        left = SECONDS
+        for test in sorted(by_speed, key=lambda test: (turn[test], self._speed(test))):
+            if len(found) < TESTS and self._seconds[test] <= left:
+                found.append(test)
+                left -= self._seconds[test]
+        return sorted(found, key=self._speed)
+
+    def _speed(self, test: str) -> tuple[float, str]:
+        return self._seconds[test], test
+
+    def seconds(self, tests: Iterable[str]) -> float:
+        return sum(self._seconds[test] for test in tests)

@@ -1,0 +1,78 @@
+"""What pytest does for the tool, in a copy of the tree: `-p tests.mutants.plugin`.
+
+It writes down which test failed first, or which tests run which lines and how long each takes, and
+makes one of the mutants of `behaviours` where the environment names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mutants.sources import FILES, OTHERS, places
+
+WRITTEN = "TIMERL_MUTANTS_WRITTEN"  # where to write what was found
+MEASURED = "TIMERL_MUTANTS_MEASURED"  # lines are measured
+LIMIT = "TIMERL_MUTANTS_LIMIT"  # seconds of all processors, where nobody waits for it any more
+BEHAVIOUR = "TIMERL_MUTANTS_BEHAVIOUR"  # the name of a mutant of `behaviours`
+MEMORY = 8 << 30  # what grows without end fails, and does not take the machine along
+
+_passed: dict[str, float] = {}
+_failed: list[str] = []
+_measuring: Any = None
+
+if MEASURED in os.environ:  # ahead of the first import of what is measured
+    from coverage import Coverage
+
+    _measuring = Coverage(data_file=None, include=[*FILES, *OTHERS], config_file=False)
+    _measuring.start()
+
+
+def pytest_configure() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    limit = int(os.environ[LIMIT])
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    import timerl_nb
+
+    assert Path(timerl_nb.__file__).is_relative_to(Path.cwd()), "the package of another tree"
+    if name := os.environ.get(BEHAVIOUR):
+        from tests.mutants.behaviours import BEHAVIOURS
+
+        BEHAVIOURS[name].apply()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if _measuring:
+        _measuring.switch_context(item.nodeid)
+    return (yield)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failed.append(report.nodeid)
+        _passed.pop(report.nodeid, None)
+    elif not report.skipped and report.nodeid not in _failed:
+        _passed[report.nodeid] = _passed.get(report.nodeid, 0) + report.duration
+
+
+def pytest_sessionfinish() -> None:
+    lines: dict[str, dict[str, list[int]]] = {}
+    number = {test: k for k, test in enumerate(_passed)}
+    if _measuring:
+        _measuring.stop()
+        data = _measuring.get_data()
+        for path in data.measured_files():
+            file = Path(path).relative_to(Path.cwd()).as_posix()
+            named, found = places(Path(path).read_text()), lines.setdefault(file, {})
+            for line, tests in data.contexts_by_lineno(path).items():
+                mine = {number[test] for test in tests if test in number}
+                found[named[line]] = sorted(mine.union(found.get(named[line], ())))
+    written = {"passed": _passed, "failed": _failed, "lines": lines}
+    Path(os.environ[WRITTEN]).write_text(json.dumps(written))

@@ -1,0 +1,47 @@
+"""What is mutated, and a name for each of its lines that outlives changes elsewhere in its file."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+from tests.mutants.behaviours import BEHAVIOURS
+
+ROOT: Final = Path(__file__).parents[2]
+
+GROUPS: Final = {
+    "passes": ("passes/*.py",),
+    "statements": ("statements/*.py",),
+    "layout": ("memory/*.py",),
+    "lowering": ("runtime/xla/*.py",),
+    "gradients": ("frontend/autodiff.py", "frontend/vjp.py", "frontend/adjoint_access.py"),
+    "schedule": ("schedule/*.py",),
+}
+
+# the group of each file, by its path from the root
+FILES: Final = {
+    path.relative_to(ROOT).as_posix(): group
+    for group, patterns in GROUPS.items()
+    for pattern in patterns
+    for path in sorted((ROOT / "timerl_nb").glob(pattern))
+}
+OTHERS: Final = tuple({b.file for b in BEHAVIOURS.values()}.difference(FILES))
+
+
+def places(text: str) -> list[str]:
+    """By its number, a line's function and text; the number 0 is none."""
+    lines = text.splitlines()
+    functions = [""] * (len(lines) + 1)
+
+    def visit(node: ast.AST, name: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = name
+            if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                inner = f"{name}.{child.name}".lstrip(".")
+                for k in range(child.body[0].lineno, (child.end_lineno or 0) + 1):
+                    functions[k] = inner
+            visit(child, inner)
+
+    visit(ast.parse(text), "")
+    return ["", *(f"{functions[k]}: {line.strip()}" for k, line in enumerate(lines, 1))]
