@@ -67,7 +67,7 @@ def test_a_run_stays_below_its_budget_and_gives_the_same_bits(
 def test_swaps_show_in_every_stage(monte_carlo: tuple[trl.Program, trl.Result]) -> None:
     program = monte_carlo[0].with_options(device_memory=monte_carlo[0].memory.peak // 2)
     text = str(program.ast)
-    assert "offload state' @ (i, t - 2)" in text
+    assert "offload state' @ (i, t - 1)" in text
     assert "fetch state' @ (i, t)" in text
     assert "state': from acting.h0 until learning, 33 times" in str(program.memory)
     assert "def offload_V2(i, t):" in program.executable.source
