@@ -14,6 +14,7 @@ import inspect
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -180,7 +181,13 @@ class Trials:
             finally:
                 if case.mutant:
                     changed.write_text(case.text)
-            verdict = {0: "survived", OVER: "timed out"}.get(status, "killed")
+            if (
+                status == -signal.SIGKILL
+            ):  # not by the mistake, which the limits end: ask again later
+                print(f"ended from outside: {case.key}", flush=True)
+                return
+            over = (OVER, -signal.SIGXCPU)
+            verdict = "timed out" if status in over else "killed" if status else "survived"
             if verdict != "killed":
                 break
             failed = written.get("failed")
@@ -199,7 +206,7 @@ class Trials:
         """Whether a test passes by itself where there is no mistake."""
         alone, key = self.known["alone"], self._asked([test])
         if key not in alone:
-            passes = pytest(tree, [test], HUNG)[0] == 0
+            passes = pytest(tree, [test], HUNG)[0] in (0, -signal.SIGKILL)
             with self._lock:
                 alone[key] = passes
         return alone[key]

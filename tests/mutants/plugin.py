@@ -37,7 +37,7 @@ if MEASURED in os.environ:  # ahead of the first import of what is measured
 def pytest_configure() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     limit = int(os.environ[LIMIT])
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 60))
     import timerl_nb
 
     assert Path(timerl_nb.__file__).is_relative_to(Path.cwd()), "the package of another tree"
