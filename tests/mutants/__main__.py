@@ -181,9 +181,7 @@ class Trials:
             finally:
                 if case.mutant:
                     changed.write_text(case.text)
-            if (
-                status == -signal.SIGKILL
-            ):  # not by the mistake, which the limits end: ask again later
+            if status == -signal.SIGKILL:  # not by the mistake: limits end that one otherwise
                 print(f"ended from outside: {case.key}", flush=True)
                 return
             over = (OVER, -signal.SIGXCPU)
