@@ -42,7 +42,10 @@ KNOWN = STATE / "known.json"
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 AT_ONCE = 2
 NOT_COPIED = (".*", "build", "runs", "dist", "node_modules", "screenshots", "*-pytest-*.pyc")
-OVER = -1000  # the exit status of what takes too long
+TOO_LONG = -signal.SIGXCPU
+WAITING = -1000
+# by people or by the system, not by the mistake: it is tried again by the next call
+STOPPED = (WAITING, -signal.SIGTERM, -signal.SIGKILL)
 HUNG = 1800.0  # for one file of tests, measured
 
 
@@ -93,7 +96,7 @@ def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tupl
     """The exit status of some tests, and what the plugin has written."""
     written, said = tree / "build.written.json", tree / "build.said.txt"
     written.unlink(missing_ok=True)
-    status = OVER
+    status = WAITING
     flags = "-o addopts= -q -p no:cacheprovider -p tests.mutants.plugin"
     more = {
         "PYTEST_ADDOPTS": flags if MEASURED in env else f"{flags} -x",
@@ -104,7 +107,7 @@ def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tupl
         "TIMERL_TESTS_CACHE": "0",
         "TIMERL_EXAMPLES": "10",
         WRITTEN: str(written),
-        LIMIT: str(int(seconds) * (os.cpu_count() or 1)),
+        LIMIT: str(int(seconds)),
     }
     with said.open("wb") as out, suppress(subprocess.TimeoutExpired):
         status = subprocess.run(
@@ -113,8 +116,7 @@ def pytest(tree: Path, tests: Sequence[str], seconds: float, **env: str) -> tupl
             env={**os.environ, **more, **env},
             stdout=out,
             stderr=out,
-            timeout=seconds,
-            start_new_session=True,  # an interrupted call lets it end, and writes down what came of it
+            timeout=2 * seconds,
         ).returncode
     text = said.read_text(errors="replace")
     if status == 4 and "ERROR: not found" in text:
@@ -128,7 +130,7 @@ def measure(trees: Trees, covering: Covering, end: float) -> None:
     def run(tree: Path, tests: str) -> None:
         begun = time.monotonic()
         status, written = pytest(tree, [tests], HUNG, **{MEASURED: "1"})
-        word = "takes too long" if status == OVER else f"ends with {status}"
+        word = f"ends with {status}"
         if written:
             path = covering.known(tests)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,11 +183,10 @@ class Trials:
             finally:
                 if case.mutant:
                     changed.write_text(case.text)
-            if status == -signal.SIGKILL:  # not by the mistake: limits end that one otherwise
-                print(f"ended from outside: {case.key}", flush=True)
+            if status in STOPPED:
+                print(f"stopped from outside: {case.key}", flush=True)
                 return
-            over = (OVER, -signal.SIGXCPU)
-            verdict = "timed out" if status in over else "killed" if status else "survived"
+            verdict = {0: "survived", TOO_LONG: "timed out"}.get(status, "killed")
             if verdict != "killed":
                 break
             failed = written.get("failed")
@@ -204,7 +205,10 @@ class Trials:
         """Whether a test passes by itself where there is no mistake."""
         alone, key = self.known["alone"], self._asked([test])
         if key not in alone:
-            passes = pytest(tree, [test], HUNG)[0] in (0, -signal.SIGKILL)
+            status = pytest(tree, [test], HUNG)[0]
+            if status in STOPPED:  # which says nothing, and is not remembered
+                return False
+            passes = status == 0
             with self._lock:
                 alone[key] = passes
         return alone[key]

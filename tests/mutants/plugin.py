@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from tests.mutants.sources import FILES, OTHERS, places
 
 WRITTEN = "TIMERL_MUTANTS_WRITTEN"  # where to write what was found
 MEASURED = "TIMERL_MUTANTS_MEASURED"  # lines are measured
-LIMIT = "TIMERL_MUTANTS_LIMIT"  # seconds of all processors, where nobody waits for it any more
+LIMIT = "TIMERL_MUTANTS_LIMIT"  # seconds of a processor, which a process that is made to wait does not use up
 BEHAVIOUR = "TIMERL_MUTANTS_BEHAVIOUR"  # the name of a mutant of `behaviours`
 MEMORY = 8 << 30  # what grows without end fails, and does not take the machine along
 
 _passed: dict[str, float] = {}
 _failed: list[str] = []
+_unimportable: list[str] = []
+_status: list[int] = []
 _measuring: Any = None
 
 if MEASURED in os.environ:  # ahead of the first import of what is measured
@@ -54,6 +57,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     return (yield)
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        _unimportable.append(report.nodeid)
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed:
         _failed.append(report.nodeid)
@@ -62,7 +70,16 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _passed[report.nodeid] = _passed.get(report.nodeid, 0) + report.duration
 
 
-def pytest_sessionfinish() -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """End at once: what hangs as Python ends says nothing of a mutant."""
+    if _status:
+        sys.stdout.flush()
+        os._exit(_status[0])
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    _status.append(int(exitstatus))
     lines: dict[str, dict[str, list[int]]] = {}
     number = {test: k for k, test in enumerate(_passed)}
     if _measuring:
@@ -74,5 +91,5 @@ def pytest_sessionfinish() -> None:
             for line, tests in data.contexts_by_lineno(path).items():
                 mine = {number[test] for test in tests if test in number}
                 found[named[line]] = sorted(mine.union(found.get(named[line], ())))
-    written = {"passed": _passed, "failed": _failed, "lines": lines}
+    written = {"passed": _passed, "failed": _failed, "unimportable": _unimportable, "lines": lines}
     Path(os.environ[WRITTEN]).write_text(json.dumps(written))
