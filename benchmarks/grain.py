@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 import timerl_nb as trl
 from benchmarks.compiling import compiled
@@ -58,7 +59,9 @@ class Statements:
         self.calls = regions.calls
         names = {*lowered.layout.buffers, *lowered.arrays()}
         made = {**{n: lowered.fresh(n) for n in lowered.layout.buffers}, **lowered.arrays()}
-        self._space["fresh"] = jax.jit(lambda: {n: made[n] + 0 for n in names if made[n].size})
+        self._space["fresh"] = jax.jit(
+            lambda: {n: jnp.copy(made[n]) for n in names if made[n].size}
+        )
         lines = ["def program():", "    new = fresh()"]
         lines += [f"    {_variable(n)} = new[{n!r}]" for n in sorted(names)]
         self._write(regions.parts, lines, "    ")

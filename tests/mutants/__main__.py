@@ -191,7 +191,10 @@ class Trials:
                 break
             failed = written.get("failed")
             by = failed[0] if failed else f"all, as pytest ends with {status}"
-            if not failed or self._passes_alone(tree, by):
+            alone = self._passes_alone(tree, by) if failed else True
+            if alone is None:
+                return
+            if alone:
                 break
             tests = self.tests(case)
         entry = {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - begun)}
@@ -201,16 +204,15 @@ class Trials:
             KNOWN.write_text(json.dumps(self.known, indent=1))
         print(f"{verdict} ({by or len(tests)}, {entry['seconds']} s): {case.key}", flush=True)
 
-    def _passes_alone(self, tree: Path, test: str) -> bool:
-        """Whether a test passes by itself where there is no mistake."""
+    def _passes_alone(self, tree: Path, test: str) -> bool | None:
+        """Whether a test passes by itself where there is no mistake; None where it was stopped."""
         alone, key = self.known["alone"], self._asked([test])
         if key not in alone:
             status = pytest(tree, [test], HUNG)[0]
-            if status in STOPPED:  # which says nothing, and is not remembered
-                return False
-            passes = status == 0
+            if status in STOPPED:
+                return None
             with self._lock:
-                alone[key] = passes
+                alone[key] = status == 0
         return alone[key]
 
     def _asked(self, tests: Iterable[str]) -> str:
