@@ -101,6 +101,70 @@ def test_effects_are_called_at_their_points_in_order() -> None:
     assert [point for point, _ in calls] == [{"b": b, "i": 1, "t": 2} for b in range(3)]
 
 
+def _backwards(t: Any, T: Any, x: Any) -> Any:
+    g = trl.like(x)
+    g[T - 1] = x[T - 1]
+    g[t - 1] = (g * 0.5 + x[t - 1]).tanh()
+    return g
+
+
+def _by_windows(t: Any, T: Any, x: Any) -> Any:
+    g = trl.like(x)
+    found = trl.udf(lambda part: part.sum(), g[t + 1 : trl.min(t + 3, T)], out="f32", name="sum")
+    g[t] = (found * 0.5 + x).tanh()
+    return g
+
+
+def _along_another(t: Any, T: Any, x: Any) -> Any:
+    i, _ = x.ctx.dims[0]
+    y = trl.data(np.arange(4, dtype=np.float32), domain=(i,))
+    g = trl.like(y)
+    g[0] = y[0]
+    g[i + 1] = (g + y).tanh()
+    return g[T - 1 - t]
+
+
+def _as_ordered(t: Any, T: Any, x: Any) -> Any:
+    first = trl.udf(lambda v: v, x.exp(), out="f32", name="first")
+    second = trl.udf(lambda v: v, first * 2, out="f32", name="second")
+    x.ctx.before(second[t + 1], first)
+    return second
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+@pytest.mark.parametrize("write", [_backwards, _by_windows, _along_another, _as_ordered])
+def test_effects_do_not_follow_what_runs_backwards(write: Any, executor: str) -> None:
+    """Whatever it reads is made from its last point on, or could be read so."""
+    calls: list[Any] = []
+    with trl.Context("i", "t") as ctx:
+        _, (t, T) = ctx.dims
+        x = write(t, T, trl.data(np.arange(4, dtype=np.float32), domain=(t,)))
+        see = lambda point, x: calls.append((point["t"], x.item()))  # noqa: E731
+        trl.udf(see, x, out=[], name="see")
+    bounds = {"I": 4, "T": 4}
+    want = [(at["t"], x.item()) for _, at, (x,) in Reference(ctx.pdg(), bounds, seed=0).calls()]
+    ctx.compile(bounds, trl.Options(vectorize=False, executor=executor)).execute()
+    assert [t for t, _ in calls] == [0, 1, 2, 3]
+    np.testing.assert_allclose([x for _, x in calls], [x for _, x in want], rtol=1e-6)
+
+
+def test_effects_of_several_dimensions_are_in_their_order() -> None:
+    calls: list[Any] = []
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        x = trl.data(np.ones((2, 2, 3), np.float32), domain=(b, i, t))
+        g, w = trl.like(x), trl.tensor((), domain=(b, i))
+        w[b, I - 1] = 1.0
+        w[b, i - 1] = (w + x[b, i, 0:T].sum(axis=0)).tanh()
+        g[b, i, 0] = w
+        g[b, i, t + 1] = (g + x).tanh()
+        trl.udf(lambda point, _: calls.append((*point.values(),)), g, out=[], name="see")
+    ctx.compile({B: 2, I: 2, T: 3}).execute()
+    for instance in range(2):
+        mine = [(i, t) for b, i, t in calls if b == instance]
+        assert mine == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
 def test_operations_of_three_depths_take_turns() -> None:
     log: list[str] = []
 

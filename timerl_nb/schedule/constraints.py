@@ -246,7 +246,7 @@ class Constraints:
                 yield Edge(*names, whole), Edge(*names, near)
 
     def _tokens(self, op: Op) -> list[Edge]:
-        """A sink's points in the lexicographic order of the dimensions that recurrences run along."""
+        """A sink's points in the lexicographic order of the dimensions that something moves along."""
         if op.kind == "bound":  # its points wait for each other anyway
             return []
         along = [d for d in op.domain if d in self._sequential_dims]
@@ -265,14 +265,16 @@ class Constraints:
 
     @cached_property
     def _sequential_dims(self) -> frozenset[str]:
-        """The dimensions along which some statement needs an earlier or later point."""
-        found: set[str] = set()
+        """The dimensions along which something waits for what is not at its own point.
+
+        Along all others a sink has nothing to follow backwards, and keeps their order by itself.
+        """
+        entries = [pair for order in self.pdg.orders for pair in order.at]
         for op in self.pdg:
             for read in op.inputs:
-                for d, e in zip(self.pdg.output(read).domain, read.index, strict=True):
-                    if isinstance(e, Lin) and d in e.symbols and e.as_symbol != d:
-                        found.add(d)
-        return frozenset(found)
+                entries += zip(self.pdg.output(read).domain, read.index, strict=True)
+        moving = (e for d, e in entries if isinstance(e, Slice) or e.as_symbol != d)
+        return frozenset(d for e in moving for d in self.pdg.dims.ordered(e.symbols))
 
     @cached_property
     def _recurrent(self) -> frozenset[int]:
