@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from timerl_nb.memory.axes import Axis, _reach, apart, ring
+from timerl_nb.memory.live_ranges import LiveRanges
 from timerl_nb.memory.lives import Lives, series
 from timerl_nb.memory.stores import choose
 from timerl_nb.memory.timeline import Span
@@ -60,6 +62,48 @@ def test_a_ring_keeps_live_values_apart_and_no_shorter_one_does(span: Span) -> N
 
     assert not collide(axis.size)
     assert all(collide(size) for size in range(1, axis.size))
+
+
+@st.composite
+def ranges(draw: st.DrawFn) -> LiveRanges:
+    """Values over (b, t), and from when until when each is there; some are only made."""
+    count = draw(st.integers(1, 9))
+    points = draw(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 30)), min_size=count, max_size=count)
+    )
+    born = draw(st.lists(st.integers(0, 12), min_size=count, max_size=count))
+    ages = draw(st.lists(st.integers(0, 9), min_size=count, max_size=count))
+    return LiveRanges(np.array(points), np.array(born), np.array(born) + np.array(ages))
+
+
+@given(ranges(), st.booleans())
+def test_reach_is_the_greatest_distance_of_two_that_are_there_at_once(
+    given: LiveRanges, beside: bool
+) -> None:
+    others = [Axis(0, 3, ring=False)] if beside else []
+    ends = np.maximum(given.last, given.born + 1)
+    distances = [
+        abs(int(given.coordinates[p, 1] - given.coordinates[q, 1]))
+        for p in range(len(given.born))
+        for q in range(len(given.born))
+        if given.born[p] < ends[q] and given.born[q] < ends[p]
+        if not beside or given.coordinates[p, 0] == given.coordinates[q, 0]
+    ]
+    assert _reach(given, others, 1) == max(distances) + 1
+
+
+def test_a_ring_much_longer_than_what_is_there_at_once_is_found() -> None:
+    """Pairs of values at every distance up to twelve: no shorter ring keeps all of them apart."""
+    at = np.array([x for d in range(1, 13) for x in (20 * d, 20 * d + d)])[:, None]
+    born = np.arange(24)
+    apart_by = LiveRanges(at, born, 2 * (born // 2) + 2)
+    assert apart_by.most_at_once == 2
+    assert ring(apart_by, [], 0) == Axis(0, 13)
+    assert not apart([Axis(0, 12)], [apart_by])
+    assert ring(apart_by, [], 0, longest=13) == Axis(0, 13)
+    assert ring(apart_by, [], 0, longest=12) is None
+    near = LiveRanges(np.arange(24)[:, None], born, born + 3)
+    assert ring(near, [], 0, tries=1) == ring(near, [], 0, tries=0) == Axis(0, 3)
 
 
 def test_why_each_store_is_what_it_is() -> None:
