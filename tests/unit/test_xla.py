@@ -51,6 +51,35 @@ def test_the_numbers_are_the_interpreters(name: str) -> None:
     assert any((other[key] != value).any() for key, value in have.items())
 
 
+@pytest.mark.parametrize("which", ["sum", "max"])
+def test_what_is_added_up_begins_anew(which: str) -> None:
+    """The sums of an iteration lie where those of the one before did, freed one by one or as a slice."""
+    with trl.Context("i", "k", "t") as ctx:
+        (i, I), (k, K), (t, T) = ctx.dims
+        w, x = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i, k, t))
+        w[0] = 1.0
+        x[i, k, 0] = w + k
+        x[i, k, t + 1] = x.exp() * 0.125
+        each = getattr(x, which)(over=t)
+        total = getattr(each[i, 0:K].tanh(), which)(axis=0)
+        after = getattr(x[i, 0, t].tanh(), which)(over=t)
+        w[i + 1] = total * 0.25 + after * 0.125
+        ctx.output("w", w)
+    program = ctx.compile({I: 4, K: 2, T: 3}, trl.Options(executor="xla", vectorize=False))
+    assert re.search(r"free \S+ @ \(i - 1, 0:2\)", str(program.ast)), program.ast
+    assert re.search(r"free \S+ @ \(i - 1\)", str(program.ast)), program.ast
+    value, want = 1.0, [1.0]
+    for _ in range(3):
+        rows = [value + np.arange(2)]
+        for _ in range(2):
+            rows.append(np.exp(rows[-1]) * 0.125)
+        values, fold = np.stack(rows), getattr(np, which)
+        total, after = fold(np.tanh(fold(values, axis=0))), fold(np.tanh(values[:, 0]))
+        value = total * 0.25 + after * 0.125
+        want.append(value)
+    np.testing.assert_allclose(program.execute()["w"], want, rtol=1e-5)
+
+
 @pytest.mark.parametrize("fuse", [2, 4, 100])
 def test_iterations_run_several_to_a_call(fuse: int) -> None:
     program = compiled("5-step", fuse_iterations=fuse)
