@@ -211,6 +211,26 @@ def test_turns_that_are_one_call_are_one_step() -> None:
         assert run.turn == 12
 
 
+@pytest.mark.parametrize(
+    ("host", "fuse", "told"), [(True, 1, [1] * 7), (False, 1, [1] * 7), (False, 3, [3, 3, 1])]
+)
+def test_turns_are_told_as_they_are_made(host: bool, fuse: int, told: list[int]) -> None:
+    """One by one where the host walks the loop and one inside, else by calls of so many at once."""
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x, y = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i, t))
+        x[0] = 1.0
+        y[i, 0] = x
+        made = ((y + x) * 0.5).exp()
+        y[i, t + 1] = trl.udf(np.tanh, made, out="f32", name="host") if host else made.tanh()
+        x[i + 1] = (y[i, T - 1] * 0.5).tanh()
+        ctx.output("x", x)
+    options = trl.Options(executor="xla", vectorize=False, fuse=False, fuse_iterations=fuse)
+    found: list[int] = []
+    ctx.compile({I: 7, T: 3}, options).begin(progress=found.append).complete()
+    assert found == told
+
+
 def test_commands_to_a_run_that_has_ended_do_nothing(program: Program) -> None:
     run = program.start()
     run.result()
