@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -89,6 +90,25 @@ def test_a_merge_is_read_in_runs_of_its_branches() -> None:
     assert of(program, "x'[:]").shape == "block of 4 along t"
     assert of(program, "x'").kind in ("ring", "slot")
     assert_same(Reference(ctx.pdg(), bounds, 0).outputs(), program.execute(), "run")
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_run_that_goes_backwards_is_none(count: int, executor: str) -> None:
+    """But of one value: it has no direction."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        x, y = (trl.tensor((2,), domain=(i, t)) for _ in range(2))
+        x[i, 0] = trl.ones((2,)) * (trl.value(i) + 1).cast("f32")
+        x[i, t + 1] = (x * 0.9).sin()
+        y[i, count - 1 - t] = x.tanh().named("before")
+        y[i, t + count] = x.cos().named("after")
+        ctx.output("z", y[i, 0:T].discounted_sum(0.5))
+    bounds = {"I": 2, "T": 6}
+    program = ctx.compile(bounds, replace(PLAIN, executor=executor))
+    assert (of(program, "after").kind == "block") == (count == 1)
+    assert ("backwards" in of(program, "before").why) == (count > 1)
+    assert_same(Reference(ctx.pdg(), bounds, 1).outputs(), program.execute(seed=1), "run")
 
 
 def test_monte_carlo_gathers_nothing() -> None:

@@ -313,6 +313,21 @@ def test_an_outer_product_that_is_summed_is_a_contraction() -> None:
     assert "dot" in kinds(total.pdg) and "mul" not in kinds(total.pdg)
 
 
+def test_a_sum_stays_outside_of_what_it_is_no_part_of() -> None:
+    """What one operand alone has is better summed before; a kernel's positions are no products' terms."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5, 4), domain=(b, t))
+        w = trl.constant(data(4, 2))
+        ctx.output("rows", (x.reshape(2, 2) @ w.reshape(2, 4)).sum(axis=0))
+        image = trl.data(data(3, 2, 6), domain=(b,))
+        ctx.output("conv", trl.conv(image, w.reshape(2, 2, 2)).sum(axis=1))
+
+    made = apply(Contract(), graph(program)).pdg
+    assert kinds(made).count("sum") == 2
+    assert {"conv", "dot"} <= {*kinds(made)}
+
+
 # --- fuse ------------------------------------------------------------------------------------------
 
 

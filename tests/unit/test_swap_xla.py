@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,31 @@ def test_an_algorithm_within_a_budget_runs_as_xla_programs() -> None:
     np.testing.assert_array_equal(
         tight.execute(seed=1)["return"], program.execute(seed=1)["return"]
     )
+
+
+def test_outputs_are_found_in_blocks_that_wait_on_the_host() -> None:
+    """Their first row is not that of the dimension."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        x = trl.tensor((256,), domain=(i, t))
+        x[i, 0] = trl.ones((256,)) * (trl.value(i) + 1).cast("f32")
+        x[i, t + 1] = (x * 0.5 + 1).sin()
+        y = x[t >= 2].tanh().named("y")
+        ctx.output("y", y)
+        ctx.output("most", y[i, 2:T].max(axis=0))
+    options = trl.Options(vectorize=False, lift=False, accumulate=False, executor="xla")
+    program = ctx.compile({"I": 6, "T": 8}, replace(options, device_memory=32_000))
+    assert program.executable.lowered is not None, program.executable.how
+    store = next(s for s in program.memory.stores.values() if s.name == "y")
+    assert (store.kind, store.first, store.size) == ("block", 2, 6)
+    result = program.execute()
+    assert result.memory.host_peak == 5 * 6 * 256 * 4
+    want = np.repeat(np.arange(1, 7, dtype=np.float32)[:, None], 8, axis=1)
+    for k in range(1, 8):
+        want[:, k] = np.sin(want[:, k - 1] * 0.5 + 1)
+    have = result["y"].reshape(6, 6, 256)
+    np.testing.assert_allclose(have, np.tanh(want[:, 2:, None]) + 0 * have, rtol=1e-5)
+    np.testing.assert_array_equal(have.max(1), result["most"])
 
 
 def test_moves_show_in_the_stage_and_in_profiles(swapped: trl.Program) -> None:

@@ -217,6 +217,29 @@ def test_pure_functions_get_slices_at_their_length(computed: bool) -> None:
     assert sorted(lengths) == [1, 2, 3, 4, 5]
 
 
+def test_slices_have_their_length_in_a_loop_that_xla_runs_around_the_host() -> None:
+    lengths: list[int] = []
+
+    def last(part: np.ndarray) -> np.float32:
+        lengths.append(len(part))
+        return part[-1] + part.min()
+
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((), domain=(t,))
+        x[0] = 2.0
+        x[t + 1] = (trl.udf(last, x[0 : t + 1], out="f32") * 0.25 + 1.5).exp() * 0.25
+        ctx.output("x", x)
+    options = trl.Options(executor="xla", vectorize=False, fuse=False)
+    program = ctx.compile({T: 5}, options)
+    assert program.executable.lowered is not None, program.executable.how
+    want = [2.0]
+    for _ in range(4):
+        want.append(np.exp((want[-1] + min(want)) * 0.25 + 1.5) * 0.25)
+    np.testing.assert_allclose(program.execute()["x"], want, rtol=1e-5)
+    assert lengths[:4] == [1, 2, 3, 4]
+
+
 def test_batched_functions_run_once() -> None:
     shapes: list[tuple[int, ...]] = []
 
