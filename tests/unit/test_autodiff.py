@@ -130,6 +130,9 @@ LOSSES: dict[str, Loss] = {
     "window discounted": lambda x, b, B, t, T: (
         x[b, t : trl.min(t + 3, T)].discounted_sum(0.5).square()
     ),
+    "discounted in steps of two": lambda x, b, B, t, T: (
+        x[b, t * 2 : T].discounted_sum(0.7)[t * 2 < T].square()
+    ),
     "some discounted": lambda x, b, B, t, T: x[b, 1:T].discounted_sum(0.0) * x,
     "prefix mean": lambda x, b, B, t, T: x[b, 0 : t + 1].mean(axis=0).tanh() * x,
     "prefix max": lambda x, b, B, t, T: x[b, 0 : t + 1].max(axis=0).square(),

@@ -111,6 +111,21 @@ def test_a_run_that_goes_backwards_is_none(count: int, executor: str) -> None:
     assert_same(Reference(ctx.pdg(), bounds, 1).outputs(), program.execute(seed=1), "run")
 
 
+def test_slices_of_two_dimensions_are_cut_from_no_block() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.tensor((), domain=(i, t))
+        x[i, 0] = (trl.value(i) + 1).cast("f32")
+        x[i, t + 1] = (x * 0.9).sin()
+        y = x.tanh().named("y")
+        ctx.output("rows", y[i, 0:T].discounted_sum(0.5))
+        ctx.output("columns", y[0:I, t].discounted_sum(0.5))
+    bounds = {"I": 3, "T": 4}
+    program = ctx.compile(bounds, PLAIN)
+    assert "in slices of two dimensions" in of(program, "y").why
+    assert_same(Reference(ctx.pdg(), bounds, 1).outputs(), program.execute(seed=1), "run")
+
+
 def test_monte_carlo_gathers_nothing() -> None:
     program = reinforce(hidden=()).compile({"B": 4, "I": 3, "T": 40})
     plain = program.with_options(stores="point")
