@@ -15,13 +15,13 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check format notebooks fuzz mutants bench bench-full pictures lock clean
+.PHONY: lab test setup check types layers format notebooks fuzz mutants bench bench-full pictures lock clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
 
 test: setup check  ## set up, and run every check and test
-	@$(BIN)/pytest -n auto --maxprocesses=4 --dist worksteal
+	@$(BIN)/pytest -n auto --maxprocesses=4 --dist worksteal --ignore tests/test_layers.py
 
 setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
 
@@ -41,7 +41,12 @@ $(BUILT): $(STAMP) $(SOURCES)
 check: setup  ## format, lint, types, layers
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(MAKE) --no-print-directory -j2 types layers
+
+types:
 	@$(BIN)/basedpyright --level error >$(VENV)/types.log 2>&1 || { cat $(VENV)/types.log; exit 1; }
+
+layers:
 	@$(BIN)/python widgets/bundle.py check
 	@$(BIN)/pytest -o addopts=-q tests/test_layers.py
 

@@ -94,7 +94,8 @@ def measure(
 
 def _opened(browser: Browser, lab: Lab, program: str, *, ahead: bool) -> Page:
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
-    write(lab, f"ahead_{ahead}.ipynb", program, f"program.explore(ahead={ahead})")
+    cells = program, f"program.explore(ahead={ahead})"
+    write(lab, f"ahead_{ahead}.ipynb", *cells, own_kernel=True)
     open_and_run(page, lab, f"ahead_{ahead}.ipynb")
     page.wait_for_selector(".trl-explorer .trl-graph g.node", timeout=LONGEST)
     return page

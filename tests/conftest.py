@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import COUNT, devices_of
+from tests.workers import GIVEN, flags_of
 
 SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
 OWNER = SHARED not in os.environ
@@ -18,9 +19,7 @@ if OWNER:
     os.environ[SHARED] = tempfile.mkdtemp(prefix="timerl-tests-")
 
 # ahead of the first import of JAX, which asks for them once
-if COUNT not in os.environ.get("XLA_FLAGS", ""):
-    flag = f"{COUNT}={devices_of(os.environ.get('PYTEST_XDIST_WORKER', ''))}"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
+XLA_FLAGS = os.environ["XLA_FLAGS"] = flags_of(os.environ.get("PYTEST_XDIST_WORKER", ""))
 os.environ["TIMERL_PROGRESS"] = "0"
 os.environ["TIMERL_CACHE"] = os.environ[SHARED]
 os.environ["TIMERL_EXECUTOR"] = "interpret"  # for what modules compile as they are imported
@@ -46,8 +45,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     What a test that patches something compiles is neither kept for others nor taken from them, and so
     it is where a test is marked as `cold`: it looks at what compiling does.
 
-    Notebooks, which lie elsewhere, run as they do for a user.
+    Notebooks run as they do for a user.
     """
+    os.environ["XLA_FLAGS"] = GIVEN if item.path.suffix == ".ipynb" else XLA_FLAGS
     os.environ["TIMERL_EXECUTOR"] = "interpret"
     cold = item.get_closest_marker("cold") or "monkeypatch" in getattr(item, "fixturenames", ())
     os.environ["TIMERL_CACHE"] = "0" if cold else os.environ[SHARED]
@@ -55,6 +55,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_finish() -> None:
     os.environ.pop("TIMERL_EXECUTOR", None)
+    # what is there stays, and much is made that stays as well: to look through it often is a waste
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_runtest_teardown() -> None:

@@ -201,7 +201,8 @@ PROGRAMS: Final[Mapping[str, Frozen]] = {
     "monte carlo": Frozen(partial(reinforce, hidden=())),
     "n-step": Frozen(partial(reinforce, 5, hidden=())),
     "average over time": Frozen(
-        partial(reinforce, 5, hidden=(), average_over_time=True), {"B": 2, "I": 3, "T": 8}
+        partial(reinforce, 5, hidden=(), average_over_time=True, optimizer=trl.optim.SGD, lr=0.1),
+        {"B": 2, "I": 3, "T": 24},
     ),
     "actor-critic": Frozen(partial(actor_critic, hidden=())),
     "reinforce": Frozen(synthetic(trl.algorithms.reinforce, steps=4)),

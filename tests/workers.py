@@ -1,10 +1,19 @@
-"""How many devices JAX sees in each process of a session of tests: one and two by turns."""
+"""How XLA is set in the processes of a session of tests."""
 
 from __future__ import annotations
 
 import os
 
 COUNT = "--xla_force_host_platform_device_count"
+# Thousands of small programs that run once or twice: what XLA does to make machine code fast is more
+# than half of a session. Whoever gives one of these keeps it.
+QUICK = {
+    "--xla_backend_optimization_level": "0",
+    "--xla_llvm_disable_expensive_passes": "true",
+    "--xla_cpu_use_fusion_emitters": "false",
+}
+# What the user gave: workers inherit what the first process has made of it.
+GIVEN = os.environ.setdefault("TIMERL_TESTS_XLA", os.environ.get("XLA_FLAGS", ""))
 
 
 def devices_of(worker: str) -> int:
@@ -15,3 +24,10 @@ def devices_of(worker: str) -> int:
     seed = int(os.environ.get("TIMERL_TEST_SEED", "0"))
     number = int(worker.removeprefix("gw")) if worker else 1
     return 1 + (number + seed + 1) % 2
+
+
+def flags_of(worker: str) -> str:
+    """XLA's settings in a worker's own process: one device or two, and quick to compile for."""
+    wanted = {COUNT: str(devices_of(worker)), **QUICK}
+    more = [f"{flag}={value}" for flag, value in wanted.items() if flag not in GIVEN]
+    return " ".join([GIVEN, *more]).strip()

@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.workers import GIVEN
+
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -87,6 +89,7 @@ def serving(home: Path, root: Path) -> Iterator[Lab]:
     token = secrets.token_hex(16)
     environment = {
         **os.environ,
+        "XLA_FLAGS": GIVEN,
         "JUPYTER_TOKEN": token,
         "JUPYTER_CONFIG_DIR": str(home / "config"),
         "JUPYTER_DATA_DIR": str(home / "data"),

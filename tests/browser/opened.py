@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
+from functools import cache
+from typing import Any
+
 import nbformat
 from playwright.sync_api import Page
 
 from tests.browser.conftest import Lab
 
 
-def write(lab: Lab, name: str, *cells: str) -> None:
+def write(lab: Lab, name: str, *cells: str, own_kernel: bool = False) -> None:
+    """Write a notebook, which runs in the kernel that all share, or in one of its own.
+
+    A kernel takes seconds to start, to import and to compile what others have compiled.
+    """
+    if not own_kernel:
+        shared = {"id": _shared_kernel(lab)}
+        _ask(lab, "sessions", path=name, name=name, type="notebook", kernel=shared)
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     code = [nbformat.v4.new_code_cell(c.strip()) for c in cells]
     notebook = nbformat.v4.new_notebook(cells=code, metadata={"kernelspec": kernel})
@@ -54,3 +66,19 @@ def change_theme(page: Page, name: str) -> None:
     page.wait_for_selector(f'body[data-jp-theme-light="{is_light}"]', state="attached")
     # JupyterLab takes its splash away twice where another theme is asked for meanwhile, which is an error
     page.wait_for_selector("#jupyterlab-splash", state="detached")
+
+
+@cache
+def _shared_kernel(lab: Lab) -> str:
+    return _ask(lab, "kernels", name="python3")["id"]
+
+
+def _ask(lab: Lab, what: str, **given: Any) -> Any:
+    """What the server says of something that it makes."""
+    request = urllib.request.Request(
+        f"{lab.url}/api/{what}",
+        json.dumps(given).encode(),
+        {"Authorization": f"token {lab.token}"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)

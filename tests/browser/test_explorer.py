@@ -24,22 +24,24 @@ import time
 import ipywidgets
 import timerl_nb as trl
 
-with trl.Context("b", "i", "t") as ctx:
-    (b, B), (i, I), (t, T) = ctx.dims
-    with ctx.region("acting"):
-        env = trl.env.make("CartPole-v1")
-        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
-        o = trl.like(env.obs_space, domain=(b, i, t)).named("<img src=x onerror=window.hacked=1>")
-        o[b, i, 0] = env.reset(domain=(b, i))
-        a = dnn.sample(o)
-        o[b, i, t + 1], r, d = env.step(a)
-    with ctx.region("learning"):
-        g = r[b, i, t:T].discounted_sum(0.95).named("g")
-        loss = -dnn.log_prob(a) * g
-        loss.mean(over=(b, t)).backward()
-        trl.optim.SGD(dnn.params, lr=1e-2).step()
-    ctx.output("return", r.sum(over=t).mean(over=b))
-program = ctx.compile({B: 4, I: 200, T: 12})
+if "compiled" not in globals():  # by a test before, in the same kernel
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            env = trl.env.make("CartPole-v1")
+            dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+            o = trl.like(env.obs_space, domain=(b, i, t)).named("<img src=x onerror=window.hacked=1>")
+            o[b, i, 0] = env.reset(domain=(b, i))
+            a = dnn.sample(o)
+            o[b, i, t + 1], r, d = env.step(a)
+        with ctx.region("learning"):
+            g = r[b, i, t:T].discounted_sum(0.95).named("g")
+            loss = -dnn.log_prob(a) * g
+            loss.mean(over=(b, t)).backward()
+            trl.optim.SGD(dnn.params, lr=1e-2).step()
+        ctx.output("return", r.sum(over=t).mean(over=b))
+    compiled = ctx.compile({B: 4, I: 200, T: 12})
+program = compiled
 """
 EXPLORE = """
 explorer = program.explore()
@@ -51,9 +53,9 @@ display(seen, explorer)
 """
 
 
-def explore(watched: Watched, lab: Lab, name: str, *cells: str) -> Page:
+def explore(watched: Watched, lab: Lab, name: str, *cells: str, own_kernel: bool = False) -> Page:
     page = watched.page
-    write(lab, name, SETUP, *(cells or (EXPLORE,)))
+    write(lab, name, SETUP, *(cells or (EXPLORE,)), own_kernel=own_kernel)
     open_and_run(page, lab, name)
     expect(page.locator(".trl-explorer .trl-graph g.node").first).to_be_visible(timeout=20_000)
     return page
@@ -232,7 +234,7 @@ trl.Program.again = refuse
 
 
 def test_what_is_typed_and_selected_outlives_a_change(watched: Watched, lab: Lab) -> None:
-    page = explore(watched, lab, "outlives.ipynb")
+    page = explore(watched, lab, "outlives.ipynb", own_kernel=True)
     status = page.locator(".trl-settings .trl-status")
     page.locator(".trl-loops .trl-line.trl-execute", has_text="learning").first.click()
     told = page.locator(".trl-inspector article")
