@@ -290,9 +290,11 @@ def liftable(d: Drawn) -> None:
     var, bound = d.symbols[name]
     way = d.pick(("forward", "next", "backward", "anew", "both"))
     kind = d.pick(("sum", "decay", "mask", "gate", "free", "max", "product"))
+    # an infinity that is taken from itself is not promised to be NaN (docs/numbers.md)
+    more = 0.25 if "odd" in d.kinds else -0.25
     rule = {
         "sum": lambda y: y + x,
-        "decay": lambda y: 0.5 * (y - z) - y * 0.25,
+        "decay": lambda y: 0.5 * (y - z) + y * more,
         "mask": lambda y: trl.where(d.above(z, 0.2), x, x - y * 0.9),
         "gate": lambda y: y * z.sigmoid() + x * (1.0 - z.sigmoid()),
         "free": lambda y: x + y * z.tanh() * 1.5,
