@@ -492,7 +492,7 @@ def programs(
     if draw(st.integers(0, 2)) == 0:  # what unrolls, wraps or is cut in parts may do so at more
         long = draw(st.sampled_from(names))
         bounds = {name: min(bound, 2) for name, bound in bounds.items()}
-        bounds[long.upper()] = draw(st.integers(5, 9))
+        bounds[long.upper()] = draw(st.integers(5, 7))
     with trl.Context(*names) as ctx:
         d = Drawn(draw, ctx, bounds)
         source(d)

@@ -110,7 +110,7 @@ def test_all_ways_of_running_agree(drawn: Drawn, options: dict[str, Any], way: W
     assert_agreement(drawn, options, way)
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 4)
 @given(programs(4, last=chain), st.sampled_from(BLOCKS), ways())
 def test_blocks_of_any_size_agree(drawn: Drawn, options: dict[str, Any], way: Way) -> None:
     assert_agreement(drawn, options, way)

@@ -110,7 +110,7 @@ WAYS: Final = frozenset().union(
 
 def ways(executor: Executor | None = None) -> st.SearchStrategy[Way]:
     """Ways to run; few of them compile, which takes longest."""
-    executors = ("eager",) * 5 + EXECUTORS if executor is None else (executor,)
+    executors = ("eager",) * 11 + EXECUTORS if executor is None else (executor,)
     return st.builds(
         Way,
         st.sampled_from(executors),
