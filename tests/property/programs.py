@@ -7,80 +7,38 @@ compared across executors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 import timerl_nb as trl
+from tests.property.discrete import booleans, counting, integers
+from tests.property.drawn import ANY, FLOATS, INTEGERS, NUMBERS, SHAPES, Drawn, Step
+from tests.property.learning import convolution, environment, parameter
 from timerl_nb.frontend.indexing import Condition
-from timerl_nb.symbolic.expr import FALSE, TRUE
+from timerl_nb.ir.shapes import HALF
+from timerl_nb.symbolic.expr import FALSE
 
-Step = Callable[["Drawn"], None]
-
-SHAPES = ((), (2,), (3,), (2, 3))
 NAMES = ("b", "i", "t")
 
 
-@dataclass
-class Drawn:
-    """A program under construction."""
-
-    draw: Any
-    ctx: trl.Context
-    bounds: dict[str, int]
-    tensors: list[trl.RecurrentTensor] = field(default_factory=list)
-    partial: list[trl.RecurrentTensor] = field(default_factory=list)  # conditional tensors
-    made: list[trl.RecurrentTensor] = field(default_factory=list)
-    leaves: list[trl.RecurrentTensor] = field(default_factory=list)
-    calls: list[tuple[str, dict[str, int], float]] = field(default_factory=list)  # while it runs
-    log: list[str] = field(default_factory=list)
-
-    @property
-    def symbols(self) -> dict[str, tuple[Any, Any]]:
-        return {str(var): (var, bound) for var, bound in self.ctx.dims}
-
-    def pick(self, options: Any) -> Any:
-        return self.draw(st.sampled_from(list(options)))
-
-    def tensor(self, *, shape: Any = None, over: str | None = None) -> trl.RecurrentTensor | None:
-        found = [
-            x
-            for x in self.tensors
-            if (shape is None or x.shape == shape) and (over is None or over in x.domain)
-        ]
-        return self.pick(found) if found else None
-
-    def add(self, x: trl.RecurrentTensor, what: str) -> None:
-        (self.tensors if x.subset is TRUE else self.partial).append(x)
-        self.made.append(x)
-        self.log.append(f"x{len(self.made) - 1} = {what} : {x}")
-
-
-def _domain(d: Drawn) -> tuple[str, ...]:
-    names = list(d.symbols)
-    keep = d.draw(st.lists(st.sampled_from(names), unique=True, max_size=len(names)))
-    return tuple(n for n in names if n in keep)
-
-
 def source(d: Drawn) -> None:
-    domain, shape = _domain(d), d.pick(SHAPES)
-    kind = d.pick(("data", "data", "normal", "value"))
+    domain, shape = d.domain(), d.pick(SHAPES)
+    kind = d.pick(("data", "data", "data", "normal", "value", "odd", "half", *INTEGERS, "bool"))
     if kind == "value" and domain:
         var, _ = d.symbols[domain[-1]]
         d.add(trl.value(var * 2 + 1).cast("f32") * 0.1, f"value({domain[-1]})")
         return
     if kind == "normal":
-        d.add(trl.random.normal(shape, domain=domain), f"normal{shape} @ {domain}")
+        d.add(trl.random.normal(shape, domain=domain), f"normal {shape} @ {domain}")
         return
-    lengths = [d.bounds[n.upper()] for n in domain]
-    seed = d.draw(st.integers(0, 1000))
-    values = np.random.default_rng(seed).normal(size=(*lengths, *shape)).astype(np.float32)
-    x = trl.data(values, domain=domain)
-    d.leaves.append(x)
-    d.add(x, f"data{shape} @ {domain}")
+    dtype = d.pick(HALF) if kind == "half" else None
+    x = trl.data(d.data(domain, shape, kind), domain=domain, dtype=dtype)
+    if x.dtype in FLOATS:
+        d.leaves.append(x)
+    d.add(x, f"{kind} {shape} @ {domain}")
 
 
 def unary(d: Drawn) -> None:
@@ -102,7 +60,7 @@ def binary(d: Drawn) -> None:
         "sub": lambda: x - y,
         "mul": lambda: (x * y).tanh(),
         "max": lambda: trl.max(x, y),
-        "where": lambda: trl.where(x > 0.1, x, y),
+        "where": lambda: trl.where(d.above(x, 0.1), x, y),
     }
     d.add(made[f](), f)
 
@@ -110,7 +68,8 @@ def binary(d: Drawn) -> None:
 def matmul(d: Drawn) -> None:
     x = d.tensor(shape=(2,))
     w = d.tensor(shape=(2, 3))
-    if x is not None and w is not None:
+    w = trl.random.normal((2, 3), domain=d.domain()) if w is None else w
+    if x is not None:
         d.add((x @ w).tanh(), "matmul")
 
 
@@ -121,7 +80,7 @@ def along(d: Drawn) -> None:
     name = d.pick(d.symbols)
     if name in x.domain and d.draw(st.booleans()):
         var, bound = d.symbols[name]
-        x = x[_key(x, name, d.pick((slice(var, bound), slice(0, var + 1), slice(0, bound))))]
+        x = x[d.key(x, name, d.pick((slice(var, bound), slice(0, var + 1), slice(0, bound))))]
     if not x.rank:
         return
     axis, back = d.draw(st.integers(0, x.rank - 1)), d.draw(st.booleans())
@@ -143,7 +102,7 @@ def along(d: Drawn) -> None:
 
 
 def reduce_axis(d: Drawn) -> None:
-    x = d.tensor()
+    x = d.tensor(types=NUMBERS)
     assert x is not None
     if x.rank:
         f = d.pick(("sum", "mean", "max"))
@@ -151,7 +110,7 @@ def reduce_axis(d: Drawn) -> None:
 
 
 def reduce_dims(d: Drawn) -> None:
-    x = d.tensor()
+    x = d.tensor(types=NUMBERS)
     assert x is not None
     if x.domain:
         dims = d.draw(st.lists(st.sampled_from(x.domain), unique=True, min_size=1, max_size=2))
@@ -166,7 +125,7 @@ def chain(d: Drawn) -> None:
     assert x is not None
     y = d.tensor(shape=x.shape)
     assert y is not None
-    z = trl.random.normal(x.shape, domain=_domain(d)) if d.draw(st.booleans()) else x.sin()
+    z = trl.random.normal(x.shape, domain=d.domain()) if d.draw(st.booleans()) else x.sin()
     product = (z * y).tanh()
     if product.domain:
         dims = d.draw(st.lists(st.sampled_from(product.domain), unique=True, min_size=1))
@@ -176,7 +135,7 @@ def chain(d: Drawn) -> None:
 
 def point(d: Drawn) -> None:
     name = d.pick(d.symbols)
-    x = d.tensor(over=name)
+    x = d.tensor(over=name, types=ANY)
     if x is None:
         return
     var, bound = d.symbols[name]
@@ -190,17 +149,12 @@ def point(d: Drawn) -> None:
         "rest": trl.min(var % 2, bound - 1),
     }
     how = d.pick(options)
-    d.add(x[_key(x, name, options[how])], f"{how} of {name}")
-
-
-def _key(x: trl.RecurrentTensor, name: str, entry: Any) -> tuple[Any, ...]:
-    symbols = {str(var): var for var, _ in x.ctx.dims}
-    return tuple(entry if n == name else symbols[n] for n in x.domain)
+    d.add(x[d.key(x, name, options[how])], f"{how} of {name}")
 
 
 def window(d: Drawn) -> None:
     name = d.pick(d.symbols)
-    x = d.tensor(over=name)
+    x = d.tensor(over=name, types=NUMBERS)
     if x is None:
         return
     var, bound = d.symbols[name]
@@ -213,7 +167,7 @@ def window(d: Drawn) -> None:
         "whole": slice(0, bound),
     }
     how = d.pick(slices)
-    s = x[_key(x, name, slices[how])]
+    s = x[d.key(x, name, slices[how])]
     f = d.pick(("sum", "discounted", "max", "mean", "fold"))
     made = {
         "sum": lambda: s.sum(axis=0),
@@ -232,26 +186,26 @@ def recurrence(d: Drawn) -> None:
         return
     var, bound = d.symbols[name]
     way = d.pick(("forward", "backward", "two back", "parity", "beyond", "before"))
-    y = trl.tensor(x.shape, domain=x.domain)
+    y = trl.tensor(x.shape, x.dtype, domain=x.domain)
     if way == "forward":
-        y[_key(x, name, 0)] = x[_key(x, name, 0)]
-        y[_key(x, name, var + 1)] = (y * 0.5 + x).tanh()
+        y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
+        y[d.key(x, name, var + 1)] = (y * 0.5 + x).tanh()
     elif way == "backward":
-        y[_key(x, name, bound - 1)] = x[_key(x, name, bound - 1)]
-        later = y[_key(x, name, trl.min(var + 1, bound - 1))]
+        y[d.key(x, name, bound - 1)] = x[d.key(x, name, bound - 1)]
+        later = y[d.key(x, name, trl.min(var + 1, bound - 1))]
         y[var < bound - 1] = (later * 0.5 + x).tanh()
     elif way == "two back":
         y[var < 2] = x
-        y[_key(x, name, var + 2)] = (y - x).tanh()
+        y[d.key(x, name, var + 2)] = (y - x).tanh()
     elif way == "beyond":  # the right-hand side reads outside where nobody needs it
         y[var < 2] = x
-        y[_key(x, name, var + 2)] = (y - x[_key(x, name, var + 1)] * 0.5).tanh()
+        y[d.key(x, name, var + 2)] = (y - x[d.key(x, name, var + 1)] * 0.5).tanh()
     elif way == "before":
-        y[_key(x, name, bound - 1)] = x[_key(x, name, bound - 1)]
-        y[_key(x, name, var - 1)] = (x[_key(x, name, var - 1)] + y * 0.5).tanh()
+        y[d.key(x, name, bound - 1)] = x[d.key(x, name, bound - 1)]
+        y[d.key(x, name, var - 1)] = (x[d.key(x, name, var - 1)] + y * 0.5).tanh()
     else:
         y[var % 2 == 0] = x
-        y[var % 2 == 1] = x * 0.25 + y[_key(x, name, trl.max(var - 1, 0))]
+        y[var % 2 == 1] = x * 0.25 + y[d.key(x, name, trl.max(var - 1, 0))]
     d.add(y, f"{way} recurrence over {name}")
 
 
@@ -277,7 +231,7 @@ def _condition(d: Drawn) -> Any:
 
 
 def conditional(d: Drawn) -> None:
-    x = d.tensor()
+    x = d.tensor(types=NUMBERS)
     assert x is not None
     cond = _condition(d)
     if cond.cond is not FALSE:
@@ -316,17 +270,17 @@ def with_conditional(d: Drawn) -> None:
             getattr(x, f)(over=tuple(dims), **empty).tanh(), f"{f} over {dims} of what is defined"
         )
     elif way == "branches":
-        y = trl.tensor(x.shape, domain=x.domain)
+        y = trl.tensor(x.shape, x.dtype, domain=x.domain)
         symbols = {str(var): var for var, _ in x.ctx.dims}
         y[tuple(symbols[n] for n in x.domain)] = x * 0.5
-        y[~Condition(x.ctx, x.subset)] = trl.full(x.shape, 0.25)
+        y[~Condition(x.ctx, x.subset)] = trl.full(x.shape, 0.25).cast(x.dtype)
         d.add(y, "branches")
 
 
 def liftable(d: Drawn) -> None:
     """A recurrence that is linear in its value, or an extremum, in one of many spellings."""
     name = d.pick(d.symbols)
-    x = d.tensor(over=name)
+    x = d.tensor(over=name, types=NUMBERS)
     z = None if x is None else d.tensor(shape=x.shape)
     if x is None or z is None:
         return
@@ -336,32 +290,34 @@ def liftable(d: Drawn) -> None:
     var, bound = d.symbols[name]
     way = d.pick(("forward", "next", "backward", "anew", "both"))
     kind = d.pick(("sum", "decay", "mask", "gate", "free", "max", "product"))
+    # an infinity that is taken from itself is not promised to be NaN (docs/numbers.md)
+    more = 0.25 if "odd" in d.kinds else -0.25
     rule = {
         "sum": lambda y: y + x,
-        "decay": lambda y: 0.5 * (y - z) - y * 0.25,
-        "mask": lambda y: trl.where(z > 0.2, x, x - y * 0.9),
+        "decay": lambda y: 0.5 * (y - z) + y * more,
+        "mask": lambda y: trl.where(d.above(z, 0.2), x, x - y * 0.9),
         "gate": lambda y: y * z.sigmoid() + x * (1.0 - z.sigmoid()),
         "free": lambda y: x + y * z.tanh() * 1.5,
-        "max": lambda y: trl.max(trl.where(z > 0.0, trl.max(y, z), y), x),
+        "max": lambda y: trl.max(trl.where(d.above(z, 0.0), trl.max(y, z), y), x),
         "product": lambda y: y * x.tanh(),
     }[kind]
-    y = trl.tensor(x.shape, domain=x.domain)
+    y = trl.tensor(x.shape, x.dtype, domain=x.domain)
     if way == "forward":
-        y[_key(x, name, 0)] = x[_key(x, name, 0)]
-        y[var > 0] = rule(y[_key(x, name, trl.max(var - 1, 0))])
+        y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
+        y[var > 0] = rule(y[d.key(x, name, trl.max(var - 1, 0))])
     elif way == "next":
-        y[_key(x, name, 0)] = z[_key(z, name, 0)] + x[_key(x, name, 0)]
-        y[_key(x, name, var + 1)] = rule(y)
+        y[d.key(x, name, 0)] = z[d.key(z, name, 0)] + x[d.key(x, name, 0)]
+        y[d.key(x, name, var + 1)] = rule(y)
     elif way == "backward":
-        y[_key(x, name, bound - 1)] = x[_key(x, name, bound - 1)]
-        y[var < bound - 1] = rule(y[_key(x, name, trl.min(var + 1, bound - 1))])
+        y[d.key(x, name, bound - 1)] = x[d.key(x, name, bound - 1)]
+        y[var < bound - 1] = rule(y[d.key(x, name, trl.min(var + 1, bound - 1))])
     elif way == "anew":
         y[var % 2 == 0] = x
-        y[var % 2 == 1] = rule(y[_key(x, name, trl.max(var - 1, 0))])
+        y[var % 2 == 1] = rule(y[d.key(x, name, trl.max(var - 1, 0))])
     else:  # a second merge on the way
         inner = trl.tensor(x.shape, domain=x.domain)
-        inner[_key(x, name, 0)] = x[_key(x, name, 0)]
-        inner[_key(x, name, var + 1)] = y
+        inner[d.key(x, name, 0)] = x[d.key(x, name, 0)]
+        inner[d.key(x, name, var + 1)] = y
         y[...] = rule(inner)
     d.add(y.tanh(), f"{way} {kind} over {name}")
 
@@ -371,16 +327,21 @@ _NO_GRADIENT = ("does not depend on", "without a derivative", "floating-point", 
 
 
 def gradient(d: Drawn) -> None:
-    loss = d.pick([*d.tensors, *d.partial])
+    """Of what was made last that depends on some leaf, and of what was made at any time."""
     leaf = d.pick(d.leaves) if d.leaves else None
     if leaf is None:
         return
-    try:
-        g = trl.grad(loss * 1.0, leaf)
-    except trl.errors.GradientError as error:
-        assert any(text in error.what for text in _NO_GRADIENT), error
+    smooth = [x for x in (*d.tensors, *d.partial) if x.dtype in FLOATS]
+    for loss in (d.pick(smooth), *reversed(d.made)):
+        if loss.dtype not in FLOATS:
+            continue
+        try:
+            g = trl.grad(loss * 1.0, leaf)
+        except trl.errors.GradientError as error:
+            assert any(text in error.what for text in _NO_GRADIENT), error
+            continue
+        d.add(g.tanh(), "gradient")
         return
-    d.add(g.tanh(), "gradient")
 
 
 STEPS = (
@@ -400,13 +361,19 @@ STEPS = (
     conditional,
     with_conditional,
     with_conditional,
+    integers,
+    booleans,
+    counting,
+    convolution,
+    environment,
+    parameter,
 )
 
 
 def hosted(d: Drawn) -> None:
     """Something that a Python function does on the host."""
     name = d.pick(d.symbols)
-    x = d.tensor(over=name)
+    x = d.tensor(over=name, types=NUMBERS)
     if x is None:
         return
     x, (var, bound) = x.cast("f32"), d.symbols[name]
@@ -416,11 +383,11 @@ def hosted(d: Drawn) -> None:
     elif way == "slice":
         part = d.pick((slice(var, bound), slice(0, var + 1), slice(0, bound)))
         mean = lambda s: np.tanh(s.mean(axis=0))  # noqa: E731
-        d.add(trl.udf(mean, x[_key(x, name, part)], out=(x.shape, "f32")), "slice on the host")
+        d.add(trl.udf(mean, x[d.key(x, name, part)], out=(x.shape, "f32")), "slice on the host")
     elif way == "again":
-        y = trl.tensor(x.shape, domain=x.domain)
-        y[_key(x, name, 0)] = x[_key(x, name, 0)]
-        y[_key(x, name, var + 1)] = trl.udf(np.tanh, y * 0.5 + x, out=x)
+        y = trl.tensor(x.shape, x.dtype, domain=x.domain)
+        y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
+        y[d.key(x, name, var + 1)] = trl.udf(np.tanh, y * 0.5 + x, out=x)
         d.add(y.sin(), f"recurrence on the host over {name}")
     elif way == "in order":
         dims = [d.symbols[n][0] for n in x.domain if d.draw(st.booleans())]
@@ -461,7 +428,7 @@ def ending(d: Drawn) -> trl.RecurrentTensor:
     done = trl.random.uniform((), domain=(*over, last)) < d.pick((0.15, 0.4, 0.7))
     found = [x for x in d.tensors if x.shape == () and set(x.domain) <= {*over, last}]
     if found and d.draw(st.booleans()):
-        done = done & (d.pick(found) > -0.3)
+        done = done & d.above(d.pick(found), -0.3)
     elif d.draw(st.integers(0, 5)) == 0:
         done = done & (trl.value(d.symbols[last][0]) < 0)  # never
     d.log.append(f"done over {over}")
@@ -483,7 +450,7 @@ def _across(d: Drawn, over: Sequence[str]) -> None:
     x = d.pick(found)
     back = trl.tensor((), domain=x.domain)
     back[var == bound - 1] = x
-    back[var < bound - 1] = x + back[_key(back, last, trl.min(var + 1, bound - 1))] * 0.5
+    back[var < bound - 1] = x + back[d.key(back, last, trl.min(var + 1, bound - 1))] * 0.5
     key: list[Any] = []
     for name in x.domain:
         here, size = d.symbols[name]
@@ -508,6 +475,13 @@ def ending_programs(
         return d, ending(d)
 
 
+def _take(d: Drawn, step: Step) -> None:
+    before = len(d.log)
+    step(d)
+    if len(d.log) > before:  # it may have found nothing to do
+        d.kinds.add(step.__name__)
+
+
 @st.composite
 def programs(
     draw: Any, max_steps: int = 7, last: Step | None = None, steps: Sequence[Step] = STEPS
@@ -515,14 +489,22 @@ def programs(
     """A program of a few equations, with its bounds; the last one is a `last` where given."""
     names = NAMES[-draw(st.integers(1, 3)) :]
     bounds = {n.upper(): draw(st.integers(1, 4)) for n in names}
+    if draw(st.integers(0, 2)) == 0:  # what unrolls, wraps or is cut in parts may do so at more
+        long = draw(st.sampled_from(names))
+        bounds = {name: min(bound, 2) for name, bound in bounds.items()}
+        bounds[long.upper()] = draw(st.integers(5, 7))
     with trl.Context(*names) as ctx:
         d = Drawn(draw, ctx, bounds)
         source(d)
         source(d)
+        if d.tensor() is None:
+            d.add(trl.random.normal((), domain=d.domain()), "normal")
         for _ in range(draw(st.integers(1, max_steps))):
-            draw(st.sampled_from(steps))(d)
+            _take(d, draw(st.sampled_from(steps)))
         if last is not None:
-            last(d)
+            _take(d, last)
+        if max(bounds.values()) > 4:
+            d.kinds.add("above 4")
         count = draw(st.integers(1, min(2, len(d.made))))
         for k, x in enumerate(d.made[-count:]):
             ctx.output(f"y{k}", x)

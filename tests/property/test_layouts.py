@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.frozen import PROGRAMS
-from tests.property.programs import Drawn, chain, programs
+from tests.property.drawn import Drawn
+from tests.property.programs import chain, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
 from tests.reinforce import reinforce
 from tests.replay import Replay

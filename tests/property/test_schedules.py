@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.property.programs import Drawn, programs
+from tests.property.drawn import Drawn
+from tests.property.programs import programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
-from tests.unit.checks import assert_memory_is_sound, assert_same
+from tests.unit.checks import Expected, assert_memory_is_sound
 from tests.unit.test_orders import assert_orders_hold
 from timerl_nb.errors import CeilingError, DomainError, ScheduleError
 from timerl_nb.events import Event
-from timerl_nb.ir.reference import Reference
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is read in slices"),
@@ -27,7 +27,7 @@ pytestmark = [
 @sampled(max(1, RUNS // 4))
 @given(programs(), st.sampled_from(VARIANTS + BLOCKS))
 def test_schedules_by_parts_give_the_same(drawn: Drawn, options: dict[str, Any]) -> None:
-    want = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3).outputs()
+    expected = Expected(drawn.ctx.pdg(), drawn.bounds, seed=3)
     try:
         tiny = chosen(drawn, options).with_(isl_operations=1)
         program = drawn.ctx.compile(drawn.bounds, tiny)
@@ -36,7 +36,7 @@ def test_schedules_by_parts_give_the_same(drawn: Drawn, options: dict[str, Any])
     events: list[Event] = []
     with jax.disable_jit():
         result = program.execute(seed=3, on_event=events.append)
-    assert_same(want, result, "by parts")
+    expected.assert_same(result, "by parts")
     assert_memory_is_sound(program, result, events)
 
 
@@ -46,7 +46,7 @@ def test_orders_hold_and_change_no_value(
     drawn: Drawn, options: dict[str, Any], data: st.DataObject
 ) -> None:
     """`a` was written first, so that it needs nothing of `b` and can always run before it."""
-    want = Reference(drawn.ctx.pdg(), drawn.bounds, seed=3).outputs()
+    expected = Expected(drawn.ctx.pdg(), drawn.bounds, seed=3)
     b = data.draw(st.sampled_from(drawn.tensors))
     earlier = [x for x in drawn.tensors if x.op.id < b.op.id]
     if not earlier:
@@ -62,4 +62,4 @@ def test_orders_hold_and_change_no_value(
         return
     assert_orders_hold(program)
     with jax.disable_jit():
-        assert_same(want, program.execute(seed=3), "with an order")
+        expected.assert_same(program.execute(seed=3), "with an order")

@@ -10,6 +10,9 @@ import numpy as np
 
 from timerl_nb.driver.program import Program
 from timerl_nb.events import Event
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.reference import Reference
+from timerl_nb.ir.shapes import HALF, NUMPY
 from timerl_nb.live.results import Result
 from timerl_nb.loops.build import build_ast
 from timerl_nb.memory.swap import Swaps
@@ -21,20 +24,83 @@ from timerl_nb.symbolic.domain import Ceiling
 
 # Values pass through a few float32 operations, in another order under each schedule.
 RTOL, ATOL = 2e-4, 2e-4
+_HALVES = tuple(NUMPY[name] for name in HALF)
+ROLES = ("output", "parameter")
 
 
-def assert_same(want: Mapping[str, np.ndarray], have: Mapping[str, Any], what: str) -> None:
-    """Equal outputs: exactly where discrete, within the tolerance where floating-point."""
+def assert_same(
+    want: Mapping[str, np.ndarray],
+    have: Mapping[str, Any],
+    what: str,
+    off: Mapping[str, float] | None = None,
+) -> None:
+    """Equal outputs: exactly where discrete, within the tolerance where floating-point.
+
+    Args:
+        off: how far apart values may be, where that is more.
+    """
     for name, expected in want.items():
         found = np.asarray(have[name])
         assert found.shape == expected.shape, f"{what}: {name} has shape {found.shape}"
         assert found.dtype == expected.dtype, f"{what}: {name} is {found.dtype}"
-        if expected.dtype.kind == "f":
+        if expected.dtype.kind == "f" or expected.dtype in _HALVES:
+            more = (off or {}).get(name, 0.0)
+            if expected.dtype in _HALVES:
+                found, expected = (np.asarray(x, np.float32) for x in (found, expected))
             np.testing.assert_allclose(
-                found, expected, rtol=RTOL, atol=ATOL, err_msg=f"{what}: {name}"
+                found, expected, rtol=RTOL, atol=ATOL + more, err_msg=f"{what}: {name}"
             )
         else:
             np.testing.assert_array_equal(found, expected, err_msg=f"{what}: {name}")
+
+
+def assert_equal(want: Mapping[str, np.ndarray], have: Mapping[str, Any]) -> None:
+    """The same outputs, to the last bit; what is no number is none in both."""
+    for name, value in want.items():
+        # NumPy knows no NaN of half precision
+        wide = [
+            np.asarray(x, np.float32 if value.dtype in _HALVES else None)
+            for x in (have[name], value)
+        ]
+        np.testing.assert_array_equal(*wide, err_msg=name)
+
+
+class Expected:
+    """What the reference makes of a graph, and how near to it a run of it must come.
+
+    Half precision is as far off as its roundings reach, which float64 does not have.
+    """
+
+    def __init__(self, pdg: Pdg, bounds: Mapping[str, int], seed: int) -> None:
+        self.reference = Reference(pdg, bounds, seed)
+        self.outputs = {role: self._outputs(self.reference, role) for role in ROLES}
+        self.off: dict[str, float] = {}
+        calls = self.reference.calls()
+        self.calls = [(name, point, float(x.sum())) for name, point, (x,) in calls]
+        self.calls_off = 0.0
+        if any(output.type.dtype in HALF for op in pdg for output in op.outputs):
+            precise = Reference(pdg, bounds, seed, precise=True)
+            for role in ROLES:
+                exact = self._outputs(precise, role)
+                self.off |= {name: _off(x, exact[name]) for name, x in self.outputs[role].items()}
+            if calls:
+                exact = np.array([x.sum() for _, _, (x,) in precise.calls()])
+                self.calls_off = _off(np.array([x for _, _, x in self.calls]), exact)
+
+    def _outputs(self, reference: Reference, role: str) -> dict[str, np.ndarray]:
+        with np.errstate(all="ignore"):
+            return reference.outputs(role)
+
+    def assert_same(self, have: Mapping[str, Any], what: str, role: str = "output") -> None:
+        assert_same(self.outputs[role], have, what, self.off)
+
+
+def _off(x: np.ndarray, exact: np.ndarray) -> float:
+    """How far values may be from `x`: some times as far as roundings have taken it."""
+    with np.errstate(all="ignore"):
+        far = np.abs(np.asarray(x, np.float64) - exact)
+        size = np.nan_to_num(np.abs(np.asarray(x, np.float64)), posinf=0.0).max(initial=0.0)
+    return float(8 * far[np.isfinite(far)].max(initial=0.0) + 2**-7 * size)
 
 
 def assert_same_points(

@@ -530,6 +530,21 @@ def test_given_numbers_keep_their_nan_in_a_loop() -> None:
         assert np.isnan(have["less"]).all()
 
 
+@pytest.mark.parametrize("lift", [True, False])
+@pytest.mark.parametrize("first", [NAN, INF])
+def test_a_moving_average_of_no_number_is_none(first: float, lift: bool) -> None:
+    """Of an infinity it is NaN step by step, and stays one as a scan."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(np.array([first, 1, 2, 3], np.float32), domain=t)
+        m = trl.tensor((), domain=t)
+        m[0] = x[0]
+        m[t + 1] = m + 0.25 * (x[trl.min(t + 1, T - 1)] - m)
+        ctx.output("m", m)
+    have = ctx.compile({T: 4}, trl.Options(lift=lift)).execute()["m"]
+    assert not np.isfinite(have).any() and (np.isnan(first) <= np.isnan(have)).all()
+
+
 def test_inverse_sines_are_steepest_at_their_ends() -> None:
     with trl.Context("t") as ctx:
         x = trl.constant(np.array([-1, 0, 1], np.float32))
