@@ -45,15 +45,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     What a test that patches something compiles is neither kept for others nor taken from them, and so
     it is where a test is marked as `cold`: it looks at what compiling does.
 
-    Notebooks run as they do for a user.
+    Notebooks, which lie elsewhere, run as they do for a user.
     """
-    os.environ["XLA_FLAGS"] = GIVEN if item.path.suffix == ".ipynb" else XLA_FLAGS
+    os.environ["XLA_FLAGS"] = XLA_FLAGS
     os.environ["TIMERL_EXECUTOR"] = "interpret"
     cold = item.get_closest_marker("cold") or "monkeypatch" in getattr(item, "fixturenames", ())
     os.environ["TIMERL_CACHE"] = "0" if cold else os.environ[SHARED]
 
 
 def pytest_collection_finish() -> None:
+    os.environ["XLA_FLAGS"] = GIVEN
     os.environ.pop("TIMERL_EXECUTOR", None)
     # what is there stays, and much is made that stays as well: to look through it often is a waste
     gc.collect()
@@ -62,6 +63,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown() -> None:
+    os.environ["XLA_FLAGS"] = GIVEN
     os.environ.pop("TIMERL_EXECUTOR", None)
     os.environ["TIMERL_CACHE"] = os.environ[SHARED]
 

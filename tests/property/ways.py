@@ -17,8 +17,6 @@ from timerl_nb.errors import BoundsError, OptionError
 
 SEEDS: Final = (0, 3, 12345, 2**32 + 5, 2**63 - 1, -1)
 Executor = Literal["eager", "jitted", "default"]
-
-
 EXECUTORS: Final[tuple[Executor, ...]] = ("eager", "jitted", "default")
 TURNS: Final = (1, 1, 2, 3)
 DEVICES: Final = (1, 1, 1, 2)
