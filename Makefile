@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 COUNT ?= $(if $(filter mutants,$(MAKECMDGOALS)),200,5000)
 SEED ?= 0
 MINUTES ?=
+# One process of tests more than there are cores, since some wait for a browser; four at most.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 # Made by widgets/bundle.py, which knows all sources; make only asks it when one of them is newer.
 BUILT := widgets/timerl_widgets/static/built.sha256
 SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*)
@@ -21,7 +23,7 @@ lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
 
 test: setup check  ## set up, and run every check and test
-	@$(BIN)/pytest -n auto --maxprocesses=4 --dist worksteal --ignore tests/test_layers.py
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/test_layers.py
 
 setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import GIVEN, flags_of
+from tests.workers import GIVEN, devices_of, settings
 
 SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
 OWNER = SHARED not in os.environ
@@ -19,12 +19,17 @@ if OWNER:
     os.environ[SHARED] = tempfile.mkdtemp(prefix="timerl-tests-")
 
 # ahead of the first import of JAX, which asks for them once
-XLA_FLAGS = os.environ["XLA_FLAGS"] = flags_of(os.environ.get("PYTEST_XDIST_WORKER", ""))
+XLA_FLAGS = settings(devices_of(os.environ.get("PYTEST_XDIST_WORKER", "")))
+os.environ["XLA_FLAGS"] = XLA_FLAGS
 os.environ["TIMERL_PROGRESS"] = "0"
 os.environ["TIMERL_CACHE"] = os.environ[SHARED]
 os.environ["TIMERL_EXECUTOR"] = "interpret"  # for what modules compile as they are imported
 
 GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_report_header() -> str:
+    return f"XLA: {XLA_FLAGS}"
 
 
 def pytest_unconfigure() -> None:

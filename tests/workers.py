@@ -12,8 +12,9 @@ QUICK = {
     "--xla_llvm_disable_expensive_passes": "true",
     "--xla_cpu_use_fusion_emitters": "false",
 }
-# What the user gave: workers inherit what the first process has made of it.
-GIVEN = os.environ.setdefault("TIMERL_TESTS_XLA", os.environ.get("XLA_FLAGS", ""))
+# What the user gave: those that a process of tests begins inherit what it has made of it.
+HANDED_ON = "TIMERL_TESTS_XLA"
+GIVEN = os.environ.setdefault(HANDED_ON, os.environ.get("XLA_FLAGS", ""))
 
 
 def devices_of(worker: str) -> int:
@@ -26,8 +27,8 @@ def devices_of(worker: str) -> int:
     return 1 + (number + seed + 1) % 2
 
 
-def flags_of(worker: str) -> str:
-    """XLA's settings in a worker's own process: one device or two, and quick to compile for."""
-    wanted = {COUNT: str(devices_of(worker)), **QUICK}
+def settings(devices: int) -> str:
+    """XLA's settings in a process of tests: so many devices, and quick to compile for."""
+    wanted = {COUNT: str(devices), **QUICK}
     more = [f"{flag}={value}" for flag, value in wanted.items() if flag not in GIVEN]
     return " ".join([GIVEN, *more]).strip()

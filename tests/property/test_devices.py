@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-from tests.workers import COUNT
+from tests.workers import COUNT, HANDED_ON, settings
 
 HERE = Path(__file__).parent
 TESTS = (
@@ -22,11 +22,13 @@ TESTS = (
 def test_agreement_does_not_depend_on_how_many_are_visible() -> None:
     """One device where there are several, and two where there is one."""
     devices = 2 if len(jax.devices()) == 1 else 1
+    tests = (str(HERE / test) for test in TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *(str(HERE / t) for t in TESTS)],
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *tests],
         cwd=HERE.parent.parent,
-        env={**os.environ, "XLA_FLAGS": f"{COUNT}={devices}", "TIMERL_EXAMPLES": "6"},
+        env={**os.environ, HANDED_ON: settings(devices), "TIMERL_EXAMPLES": "6"},
         capture_output=True,
         text=True,
     )
+    assert f"{COUNT}={devices} " in done.stdout
     assert done.returncode == 0 and f"{len(TESTS)} passed" in done.stdout, done.stdout

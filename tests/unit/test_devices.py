@@ -15,11 +15,10 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from tests.workers import COUNT, devices_of
+from tests.workers import COUNT, devices_of, settings
 from timerl_nb.errors import OptionError
 
 ROOT = Path(__file__).parent.parent.parent
-TWO = f"{COUNT}=2"
 PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")
 
 
@@ -36,7 +35,7 @@ def found() -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.two_devices"],
         cwd=ROOT,
-        env={**os.environ, "XLA_FLAGS": TWO, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "XLA_FLAGS": settings(2), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
     )
@@ -116,7 +115,7 @@ def test_more_devices_than_there_are() -> None:
 
 def beginning(count: int, folder: Path) -> subprocess.Popen[str]:
     """A process that sees so many devices."""
-    environment = {"XLA_FLAGS": f"{COUNT}={count}", "TIMERL_CACHE": str(folder)}
+    environment = {"XLA_FLAGS": settings(count), "TIMERL_CACHE": str(folder)}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.visible_devices"],
         cwd=ROOT,
