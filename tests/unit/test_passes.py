@@ -273,12 +273,13 @@ def test_sums_are_accumulated_and_windows_are_not() -> None:
         ctx.output("part", x[b, 1:4].max(axis=0))
         ctx.output("window", x[b, t:T].sum(axis=0))
         ctx.output("count", (x > 0).sum(over=b))
+        ctx.output("even", x[b % 2 == 0].sum(over=t))
 
     made = apply(Accumulate(), graph(program))
     found = [op for op in made.pdg if op.kind == "accumulate"]
-    assert [op.outputs[0].reduce for op in found] == ["sum", "max", "sum"]
-    assert [op.outputs[0].domain for op in found] == [(), ("b",), ("t",)]
-    assert str(found[1].where) == "t >= 1 & t <= 3"
+    assert [op.outputs[0].reduce for op in found] == ["sum", "max", "sum", "sum"]
+    assert [op.outputs[0].domain for op in found] == [(), ("b",), ("t",), ("b",)]
+    assert [str(op.where) for op in found] == ["True", "t >= 1 & t <= 3", "True", "b % 2 == 0"]
     assert any("moves with t" in reason for reason in made.refused.values())
 
 
