@@ -61,13 +61,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_finish() -> None:
     os.environ["XLA_FLAGS"] = GIVEN
     os.environ.pop("TIMERL_EXECUTOR", None)
-    # what is there stays, and much is made that stays as well: to look through it often is a waste
-    gc.collect()
-    gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
-def pytest_runtest_teardown() -> None:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    # millions of objects stay for the tests that follow: to look through them takes seconds each time
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect(1)
+        gc.freeze()
     os.environ["XLA_FLAGS"] = GIVEN
     os.environ.pop("TIMERL_EXECUTOR", None)
     os.environ["TIMERL_CACHE"] = os.environ[SHARED]
