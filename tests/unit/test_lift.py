@@ -150,6 +150,13 @@ def starting_anew(x, z, d, b, B, t, T):
     return s
 
 
+def chosen(x, z, d, b, B, t, T):
+    y = trl.like(x)
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = y * trl.where(z > 0, 0.5, -0.25) + x
+    return y
+
+
 def gates(x, z, d, b, B, t, T):
     gate, values = z.sigmoid(), trl.stack([x, z, x * z])
     s = trl.like(values)
@@ -224,6 +231,7 @@ LIFTED: dict[str, tuple[list[Write], int]] = {
             growing,
             starting_anew,
             gates,
+            chosen,
             towards_a_number,
             towards_a_number_by_branches,
         ],
@@ -270,13 +278,14 @@ def test_factors_above_one_are_multiplied_in_order() -> None:
             for op in context(write).compile(BOUNDS).stages["lift"].artifact
             if op.kind == "linear_scan"
         ]
-        for write in (masked_returns, advantages, starting_anew, gates, growing, product)
+        for write in (masked_returns, advantages, starting_anew, gates, chosen, growing, product)
     }
     assert orders == {
         "masked_returns": [True],
         "advantages": [True],
         "starting_anew": [True],
         "gates": [True],
+        "chosen": [True],
         "growing": [False],
         "product": [False],
     }

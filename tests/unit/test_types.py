@@ -221,6 +221,10 @@ def _wide(dtype: str) -> tuple[trl.Context, np.ndarray]:
         s[0] = x[0]
         s[t + 1] = s * 3 * (2**53 + 1 if dtype == "i64" else 0.1) + x
         ctx.output("s", s)
+        back = trl.tensor((4,), dtype, domain="t")
+        back[0] = x[0]
+        back[t + 1] = x - back * 3
+        ctx.output("back", back)
         ctx.output("sum", x[0 : t + 1].sum(axis=0))
         ctx.output("sorted", x.sort(descending=True))
         ctx.output("least", x[t:T].min(axis=0))
