@@ -272,7 +272,7 @@ def test_what_cannot_be_reached_is_said() -> None:
             trl.grad(x * 2.0, y)
         with pytest.raises(GradientError, match="without a derivative") as caught:
             trl.grad(x.detach() * y, x)
-        assert "detach" in str(caught.value)
+        assert any("detach" in label for label in caught.value.others)
         with pytest.raises(GradientError, match="reaches no parameter"):
             x.backward()
         with pytest.raises(GradientError, match="floating-point"):

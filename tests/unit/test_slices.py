@@ -234,3 +234,14 @@ def test_lengths_that_differ_are_shown_where_they_do() -> None:
         later = trl.tensor((4, 2), domain=(t,))
         with pytest.raises(ShapeError, match="(?s)but this branch is.*is 1, not 4 at t = 0"):
             later[t] = past
+
+
+@pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"executor": "xla"}], ids=str)
+def test_a_slice_that_begins_beyond_the_end_is_empty(options: dict[str, Any]) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((2,), domain=(t,))
+        ctx.output("y", x[t + 2 : T].sum(axis=0))
+    for steps in (1, 3):
+        want = Reference(ctx.pdg(), {"T": steps}).outputs()
+        assert_same(want, ctx.compile({T: steps}, trl.Options(**options)).execute(), str(steps))
