@@ -19,6 +19,7 @@ import timerl_nb as trl
 from tests.unit.checks import assert_same
 from timerl_nb.errors import ScheduleError
 from timerl_nb.ir.reference import Reference
+from timerl_nb.schedule.circles import suspects
 
 RUNS = int(os.environ.get("TIMERL_FUZZ", "40"))
 FIRST = Random().randrange(10**6) if "TIMERL_FUZZ" in os.environ else 0
@@ -148,3 +149,22 @@ def test_a_circle_that_nobody_needs_is_no_fault() -> None:
         y[t + 1] = y * 2.0
         ctx.output("y", y)
     np.testing.assert_array_equal(ctx.compile({T: 4}).execute()["y"], [1, 2, 4, 8])
+
+
+def test_what_goes_one_way_is_not_followed() -> None:
+    """Point by point it would take long at large bounds; what goes both ways is."""
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.random.normal((), domain=(i, t))
+        ahead, back, both = (
+            trl.tensor((), domain=(i, t)).named(n) for n in ("ahead", "back", "both")
+        )
+        ahead[i, 0], back[i, T - 1], both[i, 0] = x[i, 0], x[i, T - 1], x[i, 0]
+        ahead[i, t + 1] = ahead + x
+        back[i, t - 1] = back * x
+        ctx.output("y", ahead + back)
+        assert suspects(ctx.pdg()) == []
+        both[i, t + 1] = both[i, 0] + both[i, t + 1 - (t + 1) // 2 - 1]
+        ctx.output("both", both)
+        (found,) = suspects(ctx.pdg())
+        assert {ctx.pdg()[k].kind for k in found} == {"merge", "add"}
