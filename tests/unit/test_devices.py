@@ -33,9 +33,11 @@ def test_workers_see_one_device_and_two_by_turns(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a process with two devices finds, which one worker of a session asks for all."""
-    with Path(os.environ[SHARED], "two_devices.json").open("a+") as file:
+    folder = Path(os.environ[SHARED])  # none where the session is told to share nothing
+    folder = folder if folder.is_dir() else tmp_path_factory.mktemp("devices")
+    with (folder / "two_devices.json").open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         said = file.read()
