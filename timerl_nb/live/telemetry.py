@@ -109,8 +109,7 @@ class Watched:
         time, turns = self.plan.timeline(), self.progress.turns
         if time.outer is None or turns is None:
             return np.zeros(1, np.int64)
-        done = np.maximum.accumulate(time.turn)
-        return np.searchsorted(done, np.arange(-1, turns), side="right")
+        return time.ends(turns)
 
 
 class Telemetry:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from timerl_nb.arrays import Array
 from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.timeline import Holder, Timeline
+from timerl_nb.memory.timeline import Holder
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
@@ -82,7 +81,7 @@ def on_the_machine(plan: MemoryPlan, *, shared: bool) -> int:
     Args:
         shared: the device is the CPU, so that what is on it counts as what waits on the host does.
     """
-    return int(_main(plan.timeline(), shared).max(initial=0))
+    return plan.timeline().main_peak(shared=shared)[0]
 
 
 def machine_refusal(
@@ -96,7 +95,7 @@ def machine_refusal(
         shared: see `on_the_machine`.
     """
     line = plan.timeline()
-    time = int(_main(line, shared).argmax())
+    time = line.main_peak(shared=shared)[1]
     waiting = line.waiting_at(time)
     held = [(holder, str(holder)) for holder in (line.holders_at(time) if shared else ())]
     held += [(holder, f"{holder}, which wait on the host") for holder in waiting]
@@ -104,7 +103,7 @@ def machine_refusal(
     evidence = [why, _when(plan, time)]
     evidence += [f"  {text}" for _, text in held[:5]]
     if shared and waiting:
-        live, host = int(line.bytes[time]), int(line.host[time])
+        live, host = (sum(h.nbytes for h in one) for one in (line.holders_at(time), waiting))
         evidence.append(
             f"the device is the CPU: {live:,} bytes on it, and {host:,} that wait on the host, are "
             "of one memory"
@@ -120,14 +119,9 @@ def machine_refusal(
     )
 
 
-def _main(line: Timeline, shared: bool) -> Array:
-    """Bytes of main memory over time."""
-    return line.bytes + line.host if shared else line.host
-
-
 def _when(plan: MemoryPlan, time: int) -> str:
     return (
-        f"the most is needed at step {time:,} of {len(plan.timeline().time):,}, "
+        f"the most is needed at step {time:,} of {plan.timeline().segments[-1].end:,}, "
         f"{plan.moment(time)}:"
     )
 

@@ -95,7 +95,7 @@ class _Search:
         ]
         if all(pairs.is_empty() for pairs in alone):
             return refused("shared")
-        whole = self.pdg.points(op).at(self.plan.bounds)
+        whole = self.pdg.points(op).at(*self.plan.given)
         taken = _condition(_domain(alone), whole)
         where = self._share(op, taken)
         if 2 * where.sum() < len(where):
@@ -125,12 +125,12 @@ class _Search:
         return self.plan.sizes.shape(op, kind.shape), kind.dtype
 
     def _reads(self, op: Op, leaf: Read) -> Relation:
-        """The operation's points -> the values that they read, under the actual bounds."""
+        """The operation's points -> the values that they read, under the plan's bounds."""
         if (op.id, leaf) not in self._known:
             sink = self.pdg.points(op) & Set.of(self.pdg.dims, op.domain, leaf.cond)
             source = self.pdg.defined(leaf)
             pairs = Relation.reads(sink, leaf.index, source).within(source)
-            self._known[op.id, leaf] = pairs.at(self.plan.bounds)
+            self._known[op.id, leaf] = pairs.at(*self.plan.given)
         return self._known[op.id, leaf]
 
     def _dying(self, op: Op, leaf: Read, pairs: Relation) -> Relation:
@@ -200,6 +200,7 @@ def donate(plan: MemoryPlan) -> MemoryPlan:
         smallest=plan.smallest,
         donations=found,
         apart=plan,
+        fold=plan.fold,
     )
 
 
@@ -220,7 +221,7 @@ def _without(plan: MemoryPlan, taken: Mapping[Tensor, list[Edge]]) -> Iterator[L
                 life,
                 name=name,
                 tensors=tuple(tensors),
-                frees=tuple(e for e in frees if not e.pairs.at(plan.bounds).is_empty()),
+                frees=tuple(e for e in frees if not e.pairs.at(*plan.given).is_empty()),
                 taken=mine,
             )
 

@@ -109,7 +109,7 @@ class Forecasts:
     def _exact(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> Forecast:
         plan = self._plan(constraints, tree, bounds)
         sizes = Sizes(constraints.pdg, bounds)
-        counts = {name: len(points) for name, points in plan.clock.points.items()}
+        counts = plan.counts
         seconds = sum(
             count * point_seconds(sizes, constraints.statements.ops[name])
             for name, count in counts.items()

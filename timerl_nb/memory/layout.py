@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from timerl_nb.ir.shapes import NUMPY, Shape
 from timerl_nb.memory.axes import Axis, apart, fit, widened
 from timerl_nb.memory.live_ranges import LiveRanges, Written, while_there
 from timerl_nb.memory.operands import Slot
-from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.stores import Store
 from timerl_nb.memory.timeline import Span
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.arrays import values
@@ -39,6 +40,9 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym
 from timerl_nb.symbolic.points import all_pairs
 from timerl_nb.symbolic.substitute import subst
+
+if TYPE_CHECKING:
+    from timerl_nb.memory.plan import MemoryPlan
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,14 @@ class Layout:
 
     def __init__(self, plan: MemoryPlan) -> None:
         self.plan, self.pdg = plan, plan.pdg
+        self.homes: dict[Tensor, tuple[Home, ...]] = {}
+        self.merges: dict[int, Home] = {}
+        self.latest: dict[Slot, dict[str, Home]] = {}
+        self._find()
+
+    def _find(self) -> None:
+        """Give all tensors their homes."""
+        plan = self.plan
         self._spans = plan.spans
         self._ranges = {tensor: self._own(tensor) for tensor in plan.stores}
         self._boxes = {tensor: self._axes(tensor) for tensor in plan.stores}
@@ -133,9 +145,6 @@ class Layout:
         direct, read = self._reached({join.merge for join in accepted})
         if len(read) < len(accepted):  # the others are read through these alone
             accepted, axes, ranges = self._accepted([j for j in accepted if j.merge in read])
-        self.homes: dict[Tensor, tuple[Home, ...]] = {}
-        self.merges: dict[int, Home] = {}
-        self.latest: dict[Slot, dict[str, Home]] = {}
         self._build(axes, accepted, direct)
         for tensor in self.plan.stores:
             if axes[tensor] and not self._moves(tensor):
@@ -199,12 +208,10 @@ class Layout:
         output = op.outputs[tensor[1]]
         kind = output.type
         fill = 0 if output.reduce is None else identity(output.reduce, NUMPY[kind.dtype])
-        beyond, places = "", prod(axis.size for axis in axes)
-        if store.kind == "point" and places > store.most:
-            beyond = f"the plan holds {store.most}: no smaller box keeps live values apart"
         held = (store.name, *dict.fromkeys(starts))
         shape = self.plan.sizes.shape(op, kind.shape)
-        return Buffer(_name(tensor), axes, shape, kind.dtype, fill, held, kind.shape, beyond)
+        name, more = buffer_name(tensor), beyond(store, axes)
+        return Buffer(name, axes, shape, kind.dtype, fill, held, kind.shape, more)
 
     def _reached(self, joined: set[int]) -> tuple[set[Tensor], set[int]]:
         """The tensors that something reads without a joined merge between, and such merges that it reads."""
@@ -225,7 +232,7 @@ class Layout:
         """Keep the value beside the buffer that its own kernel reads again, if it is the last written."""
         op = self.pdg[tensor[0]]
         buffer = next(
-            (h.buffer for h in self.homes[tensor] if h.buffer.name == _name(tensor)), None
+            (h.buffer for h in self.homes[tensor] if h.buffer.name == buffer_name(tensor)), None
         )
         if buffer is None:
             return
@@ -381,8 +388,16 @@ class Layout:
         return () if store.kind == "slot" else fit(own, range(len(store.domain)))
 
 
-def _name(tensor: Tensor) -> str:
+def buffer_name(tensor: Tensor) -> str:
+    """What the buffer of a tensor's own is called."""
     return f"v{tensor[0]}_{tensor[1]}"
+
+
+def beyond(store: Store, axes: Sequence[Axis]) -> str:
+    """Why a buffer has more places than the plan holds values, if it has."""
+    if store.kind != "point" or prod(axis.size for axis in axes) <= store.most:
+        return ""
+    return f"the plan holds {store.most}: no smaller box keeps live values apart"
 
 
 def _moves_with(domain: Domain, leaf: Read) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Final
+
 import numpy as np
 
 from timerl_nb.ir.ops import Tensor
@@ -15,9 +18,12 @@ from timerl_nb.memory.blocks import (
     too_large,
 )
 from timerl_nb.memory.donation import donate
+from timerl_nb.memory.folded import FoldedPlan
+from timerl_nb.memory.folded_timeline import Unlike
+from timerl_nb.memory.folds import Fold, find_fold
 from timerl_nb.memory.lifetimes import find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.schedule.clock import Clock
+from timerl_nb.schedule.clock import Clock, most_points
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.arrays import values
@@ -28,6 +34,9 @@ from timerl_nb.symbolic.scheduling import ScheduleTree
 # Each block may cost the peak this many values, such as the copies for readers of single points.
 _SLACK = 2
 
+# Programs of more executed points are planned by a few of their turns where that can be.
+EXACT: Final = 200_000
+
 
 def plan_memory(
     constraints: Constraints,
@@ -37,6 +46,7 @@ def plan_memory(
     smallest: bool = True,
     blocks: bool = True,
     donation: bool = True,
+    exact: int = EXACT,
 ) -> MemoryPlan:
     """The stores of a scheduled graph under actual bounds, and what they will hold when.
 
@@ -45,26 +55,49 @@ def plan_memory(
         blocks: let there be blocks.
         donation: kernels take over the memory of what dies with them. Without it there are no
             blocks: each row would be written into a copy.
+        exact: programs of more executed points are planned by a few of their turns, where these say
+            what all do.
     """
-    plan = _placed(constraints, schedule, bounds, smallest, smallest and blocks and donation)
-    return donate(plan) if donation else plan
-
-
-def _placed(
-    constraints: Constraints, schedule: ScheduleTree, bounds: Point, smallest: bool, blocky: bool
-) -> MemoryPlan:
-    pdg, clock = constraints.pdg, Clock(schedule, bounds)
+    blocky = smallest and blocks and donation
     lifetimes = find_lifetimes(constraints, schedule)
-    plain = MemoryPlan(constraints, clock, lifetimes, Placed(pdg), smallest=smallest)
-    if not blocky:
-        return plain
-    found = candidates(constraints.statements, bounds)
+
+    def planned(bounds: Point, fold: Fold | None = None) -> MemoryPlan:
+        clock = Clock(schedule, bounds)
+        plain = MemoryPlan(
+            constraints, clock, lifetimes, Placed(constraints.pdg), smallest=smallest, fold=fold
+        )
+        plan = _in_blocks(plain) if blocky else plain
+        return donate(plan) if donation else plan
+
+    if sum(most_points(schedule, bounds).values()) > exact:
+        fold = find_fold(constraints, schedule, lifetimes, bounds)
+        if fold is not None:
+            with suppress(Unlike):
+                few, more = fold.windows
+                small = planned(few, fold)
+                along = fold.dim.name in _dims_of_blocks(small)
+                large = planned(more, fold) if along else small.of_turns(Clock(schedule, more))
+                return FoldedPlan(small, large, lambda: planned(bounds))
+    return planned(bounds)
+
+
+def _dims_of_blocks(plan: MemoryPlan) -> set[str]:
+    """The dimensions along which there are blocks."""
+    blocks = plan.placed.blocks.items()
+    return {plan.pdg[t[0]].outputs[t[1]].domain[block.along] for t, block in blocks}
+
+
+def _in_blocks(plain: MemoryPlan) -> MemoryPlan:
+    """A plan with blocks where they hold no more than what they replace."""
+    constraints, clock, pdg = plain.constraints, plain.clock, plain.pdg
+    found = candidates(constraints.statements, plain.bounds)
     chosen = _fitting(found, plain)
     while found.along:
         placed = apart(pdg, found, chosen)
         new = Constraints(placed.pdg) if placed.copied else constraints
         along = {tensor: block.along for tensor, block in placed.blocks.items()}
-        plan = MemoryPlan(new, clock, find_lifetimes(new, schedule, along), placed)
+        lifetimes = find_lifetimes(new, clock.schedule, along)
+        plan = MemoryPlan(new, clock, lifetimes, placed, fold=plain.fold)
         rows = sum(plain.unit(tensor) for tensor in chosen)
         if plan.peak <= plain.peak + _SLACK * rows:
             return plan
@@ -72,7 +105,9 @@ def _placed(
         raised = "blocks would raise the predicted peak"
         found.refuse(dict.fromkeys(largest[: (len(largest) + 1) // 2], raised))
         chosen = {tensor: chosen[tensor] for tensor in found.along}
-    return MemoryPlan(constraints, clock, lifetimes, Placed(pdg, refused=found.refused))
+    lifetimes = tuple(plain.lifetimes.values())
+    refused = Placed(pdg, refused=found.refused)
+    return MemoryPlan(constraints, clock, lifetimes, refused, fold=plain.fold)
 
 
 def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, Block]:

@@ -14,6 +14,9 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
 from timerl_nb.memory.blocks import Block, Placed
+from timerl_nb.memory.folded_timeline import AnyTimeline
+from timerl_nb.memory.folds import Fold
+from timerl_nb.memory.layout import Layout
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.operands import Donation, Slot
@@ -26,6 +29,7 @@ from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.domain import Domain, bounds_text
+from timerl_nb.symbolic.polyhedra import Point
 
 
 class MemoryPlan(Inspectable):
@@ -37,6 +41,7 @@ class MemoryPlan(Inspectable):
         donations: by operand, whose memory it gives to an output, or why it does not; None where
             kernels take nothing over.
         apart: the same plan where kernels take nothing over.
+        fold: of what run the clock's turns are some alone; values are as large as there.
 
     Attributes:
         by_passes: what the passes did to keep less at once, and why; whoever ran them says it.
@@ -53,11 +58,13 @@ class MemoryPlan(Inspectable):
         swaps: Swaps = NO_SWAPS,
         donations: Mapping[Slot, Donation] | None = None,
         apart: MemoryPlan | None = None,
+        fold: Fold | None = None,
     ) -> None:
         self.bounds: Mapping[str, int] = dict(clock.bounds)
         self.lifetimes = {life.name: life for life in lifetimes}
         self.constraints, self.clock, self.placed = constraints, clock, placed
-        self.sizes = Sizes(constraints.pdg, clock.bounds)
+        self.fold = fold
+        self.sizes = Sizes(constraints.pdg, clock.bounds if fold is None else fold.bounds)
         self.smallest, self.swaps = smallest, swaps
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart
@@ -82,7 +89,7 @@ class MemoryPlan(Inspectable):
         """This plan with swaps that bring its peak below the budget, or as far down as they can."""
         if self._apart is not None:
             return self._apart.swapped(budget)
-        return self.with_swaps(self.swapping.choose(self._timeline.bytes, budget))
+        return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget))
 
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """This plan with other swaps; its kernels take over nothing but blocks."""
@@ -95,7 +102,28 @@ class MemoryPlan(Inspectable):
             self.placed,
             smallest=self.smallest,
             swaps=swaps,
+            fold=self.fold,
         )
+
+    def of_turns(self, clock: Clock) -> MemoryPlan:
+        """The same plan of another number of turns of a run that is folded."""
+        return MemoryPlan(
+            self.constraints,
+            clock,
+            tuple(self.lifetimes.values()),
+            self.placed,
+            smallest=self.smallest,
+            donations=self.donations if self.donates else None,
+            fold=self.fold,
+        )
+
+    @property
+    def given(self) -> tuple[Point, int]:
+        """The bounds that what isl is asked holds for, and the least of those that are left open."""
+        if self.fold is None:
+            return self.bounds, 1
+        open_bound = self.fold.dim.bound
+        return {n: b for n, b in self.bounds.items() if n != open_bound}, self.fold.few
 
     def moved(self, lifetime: str) -> tuple[Tensor, ...]:
         """The tensors of a lifetime that are swapped."""
@@ -134,7 +162,8 @@ class MemoryPlan(Inspectable):
         return 1 if block is None else block.size
 
     @cached_property
-    def _timeline(self) -> Timeline:
+    def point_by_point(self) -> Timeline:
+        """The timeline of all turns; of a long run, of some that say what all do."""
         gathered = {name: self.gathered_bytes(op) for name, op in self.statements.ops.items()}
         return predict(
             self.clock,
@@ -159,32 +188,32 @@ class MemoryPlan(Inspectable):
     @cached_property
     def spans(self) -> Mapping[Tensor, Span]:
         """When the values (or blocks) of each tensor live."""
-        pairs = zip(self.lifetimes.values(), self._timeline.spans, strict=True)
+        pairs = zip(self.lifetimes.values(), self.point_by_point.spans, strict=True)
         return {tensor: span for life, span in pairs for tensor in life.tensors}
 
-    def timeline(self) -> Timeline:
+    def timeline(self) -> AnyTimeline:
         """Live bytes over schedule time, predicted: nothing is run.
 
         Under a dynamic bound it is that of a run that reaches the ceiling every time, which no run
         exceeds.
         """
-        return self._timeline
+        return self.point_by_point
 
     @property
     def peak(self) -> int:
         """The predicted greatest number of live device bytes."""
-        return self._timeline.peak
+        return self.timeline().peak
 
     @property
     def holders(self) -> tuple[Any, ...]:
         """Who holds the bytes at the predicted peak."""
-        return self._timeline.holders
+        return self.timeline().holders
 
     @cached_property
     def stores(self) -> Mapping[Tensor, Store]:
         """The store of each tensor."""
         found: dict[Tensor, Store] = {}
-        for life, span in zip(self.lifetimes.values(), self._timeline.spans, strict=True):
+        for life, span in zip(self.lifetimes.values(), self.point_by_point.spans, strict=True):
             for tensor, (name, nbytes) in zip(life.tensors, span.tensors, strict=True):
                 domain = self.pdg[tensor[0]].outputs[tensor[1]].domain
                 how = self._choice(span.lives, domain, self.placed.blocks.get(tensor))
@@ -209,11 +238,31 @@ class MemoryPlan(Inspectable):
 
         return cache(chosen)
 
+    @cached_property
+    def layout(self) -> Layout:
+        """Where every value is in the buffers of a lowered program."""
+        return Layout(self)
+
     def moment(self, time: int) -> str:
         """What runs at a time: `learning(i = 0, t = 9)`."""
-        name, point = self.clock.at(time)
-        op = self.statements.ops[name]
-        return f"{self.pdg.names[op.id]}({point_text(point)})"
+        return self.named(*self.clock.at(time))
+
+    def named(self, statement: str, point: Point) -> str:
+        """A point of a statement, as errors name it."""
+        return f"{self.pdg.names[self.statements.ops[statement].id]}({point_text(point)})"
+
+    def inside(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The point that stands for one of the run in `point_by_point`."""
+        return dict(point)
+
+    def outside(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The first point of the run that one in `point_by_point` stands for."""
+        return dict(point)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each statement runs."""
+        return {name: len(points) for name, points in self.clock.points.items()}
 
     def origin(self, tensor: Tensor) -> Origin:
         """The user's line behind a tensor."""
@@ -230,7 +279,7 @@ class MemoryPlan(Inspectable):
         return "\n".join(line for line, _ in self.found_by())
 
     def found_by(self) -> Iterable[tuple[str, Sequence[str]]]:
-        line = self._timeline
+        line = self.timeline()
         most = "peak, at most" if self.pdg.dims.dynamic else "peak"
         lines = [
             f"memory under {bounds_text(self.bounds)}",
@@ -288,7 +337,7 @@ class MemoryPlan(Inspectable):
             "stage": "memory",
             "bounds": dict(self.bounds),
             "peak": self.peak,
-            "peak_time": self._timeline.peak_time,
+            "peak_time": self.timeline().peak_time,
             "saved_by": dict(self.saved_by),
             "holders": [
                 {"tensor": h.tensor, "bytes": h.nbytes, "values": h.points} for h in self.holders

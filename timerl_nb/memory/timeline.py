@@ -36,6 +36,20 @@ class Holder:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """Executed points, `length` of them from the time `start` on, that are made `repeats` times."""
+
+    start: int
+    length: int
+    repeats: int
+
+    @property
+    def end(self) -> int:
+        """The time behind the last of them."""
+        return self.start + self.length * self.repeats
+
+
+@dataclass(frozen=True)
 class Timeline:
     """Live bytes while each executed point runs, in execution order.
 
@@ -51,6 +65,29 @@ class Timeline:
     transient: Array
     outer: str | None
     turn: Array
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """What runs, in order; a whole that is known point by point is one segment."""
+        return (Segment(0, len(self.time), 1),)
+
+    def between(self, first: int, last: int) -> Array:
+        """Live bytes from one time on to another, which is not among them."""
+        return self.bytes[first:last]
+
+    def ends(self, turns: int) -> Array:
+        """The number of executed points that are done after 0, 1, … `turns` turns of the outer loop."""
+        done = np.maximum.accumulate(self.turn)
+        return np.searchsorted(done, np.arange(-1, turns), side="right")
+
+    def main_peak(self, *, shared: bool) -> tuple[int, int]:
+        """The most bytes of main memory that there are at once, and when.
+
+        Args:
+            shared: the device's memory is the same.
+        """
+        total = self.bytes + self.host if shared else self.host
+        return (int(total.max()), int(total.argmax())) if len(total) else (0, 0)
 
     @property
     def peak(self) -> int:

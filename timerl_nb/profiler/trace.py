@@ -79,11 +79,11 @@ class Trace:
         if self.predicted is None:
             yield from self.recording.live
             return
-        planned, ends = self.predicted.plan.timeline().bytes, self.predicted.ends
+        planned, ends = self.predicted.plan.timeline(), self.predicted.ends
         for done, turn, begun, ended in self._turns():
             if turn >= len(ends):
                 return
-            part = planned[ends[done] : ends[turn]]
+            part = planned.between(int(ends[done]), int(ends[turn]))
             if not len(part):
                 continue
             at = np.linspace(0, len(part), min(_PARTS, len(part)), endpoint=False).astype(np.int64)

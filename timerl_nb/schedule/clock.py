@@ -6,6 +6,7 @@ among all others is one look into a table.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import prod
@@ -30,6 +31,14 @@ MOST_POINTS: Final = 50_000_000
 _GAPS: Final = 4
 
 
+def most_points(schedule: ScheduleTree, bounds: Point) -> dict[Domain, int]:
+    """By domain the points of all statements over it, conditions left aside."""
+    found = Counter[Domain]()
+    for points in schedule.statements.values():
+        found[points.domain] += prod(schedule.dims[d].count(bounds) for d in points.domain)
+    return found
+
+
 class Clock:
     """Ranks of all points of all statements in the order of the schedule.
 
@@ -43,12 +52,12 @@ class Clock:
         self.schedule, self.bounds = schedule, bounds
         self.found: WeakValueDictionary[Any, Any] = WeakValueDictionary()
         self.sizes = {d.name: d.count(bounds) for d in schedule.dims}
-        domains = [points.domain for points in schedule.statements.values()]
-        counts = [prod(self.sizes[d] for d in domain) for domain in domains]
-        if (count := sum(counts)) > MOST_POINTS:
-            over = ", ".join(domains[counts.index(max(counts))])
+        counts = most_points(schedule, bounds)
+        if (count := sum(counts.values())) > MOST_POINTS:
+            over = ", ".join(max(counts, key=lambda domain: counts[domain]))
             raise BoundsError(
-                f"the program runs step by step at {count:,} points: too many to plan its memory.",
+                f"the program runs step by step at {count:,} points, and no few of its turns are known "
+                "to say what all do: too many to plan its memory.",
                 hint=f"give smaller bounds: most are of statements over ({over}), not vectorised.",
             )
         exact = {name: (value, value) for name, value in bounds.items()}

@@ -12,6 +12,7 @@ from plotly.subplots import make_subplots
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.foreign import taken
+from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Timeline
 from timerl_nb.show.colours import GREY, SERIES, of_statements, of_tensors, tensor
 from timerl_nb.show.compare import by_title
@@ -103,13 +104,16 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
     """Predicted live bytes over time, stacked by tensor; axes are locked together."""
     by_title(programs, a_program)
     plans = {name: program.memory for name, program in programs.items()}
-    peaks = [(f"{n}: peak {human_bytes(p.peak)}", *p.saved_by) for n, p in plans.items()]
+    peaks = [
+        (f"{n}: peak {human_bytes(p.peak)}", *p.saved_by, *_turns_shown(p))
+        for n, p in plans.items()
+    ]
     titles = [peak + "<br>" + ", ".join(ways) if ways else peak for peak, *ways in peaks]
     figure = _side_by_side(titles, "time (executed points)", "live bytes, predicted")
     legend = _Legend()
     numbers = of_tensors(*(p.memory for p in programs.values()))
     for column, program in enumerate(programs.values(), start=1):
-        line = program.memory.timeline()
+        line = program.memory.point_by_point
         step = max(1, len(line.time) // 1500)
         starts = np.arange(0, len(line.time), step)
         for name, values in _top_series(line, limit):
@@ -128,6 +132,14 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
                 col=column,
             )
     return figure
+
+
+def _turns_shown(plan: MemoryPlan) -> list[str]:
+    """Which turns of a long run are drawn, where these are not all."""
+    if plan.fold is None:
+        return []
+    few = plan.clock.bounds[plan.fold.dim.bound]
+    return [f"{few} turns, which say what all {plan.fold.turns:,} do"]
 
 
 def _top_series(line: Timeline, limit: int) -> list[tuple[str, np.ndarray]]:

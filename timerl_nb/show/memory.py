@@ -153,7 +153,7 @@ class MemoryView(View):
         plan = turn.plan
         assert plan is not None
         colours = colours or of_tensors(plan)
-        line = plan.timeline()
+        line = plan.point_by_point
         first, at = turn.columns(line.bytes[turn.ranks])
         shown = turn.ranks[at]
         ops, names = plan.statements.ops, turn.schedule.names
@@ -233,7 +233,7 @@ class MemoryView(View):
     def program_peak(self) -> ProgramPeak:
         """That of the whole run under the program's bounds."""
         line = self.plan.timeline()
-        moment = self.plan.moment(line.peak_time) if len(line.time) else ""
+        moment = self.plan.moment(line.peak_time) if len(self.plan.clock) else ""
         holders = tuple(HeldAt(h.tensor, h.nbytes, h.points) for h in line.holders)
         return ProgramPeak(line.peak, line.peak_time, moment, holders)
 

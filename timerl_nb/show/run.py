@@ -49,10 +49,11 @@ class Turns:
     """Finds what a run held in its turns, in the instants of the one that is drawn of its program."""
 
     def __init__(self, program: Program) -> None:
-        turn, line = Turn.of(program), program.memory.timeline()
+        turn, plan = Turn.of(program), program.memory
+        line = plan.point_by_point
         self._size, self._starts = len(turn), dict[int, int]()
         self._found: dict[int, TurnBytes] = {}
-        self.reason = _unlike(turn, line.outer)
+        self.reason = _unlike(turn, line.outer) or ("" if plan.fold is None else _LONG)
         if not self.reason:
             (begins,) = np.nonzero(np.diff(line.turn, prepend=-2))
             self._starts = {int(line.turn[k]): int(k) for k in begins if line.turn[k] >= 0}
@@ -94,6 +95,7 @@ class Turns:
         return TurnBytes(value, ints(first), ints(last), amounts(nbytes))
 
 
+_LONG: Final = "of so long a run no single turns are drawn, see its own chart"
 _UNSEEN: Final = "of a run with XLA the memory is seen in whole alone, see its own chart"
 _PARTS = ("first", "last", "bytes")
 

@@ -19,6 +19,7 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import DomainError
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.schedule.clock import most_points
 from timerl_nb.schedule.schedule import Schedule, StatementPoints
 from timerl_nb.show.view import HIDDEN, ints, shown
 from timerl_nb.symbolic.domain import Dims
@@ -106,13 +107,23 @@ class Turn:
             checked = _inside(dims, name, value, schedule.bounds)
             if name in held:
                 held[name] = checked
-        count = len(plan.clock if plan is not None else schedule.clock)
+        if plan is None:
+            count = sum(most_points(schedule.tree, schedule.bounds).values())
+        else:
+            count = len(plan.clock)
         if count > MOST:
             return cls(schedule, dim, held, (), f"too many points to draw: {count:,}", plan)
-        points = tuple(p for p in schedule.points(**held) if len(p))
+        clock = schedule.clock if plan is None else plan.clock
+        drawn = Schedule(schedule.constraints, schedule.tree, clock.bounds, clock)
+
+        def listed() -> tuple[StatementPoints, ...]:
+            at = held if plan is None else plan.inside(held)
+            return tuple(p for p in drawn.points(**at) if len(p))
+
+        points = listed()
         if not points and not fixed:  # nothing runs at 1
             held = dict.fromkeys(held, 0)
-            points = tuple(p for p in schedule.points(**held) if len(p))
+            points = listed()
         return cls(schedule, dim, held, points, plan=plan)
 
     def __len__(self) -> int:
@@ -169,10 +180,10 @@ def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) 
     held = {d: min(1, dims[d].count(schedule.bounds) - 1) for d in outer}
     if plan is None:
         return held
-    line = plan.timeline()
+    line = plan.point_by_point
     if line.outer in held and not (line.bytes[line.turn == held[line.outer]] == line.peak).any():
         held[line.outer] = max(int(line.turn[line.peak_time]), 0)
-    return held
+    return plan.outside(held)
 
 
 def _inside(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -> int:

@@ -192,9 +192,10 @@ class Set:
     def is_empty(self) -> bool:
         return bool(spend(isl.Set.is_empty, self.raw))
 
-    def at(self, bounds: Point) -> Set:
-        """The set under actual bounds, and under any bounds of at least 1 where none is given."""
-        return self._like(spend(isl.Set.intersect_params, self.raw, bounds_set(self.dims, bounds)))
+    def at(self, bounds: Point, least: int = 1) -> Set:
+        """The set under actual bounds, and under any bounds of at least `least` where none is given."""
+        known = bounds_set(self.dims, bounds, least)
+        return self._like(spend(isl.Set.intersect_params, self.raw, known))
 
     def sample(self) -> dict[str, int] | None:
         """One point of the set, by name, with a dynamic bound there; None where it is empty."""
@@ -274,12 +275,12 @@ class Set:
         return str(self.raw)
 
 
-def bounds_set(dims: Dims, bounds: Point) -> isl.Set:
-    """The parameter set with the given bounds fixed and the others at least 1.
+def bounds_set(dims: Dims, bounds: Point, least: int = 1) -> isl.Set:
+    """The parameter set with the given bounds fixed and the others at least `least`.
 
     A dynamic bound may be anything up to the given one, its ceiling.
     """
-    conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), 1) for n in dims.bounds]
+    conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), least) for n in dims.bounds]
     if dims.dynamic is not None and dims.dynamic.bound in bounds:
         name = dims.dynamic.bound
         conds[dims.bounds.index(name)] = all_of(
@@ -371,8 +372,9 @@ class Relation:
     def is_empty(self) -> bool:
         return bool(spend(isl.Map.is_empty, self.raw))
 
-    def at(self, bounds: Point) -> Relation:
-        return self._like(spend(isl.Map.intersect_params, self.raw, bounds_set(self.dims, bounds)))
+    def at(self, bounds: Point, least: int = 1) -> Relation:
+        known = bounds_set(self.dims, bounds, least)
+        return self._like(spend(isl.Map.intersect_params, self.raw, known))
 
     def beyond(self, least: int) -> Relation:
         """The relation under bounds that are all at least `least`."""

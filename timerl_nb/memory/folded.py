@@ -1,0 +1,267 @@
+"""The memory plan of a long run, put together from those of two short ones (`folds`).
+
+The two runs are a period apart. What is a number of their plans (places, live values, bytes at corresponding
+times) goes on in a straight line; all else must be the same, or there is no such plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.ir.ops import Tensor
+from timerl_nb.memory.axes import Axis
+from timerl_nb.memory.blocks import Block, Placed
+from timerl_nb.memory.folded_timeline import FoldedTimeline, check
+from timerl_nb.memory.folds import Fold, holds
+from timerl_nb.memory.layout import Home, Layout, beyond, buffer_name
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.stores import Store
+from timerl_nb.memory.timeline import Span, Timeline
+from timerl_nb.schedule.clock import Clock
+from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.domain import Domain
+
+
+class FoldedPlan(MemoryPlan):
+    """The memory plan of a long run; its clock, and when values live, are those of a short one.
+
+    Attributes:
+        small, large: the plans of the two short runs.
+        exactly: makes the plan point by point.
+    """
+
+    def __init__(
+        self, small: MemoryPlan, large: MemoryPlan, exactly: Callable[[], MemoryPlan]
+    ) -> None:
+        assert large.fold is not None
+        self.small, self.large, self.exactly, fold = small, large, exactly, large.fold
+        super().__init__(
+            large.constraints,
+            large.clock,
+            tuple(large.lifetimes.values()),
+            self._placed(fold),
+            smallest=large.smallest,
+            donations=large.donations if large.donates else None,
+            fold=fold,
+        )
+        self.bounds = dict(fold.bounds)
+        self._check(fold)
+
+    def _check(self, fold: Fold) -> None:
+        """Raise where the two runs differ by more than a period."""
+        small, large = self.small, self.large
+        check(small.donations == large.donations)
+        schedule, lifetimes = large.clock.schedule, tuple(large.lifetimes.values())
+        check(holds(fold, large.constraints, schedule, lifetimes))
+        pairs = zip(small.lifetimes.values(), large.lifetimes.values(), strict=False)
+        check(len(small.lifetimes) == len(large.lifetimes))
+        check(all((a.name, a.tensors) == (b.name, b.tensors) for a, b in pairs))
+        _check_order(fold, small.clock, large.clock)
+        self._folded.check()
+        _ = self.layout
+
+    def _placed(self, fold: Fold) -> Placed:
+        small, large = self.small.placed, self.large.placed
+        check(small.parts == large.parts and small.blocks.keys() == large.blocks.keys())
+        blocks = {t: _block(fold, small.blocks[t], b) for t, b in large.blocks.items()}
+        return replace(large, blocks=blocks)
+
+    def timeline(self) -> FoldedTimeline:
+        """Live bytes over schedule time, predicted: nothing is run."""
+        return self._folded
+
+    @cached_property
+    def point_by_point(self) -> Timeline:
+        """The timeline of the larger of the short runs, whose turns say what all do."""
+        return self.large.point_by_point
+
+    @cached_property
+    def _folded(self) -> FoldedTimeline:
+        fold = self.large.fold
+        assert fold is not None
+        first, behind = (_begins(fold, self.large.clock, k) for k in (0, 1))
+        lines = self.small.point_by_point, self.large.point_by_point
+        return FoldedTimeline(*lines, first, behind - first, fold.repeats, fold.period)
+
+    @cached_property
+    def spans(self) -> Mapping[Tensor, Span]:
+        """When the values (or blocks) of each tensor live in the larger of the short runs."""
+        return self.large.spans
+
+    @cached_property
+    def stores(self) -> Mapping[Tensor, Store]:
+        """The store of each tensor."""
+        assert self.fold is not None
+        found: dict[Tensor, Store] = {}
+        for tensor, large in self.large.stores.items():
+            small = self.small.stores[tensor]
+            check((small.kind, small.lifetime) == (large.kind, large.lifetime))
+            most = self.fold.number(small.most, large.most)
+            axes = self.axes(tensor, small.axes, large.axes)
+            found[tensor] = replace(large, most=most, axes=axes)
+        return found
+
+    def axes(
+        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis]
+    ) -> tuple[Axis, ...]:
+        """The places of a tensor's values, from those that it has in the short runs."""
+        assert self.fold is not None
+        check(len(small) == len(large))
+        return tuple(self._axis(self.fold, tensor, a, b) for a, b in zip(small, large, strict=True))
+
+    def _axis(self, fold: Fold, tensor: Tensor, small: Axis, large: Axis) -> Axis:
+        check((small.coordinate, small.ring) == (large.coordinate, large.ring))
+        if large.ring:
+            # in turns, places hold what they do if no value waits for longer where the run is longer
+            check(small == large)
+            spans = self.small.spans[tensor], self.large.spans[tensor]
+            check(
+                len({int((s.dies - s.born).max(initial=0)) for s in spans}) == 1 or large.size == 1
+            )
+        size, first = fold.number(small.size, large.size), fold.number(small.first, large.first)
+        return replace(large, size=size, first=first)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where every value is."""
+        return _Layout(self)
+
+    def moment(self, time: int) -> str:
+        """What runs at a time: `learning(i = 0, t = 9)`."""
+        at = self._folded.moment(time)
+        pairs = (self.small, at.small), (self.large, at.large), (self.large, at.later)
+        (name, a), (_, b), (_, c) = (plan.clock.at(when) for plan, when in pairs)
+        return self.named(name, {d: at.number(a[d], b[d], c[d]) for d in a})
+
+    def inside(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The point that stands for one of the run in `point_by_point`."""
+        assert self.fold is not None
+        return {
+            d: self.fold.inside(at) if d == self.fold.dim.name else at for d, at in point.items()
+        }
+
+    def outside(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The first point of the run that one in `point_by_point` stands for."""
+        assert self.fold is not None
+        return {
+            d: self.fold.outside(at) if d == self.fold.dim.name else at for d, at in point.items()
+        }
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How often each statement runs."""
+        assert self.fold is not None
+        small, large = self.small.counts, self.large.counts
+        return {name: self.fold.number(small[name], large[name]) for name in large}
+
+    def swapped(self, budget: int) -> MemoryPlan:
+        """This plan, or, where its points are few enough to choose among, one with swaps; see there."""
+        few = len(self._folded) <= SWAPPED
+        return self.exactly().swapped(budget) if few else self
+
+
+class _Layout(Layout):
+    """Gone on from the layouts of two short runs in a straight line."""
+
+    plan: FoldedPlan
+
+    def _find(self) -> None:
+        small, large = self.plan.small.layout, self.plan.large.layout
+        check(small.buffers.keys() == large.buffers.keys())
+        made = dict(large.buffers)
+        for tensor, homes in large.homes.items():
+            for name in (home.buffer.name for home in homes):
+                axes = self.plan.axes(tensor, small.buffers[name].axes, large.buffers[name].axes)
+                more = large.buffers[name].beyond
+                if name == buffer_name(tensor):
+                    more = beyond(self.plan.stores[tensor], axes)
+                made[name] = replace(large.buffers[name], axes=axes, beyond=more)
+
+        def home(one: Home, other: Home) -> Home:
+            check((one.buffer.name, one.coordinates) == (other.buffer.name, other.coordinates))
+            return replace(other, buffer=made[other.buffer.name])
+
+        check(small.merges.keys() == large.merges.keys())
+        self.merges = {k: home(small.merges[k], one) for k, one in large.merges.items()}
+        check(small.latest.keys() == large.latest.keys())
+        for slot, found in large.latest.items():
+            known = small.latest[slot]
+            check(known.keys() == found.keys())
+            self.latest[slot] = {name: home(known[name], one) for name, one in found.items()}
+        for tensor, homes in large.homes.items():
+            check(len(small.homes[tensor]) == len(homes))
+            self.homes[tensor] = tuple(map(home, small.homes[tensor], homes))
+
+
+# Executed points of a run of which swaps are chosen, since they are looked at one by one.
+SWAPPED: Final = 2_000_000
+
+
+def _block(fold: Fold, small: Block, large: Block) -> Block:
+    check((small.along, small.cut) == (large.along, large.cut))
+    size, first = fold.number(small.size, large.size), fold.number(small.first, large.first)
+    return replace(large, size=size, first=first)
+
+
+def _begins(fold: Fold, clock: Clock, periods: int) -> int:
+    """The place, in the order of all points, of the first in a turn of the repeating ones."""
+    return min(
+        int(ranks[at >= fold.first + periods * fold.period].min(initial=len(clock)))
+        for ranks, at in _turns(clock)
+    )
+
+
+def _turns(clock: Clock) -> list[tuple[Array, Array]]:
+    """By statement in the outermost loop, its places in the order of all points, and the turns."""
+    found: list[tuple[Array, Array]] = []
+    for name, loops in clock.schedule.loops().items():
+        if loops:
+            domain = clock.schedule.statements[name].domain
+            at = values(loops[0][1], clock.env(domain, clock.points[name]))
+            found.append((clock.ranks[name], np.broadcast_to(at, len(clock.ranks[name]))))
+    return found
+
+
+def _check_order(fold: Fold, small: Clock, large: Clock) -> None:
+    """Raise where the two runs do not do the same, at points that go on in a straight line."""
+    first, behind, then = (_begins(fold, large, k) for k in range(3))
+    check(behind - first == then - behind and len(large) - len(small) == behind - first)
+    check((_begins(fold, small, 0), _begins(fold, small, 1)) == (first, behind))
+    a, b = _listed(small, fold.dim.name), _listed(large, fold.dim.name)
+    length = behind - first
+    for of, moved in zip(a, b, strict=True):
+        head = of[:behind], moved[:behind]
+        check(np.array_equal(*head))
+    statements, others, along = a
+    more_statements, more_others, more_along = b
+    check(np.array_equal(statements[first:behind], more_statements[behind:then]))
+    check(np.array_equal(others[first:behind], more_others[behind:then]))
+    check(bool((more_along[behind:then] - along[first:behind] == fold.period).all()))
+    check(np.array_equal(statements[behind:], more_statements[then:]))
+    check(np.array_equal(others[behind:], more_others[then:]))
+    moves = more_along[then:] - along[behind:]
+    check(bool(((moves == fold.period) | (along[behind:] < 0)).all()))
+    del length
+
+
+def _listed(clock: Clock, dim: str) -> tuple[Array, Array, Array]:
+    """For every place in the order of all points: which statement runs, where beside a dimension, and where along it.
+
+    That is -1 for what does not vary over it.
+    """
+    which, where, along = (np.full(len(clock), -1, np.int64) for _ in range(3))
+    for k, (name, rows) in enumerate(clock.points.items()):
+        domain: Domain = clock.schedule.statements[name].domain
+        rest = [d for d in domain if d != dim]
+        columns = rows[:, [domain.index(d) for d in rest]]
+        ranks = clock.ranks[name]
+        which[ranks], where[ranks] = k, clock.codes(tuple(rest), columns)
+        if dim in domain:
+            along[ranks] = rows[:, domain.index(dim)]
+    return which, where, along

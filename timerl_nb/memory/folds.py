@@ -1,0 +1,253 @@
+"""Long runs, of which a few turns say what all do.
+
+Behind its first turns and ahead of its last ones, a turn of the outermost loop does what the turn some
+period before it did, at points moved by that period: where every condition and index says of the loop's
+dimension no more than how far it is from a constant or from the bound, and what it is modulo some number.
+Then a program under a bound of a million is planned under two small ones, a period apart: whatever is a
+number of the plan goes on in a straight line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lcm
+from typing import Final
+
+from timerl_nb.ir.ops import Read
+from timerl_nb.memory.lifetimes import Lifetime
+from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.symbolic.domain import Dim
+from timerl_nb.symbolic.expr import (
+    And,
+    Cmp,
+    Cond,
+    Div,
+    Extremum,
+    Lin,
+    Mod,
+    Or,
+    Pick,
+    Slice,
+    Sym,
+    sym,
+)
+from timerl_nb.symbolic.polyhedra import Point, Set
+from timerl_nb.symbolic.scheduling import ScheduleTree
+
+# How often the dimension and its bound occur in where something is, and in how far two things are apart.
+_PLACES: Final = frozenset({(0, 0), (1, 0), (0, 1)})
+_DISTANCES: Final = frozenset({(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, -1), (-1, 1)})
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The turns of an outermost loop, of which those in the middle are all alike.
+
+    Attributes:
+        dim: the loop's dimension; its bound is `turns`.
+        bounds: the actual bounds.
+        period: after so many turns the same is done again.
+        few: the turns of the smaller of two runs that stand for the whole one; the larger one has a
+            period more.
+        first: the turn, counted by the loop, that both begin to repeat with at the latest.
+    """
+
+    dim: Dim
+    bounds: Point
+    period: int
+    few: int
+    first: int
+
+    @property
+    def turns(self) -> int:
+        return self.bounds[self.dim.bound]
+
+    @property
+    def repeats(self) -> int:
+        """How many periods the whole run has more than the smaller one."""
+        return (self.turns - self.few) // self.period
+
+    @property
+    def windows(self) -> tuple[Point, Point]:
+        """The bounds of the two runs."""
+        name = self.dim.bound
+        small, large = ({**self.bounds, name: self.few + k * self.period} for k in (0, 1))
+        return small, large
+
+    def inside(self, turn: int) -> int:
+        """The turn of the larger window that stands for one of the run."""
+        behind = self.first + (self.repeats + 1) * self.period
+        if turn < behind:
+            return turn if turn < self.first else self.first + (turn - self.first) % self.period
+        return turn - (self.repeats - 1) * self.period
+
+    def outside(self, turn: int) -> int:
+        """The first turn of the run that one of the larger window stands for."""
+        ahead = turn < self.first + self.period
+        return turn if ahead else turn + (self.repeats - 1) * self.period
+
+    def number(self, small: int, large: int) -> int:
+        """What is so much under the two windows, under the actual bounds."""
+        return small + self.repeats * (large - small)
+
+
+class _Otherwise(Exception):
+    """Turns may differ in another way."""
+
+
+def find_fold(
+    constraints: Constraints,
+    schedule: ScheduleTree,
+    lifetimes: Sequence[Lifetime],
+    bounds: Point,
+) -> Fold | None:
+    """How a run under actual bounds repeats; None where that is not known, or does not pay."""
+    dims = constraints.pdg.dims
+    first = {name: loops[0] for name, loops in schedule.loops().items() if loops}
+    along = {dims.ordered(at.symbols) for _, at in first.values()}
+    if len({number for number, _ in first.values()}) != 1 or len(along) != 1:
+        return None
+    (names,) = along
+    if len(names) != 1:
+        return None
+    dim = dims[names[0]]
+    alone = [one for one in dims if one.bound == dim.bound] == [dim]
+    inside = {name for name, s in schedule.statements.items() if dim.name in s.domain}
+    if dim.step != 1 or dim.over is not None or not alone or inside != set(first):
+        return None
+    found = _Said(dim, bounds)
+    try:
+        found.all_of(constraints, schedule, lifetimes)
+        for _, at in first.values():
+            found.coordinate(at)
+    except _Otherwise:
+        return None
+    # a value, who reads it, and when that runs: three steps, each as far as a constant goes, and one more
+    reach, period = 3 * found.farthest + 2, found.period
+    few = max(2 * reach + 2 * period, found.least)
+    few += (bounds[dim.bound] - few) % period
+    if few + period >= bounds[dim.bound]:
+        return None
+    return Fold(dim, bounds, period, few, reach + period)
+
+
+def holds(
+    fold: Fold, constraints: Constraints, schedule: ScheduleTree, lifetimes: Sequence[Lifetime]
+) -> bool:
+    """Whether a run repeats so with other lifetimes, too."""
+    found = _Said(fold.dim, fold.bounds)
+    try:
+        found.all_of(constraints, schedule, lifetimes)
+    except _Otherwise:
+        return False
+    near = 3 * found.farthest + 2 + fold.period <= fold.first
+    return near and fold.period % found.period == 0 and found.least <= fold.few
+
+
+class _Said:
+    """What the expressions of a program say of one dimension.
+
+    Attributes:
+        farthest: the greatest distance from a constant, or from the bound.
+        least: bounds from this one on are the same to all conditions.
+        period: the least common multiple of all moduli.
+    """
+
+    def __init__(self, dim: Dim, bounds: Point) -> None:
+        self._dim, self._bounds = dim, bounds
+        self._about = {dim.name, dim.bound}
+        self.farthest, self.least, self.period = 0, 1, 1
+        self._seen: set[tuple[str, object]] = set()
+
+    def all_of(
+        self, constraints: Constraints, schedule: ScheduleTree, lifetimes: Sequence[Lifetime]
+    ) -> None:
+        """Take in a program: when it runs where, what it reads, and who reads it last."""
+        dims = schedule.dims
+        for name, points in schedule.statements.items():
+            self.cond(points.condition(Set.of(dims, points.domain)))
+            for e in schedule.times()[name]:
+                self.coordinate(e)
+        for op in constraints.pdg:
+            self.cond(op.where)
+            for read in op.inputs:
+                self._read(read)
+        for life in lifetimes:
+            for edge in (*life.frees, *life.taken):
+                for where, to in edge.pairs.pieces:
+                    self.cond(where)
+                    for e in to:
+                        self.coordinate(e)
+            if life.kept is not None:
+                self.cond(life.kept.condition())
+
+    def _read(self, read: Read) -> None:
+        self.cond(read.cond)
+        for e in read.index:
+            for one in (e.lo, e.hi) if isinstance(e, Slice) else (e,):
+                self.coordinate(one)
+
+    def cond(self, cond: Cond) -> None:
+        """Take in a condition."""
+        if not cond.symbols & self._about or not self._is_new("cond", cond):
+            return
+        if isinstance(cond, Cmp):
+            bound = sym(self._dim.bound)
+            more, less = cond.arg - bound, cond.arg + bound
+            if more.is_const:
+                self.least = max(self.least, (cond.rel != ">=") - more.const)
+            elif less.is_const:
+                self.least = max(self.least, less.const + 1)
+            else:
+                self._lin(cond.arg, _DISTANCES)
+        else:
+            assert isinstance(cond, And | Or)
+            for arg in cond.args:
+                self.cond(arg)
+
+    def coordinate(self, e: Lin) -> None:
+        """Take in an index or a time: it stays, or moves as the dimension does."""
+        if e.symbols & self._about and self._is_new("coordinate", e):
+            self._lin(e, _PLACES)
+
+    def _is_new(self, role: str, what: object) -> bool:
+        key = role, what
+        known = key in self._seen
+        self._seen.add(key)
+        return not known
+
+    def _lin(self, e: Lin, allowed: frozenset[tuple[int, int]]) -> None:
+        """Take in an expression of which so many of the dimension and of the bound are allowed."""
+        slope = size = 0
+        distance = e.const
+        for atom, factor in e.terms:
+            if isinstance(atom, Sym):
+                if atom.name == self._dim.name:
+                    slope += factor
+                elif atom.name == self._dim.bound:
+                    size += factor
+                elif atom.name in self._bounds:
+                    distance += factor * self._bounds[atom.name]
+                elif e.symbols & self._about:
+                    raise _Otherwise  # it says something about two dimensions together
+            elif atom.symbols & self._about:
+                if factor not in (-1, 1):
+                    raise _Otherwise
+                self._atom(atom, frozenset((a * factor, b * factor) for a, b in allowed))
+        if (slope, size) not in allowed:
+            raise _Otherwise
+        self.farthest = max(self.farthest, abs(distance))
+
+    def _atom(self, atom: Div | Mod | Extremum | Pick, allowed: frozenset[tuple[int, int]]) -> None:
+        if isinstance(atom, Extremum):
+            for arg in atom.args:
+                self._lin(arg, allowed)
+        elif isinstance(atom, Pick):
+            self.cond(atom.cond)
+            self._lin(atom.then, allowed)
+            self._lin(atom.other, allowed)
+        elif isinstance(atom, Mod) and all(isinstance(inner, Sym) for inner, _ in atom.arg.terms):
+            self.period = lcm(self.period, atom.by)
+        else:
+            raise _Otherwise
