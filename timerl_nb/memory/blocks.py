@@ -177,10 +177,9 @@ def too_large(block: Block, span: Span, gathered: int) -> str | None:
     np.minimum.at(born, which, span.born)
     np.maximum.at(dies, which, span.dies)
     blocks = Lives(np.zeros((count, 0)), born, dies, dies).most_at_once
-    have = span.lives.most_at_once + gathered
-    if blocks * block.size <= have:
+    if blocks * block.size <= span.lives.most_at_once + gathered:
         return None
-    return f"blocks of {block.size} would hold more than the {have} values that are live at once"
+    return "a block would hold more than what is live at once"
 
 
 # --- readers apart -------------------------------------------------------------------------------

@@ -17,15 +17,15 @@ from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.axes import Axis
 from timerl_nb.memory.blocks import Block, Placed
-from timerl_nb.memory.folded_timeline import FoldedTimeline, check
+from timerl_nb.memory.folded_timeline import FoldedTimeline, check, gone_on
 from timerl_nb.memory.folds import Fold, holds
 from timerl_nb.memory.layout import Home, Layout, beyond, buffer_name
+from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.stores import Store
+from timerl_nb.memory.stores import Store, choose
 from timerl_nb.memory.timeline import Span, Timeline
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.arrays import values
-from timerl_nb.symbolic.domain import Domain
 
 
 class FoldedPlan(MemoryPlan):
@@ -97,35 +97,57 @@ class FoldedPlan(MemoryPlan):
     @cached_property
     def stores(self) -> Mapping[Tensor, Store]:
         """The store of each tensor."""
+        return {tensor: self._store(tensor) for tensor in self.large.stores}
+
+    def _store(self, tensor: Tensor) -> Store:
         assert self.fold is not None
-        found: dict[Tensor, Store] = {}
-        for tensor, large in self.large.stores.items():
-            small = self.small.stores[tensor]
-            check((small.kind, small.lifetime) == (large.kind, large.lifetime))
-            most = self.fold.number(small.most, large.most)
-            axes = self.axes(tensor, small.axes, large.axes)
-            found[tensor] = replace(large, most=most, axes=axes)
-        return found
+        small, large = self.small.stores[tensor], self.large.stores[tensor]
+        check((small.kind, small.lifetime) == (large.kind, large.lifetime))
+        most = self.fold.number(small.most, large.most)
+        if large.kind == "ring" and small.axes != large.axes:  # more and more values stay in it
+            how = choose(self._lives(tensor), large.domain, smallest=self.smallest)
+            return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
+        return replace(large, most=most, axes=self._along(tensor, small.axes, large.axes))
 
     def axes(
         self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis]
     ) -> tuple[Axis, ...]:
-        """The places of a tensor's values, from those that it has in the short runs."""
+        """The places of a buffer that a tensor's values are in, from those in the short runs."""
+        if (small, large) == (self.small.stores[tensor].axes, self.large.stores[tensor].axes):
+            return self.stores[tensor].axes
+        return self._along(tensor, small, large)
+
+    def _along(
+        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis]
+    ) -> tuple[Axis, ...]:
         assert self.fold is not None
         check(len(small) == len(large))
         return tuple(self._axis(self.fold, tensor, a, b) for a, b in zip(small, large, strict=True))
 
     def _axis(self, fold: Fold, tensor: Tensor, small: Axis, large: Axis) -> Axis:
         check((small.coordinate, small.ring) == (large.coordinate, large.ring))
-        if large.ring:
+        if large.ring and large.size > 1:
             # in turns, places hold what they do if no value waits for longer where the run is longer
-            check(small == large)
             spans = self.small.spans[tensor], self.large.spans[tensor]
-            check(
-                len({int((s.dies - s.born).max(initial=0)) for s in spans}) == 1 or large.size == 1
-            )
+            longest = {int((span.dies - span.born).max(initial=0)) for span in spans}
+            check(small == large and len(longest) == 1)
         size, first = fold.number(small.size, large.size), fold.number(small.first, large.first)
         return replace(large, size=size, first=first)
+
+    def _lives(self, tensor: Tensor) -> Lives:
+        """When all values of a tensor live, in the order in which they are made."""
+        line, both = self._folded, [plan.spans[tensor].lives for plan in (self.small, self.large)]
+        small, large = (np.sort(lives.born) for lives in both)
+        first, behind = np.searchsorted(small, [line.first, line.first + line.length]).tolist()
+        length = behind - first
+        check(len(large) == len(small) + length)
+        check(len(small) + line.repeats * length <= MOST_VALUES)
+
+        def numbers(name: str) -> Array:
+            few, more = (getattr(lives, name)[np.argsort(lives.born)] for lives in both)
+            return gone_on(few, more, first, length, line.repeats)
+
+        return Lives(*map(numbers, ("points", "born", "dies", "last")))
 
     @cached_property
     def layout(self) -> Layout:
@@ -178,10 +200,9 @@ class _Layout(Layout):
         for tensor, homes in large.homes.items():
             for name in (home.buffer.name for home in homes):
                 axes = self.plan.axes(tensor, small.buffers[name].axes, large.buffers[name].axes)
-                more = large.buffers[name].beyond
                 if name == buffer_name(tensor):
                     more = beyond(self.plan.stores[tensor], axes)
-                made[name] = replace(large.buffers[name], axes=axes, beyond=more)
+                    made[name] = replace(large.buffers[name], axes=axes, beyond=more)
 
         def home(one: Home, other: Home) -> Home:
             check((one.buffer.name, one.coordinates) == (other.buffer.name, other.coordinates))
@@ -201,6 +222,9 @@ class _Layout(Layout):
 
 # Executed points of a run of which swaps are chosen, since they are looked at one by one.
 SWAPPED: Final = 2_000_000
+
+# Values of a tensor that are looked at one by one, where more and more of them share a ring.
+MOST_VALUES: Final = 5_000_000
 
 
 def _block(fold: Fold, small: Block, large: Block) -> Block:
@@ -231,37 +255,27 @@ def _turns(clock: Clock) -> list[tuple[Array, Array]]:
 def _check_order(fold: Fold, small: Clock, large: Clock) -> None:
     """Raise where the two runs do not do the same, at points that go on in a straight line."""
     first, behind, then = (_begins(fold, large, k) for k in range(3))
-    check(behind - first == then - behind and len(large) - len(small) == behind - first)
+    check(behind - first == then - behind == len(large) - len(small))
     check((_begins(fold, small, 0), _begins(fold, small, 1)) == (first, behind))
-    a, b = _listed(small, fold.dim.name), _listed(large, fold.dim.name)
-    length = behind - first
-    for of, moved in zip(a, b, strict=True):
-        head = of[:behind], moved[:behind]
-        check(np.array_equal(*head))
-    statements, others, along = a
-    more_statements, more_others, more_along = b
-    check(np.array_equal(statements[first:behind], more_statements[behind:then]))
-    check(np.array_equal(others[first:behind], more_others[behind:then]))
-    check(bool((more_along[behind:then] - along[first:behind] == fold.period).all()))
-    check(np.array_equal(statements[behind:], more_statements[then:]))
-    check(np.array_equal(others[behind:], more_others[then:]))
-    moves = more_along[then:] - along[behind:]
-    check(bool(((moves == fold.period) | (along[behind:] < 0)).all()))
-    del length
+    (what, along), (more, farther) = (_listed(one, fold.dim.name) for one in (small, large))
+    check(np.array_equal(what[:behind], more[:behind]))
+    check(np.array_equal(along[:behind], farther[:behind]))
+    check(np.array_equal(what[first:], more[behind:]))
+    moves = farther[behind:] - along[first:]
+    check(bool((moves == np.where(along[first:] < 0, 0, fold.period)).all()))
 
 
-def _listed(clock: Clock, dim: str) -> tuple[Array, Array, Array]:
-    """For every place in the order of all points: which statement runs, where beside a dimension, and where along it.
+def _listed(clock: Clock, dim: str) -> tuple[Array, Array]:
+    """For every place in the order of all points what runs there, where beside a dimension, and where along it.
 
     That is -1 for what does not vary over it.
     """
-    which, where, along = (np.full(len(clock), -1, np.int64) for _ in range(3))
+    what, along = np.empty((len(clock), 2), np.int64), np.full(len(clock), -1)
     for k, (name, rows) in enumerate(clock.points.items()):
-        domain: Domain = clock.schedule.statements[name].domain
-        rest = [d for d in domain if d != dim]
-        columns = rows[:, [domain.index(d) for d in rest]]
-        ranks = clock.ranks[name]
-        which[ranks], where[ranks] = k, clock.codes(tuple(rest), columns)
+        domain = clock.schedule.statements[name].domain
+        rest = tuple(d for d in domain if d != dim)
+        codes = clock.codes(rest, rows[:, [domain.index(d) for d in rest]])
+        what[clock.ranks[name]] = np.stack([np.full(len(rows), k), codes], axis=1)
         if dim in domain:
-            along[ranks] = rows[:, domain.index(dim)]
-    return which, where, along
+            along[clock.ranks[name]] = rows[:, domain.index(dim)]
+    return what, along

@@ -24,6 +24,34 @@ def check(same: bool) -> None:
         raise Unlike
 
 
+def parts(
+    small: Array, large: Array, first: int, length: int, repeats: int
+) -> tuple[Array, Array, Array, Array]:
+    """Numbers of two short runs, in order -> those of a long one.
+
+    Args:
+        first, length: which of them are of the period that repeats, `repeats` times more than in the
+            smaller run.
+
+    Returns:
+        those ahead of the period, of its first run, what each run of it adds, and those behind.
+    """
+    behind = first + length
+    head = small[:first] + repeats * (large[:first] - small[:first])
+    period = small[first:behind] + repeats * (large[first:behind] - small[first:behind])
+    later = large[behind : behind + length]
+    tail = small[behind:] + repeats * (large[behind + length :] - small[behind:])
+    return head, period, later - large[first:behind], tail
+
+
+def gone_on(small: Array, large: Array, first: int, length: int, repeats: int) -> Array:
+    """All numbers of a long run, from those of two short ones; see `parts`."""
+    head, period, more, tail = parts(small, large, first, length, repeats)
+    runs = np.arange(repeats + 1).reshape(-1, *[1] * period.ndim)
+    middle = (period + runs * more).reshape(-1, *period.shape[1:])
+    return np.concatenate([head, middle, tail])
+
+
 @dataclass(frozen=True)
 class Moment:
     """A time of the whole run: times of the two short ones, and how its numbers follow from theirs.
@@ -85,14 +113,7 @@ class FoldedTimeline:
     # --- in a straight line ------------------------------------------------------------------
 
     def _parts(self, small: Array, large: Array) -> tuple[Array, Array, Array, Array]:
-        """Numbers by time, of the short runs -> before the period, in its first run, what each run adds, behind."""
-        a, b = self.first, self.first + self.length
-        c = b + self.length
-        line = self.repeats
-        head = small[:a] + line * (large[:a] - small[:a])
-        period = small[a:b] + line * (large[a:b] - small[a:b])
-        tail = small[b:] + line * (large[c:] - small[b:])
-        return head, period, large[b:c] - large[a:b], tail
+        return parts(small, large, self.first, self.length, self.repeats)
 
     def between(self, first: int, last: int) -> Array:
         """Live bytes from one time on to another, which is not among them."""
@@ -119,9 +140,7 @@ class FoldedTimeline:
                 f"the run executes {len(self):,} points: too many for arrays of them.",
                 hint="look at `segments`, `peak` and `holders_at(time)`, or give smaller bounds.",
             )
-        head, period, more, tail = self._parts(small, large)
-        runs = np.arange(self.repeats + 1)[:, None]
-        return np.concatenate([head, (period + runs * more).ravel(), tail])
+        return gone_on(small, large, self.first, self.length, self.repeats)
 
     def moment(self, time: int) -> Moment:
         """What is known of a time of the whole run."""

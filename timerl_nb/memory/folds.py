@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import lcm
+from fractions import Fraction
+from math import ceil, lcm
 from typing import Final
 
 from timerl_nb.ir.ops import Read
@@ -20,6 +21,7 @@ from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import (
     And,
+    Atom,
     Cmp,
     Cond,
     Div,
@@ -30,10 +32,12 @@ from timerl_nb.symbolic.expr import (
     Pick,
     Slice,
     Sym,
+    const,
     sym,
 )
 from timerl_nb.symbolic.polyhedra import Point, Set
 from timerl_nb.symbolic.scheduling import ScheduleTree
+from timerl_nb.symbolic.substitute import subst
 
 # How often the dimension and its bound occur in where something is, and in how far two things are apart.
 _PLACES: Final = frozenset({(0, 0), (1, 0), (0, 1)})
@@ -105,16 +109,14 @@ def find_fold(
     """How a run under actual bounds repeats; None where that is not known, or does not pay."""
     dims = constraints.pdg.dims
     first = {name: loops[0] for name, loops in schedule.loops().items() if loops}
-    along = {dims.ordered(at.symbols) for _, at in first.values()}
+    along = {d for _, at in first.values() for d in dims.ordered(at.symbols)}
     if len({number for number, _ in first.values()}) != 1 or len(along) != 1:
         return None
-    (names,) = along
-    if len(names) != 1:
-        return None
-    dim = dims[names[0]]
+    dim = dims[along.pop()]
     alone = [one for one in dims if one.bound == dim.bound] == [dim]
+    moving = {name for name, (_, at) in first.items() if dim.name in at.symbols}
     inside = {name for name, s in schedule.statements.items() if dim.name in s.domain}
-    if dim.step != 1 or dim.over is not None or not alone or inside != set(first):
+    if dim.step != 1 or dim.over is not None or not alone or inside != moving:
         return None
     found = _Said(dim, bounds)
     try:
@@ -155,8 +157,8 @@ class _Said:
     """
 
     def __init__(self, dim: Dim, bounds: Point) -> None:
-        self._dim, self._bounds = dim, bounds
-        self._about = {dim.name, dim.bound}
+        self._dim, self._about = dim, {dim.name, dim.bound}
+        self._others = {n: const(value) for n, value in bounds.items() if n != dim.bound}
         self.farthest, self.least, self.period = 0, 1, 1
         self._seen: set[tuple[str, object]] = set()
 
@@ -219,35 +221,44 @@ class _Said:
 
     def _lin(self, e: Lin, allowed: frozenset[tuple[int, int]]) -> None:
         """Take in an expression of which so many of the dimension and of the bound are allowed."""
-        slope = size = 0
-        distance = e.const
-        for atom, factor in e.terms:
-            if isinstance(atom, Sym):
-                if atom.name == self._dim.name:
-                    slope += factor
-                elif atom.name == self._dim.bound:
-                    size += factor
-                elif atom.name in self._bounds:
-                    distance += factor * self._bounds[atom.name]
-                elif e.symbols & self._about:
-                    raise _Otherwise  # it says something about two dimensions together
-            elif atom.symbols & self._about:
-                if factor not in (-1, 1):
-                    raise _Otherwise
-                self._atom(atom, frozenset((a * factor, b * factor) for a, b in allowed))
-        if (slope, size) not in allowed:
-            raise _Otherwise
-        self.farthest = max(self.farthest, abs(distance))
+        moves, distance = {name: Fraction(0) for name in self._about}, Fraction(0)
 
-    def _atom(self, atom: Div | Mod | Extremum | Pick, allowed: frozenset[tuple[int, int]]) -> None:
-        if isinstance(atom, Extremum):
-            for arg in atom.args:
-                self._lin(arg, allowed)
-        elif isinstance(atom, Pick):
-            self.cond(atom.cond)
-            self._lin(atom.then, allowed)
-            self._lin(atom.other, allowed)
-        elif isinstance(atom, Mod) and all(isinstance(inner, Sym) for inner, _ in atom.arg.terms):
-            self.period = lcm(self.period, atom.by)
-        else:
+        def add(one: Lin, share: Fraction) -> None:
+            """Add an expression, times a share."""
+            nonlocal distance
+            distance += abs(share * one.const)
+            for atom, factor in one.terms:
+                by = share * factor
+                if not atom.symbols & self._about:
+                    raise _Otherwise  # two dimensions together
+                if isinstance(atom, Sym):
+                    moves[atom.name] += by
+                elif isinstance(atom, Div | Mod):
+                    self.period = lcm(self.period, atom.by)
+                    distance += abs(by) * (atom.by if isinstance(atom, Mod) else 1)
+                    if isinstance(atom, Div):  # moved by a period, it moves as the quotient does
+                        add(atom.arg, by / atom.by)
+                    elif any(not isinstance(inner, Sym) for inner, _ in atom.arg.terms):
+                        raise _Otherwise
+                elif by in (-1, 1):
+                    self._choice(atom, frozenset((a * int(by), b * int(by)) for a, b in allowed))
+                else:
+                    raise _Otherwise
+
+        add(subst(e, self._others), Fraction(1))
+        found = moves[self._dim.name], moves[self._dim.bound]
+        if found not in allowed:
             raise _Otherwise
+        if found != (0, 0):
+            self.farthest = max(self.farthest, ceil(distance))
+
+    def _choice(self, atom: Atom, allowed: frozenset[tuple[int, int]]) -> None:
+        """Take in a minimum, a maximum, or a choice by a condition."""
+        if isinstance(atom, Extremum):
+            parts = atom.args
+        else:
+            assert isinstance(atom, Pick)
+            self.cond(atom.cond)
+            parts = atom.then, atom.other
+        for part in parts:
+            self._lin(part, allowed)

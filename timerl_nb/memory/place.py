@@ -46,7 +46,7 @@ def plan_memory(
     smallest: bool = True,
     blocks: bool = True,
     donation: bool = True,
-    exact: int = EXACT,
+    exact: int | None = None,
 ) -> MemoryPlan:
     """The stores of a scheduled graph under actual bounds, and what they will hold when.
 
@@ -55,8 +55,8 @@ def plan_memory(
         blocks: let there be blocks.
         donation: kernels take over the memory of what dies with them. Without it there are no
             blocks: each row would be written into a copy.
-        exact: programs of more executed points are planned by a few of their turns, where these say
-            what all do.
+        exact: programs of more executed points than this (`EXACT`) are planned by a few of their
+            turns, where these say what all do.
     """
     blocky = smallest and blocks and donation
     lifetimes = find_lifetimes(constraints, schedule)
@@ -69,7 +69,8 @@ def plan_memory(
         plan = _in_blocks(plain) if blocky else plain
         return donate(plan) if donation else plan
 
-    if sum(most_points(schedule, bounds).values()) > exact:
+    most = EXACT if exact is None else exact
+    if sum(most_points(schedule, bounds).values()) > most:
         fold = find_fold(constraints, schedule, lifetimes, bounds)
         if fold is not None:
             with suppress(Unlike):

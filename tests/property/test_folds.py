@@ -1,0 +1,141 @@
+"""Long runs: a plan by a few of their turns is the plan point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timerl_nb as trl
+from tests.frozen import PROGRAMS
+from tests.property.drawn import Drawn
+from tests.property.programs import chain, programs
+from tests.property.test_programs import RUNS, VARIANTS, chosen, sampled
+from tests.unit.checks import assert_memory_is_sound
+from timerl_nb.errors import BoundsError
+from timerl_nb.events import Event
+from timerl_nb.memory import place
+from timerl_nb.memory.folded import FoldedPlan
+from timerl_nb.memory.place import plan_memory
+from timerl_nb.memory.plan import MemoryPlan
+
+MANY = 97  # points: more than those of the windows of most programs, and of no period
+
+
+def folded(program: trl.Program, bounds: Mapping[str, int]) -> bool:
+    """Whether a program is planned by a few turns under some bounds: then as point by point."""
+    plan, graph, schedule = program.memory, program._front.constraints, program._front.tree
+    ways: dict[str, Any] = {"smallest": plan.smallest, "donation": plan.donates}
+    few = plan_memory(graph, schedule, bounds, **ways, exact=0)
+    if not isinstance(few, FoldedPlan):
+        return False
+    assert_alike(few, plan_memory(graph, schedule, bounds, **ways, exact=1 << 60))
+    return True
+
+
+def assert_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
+    """A plan by a few turns says of a run what one point by point does."""
+    line, known = few.timeline(), whole.timeline()
+    assert line.peak == known.peak and line.peak_time == known.peak_time
+    assert sum(s.length * s.repeats for s in line.segments) == line.segments[-1].end
+    for name in ("time", "bytes", "host", "transient", "turn"):
+        assert np.array_equal(getattr(line, name), getattr(known, name)), name
+    assert line.by_tensor.keys() == known.by_tensor.keys()
+    for name, held in known.by_tensor.items():
+        assert np.array_equal(line.by_tensor[name], held), name
+    for time in range(0, len(known.time), 1 + len(known.time) // 17):
+        assert line.holders_at(time) == known.holders_at(time)
+        assert few.moment(time) == whole.moment(time)
+        assert np.array_equal(line.between(time, time + 40), known.between(time, time + 40))
+    assert few.stores == whole.stores
+    assert few.counts == whole.counts
+    assert few.layout.homes == whole.layout.homes
+    assert few.layout.merges == whole.layout.merges
+    assert few.layout.latest == whole.layout.latest
+    turns = few.fold.turns if few.fold else 0
+    assert np.array_equal(line.ends(turns), known.ends(turns))
+
+
+@sampled(RUNS)
+@given(
+    st.one_of(programs(), programs(4, last=chain)), st.sampled_from(VARIANTS), st.integers(0, 40)
+)
+def test_few_turns_say_what_all_do(drawn: Drawn, options: dict[str, Any], more: int) -> None:
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    if not program.memory.swaps.all:
+        for name in drawn.bounds:
+            folded(program, {**drawn.bounds, name: MANY + more})
+
+
+# The dimension's bound that the outermost loop of a program goes up to.
+REPEATING = {
+    "learning_now_and_then": "I",
+    "nested_recurrence": "I",
+    "adam_with_schedule": "I",
+    "branches_of_slices": "T",
+    "past": "T",
+    "targets": "I",
+    "convolutions": "I",
+    "clipped ppo": "I",
+    **dict.fromkeys(("monte carlo", "n-step", "average over time", "actor-critic"), "I"),
+    **dict.fromkeys(("reinforce", "ppo", "step by step", "by points", "apart"), "I"),
+    **dict.fromkeys(("in blocks", "recomputed", "two turns", "episodes", "episodes, n-step"), "I"),
+}
+
+
+@pytest.mark.parametrize("name", REPEATING)
+def test_the_frozen_programs_repeat(name: str) -> None:
+    program = PROGRAMS[name].compile("interpret")
+    assert folded(program, {**program.bounds, REPEATING[name]: 83})
+
+
+@pytest.mark.parametrize(
+    "name", ["n-step", "monte carlo", "average over time", "past", "targets", "by points"]
+)
+def test_a_run_is_what_was_planned_by_few_turns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = PROGRAMS[name]
+    long = replace(one, bounds={**one.bounds, REPEATING[name]: 41})
+    expected = long.compile("interpret").execute(seed=1)
+    monkeypatch.setattr(place, "EXACT", 0)
+    for executor in ("interpret", "xla"):
+        program = long.compile(executor)
+        assert isinstance(program.memory, FoldedPlan)
+        events: list[Event] = []
+        heard = events.append if executor == "interpret" else None
+        result = program.execute(seed=1, on_event=heard)
+        for key, value in expected.items():
+            np.testing.assert_allclose(result[key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+        if executor == "interpret":
+            assert_memory_is_sound(program, result, events)
+
+
+def test_a_long_run_is_planned_at_once() -> None:
+    program = PROGRAMS["n-step"].compile("xla")
+    few, many = (program.with_bounds({"I": turns}).memory for turns in (10**5, 10**7))
+    assert len(few.clock) == len(many.clock)
+    grown = (many.peak - few.peak) / (10**7 - 10**5)
+    assert grown == sum(s.unit for s in many.stores.values() if s.most > 10**6)
+    segments = many.timeline().segments
+    assert max(segment.repeats for segment in segments) > 10**7 - 100
+    assert f"i = {10**7 - 1}" in many.moment(segments[-1].end - 1)
+    with pytest.raises(BoundsError, match="too many for arrays of them"):
+        _ = many.timeline().bytes
+
+
+# Not what the turn before did, moved: none of these is planned by a few turns.
+@pytest.mark.parametrize("index", ["I - 1 - i", "i // 2", "trl.min(2 * i, I - 1)"])
+def test_turns_that_differ_are_planned_point_by_point(index: str) -> None:
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        x = trl.random.normal((), domain=(i,), stream="x")
+        y = trl.tensor((), domain=(i,)).named("y")
+        y[0] = x[0]
+        y[i + 1] = (y * 0.5 + x[eval(index, {"i": i, "I": I, "trl": trl})]).tanh()
+        ctx.output("y", y)
+    program = ctx.compile({I: 6}, trl.Options(vectorize=False, lift=False))
+    assert not folded(program, {"I": 203})
