@@ -19,6 +19,7 @@ from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
 from tests.reinforce import reinforce
 from tests.replay import Replay
 from timerl_nb.memory.axes import Axis, apart, fit, ring
+from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.layout import Home
 from timerl_nb.memory.live_ranges import LiveRanges
 
@@ -81,7 +82,7 @@ def test_a_ring_is_as_short_as_can_be(one: LiveRanges, along: int) -> None:
 def test_every_value_is_where_it_is_looked_for(drawn: Drawn, options: dict[str, Any]) -> None:
     memory = drawn.ctx.compile(drawn.bounds, chosen(drawn, options)).memory
     if not memory.swaps.all:
-        assert not list(Replay(memory.layout).wrong())
+        assert not list(Replay(layout_of(memory)).wrong())
 
 
 @pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning")
@@ -92,13 +93,13 @@ def test_the_frozen_programs_find_theirs(name: str) -> None:
     except trl.errors.TimeRLError:
         return  # refusals are held elsewhere
     if memory.pdg.dims.dynamic is None and not memory.swaps.all:
-        assert not list(Replay(memory.layout).wrong())
+        assert not list(Replay(layout_of(memory)).wrong())
 
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_place_too_few_is_caught(window: int | None) -> None:
     memory = reinforce(window, hidden=(4,)).compile({"B": 2, "I": 3, "T": 10}).memory
-    several = [b for b in memory.layout.buffers.values() if prod(b.places) > 1]
+    several = [b for b in layout_of(memory).buffers.values() if prod(b.places) > 1]
     assert several
     for buffer in several:
         (*outer, axis) = buffer.axes
@@ -107,7 +108,7 @@ def test_a_place_too_few_is_caught(window: int | None) -> None:
         def smaller(home: Home, buffer: Any = buffer, fewer: Any = fewer) -> Home:
             return replace(home, buffer=fewer) if home.buffer == buffer else home
 
-        layout = memory.layout
+        layout = layout_of(memory)
         layout.homes = {t: tuple(map(smaller, homes)) for t, homes in layout.homes.items()}
         layout.merges = {merge: smaller(home) for merge, home in layout.merges.items()}
         assert list(Replay(layout).wrong()), buffer

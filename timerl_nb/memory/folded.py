@@ -151,7 +151,7 @@ class FoldedPlan(MemoryPlan):
 
     @cached_property
     def layout(self) -> Layout:
-        """Where every value is."""
+        """Where every value is in the buffers of a lowered program."""
         return _Layout(self)
 
     def moment(self, time: int) -> str:
@@ -194,7 +194,7 @@ class _Layout(Layout):
     plan: FoldedPlan
 
     def _find(self) -> None:
-        small, large = self.plan.small.layout, self.plan.large.layout
+        small, large = Layout(self.plan.small), Layout(self.plan.large)
         check(small.buffers.keys() == large.buffers.keys())
         made = dict(large.buffers)
         for tensor, homes in large.homes.items():
@@ -218,6 +218,11 @@ class _Layout(Layout):
         for tensor, homes in large.homes.items():
             check(len(small.homes[tensor]) == len(homes))
             self.homes[tensor] = tuple(map(home, small.homes[tensor], homes))
+
+
+def layout_of(plan: MemoryPlan) -> Layout:
+    """Where every value of a plan is in the buffers of a lowered program."""
+    return plan.layout if isinstance(plan, FoldedPlan) else Layout(plan)
 
 
 # Executed points of a run of which swaps are chosen, since they are looked at one by one.

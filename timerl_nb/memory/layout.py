@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from timerl_nb.ir.shapes import NUMPY, Shape
 from timerl_nb.memory.axes import Axis, apart, fit, widened
 from timerl_nb.memory.live_ranges import LiveRanges, Written, while_there
 from timerl_nb.memory.operands import Slot
+from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.stores import Store
 from timerl_nb.memory.timeline import Span
 from timerl_nb.statements.statements import statement_name
@@ -40,9 +40,6 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym
 from timerl_nb.symbolic.points import all_pairs
 from timerl_nb.symbolic.substitute import subst
-
-if TYPE_CHECKING:
-    from timerl_nb.memory.plan import MemoryPlan
 
 
 @dataclass(frozen=True)

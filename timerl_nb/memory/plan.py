@@ -16,7 +16,6 @@ from timerl_nb.ir.text import about
 from timerl_nb.memory.blocks import Block, Placed
 from timerl_nb.memory.folded_timeline import AnyTimeline
 from timerl_nb.memory.folds import Fold
-from timerl_nb.memory.layout import Layout
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.operands import Donation, Slot
@@ -237,11 +236,6 @@ class MemoryPlan(Inspectable):
             return rows(lives, domain, block.axis)
 
         return cache(chosen)
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Where every value is in the buffers of a lowered program."""
-        return Layout(self)
 
     def moment(self, time: int) -> str:
         """What runs at a time: `learning(i = 0, t = 9)`."""

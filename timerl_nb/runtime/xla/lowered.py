@@ -18,6 +18,7 @@ from jax import lax
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop
+from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.layout import Buffer
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
@@ -47,7 +48,7 @@ class Lowered:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self._compiled = compiled
         self.met: set[int] = set()  # numbers of the calls that some run has made
-        self.layout = plan.layout
+        self.layout = layout_of(plan)
         self.flow = Flow(ast.root, plan, self.layout)
         buffers = self.layout.buffers.values()
         self.shards = Shards(plan, buffers, devices) if devices > 1 else None
