@@ -527,6 +527,8 @@ class Program:
     def step(self, seed: int = 0) -> Instruction | None:
         """Run one instruction; None at the end of the program, after which it starts over.
 
+        It does so after an instruction that failed, too; until then `stores` has what that left.
+
         Args:
             seed: of all random streams; counts at the first instruction.
         """
@@ -534,6 +536,9 @@ class Program:
             raise _asks_for_ceiling(
                 self._open, self.bounds[self._open], "steps are of one run alone"
             )
+        if self._run is not None and self._run.failed:
+            self._run.release()
+            self._run = None
         if self._run is None:
             self._check_machine()
             self._run = Run(self.executable, _seed(seed), follow=True)

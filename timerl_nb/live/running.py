@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Final
 
-from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin
+from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin, warn
 from timerl_nb.live.frames import Frame, compiling_text
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl, Stopped
@@ -127,6 +127,22 @@ class Running:
             raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
         return self._course.result()
 
+    def so_far(self) -> Result:
+        """What a run that failed had after its last whole turn: `result` as if stopped there.
+
+        What the turn that failed had changed already is missing, and warned of. Of a run that ended
+        otherwise it is `result`.
+
+        Raises:
+            ExecutionError: the run has not ended; or nothing is left, since what failed had taken
+                over the memory.
+        """
+        if not self._control.ended.is_set():
+            raise ExecutionError(
+                f"the run is {self.state}.", hint="stop() it; result() is what there was."
+            )
+        return self._course.so_far()
+
     def frames(self) -> Iterator[Frame]:
         """What the run looks like, from now on, at most 15 times a second; ends with the run.
 
@@ -181,6 +197,7 @@ class _Course:
         self._control, self._run, self._watched, self._names = control, run, watched, names
         self._telemetry, self._begun_at = telemetry, begun_at
         self._result: Result | None = None
+        self._lost: dict[str, str] = {}
         self._error: BaseException | None = None
         self._thread = threading.Thread(
             target=self._go, args=(settled(),), name="timerl run", daemon=True
@@ -196,6 +213,25 @@ class _Course:
             raise error
         assert self._result is not None
         return self._result
+
+    def so_far(self) -> Result:
+        error = self.take_error()
+        if error is None:
+            return self.result()
+        left, turns, lost = self._result, self._control.turn, self._lost
+        said = [
+            f"{why}: {', '.join(name for name in lost if lost[name] == why)}"
+            for why in dict.fromkeys(lost.values())
+        ]
+        if left is None or (lost and not left and not left.parameters):
+            raise ExecutionError(f"nothing is left of {turns} turns.", evidence=said) from error
+        if lost:
+            warn(f"not all is left of {turns} turns; {'; '.join(said)}")
+        return left
+
+    @property
+    def _reached(self) -> SoFar:
+        return SoFar(self._watched.progress, self._control.turn)
 
     def take_error(self) -> BaseException | None:
         """The error, which somebody then knows of."""
@@ -215,8 +251,7 @@ class _Course:
                 values = self._run.outputs(self._names)
             except Stopped:
                 state = "stopped"
-                so_far = SoFar(self._watched.progress, self._control.turn)
-                values = self._run.so_far(so_far, self._names)
+                values = self._run.so_far(self._reached, self._names)
             self._result = Result.of(self._run, values, time.perf_counter() - start)
             self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
@@ -224,6 +259,11 @@ class _Course:
             if isinstance(error, TimeRLError) and error.origin == Origin():
                 error.origin = self._begun_at  # there is no line of the user's on this thread
             self._telemetry.error = str(error)
+            try:
+                values = self._run.so_far(self._reached, self._names, self._lost)
+                self._result = Result.of(self._run, values, time.perf_counter() - start)
+            except Exception as why:
+                self._lost = {"all": str(why)}
             self._run.release()
         finally:
             atexit.unregister(self._leave)

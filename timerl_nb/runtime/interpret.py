@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
+from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import Host
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
@@ -26,6 +28,7 @@ from timerl_nb.runtime.kernel import Kernel, start
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.outputs import Returned
 from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.runtime.run_protocol import changed_already, ended
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.stores import store_name
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
@@ -78,9 +81,25 @@ class Run:
             for tensor, store in plan.stores.items()
         }
         self._lengths: dict[tuple[int, ...], int] = {}  # of a dynamic dimension, as far as known
+        self._progress = progress
         self._support = _Support(
-            executable.pdg, plan, self.ledger, self._transfers, seed, recorder, progress
+            executable.pdg,
+            plan,
+            self.ledger,
+            self._transfers,
+            seed,
+            recorder,
+            progress and self._turned,
         )
+        # parameters as they were at the last turn's end, which is no reason to keep them
+        self._learned: dict[int, weakref.ref[Any]] = {}
+        self._learning: list[dict[Any, Any]] = []
+        self._shown: list[dict[Any, Any]] = []
+        for op in executable.pdg.sinks:
+            if isinstance(op.attrs, OutputAttrs):
+                behind = self._learning if op.attrs.role == "parameter" else self._shown
+                (operand,) = plan.statements.of_op(op.id).operands
+                behind += [self._stores[access.read.tensor] for access in operand.accesses]
         self.returned = Returned(executable.pdg, plan, self._lengths)
         self._support.longest = self.returned.longest
         self._followed, self._recorder = follow or recorder is not None, recorder
@@ -88,7 +107,7 @@ class Run:
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
         self._program = self._space["program"]()
         self.instructions = 0
-        self.finished = False
+        self.finished = self.failed = False
 
     def _namespace(self, *, record: bool) -> dict[str, Any]:
         space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
@@ -147,12 +166,22 @@ class Run:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """No thread outlives a program that fails or is interrupted."""
+        """No thread outlives a program that fails or is interrupted, and it does not go on."""
+        if self.failed:
+            raise ended()
         try:
             yield
         except BaseException:
+            self.failed = True
             self._transfers.close()
             raise
+
+    def _turned(self) -> None:
+        values = [value for store in self._learning for value in store.values()]
+        backend.wait([values, [next(reversed(store.values()), None) for store in self._shown]])
+        self._learned = {id(value): weakref.ref(value) for value in values}
+        assert self._progress is not None
+        self._progress()
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -161,7 +190,8 @@ class Run:
         """What is held now: by tensor name, values by point.
 
         A run that does not keep track of points gives the arrays by their place in the store; they
-        may be taken over by what runs next.
+        may be taken over by what runs next. What a kernel that failed had taken over is not among
+        what is held.
         """
         found: dict[str, dict[Any, Any]] = {}
         for tensor, held in self._stores.items():
@@ -172,6 +202,7 @@ class Run:
                 values = {
                     p[0] if len(p) == 1 else p: backend.to_numpy(store.value(held, p))
                     for p in points
+                    if not backend.is_taken_over(dict.get(held, store.key(p)))
                 }
             if values:
                 found.setdefault(store.name, {}).update(values)
@@ -186,10 +217,31 @@ class Run:
         return self.returned.outputs(self._output, names)
 
     def so_far(
-        self, reached: SoFar, names: Sequence[str] | None = None
+        self,
+        reached: SoFar,
+        names: Sequence[str] | None = None,
+        lost: dict[str, str] | None = None,
     ) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
-        """The values of the outputs that are there between two turns; see `outputs`."""
-        return self.returned.outputs(lambda op: self._output(op, reached), names, reached.bounds)
+        """The values of the outputs that are there between two turns; see `outputs`.
+
+        Args:
+            lost: for a run that failed within a turn: where to put what is not as it was before.
+        """
+
+        def output(op: Op) -> Callable[..., Any]:
+            found = self._output(op, reached)
+            if lost is None or op.attrs.role != "parameter":
+                return found
+            return lambda *point: self._unchanged(found(*point))
+
+        return self.returned.outputs(output, names, reached.bounds, lost)
+
+    def _unchanged(self, value: Any) -> Any:
+        """A parameter that is what it was at the last turn's end."""
+        then = self._learned.get(id(value))
+        if then is None or then() is not value:
+            raise changed_already()
+        return value
 
     def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
         """Take hold of outputs at points of their one dimension, between two turns.
@@ -374,11 +426,6 @@ class _Support:
         rows = self._rows.pop((store, *rest))
         for k, point in enumerate(rows):
             self.freed(store, name, point, nbytes if k == len(rows) - 1 else 0)
-
-    def took(self, value: Any, store: str, name: str, point: tuple[int, ...], nbytes: int) -> Any:
-        self._emit("read", name, point)
-        self.freed(store, name, point, nbytes)
-        return value
 
     def freed(self, store: str, name: str, point: tuple[int, ...], nbytes: int) -> None:
         if self.held.get(store, {}).pop(point, 0) is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
@@ -23,6 +24,7 @@ from timerl_nb.symbolic.expr import TRUE
 
 Outputs = dict[tuple[str, str], Array]  # by (role, name)
 At = Callable[..., Any]  # an output's value, by its point
+_TAKEN_OVER: Final = "the turn that failed had taken over their memory"
 Within = Callable[[Op, Mapping[str, int]], Mapping[str, int] | None]
 
 
@@ -45,6 +47,7 @@ class Returned:
         at: Callable[[Op], At],
         names: Sequence[str] | None = None,
         within: Within | None = None,
+        lost: dict[str, str] | None = None,
     ) -> Outputs:
         """The values of the program's outputs by (role, name), stacked over their domains.
 
@@ -53,6 +56,8 @@ class Returned:
             names: the outputs to return; all by default, and parameters in any case.
             within: by output, the bounds up to which it is there, or None where it is not; those of
                 the plan by default.
+            lost: where to put the names of those whose values are no more, with why; by default the
+                first of them is an error.
         """
         found: Outputs = {}
         for op in self._pdg.sinks:
@@ -61,8 +66,15 @@ class Returned:
             if names is not None and op.attrs.role == "output" and op.attrs.name not in names:
                 continue
             bounds = self._plan.bounds if within is None else within(op, self._plan.bounds)
-            if bounds is not None:
+            if bounds is None:
+                continue
+            try:
                 found[op.attrs.role, op.attrs.name] = self._stacked(op, at(op), bounds)
+            except (ExecutionError, KeyError, RuntimeError) as error:
+                if lost is None:
+                    raise
+                found_by_jax = not isinstance(error, ExecutionError)
+                lost[op.attrs.name] = _TAKEN_OVER if found_by_jax else error.what
         return found
 
     def _stacked(self, op: Op, at: At, bounds: Mapping[str, int]) -> Array:

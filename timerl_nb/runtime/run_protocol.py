@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.runtime.ledger import Ledger
@@ -49,7 +50,13 @@ class RunProtocol(Protocol):
 
     def outputs(self, names: Sequence[str] | None = None) -> Outputs: ...
 
-    def so_far(self, reached: SoFar, names: Sequence[str] | None = None) -> Outputs: ...
+    # after a failure, what it cost is put into `lost`: names, and why
+    def so_far(
+        self,
+        reached: SoFar,
+        names: Sequence[str] | None = None,
+        lost: dict[str, str] | None = None,
+    ) -> Outputs: ...
 
     def lengths(self) -> Mapping[str, Array]: ...
 
@@ -59,3 +66,13 @@ class RunProtocol(Protocol):
     def measure(self, watch: Stopwatch | None) -> None: ...
 
     def release(self) -> int: ...
+
+
+def ended() -> ExecutionError:
+    """A run that has ended, however it did, is told to go on."""
+    return ExecutionError("this run has ended, and cannot go on.", hint="begin another one.")
+
+
+def changed_already() -> ExecutionError:
+    """A parameter is asked for as it was before a turn that failed."""
+    return ExecutionError("the turn that failed had changed them already")

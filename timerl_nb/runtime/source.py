@@ -32,7 +32,7 @@ from timerl_nb.loops.nodes import (
     Transfer,
 )
 from timerl_nb.loops.nodes import Sequence as Block
-from timerl_nb.memory.operands import Donation
+from timerl_nb.memory.operands import Donation, Leaf
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.memory.slices import Part
@@ -230,6 +230,7 @@ class Source:
                 slots.append(f"{name}.get({key}, start_{name})")
             grown.append(f"({self.plan.stores[tensor].nbytes} if {key} not in {name} else 0)")
         taken = [self._taken(d) for d in kernel.taken.values()]
+        gone = [self._let_go(d, op) for d in kernel.taken.values()]
         lines.append(f"    rt_new = {' + '.join(g for g in grown if g != '0') or '0'}")
         lines += self._given_up(kernel)
         blocks, made = self._blocks(kernel)
@@ -248,27 +249,44 @@ class Source:
             f"        ({''.join(b + ', ' for b in blocks)}),",
             "    )",
         ]
+        lines += [f"    {text}" for text in gone if text != "None"]
         return "\n".join(lines + self._put_away(op, gathered))
 
     def _taken(self, donation: Donation) -> str:
         """An operand that the kernel takes over: the value, or a copy where that lives on."""
-        texts: list[tuple[Cond, str]] = []
-        for leaf in donation.leaves:
-            store, at = self.plan.stores[leaf.tensor], store_name(leaf.tensor)
-            index = [python_source(e) for e in leaf.index]
-            key, point = key_text(store, index), "".join(e + ", " for e in index)
-            mine, copy = f"{at}.pop({key})", f"rt.copied({at}[{key}])"
+
+        def of(leaf: Leaf) -> tuple[str, str]:
+            store, at, key, point = self._leaf(leaf)
+            texts = f"{at}[{key}]", f"rt.copied({at}[{key}])"
+            if not self.record:
+                return texts
+            mine, copy = (f"rt.read({text}, {store.name!a}, {point})" for text in texts)
+            return mine, copy
+
+        return _by_leaf(donation, of)
+
+    def _let_go(self, donation: Donation, op: Op) -> str:
+        """What takes that value out of its store, once its kernel has not failed, or None.
+
+        Where an output takes its place that is enough.
+        """
+        made = [((op.id, k), output.domain) for k, output in enumerate(op.outputs)]
+        replaced = {(store_name(tensor), self._key(tensor, domain)) for tensor, domain in made}
+
+        def of(leaf: Leaf) -> tuple[str, str]:
+            store, at, key, point = self._leaf(leaf)
+            gone = "None" if (at, key) in replaced else f"{at}.pop({key})"
             if self.record:
-                mine = f"rt.took({mine}, {at!r}, {store.name!a}, ({point}), {store.nbytes})"
-                copy = f"rt.read({copy}, {store.name!a}, ({point}))"
-            text = mine if leaf.taken is TRUE else copy
-            if leaf.taken not in (TRUE, FALSE):
-                text = f"({mine} if {python_source(leaf.taken)} else {copy})"
-            texts.append((leaf.cond, text))
-        found = texts[-1][1]
-        for cond, text in reversed(texts[:-1]):
-            found = f"({text} if {python_source(cond)} else {found})"
-        return found
+                gone = f"({gone}, rt.freed({at!r}, {store.name!a}, {point}, {store.nbytes}))"
+            return gone, "None"
+
+        return _by_leaf(donation, of)
+
+    def _leaf(self, leaf: Leaf) -> tuple[Store, str, str, str]:
+        """The store that a value is in, how that is called, the key, and the point."""
+        store, index = self.plan.stores[leaf.tensor], [python_source(e) for e in leaf.index]
+        point = f"({''.join(e + ', ' for e in index)})"
+        return store, store_name(leaf.tensor), key_text(store, index), point
 
     def _given_up(self, kernel: Kernel) -> list[str]:
         """The lines that count the bytes of operands that are taken over: they become outputs'."""
@@ -551,6 +569,23 @@ class Source:
         args = ", ".join(python_source(e) for e in point)
         lines.append(f"{pad}{function}({args})")
         lines.append(f"{pad}yield {kind!r}, {name!a}, ({args}{',' * (len(point) == 1)})")
+
+
+def _by_leaf(donation: Donation, of: Callable[[Leaf], tuple[str, str]]) -> str:
+    """Of two expressions for each leaf that of the one read: the first where it is taken over."""
+    *others, last = [(leaf.cond, _either(leaf.taken, *of(leaf))) for leaf in donation.leaves]
+    found = last[1]
+    for cond, text in reversed(others):
+        found = _either(cond, text, found)
+    return found
+
+
+def _either(cond: Cond, yes: str, no: str) -> str:
+    if cond is FALSE:
+        return no
+    if cond is TRUE or yes == no:
+        return yes
+    return f"({yes} if {python_source(cond)} else {no})"
 
 
 def _listed(items: Sequence[str]) -> list[str]:

@@ -130,6 +130,11 @@ def wait(made: Any) -> Any:
     return jax.block_until_ready(made)
 
 
+def is_taken_over(value: Any) -> bool:
+    """Whether it is an array that a kernel was given to overwrite."""
+    return isinstance(value, jax.Array) and value.is_deleted()
+
+
 def to_host(array: JaxArray) -> JaxArray:
     """A copy in the host's page-locked memory; returns when it is complete."""
     there = array.sharding.with_memory_kind("pinned_host")

@@ -90,7 +90,7 @@ class Moving:
         self.settle()
         names = [self._buffer(t).name for _, _, t in held]
         values = tuple(self._brought(store, key) for store, key, _ in held)
-        arrays = tuple(self._state.pop(name) for name in names)
+        arrays = tuple(self._state[name] for name in names)
         self._state.update(
             zip(names, _put(arrays, values, self._places_of(held, point)), strict=True)
         )

@@ -19,6 +19,7 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.outputs import Outputs, Returned
 from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.runtime.run_protocol import changed_already, ended
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.flow import LENGTHS
@@ -52,10 +53,11 @@ class LoweredRun:
         self.lowered = lowered
         self.ledger = Ledger()
         self.instructions = 0
-        self.finished = False
+        self.finished = self._begun = False
         self._seed = backend.seed_words(seed)
         self._progress = progress
         self._state: dict[str, Any] = {}
+        self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
         self._arrays = lowered.arrays()
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
@@ -73,6 +75,9 @@ class LoweredRun:
 
     def complete(self) -> None:
         """Run all parts."""
+        if self._begun:
+            raise ended()
+        self._begun = True
         self._waits = perf_counter()  # all calls are traced, if they were not
         self._state |= self.lowered.start()
         self._waits = None
@@ -108,15 +113,21 @@ class LoweredRun:
 
     def _call(self, call: Call, *args: Any) -> Any:
         """Make a call; returns what it returns besides buffers."""
-        changed = {name: self._take(name) for name in call.changed}
+        changed = {name: self._look(name) for name in call.changed}
         constant = {name: self._look(name) for name in call.constant} | self._arrays
         if call.number not in self.lowered.met:
             self._waits = perf_counter()
-        found = self._functions[call.number - 1](changed, constant, self._seed, *args)
+        try:
+            found = self._functions[call.number - 1](changed, constant, self._seed, *args)
+        except BaseException:  # whose frames are kept, with what is in them
+            changed.clear()
+            constant.clear()
+            raise
+        made, asked = (found, None) if call.loop is not None else found
+        self._since[call.number] = call  # ahead of what makes it true: this may be interrupted
+        self._state |= made
         self.lowered.met.add(call.number)
         self._waits = None
-        made, asked = (found, None) if call.loop is not None else found
-        self._state |= made
         self.instructions += 1
         self.ledger.live = self.lowered.nbytes
         self.ledger.record_both(self.ledger.live)
@@ -134,13 +145,11 @@ class LoweredRun:
             self._state[name] = self.lowered.fresh(name)
         return self._state[name]
 
-    def _take(self, name: str) -> Any:
-        self._look(name)
-        return self._state.pop(name)
-
     def _turned(self, count: int) -> None:
         if self._progress is not None:
             jax.block_until_ready(self._state)
+        self._since.clear()
+        if self._progress is not None:
             self._progress(count)
 
     # --- what the host runs ------------------------------------------------------------------
@@ -208,16 +217,28 @@ class LoweredRun:
         self._find_lengths()
         return self._returned.outputs(self._reading(self._state).output, names)
 
-    def so_far(self, reached: SoFar, names: Sequence[str] | None = None) -> Outputs:
-        """The values of the outputs that are there between two turns; see `outputs`."""
+    def so_far(
+        self,
+        reached: SoFar,
+        names: Sequence[str] | None = None,
+        lost: dict[str, str] | None = None,
+    ) -> Outputs:
+        """The values of the outputs that are there between two turns; see `outputs`.
+
+        Args:
+            lost: for a run that failed within a turn: where to put what is not as it was before.
+        """
         self._find_lengths()
         whole = self._reading(self._state)
+        since = {name for call in self._since.values() for name in call.made}
 
         def output(op: Op) -> Callable[..., Array]:
+            if op.attrs.role == "parameter" and since & self.lowered.flow.reads(op):
+                raise changed_already()
             bounds = reached.last(op)
             return (self._reading(self._state, bounds) if bounds else whole).output(op)
 
-        return self._returned.outputs(output, names, reached.bounds)
+        return self._returned.outputs(output, names, reached.bounds, lost)
 
     def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]:
         """Take hold of outputs at points of their one dimension, between two turns.
@@ -297,5 +318,7 @@ class LoweredRun:
         self._host.close()
         self._moving.close()
         self._state.clear()
+        self._asked = self._made = ()
+        self._waits = None
         kept, self.ledger.live = self.ledger.live, 0
         return kept

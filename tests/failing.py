@@ -1,0 +1,81 @@
+"""Runs that fail inside a call, on purpose: ahead of it, or when it has taken over what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import jax
+import numpy as np
+
+import timerl_nb as trl
+from benchmarks.interpreter import replaced
+from timerl_nb.runtime.kernel import Kernel
+
+
+@contextmanager
+def failing(
+    program: trl.Program, *, at: int, within: bool, error: BaseException
+) -> Iterator[Callable[[], int]]:
+    """Make what is called once a turn, and takes over parameters, fail when it is called again.
+
+    Args:
+        at: the calls that it makes before.
+        within: whether it really makes the one that fails, too.
+
+    Yields:
+        What says how many arrays that one had taken over when it failed.
+    """
+    counted, taken_over = count(), [0]
+
+    def breaks(function: Callable[..., Any], taken: Callable[[tuple[Any, ...]], Any]) -> Any:
+        def call(*args: Any) -> Any:
+            if next(counted) != at:
+                return function(*args)
+            if within:
+                jax.block_until_ready(function(*args))
+            taken_over[0] = sum(array.is_deleted() for array in jax.tree.leaves(taken(args)))
+            del args  # this frame is kept with the error
+            raise error
+
+        return call
+
+    def lost() -> int:
+        return taken_over[0]
+
+    lowered = program.executable.lowered
+    if lowered is not None:
+        ready = lowered.ready
+        lowered.__dict__["ready"] = (*ready[:-1], breaks(ready[-1], lambda args: args[0]))
+        try:
+            yield lost
+        finally:
+            lowered.__dict__["ready"] = ready
+        return
+    learns = max(program.executable.kernels.values(), key=lambda kernel: len(kernel.taken))
+
+    def watched(kernel: Kernel, function: Any) -> Any:
+        return breaks(function, lambda args: args[3:]) if kernel is learns else function
+
+    with replaced(program.executable, watched):
+        yield lost
+
+
+def stopped(program: trl.Program, turns: int, seed: int) -> trl.Result:
+    """What a run has that is stopped after so many turns."""
+    with program.start(seed, paused=True) as run:
+        run.wait()
+        run.step(turns)
+        run.wait()
+        run.stop()
+        return run.result()
+
+
+def are_same(one: trl.Result, other: trl.Result) -> bool:
+    """Whether two results have the same names and values, to the bit."""
+    pairs = [(dict(one), dict(other)), (dict(one.parameters), dict(other.parameters))]
+    return all(
+        set(a) == set(b) and all(np.array_equal(a[name], b[name]) for name in a) for a, b in pairs
+    )
