@@ -12,6 +12,7 @@ import numpy as np
 import timerl_nb as trl
 from tests.actor_critic import actor_critic
 from tests.episodes import cartpole
+from tests.failing import are_same, failing, stopped
 from tests.reinforce import reinforce
 from timerl_nb.errors import TimeRLError
 from timerl_nb.runtime.xla.run import LoweredRun
@@ -92,6 +93,23 @@ def refusal(make: Callable[[], object]) -> str:
     return "nothing"
 
 
+def failures(two: trl.Program) -> dict[str, Any]:
+    """What is left by a run that fails ahead of a call, and within it, and whether the next works."""
+    whole, found = two.execute(SEED), dict[str, Any]()
+    for within in (False, True):
+        with failing(two, at=1, within=within, error=ValueError("no")):
+            run = two.start(SEED)
+            run.wait()
+        before = stopped(two, run.turn, SEED)
+        found["within" if within else "ahead"] = {
+            "failed": repr(run.error),
+            "refused": refusal(run.so_far),
+            "left": within or are_same(run.so_far(), before),
+            "again": are_same(two.execute(SEED), whole),
+        }
+    return found
+
+
 def main() -> None:
     two = programs()
     plain = two["Monte Carlo"]
@@ -103,7 +121,9 @@ def main() -> None:
         "interpreted": refusal(lambda: plain.with_options(executor="interpret")),
     }
     compare = {name: compared(program) for name, program in two.items()}
-    print(json.dumps({"programs": compare, "refusals": refusals}))
+    fused = plain.with_options(fuse_iterations=2)
+    failed = {"one by one": failures(plain), "two at once": failures(fused)}
+    print(json.dumps({"programs": compare, "refusals": refusals, "failures": failed}))
 
 
 if __name__ == "__main__":

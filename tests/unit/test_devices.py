@@ -98,6 +98,18 @@ def test_the_text_says_what_lies_where(found: dict[str, Any]) -> None:
     assert "f32[32, 2], 256 bytes, on every device" in text
 
 
+@pytest.mark.parametrize("turns", ["one by one", "two at once"])
+def test_a_run_that_fails_leaves_its_last_turn_or_says_what_it_cost(
+    found: dict[str, Any], turns: str
+) -> None:
+    ahead, within = found["failures"][turns]["ahead"], found["failures"][turns]["within"]
+    for one in ahead, within:
+        assert one["failed"] == "ValueError('no')" and one["again"]
+    assert ahead["refused"] == "nothing" and ahead["left"]
+    assert "ExecutionError: nothing is left of" in within["refused"]
+    assert "taken over their memory: return, " in within["refused"]
+
+
 REFUSALS = {
     "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),
