@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +21,7 @@ from timerl_nb.errors import ExecutionError, TimeRLWarning
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import changed_already
 
+ROOT = Path(__file__).parents[2]
 WAYS = {
     "xla": {"executor": "xla"},
     "fused": {"executor": "xla", "fuse_iterations": 2},
@@ -181,3 +186,16 @@ def test_a_run_that_has_not_failed_has_its_result() -> None:
             run.so_far()
         run.resume()
         assert run.result() is run.so_far()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="its limits are Linux's")
+def test_lack_of_memory() -> None:
+    command = [sys.executable, "-m", "tests.starving"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for one in found.values():
+        assert "Out of memory allocating 100" in one["error"] and one["again"]
+    assert found["xla"]["turn"] == found["interpret"]["turn"] == 2
+    assert "nothing is left of 2 turns" in found["xla"]["left"]
+    assert found["interpret"]["left"] == "True"

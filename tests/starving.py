@@ -1,0 +1,66 @@
+"""What a run leaves that the process has no memory for, as JSON: run by a process of its own."""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+import warnings
+from pathlib import Path
+
+import timerl_nb as trl
+from tests.failing import are_same, stopped
+from timerl_nb.errors import TimeRLError
+
+WIDTH, SPARE = 5_000, 32 << 20  # a turn takes 100 MB, none of which lives on
+
+
+def hungry() -> trl.Context:
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        w, x = (trl.tensor((WIDTH,), "f32", domain=domain) for domain in ((i,), (i, t)))
+        w[0] = trl.random.normal((WIDTH,))
+        x[i, 0] = w
+        x[i, t + 1] = ((x.reshape((WIDTH, 1)) * x.reshape((1, WIDTH))).tanh() @ x).tanh()
+        w[i + 1] = x[i, T - 1]
+        ctx.output("mean", x[i, T - 1].mean())
+    return ctx
+
+
+def held(_: int) -> int:
+    time.sleep(0.02)
+    return int(Path("/proc/self/statm").read_text().split()[0])
+
+
+def allow(nbytes: int | None) -> None:
+    """Let the process take so many bytes more; None for all there are."""
+    pages = min(map(held, range(20)))  # another thread may be letting go of some
+    limit = resource.RLIM_INFINITY if nbytes is None else pages * resource.getpagesize() + nbytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+
+def tried(executor: str) -> dict[str, object]:
+    options = trl.Options(executor=executor, vectorize=False)
+    program = hungry().compile({"I": 6, "T": 2}, options)
+    whole = program.execute(seed=1, progress=False)
+    run = program.start(seed=1, paused=True)
+    run.wait()
+    run.step(2)
+    run.wait()
+    allow(SPARE)
+    run.resume()
+    run.wait()
+    error = str(run.error)
+    allow(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            left = repr(are_same(run.so_far(), stopped(program, run.turn, 1)))
+        except TimeRLError as lost:
+            left = str(lost)
+    again = are_same(program.execute(seed=1, progress=False), whole)
+    return {"error": error, "turn": run.turn, "left": left, "again": again}
+
+
+if __name__ == "__main__":
+    print(json.dumps({executor: tried(executor) for executor in ("xla", "interpret")}))
