@@ -22,6 +22,12 @@ LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
 
+# A session has dozens of processes, and to read sources takes each some seconds. Where Python is told
+# to leave nothing beside them, what it makes of them lies with what is installed.
+ifneq ($(PYTHONDONTWRITEBYTECODE),)
+test: export PYTHONDONTWRITEBYTECODE :=
+test: export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
+endif
 test: setup check  ## set up, and run every check and test
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/test_layers.py
 
