@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import GIVEN, devices_of, settings
+from tests.workers import GIVEN, devices_of, keep_contexts, settings
 
 SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
 OWNER = SHARED not in os.environ
@@ -62,6 +62,7 @@ def pytest_collection_finish() -> None:
     os.environ["XLA_FLAGS"] = GIVEN
     os.environ.pop("TIMERL_EXECUTOR", None)
     gc.set_threshold(20_000, 20, 20)
+    keep_contexts()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
+from typing import Any
 
 COUNT = "--xla_force_host_platform_device_count"
 # Thousands of small programs that run once or twice: what XLA does to make machine code fast is more
@@ -32,3 +35,28 @@ def settings(devices: int) -> str:
     wanted = {COUNT: str(devices), **QUICK}
     more = [f"{flag}={value}" for flag, value in wanted.items() if flag not in GIVEN]
     return " ".join([GIVEN, *more]).strip()
+
+
+LOWERINGS = 100  # since a context keeps what it has seen
+
+
+def keep_contexts() -> None:
+    """Let each thread lower many programs in one MLIR context, where JAX would make one for each.
+
+    To make and to drop one takes longer than all else that lowering an operation does, and dropped
+    ones stay in memory until they are collected as garbage.
+    """
+    lowering = sys.modules.get("jax._src.interpreters.mlir")
+    make = getattr(lowering, "make_ir_context", None)
+    if make is None or make.__module__ == __name__:
+        return
+    kept = threading.local()
+
+    def make_ir_context() -> Any:
+        uses = getattr(kept, "uses", 0)
+        if uses % LOWERINGS == 0:
+            kept.context = make()
+        kept.uses = uses + 1
+        return kept.context
+
+    lowering.make_ir_context = make_ir_context  # type: ignore[union-attr]

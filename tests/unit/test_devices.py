@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import timerl_nb as trl
 from tests.conftest import SHARED
 from tests.reinforce import reinforce
-from tests.workers import COUNT, devices_of, settings
+from tests.workers import COUNT, LOWERINGS, devices_of, settings
 from timerl_nb.errors import OptionError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,6 +31,30 @@ def test_workers_see_one_device_and_two_by_turns(monkeypatch: pytest.MonkeyPatch
     assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [2, 1, 2, 1, 1]
     monkeypatch.setenv("TIMERL_TEST_SEED", "1")
     assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [1, 2, 1, 2, 2]
+
+
+def test_a_thread_keeps_a_context_for_many_lowerings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And lowers the same as in one of its own."""
+    from jax._src.interpreters import mlir
+
+    def contexts(count: int) -> list[object]:
+        return [mlir.make_ir_context() for _ in range(count)]
+
+    with ThreadPoolExecutor(1) as other:
+        mine, theirs = contexts(2 * LOWERINGS), other.submit(contexts, 2 * LOWERINGS).result()
+    assert len(set(mine)) in (2, 3) and len(set(theirs)) == 2 and not set(mine) & set(theirs)
+
+    def lowered() -> str:  # a function of its own, of which JAX knows nothing yet
+        function = lambda x: jax.lax.fori_loop(0, 3, lambda _, y: jax.numpy.sin(y) * x, x)  # noqa: E731
+        return jax.jit(function).lower(1.0).as_text()
+
+    texts = {lowered() for _ in range(2)}
+    assert mlir.make_ir_context.__closure__ is not None
+    (make,) = (
+        x.cell_contents for x in mlir.make_ir_context.__closure__ if callable(x.cell_contents)
+    )
+    monkeypatch.setattr(mlir, "make_ir_context", make)
+    assert texts == {lowered()}
 
 
 @pytest.fixture(scope="module")
