@@ -260,3 +260,25 @@ def test_the_loop_over_blocks() -> None:
     assert "16*t_block:" in text  # frees go block by block
     assert "16*t_block < T" in str(program.stages["incrementalize"].artifact)
     assert "incrementalize" in str(program.pipeline)
+
+
+@pytest.mark.parametrize(("block", "masks"), [(4, False), (5, True), (8, False), (7, True)])
+def test_blocks_without_a_rest_are_not_masked(block: int, masks: bool) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((3,), domain=(t,), stream="x")
+        y = trl.tensor((3,), domain=(t,))
+        y[0] = x[0]
+        y[t + 1] = (y * 0.5 + x.sin()).tanh()  # step by step, and kept
+        ctx.output("z", (y[0:T] * x[0:T]).tanh().sum(axis=0))
+    options = trl.Options(incrementalize={"t": block}, executor="xla")
+    program = ctx.compile({T: 16}, options)
+    assert f"blocks of {block}" in str(program.stages["incrementalize"].rewritten)
+    lowered = program.executable.lowered
+    assert lowered is not None
+    jaxprs = [lowered.jaxpr(call.number) for call in lowered.calls]
+    assert masks == any(
+        "select_n" in line and f"[{block},3]" in line for j in jaxprs for line in j.splitlines()
+    )
+    want = ctx.compile({T: 16}, trl.Options(incrementalize=False, executor="interpret"))
+    assert_same(want.execute(seed=1), program.execute(seed=1), f"blocks of {block}")

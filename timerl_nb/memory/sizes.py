@@ -29,6 +29,7 @@ class Sizes:
     def __init__(self, pdg: Pdg, bounds: Point) -> None:
         self.pdg, self.bounds = pdg, bounds
         self._capacities: dict[tuple[int, Size], int] = {}
+        self._varying: dict[tuple[int, Size], bool] = {}
 
     def capacity(self, op: Op, size: Size) -> int:
         """The greatest value of a size at any point of an operation's domain."""
@@ -41,6 +42,19 @@ class Sizes:
             value = points.greatest(size, self.bounds) if moving else evaluate(size, self.bounds)
             self._capacities[key] = max(0, value)
         return self._capacities[key]
+
+    def varies(self, op: Op, size: Size) -> bool:
+        """Whether an axis is shorter than its capacity at some point of an operation's domain.
+
+        Blocks whose size divides what they are cut from are not.
+        """
+        if isinstance(size, int) or not size.symbols & moving_symbols(self.pdg, op):
+            return False
+        key = (op.id, size)
+        if key not in self._varying:
+            least = -self.pdg.points(op).greatest(-size, self.bounds)
+            self._varying[key] = least < self.capacity(op, size)
+        return self._varying[key]
 
     def shape(self, op: Op, shape: Shape) -> tuple[int, ...]:
         return tuple(self.capacity(op, s) for s in shape)

@@ -10,6 +10,7 @@ compiled once, whatever the point: lengths that vary are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -150,8 +151,9 @@ class Kernel:
 
     def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
         """What is known at a point while the kernel is traced."""
+        sizes, op = self.sizes, self.op
         return Scope(
-            self.sizes.bounds, point, seed, lambda size: self.sizes.capacity(self.op, size)
+            sizes.bounds, point, seed, partial(sizes.capacity, op), partial(sizes.varies, op)
         )
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:

@@ -38,6 +38,7 @@ class Scope:
         point: the traced values of the dimensions that the kernel depends on.
         seed: the two words of the run's seed.
         capacity: the static size of an axis, the greatest it has at any point.
+        varies: whether it has less at some point.
         division: how arrays lie on several devices, if they do.
         once: it is in no loop, so that it matters more how long it takes to compile.
         given: the arrays of constants that are arguments of the program.
@@ -47,6 +48,7 @@ class Scope:
     point: Mapping[str, JaxArray]
     seed: tuple[JaxArray, JaxArray]
     capacity: Callable[[Size], int]
+    varies: Callable[[Size], bool]
     division: Division | None = None
     once: bool = False
     given: Mapping[ConstArray, JaxArray] = field(default_factory=dict[ConstArray, JaxArray])
@@ -60,7 +62,7 @@ class Scope:
 
     def length(self, size: Size) -> JaxArray | None:
         """The valid length of an axis where it can be less than its capacity."""
-        if isinstance(size, int) or not size.symbols.intersection(self.point):
+        if isinstance(size, int) or not self.varies(size):
             return None
         return jnp.maximum(self.value(size), 0)
 

@@ -23,7 +23,6 @@ from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence
 from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.memory.slices import Part
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
@@ -444,10 +443,9 @@ class Lowering:
 
     def _padded(self, op: Op, read: Read, found: JaxArray, at: Env) -> JaxArray:
         """A slice with zeros where it has ended before its capacity."""
-        moving = moving_symbols(self.pdg, op)
         entries = [e for e in read.index if isinstance(e, Slice)]
         for axis, entry in enumerate(entries):
-            if entry.length.symbols & moving:
+            if self.plan.sizes.varies(op, entry.length):
                 along = [-1 if k == axis else 1 for k in range(found.ndim)]
                 steps = jnp.arange(found.shape[axis]).reshape(along)
                 inside = steps < values(entry.length, at, jnp)
