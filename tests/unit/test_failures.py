@@ -157,6 +157,7 @@ def test_an_interrupt_while_a_turn_is_waited_for(way: str, monkeypatch: pytest.M
     with pytest.raises(ExecutionError, match="has ended, and cannot go on"):
         run.complete()
     run.release()
+    assert run.ledger.live == 0
     assert are_same(program.execute(seed=3), whole)
 
 
