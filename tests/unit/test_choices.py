@@ -186,6 +186,8 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     floor = lower_bound(Statements.of(program.fused), program.bounds)
     assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).peak
     assert floor > program.memory.swapped(1).peak // 3
+    forecast = Forecasts((), program.bounds, Trials(100_000_000), budget=floor - 1)
+    assert forecast(program.fused) == f"it needs at least {floor:,} bytes at once"
 
 
 def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:

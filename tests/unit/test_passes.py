@@ -62,6 +62,7 @@ X: dict[str, tuple[Callable[[Any], Any], list[str]]] = {
     "-x + x": (lambda x: -x + x, ["sub"]),
     "x ** 1 / 1": (lambda x: x**1.0 / 1.0, []),
     "2 * (3 * x)": (lambda x: 2.0 * (3.0 * x), ["mul"]),
+    "constants on the left": (lambda x: trl.constant(np.float32(2)) * (x * 3.0), ["mul"]),
     "constants": (lambda x: x * (trl.ones((2,)) * 3.0 + 1.0).sum(), ["mul"]),
     "twice the same": (lambda x: x.tanh() * x.tanh(), ["mul", "tanh"]),
     "reshaped twice": (lambda x: x.reshape(1, 2).reshape(2), []),
@@ -312,6 +313,17 @@ def test_an_outer_product_that_is_summed_is_a_contraction() -> None:
     for one in (Vectorize(), Contract()):
         total = chain(total, apply(one, total.pdg))
     assert "dot" in kinds(total.pdg) and "mul" not in kinds(total.pdg)
+
+
+def test_a_sum_of_products_of_pairs_is_one_contraction() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5, 4), domain=(b, t))
+        ctx.output("y", (x.reshape(2, 2) @ x.tanh().reshape(2, 2)).sum(over=(b, t)))
+
+    total = Simplify().run(graph(program))
+    for one in (Vectorize(), Contract()):
+        total = chain(total, apply(one, total.pdg))
+    assert kinds(total.pdg).count("dot") == 1 and "sum" not in kinds(total.pdg)
 
 
 def test_a_sum_stays_outside_of_what_it_is_no_part_of() -> None:

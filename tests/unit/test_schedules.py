@@ -99,6 +99,21 @@ def test_a_constant_factor_is_lifted_and_does_not_make_learning_wait() -> None:
     assert program.with_options(simplify=False).memory.peak > 2 * program.memory.peak
 
 
+def test_a_statistic_stays_in_its_iteration() -> None:
+    """Though nobody reads it, and what updates the iterations is several statements in a circle."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, _) = ctx.dims
+        p = trl.tensor((4,), "f32", domain=(i,)).named("p")
+        p[0] = trl.ones((4,))
+        q = trl.udf(np.cos, p, out=p, name="q")
+        x = trl.random.normal((4,), domain=(i, t)) * q
+        total = trl.udf(np.tanh, x, out=x, name="y").sum(over=t)
+        ctx.output("statistic", trl.udf(np.tanh, total, out=total, name="statistic"))
+        p[i + 1] = trl.udf(np.sin, q, out=q, name="next")
+    ast = ctx.compile({"I": 6, "T": 5}, trl.Options(vectorize=False)).ast
+    assert [line[:5] for line in str(ast).splitlines() if line.startswith("for")] == ["for i"]
+
+
 def test_no_execute_is_guarded() -> None:
     for window in (None, 5):
         ast = reinforce(window).compile(BOUNDS).ast
