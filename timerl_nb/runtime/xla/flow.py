@@ -204,8 +204,8 @@ class Flow:
             if found <= needed:
                 break
             needed |= found
-        self._carried[id(loop)] = self.writes(loop.body) & (needed | after | asked)
-        return after | needed | asked
+        self._carried[id(loop)] = self.writes(loop.body) & (needed | after)
+        return after | needed
 
     def _filled(self, op: Op) -> Names:
         """The buffers that an operation overwrites whole."""
