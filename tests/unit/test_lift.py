@@ -181,6 +181,15 @@ def towards_a_number_by_branches(x, z, d, b, B, t, T):
     return s
 
 
+def by_what_recurs(x, z, d, b, B, t, T):
+    c, y = trl.like(x), trl.like(x)
+    c[b, 0] = trl.constant(0.5)
+    c[b, t + 1] = c * c
+    y[b, 0] = x[b, 0]
+    y[b, t + 1] = y * c + x
+    return y
+
+
 def product(x, z, d, b, B, t, T):
     p = trl.like(x)
     p[b, 0] = x[b, 0]
@@ -278,7 +287,10 @@ def test_factors_above_one_are_multiplied_in_order() -> None:
             for op in context(write).compile(BOUNDS).stages["lift"].artifact
             if op.kind == "linear_scan"
         ]
-        for write in (masked_returns, advantages, starting_anew, gates, chosen, growing, product)
+        for write in (
+            *(masked_returns, advantages, starting_anew, gates, chosen),
+            *(growing, product, by_what_recurs),
+        )
     }
     assert orders == {
         "masked_returns": [True],
@@ -288,6 +300,7 @@ def test_factors_above_one_are_multiplied_in_order() -> None:
         "chosen": [True],
         "growing": [False],
         "product": [False],
+        "by_what_recurs": [],  # its factors go round in a circle, and are there one by one
     }
 
     with trl.Context("t") as ctx:
@@ -497,6 +510,7 @@ READ_WHOLE: dict[Write, str] = {
     lambda x, b, B, t, T: x[b, trl.max(t - 2, 0) : t + 1].sum(axis=0): "taken back",
     lambda x, b, B, t, T: x[b, 0 : t + 1].discounted_sum(0.9): "its discount does not count",
     lambda x, b, B, t, T: x[0:B, t:T].sum(axis=(0, 1)): "it reads b at 0:B",
+    lambda x, b, B, t, T: x[0 : b + 1, t][b, t:T].sum(axis=0).sum(axis=0): "its shape varies",
 }
 
 

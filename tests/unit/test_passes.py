@@ -242,6 +242,18 @@ def test_shifted_reads_and_branches_are_vectorised() -> None:
     assert_same(want, Reference(made.pdg, smaller, seed=1).outputs(), "one step")
 
 
+def test_one_branch_is_chosen_without_the_dimension_and_others_by_it() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(3, 5), domain=(b, t))
+        y = trl.like(x)
+        y[b == 0] = x
+        y[(b >= 1) & (t < 2)] = x * 2.0
+        y[(b >= 1) & (t >= 2)] = x.tanh()
+        ctx.output("y", y + 1.0)
+
+    apply(Vectorize(("t",)), apply(Simplify(), graph(program)).pdg)
+
+
 def test_branches_alone_may_cut_a_cycle() -> None:
     """The branches choose, point by point, what would need itself as a whole."""
 

@@ -15,7 +15,7 @@ from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import lowered_with_swaps
 from timerl_nb.errors import ExecutionError
-from timerl_nb.memory.swap import Slack, Swaps
+from timerl_nb.memory.swap import SLACKS, Slack, Swaps
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.transfer import THREAD
 
@@ -90,6 +90,7 @@ def test_an_algorithm_within_a_budget_runs_as_xla_programs() -> None:
     program = trl.algorithms.reinforce(env).compile({"B": 32, "I": 3, "T": 30}, options)
     tight = program.with_options(device_memory=int(program.memory.peak * 0.6))
     assert tight.memory.swaps.all and tight.executable.lowered is not None, tight.executable.how
+    assert tight.memory.swaps.slack == SLACKS[0]  # what leaves has time
     np.testing.assert_array_equal(
         tight.execute(seed=1)["return"], program.execute(seed=1)["return"]
     )
@@ -118,6 +119,30 @@ def test_outputs_are_found_in_blocks_that_wait_on_the_host() -> None:
     have = result["y"].reshape(6, 6, 256)
     np.testing.assert_allclose(have, np.tanh(want[:, 2:, None]) + 0 * have, rtol=1e-5)
     np.testing.assert_array_equal(have.max(1), result["most"])
+
+
+def test_two_blocks_that_are_needed_at_once_have_places_of_their_own() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        x = trl.tensor((8,), domain=(i, t))
+        x[i, 0] = trl.random.normal((8,), domain=(i,))
+        x[i, t + 1] = (x * 0.5 + 1).sin()
+        y = x.tanh().named("y")
+        least = y[trl.max(i - 1, 0), 0:T].min(axis=0)
+        ctx.output("y", y)
+        ctx.output("range", y[i, 0:T].max(axis=0) - least)
+    options = trl.Options(vectorize=False, lift=False, accumulate=False, executor="xla")
+    program = ctx.compile({"I": 6, "T": 8}, options)
+    slack = Slack(0, 0)
+    swaps = Swaps(tuple(program.memory.swapping.classes(slack)), slack)
+    run = lowered_with_swaps(program, swaps, seed=1)
+    (buffer,) = (b for b in run.lowered.layout.buffers.values() if b.tensors == ("y",))
+    assert buffer.places == (2, 8)
+    run.complete()
+    have = run.outputs()
+    run.release()
+    for name, value in program.execute(seed=1).items():
+        np.testing.assert_array_equal(have["output", name], value, err_msg=name)
 
 
 def test_moves_show_in_the_stage_and_in_profiles(swapped: trl.Program) -> None:
