@@ -252,7 +252,9 @@ def test_draws_at_high_coordinates(first: int, count: int) -> None:
         op = Op(0, "rng", (), (), (), attrs)
         reference = RULES["rng"](Reference(Pdg(Dims(()), {}), {}, seed=7), op, [], env)
         point = {name: jnp.int32(value) for name, value in env.items()}
-        scope = Scope({}, point, backend.seed_words(7), lambda size: int(str(size)))
+        scope = Scope(
+            {}, point, backend.seed_words(7), lambda size: int(str(size)), lambda _: False
+        )
         found = np.asarray(draw(scope, op, [], ()))
         np.testing.assert_array_equal(reference, of)
         np.testing.assert_array_equal(found, of)
