@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 INSIDE = {"log": (0, 9), "sqrt": (0, 9), "log1p": (-0.9, 9), "erf_inv": (-0.99, 0.99)}
 NO_NUMBERS = {"unit", "cast", "not", "and", "or", "xor", "shl", "shr", "where", "copy", "detach"}
 FUNCTIONS = sorted(ELEMENTWISE - NO_NUMBERS)
-SCOPE = Scope({}, {}, (None, None), lambda size: int(size))
+SCOPE = Scope({}, {}, (None, None), lambda size: int(size), lambda _: False)
 
 
 def _ours(kind: str, attrs: Any, xs: list[np.ndarray]) -> np.ndarray:
