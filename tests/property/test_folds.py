@@ -99,7 +99,7 @@ def test_the_frozen_programs_repeat(name: str) -> None:
 )
 def test_a_run_is_what_was_planned_by_few_turns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = PROGRAMS[name]
-    long = replace(one, bounds={**one.bounds, REPEATING[name]: 41})
+    long = replace(one, bounds={**one.bounds, REPEATING[name]: 61})
     expected = long.compile("interpret").execute(seed=1)
     monkeypatch.setattr(place, "EXACT", 0)
     for executor in ("interpret", "xla"):

@@ -61,6 +61,10 @@ _GUARDED: Final = (
     "their turns only is decided turn by turn. The results are the same; it takes longer. Keep "
     "fuse=True so that fewer statements are left, or simplify their index expressions."
 )
+_INTERPRETED: Final = (
+    "the interpreter runs the program, several times slower than XLA: {}. Give it more memory, or "
+    "executor='interpret' if that is what you want."
+)
 
 
 @all_asked
@@ -211,6 +215,8 @@ class Program:
             found += without_effect(cut, blocks)
         if self.ast.guarded:
             found.append(_GUARDED.format(", ".join(self.ast.guarded[:8])))
+        if too_large := self.executable.too_large:
+            found.append(_INTERPRETED.format(too_large))
         windows = _long_windows(self.memory, self._front.constraints, self.options)
         return [*windows, *((text, None) for text in found)]
 

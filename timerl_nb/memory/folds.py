@@ -129,7 +129,7 @@ def find_fold(
     reach, period = 3 * found.farthest + 2, found.period
     few = max(2 * reach + 2 * period, found.least)
     few += (bounds[dim.bound] - few) % period
-    if few + period >= bounds[dim.bound]:
+    if 2 * (few + period) > bounds[dim.bound]:  # both windows are planned
         return None
     return Fold(dim, bounds, period, few, reach + period)
 

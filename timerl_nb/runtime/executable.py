@@ -78,7 +78,14 @@ class Executable(Inspectable):
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
         found = why_not(self.ast, self.plan, self._devices)
-        return found or too_little(self._lowered) or too_large(self._lowered, self._budget) or ""
+        return found or too_little(self._lowered) or self.too_large
+
+    @cached_property
+    def too_large(self) -> str:
+        """Why XLA does not run a program that it could; nothing where that is not for its memory."""
+        if self._executor == "interpret" or why_not(self.ast, self.plan, self._devices):
+            return ""
+        return too_large(self._lowered, self._budget) or ""
 
     @property
     def how(self) -> str:
