@@ -127,6 +127,16 @@ def test_a_long_run_is_planned_at_once() -> None:
         _ = many.timeline().bytes
 
 
+def test_turns_in_which_nothing_runs() -> None:
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        x = trl.random.normal((), domain=(i,), stream="x")
+        ctx.output("few", x[i <= 1])
+        ctx.output("last", x[i >= I - 2])
+    program = ctx.compile({I: 9}, trl.Options(vectorize=False, lift=False))
+    assert folded(program, {"I": 203})
+
+
 # Not what the turn before did, moved: none of these is planned by a few turns.
 @pytest.mark.parametrize("index", ["I - 1 - i", "i // 2", "trl.min(2 * i, I - 1)"])
 def test_turns_that_differ_are_planned_point_by_point(index: str) -> None:

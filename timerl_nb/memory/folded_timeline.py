@@ -118,8 +118,8 @@ class FoldedTimeline:
     def between(self, first: int, last: int) -> Array:
         """Live bytes from one time on to another, which is not among them."""
         time = np.arange(first, min(last, len(self)))
-        behind, inside = np.divmod(time - self.first, self.length)
-        behind = np.clip(behind, 0, self.repeats + 1)  # as many behind the period
+        # as many behind the period; nothing may run in it
+        behind = np.clip((time - self.first) // max(1, self.length), 0, self.repeats + 1)
         small = time - np.minimum(behind, self.repeats) * self.length
         more = small + self.length * (behind > self.repeats)
         known, larger = self.small.bytes, self.large.bytes
@@ -144,7 +144,7 @@ class FoldedTimeline:
 
     def moment(self, time: int) -> Moment:
         """What is known of a time of the whole run."""
-        if time < self.first:
+        if time < self.first or not self.length:
             return Moment(time, time, time, self.repeats, 0)
         behind, inside = divmod(time - self.first, self.length)
         if behind <= self.repeats:
@@ -239,7 +239,9 @@ class FoldedTimeline:
         head, period = small[small <= self.first], small[(small > self.first) & (small <= behind)]
         runs = self.length * np.arange(self.repeats + 1)[:, None]
         tail = small[small > behind] + self.repeats * self.length
-        return np.concatenate([head, (period + runs).ravel(), tail])
+        middle = (period + runs).ravel()
+        idle = np.full(turns + 1 - len(head) - len(middle) - len(tail), self.first)
+        return np.concatenate([head, idle, middle, tail])
 
     def check(self) -> None:
         """Raise where what is known of the short runs does not go on in a straight line."""
