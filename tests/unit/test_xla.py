@@ -14,7 +14,7 @@ from tests.actor_critic import actor_critic
 from tests.episodes import cartpole
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import OptionError, TimeRLWarning
 from timerl_nb.ir.reference import Reference
 
 BOUNDS = {"B": 8, "I": 6, "T": 30}
@@ -228,5 +228,9 @@ def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
     assert peak < lowered.nbytes  # what was written last stands beside rings
     enough = program.with_options(device_memory=lowered.nbytes)
     assert enough.executable.lowered is not None
-    tight = program.with_options(device_memory=peak, rematerialize=False)
+    with pytest.warns(
+        TimeRLWarning, match="the interpreter runs the program, several times slower"
+    ):
+        tight = program.with_options(device_memory=peak, rematerialize=False)
     assert tight.executable.lowered is None and "are allowed" in tight.executable.how
+    assert any("are allowed" in text for text in tight.warnings)
