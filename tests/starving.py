@@ -41,7 +41,7 @@ def allow(nbytes: int | None) -> None:
 
 def tried(executor: str) -> dict[str, object]:
     options = trl.Options(executor=executor, vectorize=False)
-    program = hungry().compile({"I": 6, "T": 2}, options)
+    program = hungry().compile({"I": 4, "T": 2}, options)
     whole = program.execute(seed=1, progress=False)
     run = program.start(seed=1, paused=True)
     run.wait()
