@@ -23,6 +23,7 @@ from timerl_nb.memory import place
 from timerl_nb.memory.folded import FoldedPlan, layout_of
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.show.memory import MemoryView
 
 MANY = 97  # points: more than those of the windows of most programs, and of no period
 
@@ -125,6 +126,20 @@ def test_a_long_run_is_planned_at_once() -> None:
     assert f"i = {10**7 - 1}" in many.moment(segments[-1].end - 1)
     with pytest.raises(BoundsError, match="too many for arrays of them"):
         _ = many.timeline().bytes
+
+
+def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
+    program = PROGRAMS["n-step"].compile("xla").with_bounds({"I": 10**6})
+    fold = program.memory.fold
+    assert fold is not None
+    for turn in range(fold.few + fold.period):
+        assert fold.inside(fold.outside({"i": turn, "t": 3})) == {"i": turn, "t": 3}
+    assert fold.inside({"i": 10**6 - 1}) == {"i": fold.few + fold.period - 1}
+    assert fold.inside({"t": 3}) == {"t": 3}
+    last, other = (MemoryView.of(program, fixed={"i": i}) for i in (10**6 - 1, 10**5))
+    assert last.turn.fixed == {"i": 10**6 - 1} and last.program_peak.bytes == program.memory.peak
+    assert len(last.turn) == len(other.turn) > 0
+    assert last.program_peak.moment == program.memory.moment(program.memory.timeline().peak_time)
 
 
 def test_turns_in_which_nothing_runs() -> None:

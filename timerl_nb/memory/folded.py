@@ -23,7 +23,7 @@ from timerl_nb.memory.layout import Home, Layout, beyond, buffer_name
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.stores import Store, choose
-from timerl_nb.memory.timeline import Span, Timeline
+from timerl_nb.memory.timeline import Timeline
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.arrays import values
 
@@ -40,36 +40,36 @@ class FoldedPlan(MemoryPlan):
         self, small: MemoryPlan, large: MemoryPlan, exactly: Callable[[], MemoryPlan]
     ) -> None:
         assert large.fold is not None
-        self.small, self.large, self.exactly, fold = small, large, exactly, large.fold
+        self.small, self.large, self.exactly = small, large, exactly
+        self._long = fold = large.fold
         super().__init__(
             large.constraints,
             large.clock,
             tuple(large.lifetimes.values()),
-            self._placed(fold),
+            self._scaled(),
             smallest=large.smallest,
             donations=large.donations if large.donates else None,
             fold=fold,
         )
         self.bounds = dict(fold.bounds)
-        self._check(fold)
+        self._check()
 
-    def _check(self, fold: Fold) -> None:
+    def _check(self) -> None:
         """Raise where the two runs differ by more than a period."""
         small, large = self.small, self.large
         check(small.donations == large.donations)
         schedule, lifetimes = large.clock.schedule, tuple(large.lifetimes.values())
-        check(holds(fold, large.constraints, schedule, lifetimes))
-        pairs = zip(small.lifetimes.values(), large.lifetimes.values(), strict=False)
-        check(len(small.lifetimes) == len(large.lifetimes))
-        check(all((a.name, a.tensors) == (b.name, b.tensors) for a, b in pairs))
-        _check_order(fold, small.clock, large.clock)
+        check(holds(self._long, large.constraints, schedule, lifetimes))
+        few, more = ([(n, l.tensors) for n, l in p.lifetimes.items()] for p in (small, large))
+        check(few == more)
+        _check_order(self._long, small.clock, large.clock)
         self._folded.check()
         _ = self.layout
 
-    def _placed(self, fold: Fold) -> Placed:
+    def _scaled(self) -> Placed:
         small, large = self.small.placed, self.large.placed
         check(small.parts == large.parts and small.blocks.keys() == large.blocks.keys())
-        blocks = {t: _block(fold, small.blocks[t], b) for t, b in large.blocks.items()}
+        blocks = {t: _block(self._long, small.blocks[t], b) for t, b in large.blocks.items()}
         return replace(large, blocks=blocks)
 
     def timeline(self) -> FoldedTimeline:
@@ -83,16 +83,10 @@ class FoldedPlan(MemoryPlan):
 
     @cached_property
     def _folded(self) -> FoldedTimeline:
-        fold = self.large.fold
-        assert fold is not None
+        fold = self._long
         first, behind = (_begins(fold, self.large.clock, k) for k in (0, 1))
         lines = self.small.point_by_point, self.large.point_by_point
         return FoldedTimeline(*lines, first, behind - first, fold.repeats, fold.period)
-
-    @cached_property
-    def spans(self) -> Mapping[Tensor, Span]:
-        """When the values (or blocks) of each tensor live in the larger of the short runs."""
-        return self.large.spans
 
     @cached_property
     def stores(self) -> Mapping[Tensor, Store]:
@@ -100,10 +94,9 @@ class FoldedPlan(MemoryPlan):
         return {tensor: self._store(tensor) for tensor in self.large.stores}
 
     def _store(self, tensor: Tensor) -> Store:
-        assert self.fold is not None
         small, large = self.small.stores[tensor], self.large.stores[tensor]
         check((small.kind, small.lifetime) == (large.kind, large.lifetime))
-        most = self.fold.number(small.most, large.most)
+        most = self._long.number(small.most, large.most)
         if large.kind == "ring" and small.axes != large.axes:  # more and more values stay in it
             how = choose(self._lives(tensor), large.domain, smallest=self.smallest)
             return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
@@ -120,18 +113,18 @@ class FoldedPlan(MemoryPlan):
     def _along(
         self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis]
     ) -> tuple[Axis, ...]:
-        assert self.fold is not None
         check(len(small) == len(large))
-        return tuple(self._axis(self.fold, tensor, a, b) for a, b in zip(small, large, strict=True))
+        return tuple(self._axis(tensor, a, b) for a, b in zip(small, large, strict=True))
 
-    def _axis(self, fold: Fold, tensor: Tensor, small: Axis, large: Axis) -> Axis:
+    def _axis(self, tensor: Tensor, small: Axis, large: Axis) -> Axis:
         check((small.coordinate, small.ring) == (large.coordinate, large.ring))
         if large.ring and large.size > 1:
             # in turns, places hold what they do if no value waits for longer where the run is longer
             spans = self.small.spans[tensor], self.large.spans[tensor]
             longest = {int((span.dies - span.born).max(initial=0)) for span in spans}
             check(small == large and len(longest) == 1)
-        size, first = fold.number(small.size, large.size), fold.number(small.first, large.first)
+        number = self._long.number
+        size, first = number(small.size, large.size), number(small.first, large.first)
         return replace(large, size=size, first=first)
 
     def _lives(self, tensor: Tensor) -> Lives:
@@ -161,26 +154,11 @@ class FoldedPlan(MemoryPlan):
         (name, a), (_, b), (_, c) = (plan.clock.at(when) for plan, when in pairs)
         return self.named(name, {d: at.number(a[d], b[d], c[d]) for d in a})
 
-    def inside(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The point that stands for one of the run in `point_by_point`."""
-        assert self.fold is not None
-        return {
-            d: self.fold.inside(at) if d == self.fold.dim.name else at for d, at in point.items()
-        }
-
-    def outside(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The first point of the run that one in `point_by_point` stands for."""
-        assert self.fold is not None
-        return {
-            d: self.fold.outside(at) if d == self.fold.dim.name else at for d, at in point.items()
-        }
-
     @property
     def counts(self) -> Mapping[str, int]:
         """How often each statement runs."""
-        assert self.fold is not None
         small, large = self.small.counts, self.large.counts
-        return {name: self.fold.number(small[name], large[name]) for name in large}
+        return {name: self._long.number(small[name], large[name]) for name in large}
 
     def swapped(self, budget: int) -> MemoryPlan:
         """This plan, or, where its points are few enough to choose among, one with swaps; see there."""

@@ -9,7 +9,7 @@ number of the plan goes on in a straight line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
@@ -79,17 +79,24 @@ class Fold:
         small, large = ({**self.bounds, name: self.few + k * self.period} for k in (0, 1))
         return small, large
 
-    def inside(self, turn: int) -> int:
-        """The turn of the larger window that stands for one of the run."""
-        behind = self.first + (self.repeats + 1) * self.period
-        if turn < behind:
-            return turn if turn < self.first else self.first + (turn - self.first) % self.period
-        return turn - (self.repeats - 1) * self.period
+    def inside(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The point of the larger window that stands for one of the run."""
+        turn = point.get(self.dim.name, 0)
+        if self.first <= turn < self.first + self.repeats * self.period:
+            turn = self.first + (turn - self.first) % self.period
+        elif turn >= self.first:
+            turn -= (self.repeats - 1) * self.period
+        return self._at(point, turn)
 
-    def outside(self, turn: int) -> int:
-        """The first turn of the run that one of the larger window stands for."""
-        ahead = turn < self.first + self.period
-        return turn if ahead else turn + (self.repeats - 1) * self.period
+    def outside(self, point: Mapping[str, int]) -> dict[str, int]:
+        """The first point of the run that one of the larger window stands for."""
+        turn = point.get(self.dim.name, 0)
+        if turn >= self.first + self.period:
+            turn += (self.repeats - 1) * self.period
+        return self._at(point, turn)
+
+    def _at(self, point: Mapping[str, int], turn: int) -> dict[str, int]:
+        return {d: turn if d == self.dim.name else at for d, at in point.items()}
 
     def number(self, small: int, large: int) -> int:
         """What is so much under the two windows, under the actual bounds."""

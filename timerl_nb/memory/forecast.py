@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -16,6 +15,7 @@ from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.passes.core import Pass
+from timerl_nb.schedule.clock import most_points
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.statements.statements import Statements
@@ -83,7 +83,7 @@ class Forecasts:
             return error.what
         except ScheduleError:
             return "no order of execution exists"
-        count = _most_points(constraints, self._bounds)
+        count = sum(most_points(tree, self._bounds).values())
         if count <= ENOUGH_POINTS:
             return self._exact(constraints, tree, self._bounds)
         along = [at for loops in tree.loops().values() for loop, at in loops if loop == 0]
@@ -117,11 +117,3 @@ class Forecasts:
         away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
         swapped = 2 * away  # there and back
         return Forecast(plan.peak, sum(counts.values()), seconds + swapped / HOST, swapped)
-
-
-def _most_points(constraints: Constraints, bounds: Point) -> int:
-    """The points of all statements, conditions left aside."""
-    dims = constraints.pdg.dims
-    return sum(
-        prod(dims[d].count(bounds) for d in op.domain) for op in constraints.statements.ops.values()
-    )

@@ -245,14 +245,6 @@ class MemoryPlan(Inspectable):
         """A point of a statement, as errors name it."""
         return f"{self.pdg.names[self.statements.ops[statement].id]}({point_text(point)})"
 
-    def inside(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The point that stands for one of the run in `point_by_point`."""
-        return dict(point)
-
-    def outside(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The first point of the run that one in `point_by_point` stands for."""
-        return dict(point)
-
     @property
     def counts(self) -> Mapping[str, int]:
         """How often each statement runs."""

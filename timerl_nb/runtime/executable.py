@@ -83,7 +83,7 @@ class Executable(Inspectable):
     @cached_property
     def too_large(self) -> str:
         """Why XLA does not run a program that it could; nothing where that is not for its memory."""
-        if self._executor == "interpret" or why_not(self.ast, self.plan, self._devices):
+        if self._executor == "interpret":
             return ""
         return too_large(self._lowered, self._budget) or ""
 

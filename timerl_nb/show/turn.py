@@ -114,10 +114,11 @@ class Turn:
         if count > MOST:
             return cls(schedule, dim, held, (), f"too many points to draw: {count:,}", plan)
         clock = schedule.clock if plan is None else plan.clock
+        fold = None if plan is None else plan.fold
         drawn = Schedule(schedule.constraints, schedule.tree, clock.bounds, clock)
 
         def listed() -> tuple[StatementPoints, ...]:
-            at = held if plan is None else plan.inside(held)
+            at = held if fold is None else fold.inside(held)
             return tuple(p for p in drawn.points(**at) if len(p))
 
         points = listed()
@@ -183,7 +184,7 @@ def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) 
     line = plan.point_by_point
     if line.outer in held and not (line.bytes[line.turn == held[line.outer]] == line.peak).any():
         held[line.outer] = max(int(line.turn[line.peak_time]), 0)
-    return plan.outside(held)
+    return held if plan.fold is None else plan.fold.outside(held)
 
 
 def _inside(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -> int:
