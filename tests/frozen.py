@@ -222,7 +222,7 @@ PROGRAMS: Final[Mapping[str, Frozen]] = {
         pixels, {"B": 4, "I": 3, "T": 24}, {"incrementalize": 6, "rematerialize": True}
     ),
     "swapped": Frozen(
-        pixels, {"B": 16, "I": 3, "T": 12}, {"vectorize": ("b",), "device_memory": 20_000}
+        pixels, {"B": 16, "I": 3, "T": 12}, {"vectorize": ("b",), "device_memory": 47_866}
     ),
     "two turns": Frozen(partial(pixels, 3), options={"fuse_iterations": 2}),
     "episodes": ended(None),

@@ -227,12 +227,12 @@ def test_budgets_change_nothing_but_memory(
     Below that the program is compiled otherwise and fits, or it is refused.
     """
     program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
-    peak, lowest = program.memory.peak, program.memory.swapped(1).peak
+    most, lowest = program.memory.needed, program.memory.swapped(1).needed
     least = inevitable(program.pdg, drawn.bounds)
     floor = lower_bound(Statements.of(program.fused), drawn.bounds)
     assert least <= floor <= lowest
     budget = max(
-        1, int(lowest * (1 + place)) if place < 0 else lowest + int((peak - lowest) * place)
+        1, int(lowest * (1 + place)) if place < 0 else lowest + int((most - lowest) * place)
     )
     try:
         swapped = program.with_options(device_memory=budget)

@@ -9,7 +9,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from tests.unit.checks import assert_same
+from tests.unit.checks import assert_same, leaving
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import BudgetError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, cheapest
@@ -93,11 +93,11 @@ def test_a_large_budget_buys_speed() -> None:
 def test_a_small_budget_cuts_into_blocks() -> None:
     program = compiled(stores="point")
     assert "incrementalize" not in str(program.pipeline)
-    budget = program.memory.peak * 7 // 10
+    budget = leaving(program, 0.7)
     small = program.with_options(device_memory=budget)
     (choice,) = small.stages["incrementalize"].choices
     assert choice.taken.name != "whole"
-    assert small.memory.peak <= budget
+    assert small.memory.needed <= budget
     assert isinstance(choice.taken.forecast, Forecast)
     assert choice.taken.forecast.peak == small.memory.peak
     assert "t_block" in small.fused.dims
@@ -107,7 +107,7 @@ def test_a_small_budget_cuts_into_blocks() -> None:
 
 
 def test_what_fits_is_left_whole() -> None:
-    program = compiled(device_memory=compiled().memory.peak, trial=True)
+    program = compiled(device_memory=compiled().memory.needed, trial=True)
     (choice,) = program.stages["incrementalize"].choices
     assert choice.taken.name == "whole" and len(choice.candidates) == 1
 
@@ -184,8 +184,8 @@ def test_a_hopeless_budget_is_refused_without_trials(monkeypatch: pytest.MonkeyP
 def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     program = compiled(**options)
     floor = lower_bound(Statements.of(program.fused), program.bounds)
-    assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).peak
-    assert floor > program.memory.swapped(1).peak // 3
+    assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).needed
+    assert floor > program.memory.swapped(1).needed // 3
     forecast = Forecasts((), program.bounds, Trials(100_000_000), budget=floor - 1)
     assert forecast(program.fused) == f"it needs at least {floor:,} bytes at once"
 

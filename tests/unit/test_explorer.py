@@ -17,6 +17,7 @@ from timerl_widgets.worker import Worker
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from tests.unit.checks import leaving
 from timerl_nb.live.frames import Curve
 from timerl_nb.show.run import MOST, thinned
 
@@ -190,7 +191,7 @@ def test_a_search_within_a_budget_says_what_it_tries_and_can_be_given_up() -> No
             explorer._handle_custom_msg({"kind": "cancel"}, [])
 
     explorer.observe(cancel, "status")
-    budget = program.memory.peak // 2
+    budget = leaving(program, 0.5)
     explorer.change(device_memory=budget)
     assert explorer.wait(60)
     assert explorer.program is program and explorer.status["state"] == "failed"
@@ -199,7 +200,7 @@ def test_a_search_within_a_budget_says_what_it_tries_and_can_be_given_up() -> No
     told.clear()
     explorer.change(device_memory=budget)
     assert explorer.wait(60)
-    assert explorer.status["state"] == "ready" and explorer.program.memory.peak <= budget
+    assert explorer.status["state"] == "ready" and explorer.program.memory.needed <= budget
     tried = [text for text in told if "tried within" in text]
     assert [int(text.split()[0]) for text in tried] == [*range(1, len(tried) + 1)]
     assert len(tried) > 1 and any(", too much" in text for text in tried)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.unit.checks import leaving
 from timerl_nb.errors import BudgetError
 from timerl_nb.runtime.main_memory import Left, main_memory_left
 
@@ -174,10 +175,10 @@ def plenty(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def test_what_waits_on_the_host_counts_beside_the_device(plenty: list[int]) -> None:
     """One byte less than both take together is refused, before anything runs."""
     program = backwards(1000).compile({"T": 40}, trl.Options(executor="interpret"))
-    swapped = program.with_options(device_memory=program.memory.peak // 2)
+    swapped = program.with_options(device_memory=leaving(program, 0.5))
     line = swapped.memory.timeline()
-    both = int((line.bytes + line.host).max())
-    assert both > program.memory.peak > line.peak and line.host_peak > 0
+    both = int((line.bytes + line.host).max()) + swapped.memory.beside
+    assert both > program.memory.needed > swapped.memory.needed and line.host_peak > 0
     want = swapped.execute(seed=1)
     ran: list[object] = []
     plenty[0] = both - 1
@@ -221,7 +222,7 @@ def test_an_accelerator_leaves_main_memory_to_what_waits(
     plenty: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = backwards(1000).compile({"T": 40}, trl.Options(executor="interpret"))
-    swapped = program.with_options(device_memory=program.memory.peak // 2)
+    swapped = program.with_options(device_memory=leaving(program, 0.5))
     monkeypatch.setattr("timerl_nb.driver.program.is_accelerated", lambda: True)
     host = swapped.memory.timeline().host_peak
     plenty[0] = host

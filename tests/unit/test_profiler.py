@@ -13,6 +13,7 @@ import pytest
 import timerl_nb as trl
 from tests.pixels import pixels
 from tests.reinforce import reinforce
+from tests.unit.checks import leaving
 from timerl_nb.errors import BoundsError, ExecutionError, OptionError
 from timerl_nb.events import Event
 
@@ -193,7 +194,7 @@ def test_turns_of_one_call_are_one_slice(tmp_path: Path) -> None:
 def test_copies_have_a_track(tmp_path: Path) -> None:
     options = trl.Options(vectorize=("b",), executor="interpret")
     program = pixels().compile({"B": 8, "I": 2, "T": 8}, options)
-    swapped = program.with_options(device_memory=program.memory.peak * 6 // 10)
+    swapped = program.with_options(device_memory=leaving(program, 0.6))
     profile = trl.profile(swapped)
     events = traced(profile, tmp_path)
     assert_nested(events)

@@ -156,9 +156,9 @@ def test_what_ends_by_a_dimension_is_not_computed_again_along_it() -> None:
 def test_less_memory_where_there_is_no_more() -> None:
     kept = compiled(rematerialize=False, incrementalize=False, executor="interpret")
     enough = compiled(rematerialize=True, incrementalize={"t": 1}, executor="interpret")
-    budget = (kept.memory.peak + enough.memory.peak) // 2
+    budget = (kept.memory.needed + 3 * enough.memory.needed) // 4
     program = compiled(device_memory=budget, swap=False, executor="interpret")
-    assert program.memory.peak <= budget
+    assert program.memory.needed <= budget
     assert again(program)
 
 
@@ -186,10 +186,10 @@ def test_tuning_leaves_out_what_does_not_fit() -> None:
     bounds = {"B": 4, "I": 3, "T": 4}
     whole = compiled(bounds, rematerialize=False, incrementalize=False)
     least = compiled(bounds, rematerialize=True, incrementalize={"t": 1})
-    budget = whole.memory.peak - 1
-    assert least.memory.peak <= budget
+    budget = (least.memory.needed + whole.memory.needed) // 2  # with what XLA's buffers take more
+    assert least.memory.needed < budget < whole.memory.needed
     program = compiled(bounds, tune=True, device_memory=budget, swap=False)
-    assert program.memory.peak <= budget
+    assert program.memory.needed <= budget
     assert program.tuning is not None and "whole" not in program.tuning.seconds
     with pytest.raises(BudgetError, match="needs"):
         compiled(bounds, tune=True, device_memory=100, swap=False)

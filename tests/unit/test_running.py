@@ -784,6 +784,7 @@ def test_a_process_ends_though_a_run_goes_on(speed: float | None, paused: bool) 
 
 LEAVES_SWAPPING = """
 import threading, timerl_nb as trl
+from tests.unit.checks import leaving
 with trl.Context("i", "t") as ctx:
     (i, I), (t, T) = ctx.dims
     w, x, g = (trl.tensor((2000,), "f32", domain=d).named("x") for d in ((i,), (i, t), (i, t)))
@@ -796,7 +797,7 @@ with trl.Context("i", "t") as ctx:
     ctx.output("w", w[I - 1].sum())
 options = trl.Options(executor="%s", vectorize=False, incrementalize=False)
 whole = ctx.compile({I: 1_500, T: 14}, options.with_(lift=False))
-program = whole.with_options(device_memory=whole.memory.peak * 5 // 6)
+program = whole.with_options(device_memory=leaving(whole, 5 / 6))
 assert program.memory.swaps.all and (program.executable.lowered is None) == %s
 run = program.start()
 run.on_frame(lambda frame: None)

@@ -15,6 +15,7 @@ from tests.episodes import cartpole
 from tests.patterns import PATTERNS
 from tests.pixels import pixels
 from tests.reinforce import reinforce
+from tests.unit.checks import leaving
 from timerl_nb.config import Options
 from timerl_nb.errors import DomainError, OptionError
 from timerl_nb.ir.ops import DataflowAttrs
@@ -50,7 +51,7 @@ def nstep() -> trl.Program:
 def swapped() -> trl.Program:
     options = trl.Options(vectorize=("b",), lift=False, incrementalize=False)
     whole = pixels().compile({"B": 8, "I": 2, "T": 12}, options)
-    return whole.with_options(device_memory=int(0.7 * whole.memory.peak))
+    return whole.with_options(device_memory=leaving(whole, 0.7))
 
 
 def views(program: trl.Program) -> dict[str, View]:

@@ -249,11 +249,11 @@ class Compiler:
             plan.by_passes = front.saved_by
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
             summary = f"{len(plan.names)} stores, {peak}"
-        if budget is not None and plan.peak > budget:
+        if budget is not None and plan.needed > budget:
             if front.parts is not None:
-                raise front.parts.beyond(plan.peak, budget)
+                raise front.parts.beyond(plan.needed, budget)
             raise refusal(
-                plan, budget, self._suggestions(front, plan.peak, budget, options, bounds)
+                plan, budget, self._suggestions(front, plan.needed, budget, options, bounds)
             )
         if plan.swaps.all:
             summary += f", {plan.timeline().host_peak:,} bytes there"
@@ -271,7 +271,7 @@ class Compiler:
             of = self.front(unlimited(changed), actual) if changes else front
             if (floor := lower_bound(of.constraints.statements, actual)) > budget:
                 return floor
-            return planner(changed)(of.constraints, of.tree, actual).peak
+            return planner(changed)(of.constraints, of.tree, actual).needed
 
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
         known = [f"device_memory={needed} would do"]

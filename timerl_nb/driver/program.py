@@ -17,11 +17,11 @@ from tqdm.auto import tqdm
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
-from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline
+from timerl_nb.driver.pipeline import Front, device_limit, holds_for_all_bounds, pipeline
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
 from timerl_nb.entry_points import entry_point
-from timerl_nb.errors import BoundsError, OptionError, Origin, one_of, warn
+from timerl_nb.errors import BoundsError, BudgetError, OptionError, Origin, one_of, warn
 from timerl_nb.events import Recorder
 from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
 from timerl_nb.frontend.context import Context
@@ -39,7 +39,7 @@ from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.running import Running
 from timerl_nb.live.telemetry import Watched
 from timerl_nb.loops.nodes import Ast
-from timerl_nb.memory.budget import machine_refusal, on_the_machine
+from timerl_nb.memory.budget import machine_refusal, on_the_machine, stated_refusal, stated_text
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
@@ -87,17 +87,26 @@ class Program:
         self._owner = owner  # the context whose symbols are ours
         self.options, self.bounds = options, dict(bounds)
         _check_dims(compiler.pdg, options)
-        source = compiler.source(self.bounds)
+        self._source = compiler.source(self.bounds)
         self.tuning = self._tuned() if options.tune else None
         if self.tuning is not None:
             self.options = options = self.tuning.options
-        self._front = front or compiler.front(options, self.bounds, see)
-        back = compiler.back(self._front, options, self.bounds, see)
-        self.stages = Stages((*source, *self._front.stages, *back))
+        self._compile(options, front, see)
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
-        for text, origin in self._doubts if tell else ():
+        if tell:
+            self._warn()
+
+    def _warn(self) -> None:
+        for text, origin in self._doubts:
             warn(text, origin=origin)
+
+    def _compile(self, options: Options, front: Front | None = None, see: See = unseen) -> None:
+        """Make the stages; with less memory than there is where XLA takes more than was estimated."""
+        self._front = front or self._compiler.front(options, self.bounds, see)
+        back = self._compiler.back(self._front, options, self.bounds, see)
+        self.stages = Stages((*self._source, *self._front.stages, *back))
+        self._limited = options
 
     def _tuned(self) -> Tuning:
         """The fastest of a few ways, measured on this machine."""
@@ -127,7 +136,7 @@ class Program:
         self._check_effects(
             "measuring a turn runs the program", "run it, and see `result.seconds`."
         )
-        self._check_machine()
+        self._check_memory()
         least_found = math.inf
         for _ in range(2):  # the first run compiles
             marks = [time.perf_counter()]
@@ -196,7 +205,7 @@ class Program:
     @property
     def pipeline(self) -> Pipeline:
         """The passes that ran, in order; prints as one line."""
-        return pipeline(self.options, self.bounds, dynamic=self.pdg.bound is not None)
+        return pipeline(self._limited, self.bounds, dynamic=self.pdg.bound is not None)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -331,7 +340,7 @@ class Program:
                 hint="start from saved values: trl.parameter(array, …), of a checkpoint's arrays.",
             )
         self._check_run(on_event, outputs)
-        self._check_machine()
+        self._check_memory(recorded=on_event is not None)
         ends = self._open
         if ends is not None:
             self._check_repeatable(ends, on_event)
@@ -444,7 +453,7 @@ class Program:
                 again.
             BudgetError: it needs more memory than the machine has.
         """
-        self._check_machine()
+        self._check_memory(recorded=on_event is not None)
         if self._open is not None:
             why = "what is started and watched is one run alone"
             raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
@@ -482,6 +491,37 @@ class Program:
         run = self.begin(seed, on_event=on_event, progress=control.turned)
         return Running(control, run, watched, outputs)
 
+    def _check_memory(self, *, recorded: bool = False) -> None:
+        """Refuse to begin what ends for want of memory, before its first turn.
+
+        Args:
+            recorded: the interpreter runs it, whose kernels are compiled as they are met.
+        """
+        self._check_machine()
+        limit = device_limit(self.options)
+        if limit is not None and not recorded:
+            self._keep_within(limit)
+
+    def _keep_within(self, limit: int) -> None:
+        """Compile again, a few times at most, where XLA states more than was estimated and there is."""
+        for _ in range(_ROUNDS):
+            lowered = self.executable.lowered
+            if lowered is None or lowered.needed <= limit:
+                return
+            told = stated_text(self.memory, lowered.temporaries)
+            reserve = lowered.needed - lowered.nbytes - self.memory.beside
+            try:
+                self._compile(self.options.with_(device_memory=max(1, limit - reserve)))
+            except BudgetError as error:
+                raise stated_refusal(error.needed + reserve, limit, told) from error
+            warn(f"{told}: the program is compiled again to keep to {limit:,} bytes.")
+            self._warn()
+        lowered = self.executable.lowered
+        if lowered is not None and lowered.needed > limit:
+            raise stated_refusal(
+                lowered.needed, limit, stated_text(self.memory, lowered.temporaries)
+            )
+
     def _check_machine(self) -> None:
         """Refuse to begin what ends with the machine's memory; it may be planned all the same.
 
@@ -501,9 +541,11 @@ class Program:
         """The bytes that a run takes of main memory, the device's where that is the CPU."""
         shared = not is_accelerated()
         planned, lowered = on_the_machine(self.memory, shared=shared), self.executable.lowered
-        if lowered is None or not shared:
+        if not shared:
             return planned
-        return max(planned, lowered.nbytes + self.memory.timeline().host_peak)
+        if lowered is not None:
+            planned = max(planned, lowered.nbytes + self.memory.timeline().host_peak)
+        return planned + self.memory.beside
 
     def _less_memory(self, left: int) -> str:
         """What makes the program fit into so many bytes of main memory, found by trying."""
@@ -603,6 +645,7 @@ def a_program(program: Any) -> Program:
     return taken(program, Program, "a compiled program", "ctx.compile({T: 100}) makes one.")
 
 
+_ROUNDS: Final = 3  # of compiling again for what XLA states
 _MEASURED: Final = 4  # turns that tuning looks at, in each of two runs
 
 

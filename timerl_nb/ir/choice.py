@@ -27,12 +27,19 @@ class Forecast:
         launches: how many statements run.
         seconds: by the cost model (`memory/cost`); good for comparing, not for promising.
         swapped: bytes that move between device and host.
+        beside: bytes that kernels need beside what is live.
     """
 
     peak: int
     launches: int
     seconds: float
     swapped: int = 0
+    beside: int = 0
+
+    @property
+    def needed(self) -> int:
+        """Device bytes in all."""
+        return self.peak + self.beside
 
     def __str__(self) -> str:
         moved = f", {self.swapped:,} bytes swapped" if self.swapped else ""
@@ -170,6 +177,7 @@ def _json(forecast: Forecast | str) -> dict[str, Any]:
         "launches": forecast.launches,
         "seconds": forecast.seconds,
         "swapped": forecast.swapped,
+        "beside": forecast.beside,
     }
 
 
@@ -183,9 +191,9 @@ def cheapest(candidates: tuple[Candidate, ...], budget: int) -> tuple[Candidate,
     able = [(c, f) for c, f in known if isinstance(f, Forecast)]
     if not able:
         return candidates[0], "none is known to fit"
-    fitting = [(c, f) for c, f in able if f.peak <= budget]
+    fitting = [(c, f) for c, f in able if f.needed <= budget]
     if fitting:
         taken, _ = min(fitting, key=lambda pair: pair[1].seconds)
         return taken, f"it is the fastest of those that fit {budget:,} bytes"
-    taken, _ = min(able, key=lambda pair: pair[1].peak)
+    taken, _ = min(able, key=lambda pair: pair[1].needed)
     return taken, f"none fits {budget:,} bytes, and it needs least"

@@ -51,11 +51,11 @@ def fitted(plans: Iterable[MemoryPlan], budget: int | None, *, swap: bool) -> Me
     tried: list[MemoryPlan] = []
     for plan in plans:
         tried.append(plan)
-        if budget is not None and plan.peak > budget and swap:
-            tried.append(plan.swapped(budget))
-        if budget is None or tried[-1].peak <= budget:
+        if budget is not None and plan.needed > budget and swap:
+            tried.append(plan.swapped(budget - plan.beside))
+        if budget is None or tried[-1].needed <= budget:
             return tried[-1]
-    return min(tried, key=lambda plan: plan.peak)
+    return min(tried, key=lambda plan: plan.needed)
 
 
 def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:
@@ -63,15 +63,31 @@ def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:
     line = plan.timeline()
     evidence = [_when(plan, line.peak_time)]
     evidence += [f"  {holder}" for holder in line.holders[:5]]
+    evidence += plan.beside_text()
     if plan.swaps.all:
         moved = f"{len(plan.swaps.tensors)} tensors wait on the host between some uses"
         evidence.append(f"{moved}; what is left is needed at once")
     return BudgetError(
-        f"the program needs {plan.peak:,} bytes on the device at once; there are {budget:,}.",
+        f"the program needs {plan.needed:,} bytes on the device at once; there are {budget:,}.",
         others=_lines_of(plan, line.holders),
         evidence=evidence,
         hint=hint,
-        needed=plan.peak,
+        needed=plan.needed,
+    )
+
+
+def stated_text(plan: MemoryPlan, stated: int) -> str:
+    """What XLA says of its temporaries, and what was estimated before it was asked."""
+    return f"XLA states {stated:,} bytes of temporaries, where {plan.temporaries:,} were estimated"
+
+
+def stated_refusal(needed: int, budget: int, told: str) -> BudgetError:
+    """The error of a program that only XLA's own figures show to be too large."""
+    return BudgetError(
+        f"the program needs {needed:,} bytes on the device at once; there are {budget:,}.",
+        evidence=[told],
+        hint=f"device_memory={needed} would do, or smaller bounds.",
+        needed=needed,
     )
 
 
@@ -108,8 +124,10 @@ def machine_refusal(
             f"the device is the CPU: {live:,} bytes on it, and {host:,} that wait on the host, are "
             "of one memory"
         )
-    if needed > on_the_machine(plan, shared=shared):
-        evidence.append(f"laid out as XLA's buffers these take {needed:,} bytes")
+    beside = plan.beside if shared else 0
+    if needed > on_the_machine(plan, shared=shared) + beside:
+        evidence.append(f"laid out as XLA's buffers these take {needed - beside:,} bytes")
+    evidence += plan.beside_text() if shared else ()
     return BudgetError(
         f"the program needs {needed:,} bytes of main memory at once; {left:,} are left.",
         others=_lines_of(plan, [holder for holder, _ in held]),

@@ -104,6 +104,7 @@ class Forecasts:
             round(more.launches + further * (more.launches - few.launches)),
             more.seconds + further * (more.seconds - few.seconds),
             round(more.swapped + further * (more.swapped - few.swapped)),
+            more.beside,
         )
 
     def _exact(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> Forecast:
@@ -116,4 +117,5 @@ class Forecasts:
         )
         away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
         swapped = 2 * away  # there and back
-        return Forecast(plan.peak, sum(counts.values()), seconds + swapped / HOST, swapped)
+        seconds += swapped / HOST
+        return Forecast(plan.peak, sum(counts.values()), seconds, swapped, plan.beside)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.sizes import Sizes
+from timerl_nb.memory.temporaries import constants, temporaries
 from timerl_nb.statements.statements import Statement, Statements
 from timerl_nb.symbolic.expr import TRUE
 from timerl_nb.symbolic.polyhedra import Point
@@ -19,7 +20,9 @@ def lower_bound(statements: Statements, bounds: Point) -> int:
     sizes = Sizes(statements.pdg, bounds)
     # what runs under a condition may not run at all
     always = (s for s in statements if s.op.where is TRUE)
-    return max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
+    carried = max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
+    ops = statements.ops.values()
+    return carried + max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
 
 
 def inevitable(pdg: Pdg, bounds: Point) -> int:

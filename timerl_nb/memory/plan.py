@@ -23,6 +23,7 @@ from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Choice, Store, choose, rows
 from timerl_nb.memory.swap import NO_SWAPS, Swap, Swapping, Swaps
+from timerl_nb.memory.temporaries import constants, temporaries
 from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
@@ -203,6 +204,31 @@ class MemoryPlan(Inspectable):
         """The predicted greatest number of live device bytes."""
         return self.timeline().peak
 
+    @cached_property
+    def _within(self) -> Mapping[str, int]:
+        """Bytes that each statement's kernel stores within itself."""
+        return {name: temporaries(self.sizes, op) for name, op in self.statements.ops.items()}
+
+    @property
+    def temporaries(self) -> int:
+        """Bytes that a kernel stores within itself at most: estimated, before XLA compiles it."""
+        return max(self._within.values(), default=0)
+
+    @cached_property
+    def constants(self) -> int:
+        """Bytes of the arrays that kernels were given (`trl.data`, initial values)."""
+        return constants(self.statements.ops.values())
+
+    @property
+    def beside(self) -> int:
+        """Bytes that are needed beside what is carried."""
+        return self.temporaries + self.constants
+
+    @property
+    def needed(self) -> int:
+        """Device bytes in all, which a budget bounds: the peak, temporaries and constants."""
+        return self.peak + self.beside
+
     @property
     def holders(self) -> tuple[Any, ...]:
         """Who holds the bytes at the predicted peak."""
@@ -273,7 +299,8 @@ class MemoryPlan(Inspectable):
         ]
         lines += [f"  {how}: {why}" for how, why in self.saved_by.items()]
         lines += [f"  {holder}" for holder in line.holders[:8]]
-        for text in [*lines, "stores:"]:
+        lines += [*self.beside_text(), "stores:"]
+        for text in lines:
             yield text, ()
         for (op_id, out), store in self.stores.items():
             yield f"  {store}", (f"%{op_id}", *about(self.behind(op_id, out)))
@@ -298,6 +325,15 @@ class MemoryPlan(Inspectable):
         if source == OPERAND:
             return self.computed(op.inputs[inner].source, op.inputs[inner].out)
         return next(o for o in op.attrs.body if o.id == source), inner
+
+    def beside_text(self) -> Iterable[str]:
+        """What is needed beside what is carried, in a line each."""
+        if self.temporaries:
+            most = max(self._within, key=lambda name: self._within[name])
+            name = self.pdg.names[self.statements.ops[most].id]
+            yield f"temporaries: {self.temporaries:,} bytes, estimated, the most in {name}"
+        if self.constants:
+            yield f"given arrays: {self.constants:,} bytes"
 
     def _donated(self) -> list[str]:
         """The operands whose memory is taken over, and how many are not for which reason."""
@@ -324,6 +360,9 @@ class MemoryPlan(Inspectable):
             "bounds": dict(self.bounds),
             "peak": self.peak,
             "peak_time": self.timeline().peak_time,
+            "temporaries": self.temporaries,
+            "constants": self.constants,
+            "needed": self.needed,
             "saved_by": dict(self.saved_by),
             "holders": [
                 {"tensor": h.tensor, "bytes": h.nbytes, "values": h.points} for h in self.holders

@@ -82,7 +82,7 @@ def tried_text(tried: Sequence[Candidate], budget: int | None) -> str:
     if isinstance(found, str):
         told = found
     else:
-        fits = budget is None or found.peak <= budget
+        fits = budget is None or found.needed <= budget
         told = f"peak {human_bytes(found.peak)}{'' if fits else ', too much'}"
     return f"{len(tried)} tried{of}: {tried[-1].doc}: {told}"
 

@@ -27,7 +27,7 @@ _COMPILED: Final = (
 _DEVICE_COUNT: Final = "--xla_force_host_platform_device_count"
 
 # a function, None where it could not be loaded, and the settings that it met
-_Loaded = tuple[Callable[..., Any] | None, tuple[Any, ...]]
+_Loaded = tuple[Any | None, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class CompiledCalls:
     """Where the compiled calls of a program are kept.
 
     Attributes:
-        cache: the place.
+        cache: the place; None where nothing is kept.
         key: says which program it is, and how it was compiled up to here.
     """
 
-    cache: DiskCache
-    key: str
+    cache: DiskCache | None = None
+    key: str = ""
 
     def call(
         self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
@@ -83,11 +83,19 @@ class CompiledCall:
         return (made if _meaning() == under else self._function)(*args)
 
     @property
+    def temporaries(self) -> int | None:
+        """Bytes of temporaries that XLA states; None where it states none. Waits for XLA."""
+        with suppress(NotImplementedError):  # not every engine states any
+            stated = self._first[0].memory_analysis()
+            return None if stated is None else stated.temp_size_in_bytes
+        return None
+
+    @property
     def _is_begun(self) -> bool:
         return self._begun is not None and not self._begun.cancelled()
 
     @cached_property
-    def _first(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def _first(self) -> tuple[Any, tuple[Any, ...]]:
         """What the first call runs, and the settings that it met."""
         begun = self._begun if self._is_begun else None
         try:
@@ -105,8 +113,8 @@ class CompiledCall:
 
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
         """What loads it, on any thread; all that asks for JAX's settings is done here."""
-        device, key = backend.device(), self._key()
-        known = self._calls.cache.read(key)
+        device, key, cache = backend.device(), self._key(), self._calls.cache
+        known = None if cache is None else cache.read(key)
         if known is not None:
             return lambda: _loaded(known, device)
         lowered = self._lowered()
@@ -118,14 +126,17 @@ class CompiledCall:
     def _lowered(self) -> Any:
         return self._function.lower(*self._arguments())
 
-    def _compiled(self, lowered: Any, key: str) -> Callable[..., Any]:
+    def _compiled(self, lowered: Any, key: str) -> Any:
+        cache = self._calls.cache
+        if cache is None:
+            return lowered.compile()
         with _heard() as heard:
             made = lowered.compile()
         # What JAX's cache gave lacks its code when it is written again, and only fails when it runs;
         # the targets of custom calls are there only once they are lowered.
         if _COMPILED in heard and "custom_call" not in lowered.as_text():
             with suppress(Exception):  # not every engine's programs can be kept
-                self._calls.cache.write(key, pickle.dumps(serialize_executable.serialize(made)))
+                cache.write(key, pickle.dumps(serialize_executable.serialize(made)))
         return made
 
 

@@ -31,6 +31,8 @@ from timerl_nb.runtime.xla.shards import Shards
 
 # Boxes of point maps may make the buffers larger than the planned peak: up to this many times and bytes.
 _LARGER, _MORE = 2, 64 << 20
+# What XLA takes for any call (counters, scalars), which is not held against a budget.
+_OWN = 64 << 10
 
 
 class Lowered:
@@ -46,7 +48,7 @@ class Lowered:
         compiled: CompiledCalls | None = None,
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
-        self._compiled = compiled
+        self._compiled = compiled or CompiledCalls()
         self.met: set[int] = set()  # numbers of the calls that some run has made
         self.layout = layout_of(plan)
         self.flow = Flow(ast.root, plan, self.layout)
@@ -65,6 +67,34 @@ class Lowered:
         plan = self.plan
         units = (sum(plan.stores[t].unit for t in plan.moved(life)) for life in plan.swaps.away)
         return 2 * max(units, default=0)
+
+    @cached_property
+    def temporaries(self) -> int:
+        """Bytes of temporaries that XLA states for a call at most, its buffers left out.
+
+        Waits for XLA to compile all calls. What it states nothing for counts as was estimated.
+        """
+        self._begin()
+        pairs = [(c, r) for c, r in zip(self.calls, self.ready, strict=True)]
+        stated = [(c, r.temporaries) for c, r in pairs if isinstance(r, CompiledCall)]
+        found = [nbytes - self._within(call) for call, nbytes in stated if nbytes is not None]
+        known = len(found) == len(self.calls)
+        return max(0, *found, 0 if known else self.plan.temporaries)
+
+    @property
+    def needed(self) -> int:
+        """Device bytes in all, with what XLA states, but for what every call takes of its own."""
+        return self.nbytes + self.plan.constants + max(0, self.temporaries - _OWN)
+
+    def _begin(self) -> None:
+        """Load all calls, or compile them, at once."""
+        CompiledCall.begin(ready for ready in self.ready if isinstance(ready, CompiledCall))
+
+    def _within(self, call: Call) -> int:
+        """The bytes of the buffers that only a call knows of."""
+        known = call.changed | call.constant | call.made
+        names = (self.flow.local & self.flow.touched(call.node)) - known
+        return sum(self.layout.buffers[name].nbytes for name in names)
 
     @property
     def nbytes_each(self) -> int:
@@ -118,7 +148,7 @@ class Lowered:
 
     def _ready(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
         # what the host makes may come in other shapes, and which devices there are is this process's
-        if self._compiled is None or call.given is not None or self.shards is not None:
+        if call.given is not None or self.shards is not None:
             return function
         name = f"{call.number} of\n{self}"
         return self._compiled.call(name, function, lambda: self._arguments(call.number))
@@ -186,9 +216,7 @@ class Lowered:
 
         All calls begin to be loaded, or compiled, at once.
         """
-        CompiledCall.begin(
-            function for function in self.ready if isinstance(function, CompiledCall)
-        )
+        self._begin()
         wanted: set[str] = set()
         known: set[str] = set(self.flow.local)
         for call in self.calls:
@@ -202,7 +230,7 @@ class Lowered:
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
             made = jax.jit(lambda: {name: self.fresh(name) for name in names})
-            if self._compiled is None or self.shards is not None:
+            if self.shards is not None:
                 return made
             return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
 
@@ -380,9 +408,10 @@ def too_little(lowered: Lowered) -> str | None:
 
 def too_large(lowered: Lowered, budget: int | None = None) -> str | None:
     """Why buffers are too large, where boxes hold many more values than live at once."""
-    peak, have = lowered.plan.peak, lowered.nbytes
-    if budget is not None and have > budget:
-        return f"its buffers would take {have:,} bytes, where {budget:,} are allowed"
+    peak, have, beside = lowered.plan.peak, lowered.nbytes, lowered.plan.beside
+    if budget is not None and have + beside > budget:
+        more = f", and what it computes and is given {beside:,}" if beside else ""
+        return f"its buffers would take {have:,} bytes{more}, where {budget:,} are allowed"
     if have <= _LARGER * peak + _MORE:
         return None
     return f"its buffers would take {have:,} bytes where the plan holds at most {peak:,} at once"

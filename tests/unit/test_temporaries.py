@@ -1,0 +1,91 @@
+"""What kernels take beside what is carried: estimated, stated by XLA, and held against a budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.pixels import pixels
+from tests.reinforce import reinforce
+from timerl_nb.errors import BudgetError, TimeRLWarning
+from timerl_nb.runtime.xla.lowered import Lowered
+
+SIDE = 256
+BYTES = SIDE * SIDE * 4
+
+
+def squared() -> trl.Context:
+    with trl.Context() as ctx:
+        x = trl.data(np.eye(SIDE, dtype=np.float32)).named("x")
+        ctx.output("y", (x @ x).sum())
+    return ctx
+
+
+def test_what_is_given_and_what_is_computed_within_a_kernel_count() -> None:
+    program = squared().compile({})
+    memory = program.memory
+    assert memory.peak == 4  # what is carried is the sum alone
+    assert memory.constants == BYTES and memory.temporaries >= BYTES
+    assert memory.needed == memory.peak + memory.temporaries + memory.constants
+    assert f"temporaries: {memory.temporaries:,} bytes, estimated, the most in y" in str(memory)
+    assert f"given arrays: {BYTES:,} bytes" in str(memory)
+    assert memory.to_json()["needed"] == memory.needed
+
+
+@pytest.mark.parametrize("executor", ["xla", "interpret"])
+def test_a_refusal_names_what_would_do(executor: str) -> None:
+    options = trl.Options(executor=executor, device_memory=1024)
+    with pytest.raises(BudgetError, match="there are 1,024") as caught:
+        squared().compile({}, options)
+    needed = caught.value.needed
+    assert any("given arrays" in line for line in caught.value.evidence)
+    assert squared().compile({}, options.with_(device_memory=needed)).execute()["y"] == SIDE
+    with pytest.raises(BudgetError):
+        squared().compile({}, options.with_(device_memory=needed - 1))
+
+
+@pytest.mark.parametrize("vectorize", [("b",), True])
+def test_estimates_are_of_the_order_of_what_xla_states(vectorize: bool | tuple[str, ...]) -> None:
+    """Contractions over larger arrays, reductions, and random bits, which take most of all."""
+    program = pixels(side=16).compile(
+        {"B": 16, "I": 3, "T": 40}, trl.Options(vectorize=vectorize, executor="xla")
+    )
+    lowered = program.executable.lowered
+    assert lowered is not None
+    assert lowered.temporaries / 2 <= program.memory.temporaries <= 4 * lowered.temporaries
+
+
+def test_xla_keeps_to_a_budget_that_temporaries_decide() -> None:
+    bounds, options = {"B": 64, "I": 3, "T": 200}, trl.Options(executor="xla")
+    whole = reinforce(None, hidden=(32, 32)).compile(bounds, options)
+    budget = whole.memory.needed // 3
+    assert budget < whole.memory.temporaries  # what is carried is not what is too much
+    program = whole.with_options(device_memory=budget)
+    lowered = program.executable.lowered
+    assert lowered is not None and program.memory.needed <= budget
+    have, want = program.execute(seed=1), whole.execute(seed=1)
+    assert lowered.needed <= budget
+    np.testing.assert_allclose(have["return"], want["return"], rtol=1e-4)
+
+
+def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """XLA is made to state more than it does: with as much less the program is planned for."""
+    whole = reinforce(None).compile({"B": 32, "I": 2, "T": 60}, trl.Options(executor="xla"))
+    budget, more = whole.memory.needed, whole.memory.temporaries + (1 << 16)
+    stated = Lowered.temporaries.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(Lowered, "temporaries", property(lambda self: stated(self) + more))
+    program = whole.with_options(device_memory=budget)
+    assert program.memory.needed == budget
+    with pytest.warns(TimeRLWarning, match="compiled again to keep to") as told:
+        result = program.execute(seed=3)
+    assert len(told) <= 3 and "bytes of temporaries, where" in str(told[0].message)
+    lowered = program.executable.lowered
+    assert lowered is not None and lowered.needed <= budget == program.options.budget
+    np.testing.assert_allclose(result["return"], whole.execute(seed=3)["return"], rtol=1e-4)
+    hopeless = whole.with_options(device_memory=budget // 3)
+    with pytest.raises(BudgetError, match=r"needs [\d,]+ bytes") as caught:
+        hopeless.execute()
+    assert caught.value.needed > budget // 3 and "XLA states" in caught.value.evidence[0]

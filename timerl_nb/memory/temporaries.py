@@ -1,0 +1,101 @@
+"""What a kernel stores while it runs, beside its operands and results: estimated, before XLA has seen it.
+
+XLA fuses what is computed element by element, and reads its results where they are used. It stores what
+contractions take and give, and what reductions, scans and sorts give; what a contraction takes from a
+larger array is copied out of it first. Random bits are made in rounds that hold several arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+
+from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.ir.kinds import ELEMENTWISE, LAYOUT
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
+from timerl_nb.memory.sizes import Sizes
+from timerl_nb.symbolic.expr import Slice
+
+CONTRACTIONS = ("dot", "conv")
+_FUSED = ELEMENTWISE | LAYOUT | {"concat", "gather", "merge", "value"}
+_ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
+
+
+def temporaries(sizes: Sizes, op: Op) -> int:
+    """The most bytes of values within a kernel that are stored at once, under actual bounds."""
+    if not isinstance(op.attrs, DataflowAttrs):
+        return 0
+    body = op.attrs.body
+    place = {inner.id: n for n, inner in enumerate(body)}
+    end = len(body)
+    readers: dict[tuple[int, int], list[Op]] = {}
+    for inner in body:
+        for read in inner.inputs:
+            readers.setdefault((read.source, read.out), []).append(inner)
+    returned = {source for source, _ in op.attrs.results if source != OPERAND}
+
+    def of(inner: Op) -> Sequence[Op]:
+        return readers.get((inner.id, 0), ())
+
+    stored = {inner.id for inner in body if _is_stored(inner, of(inner))}
+
+    def last(found: Sequence[Op], least: int) -> int:
+        """Where what some read is read last, through what is fused."""
+        return max((_until(one) for one in found), default=least)
+
+    def _until(reader: Op) -> int:
+        if reader.id in stored:
+            return place[reader.id]
+        return end if reader.id in returned else last(of(reader), place[reader.id])
+
+    change = [0] * (end + 2)
+
+    def keep(nbytes: int, first: int, until: int) -> None:
+        change[first] += nbytes
+        change[until + 1] -= nbytes
+
+    for inner in body:
+        if inner.id in stored:
+            until = end if inner.id in returned else last(of(inner), place[inner.id])
+            nbytes = sizes.type_bytes(op, inner.outputs[0].type)
+            keep(nbytes, place[inner.id], until)
+            if inner.kind == "rng":
+                keep(_ROUNDS * nbytes, place[inner.id], place[inner.id])
+    for slot, read in enumerate(op.inputs):
+        users = readers.get((OPERAND, slot), ())
+        if _feeds(users, of) and _is_cut(sizes, op, read):
+            keep(sizes.span(op, read) * sizes.point_bytes(read), 0, last(users, 0))
+    most = live = 0
+    for one in change:
+        live += one
+        most = max(most, live)
+    return most
+
+
+def constants(ops: Iterable[Op]) -> int:
+    """Bytes of the arrays that kernels were given, each once."""
+    bodies = (op.attrs.body for op in ops if isinstance(op.attrs, DataflowAttrs))
+    found = (inner.attrs for body in bodies for inner in body)
+    values = dict.fromkeys(attrs.value for attrs in found if isinstance(attrs, ConstAttrs))
+    return sum(value.array.nbytes for value in values)
+
+
+def _is_cut(sizes: Sizes, op: Op, read: Read) -> bool:
+    """Whether an operand is a part of what is there of its tensor: in turns, of one turn alone."""
+    dims, turns = sizes.pdg.dims, op.domain[:1]
+    pairs = zip(sizes.pdg.output(read).domain, read.index, strict=True)
+    there = (dims[d].count(sizes.bounds) for d, e in pairs if isinstance(e, Slice) or d not in turns)
+    return prod(there) > sizes.span(op, read)
+
+
+def _feeds(users: Sequence[Op], of: Callable[[Op], Sequence[Op]]) -> bool:
+    """Whether a contraction reads it as it is."""
+    return any(u.kind in CONTRACTIONS or (u.kind in LAYOUT and _feeds(of(u), of)) for u in users)
+
+
+def _is_stored(inner: Op, readers: Sequence[Op]) -> bool:
+    if isinstance(inner.attrs, ConstAttrs):
+        return False
+    if inner.kind not in _FUSED:
+        return True
+    return any(reader.kind in CONTRACTIONS for reader in readers)
