@@ -84,7 +84,9 @@ def _is_cut(sizes: Sizes, op: Op, read: Read) -> bool:
     """Whether an operand is a part of what is there of its tensor: in turns, of one turn alone."""
     dims, turns = sizes.pdg.dims, op.domain[:1]
     pairs = zip(sizes.pdg.output(read).domain, read.index, strict=True)
-    there = (dims[d].count(sizes.bounds) for d, e in pairs if isinstance(e, Slice) or d not in turns)
+    there = (
+        dims[d].count(sizes.bounds) for d, e in pairs if isinstance(e, Slice) or d not in turns
+    )
     return prod(there) > sizes.span(op, read)
 
 

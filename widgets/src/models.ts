@@ -122,6 +122,7 @@ export interface Forecast {
   launches: number;
   seconds: number;
   swapped: number;
+  beside: number;
 }
 
 export interface Found {
