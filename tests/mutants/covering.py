@@ -29,6 +29,7 @@ ASKED: Final = (
         for path in sorted((ROOT / "tests/unit").glob("test_*.py"))
         if not _LEFT_OUT.search(path.name)
     ),
+    "tests/property/test_folds.py",
     "tests/property/test_layouts.py",
     "tests/property/test_xla.py",
     "tests/golden/test_frozen.py",

@@ -85,6 +85,7 @@ def test_iterations_run_several_to_a_call(fuse: int) -> None:
     program = compiled("5-step", fuse_iterations=fuse)
     assert_close(program.execute(seed=5), compiled("5-step").execute(seed=5))
     assert program.execute(seed=5).instructions == 1 + -(-BOUNDS["I"] // fuse)
+    assert f"for every {fuse} turns of {BOUNDS['I']} of i:" in str(program.executable)
 
 
 def test_a_program_of_one_call_has_no_turns_to_fuse() -> None:
