@@ -100,6 +100,14 @@ def test_merges_of_one_branch_and_equal_merges_go() -> None:
     assert kinds(apply(Simplify(), graph(program)).pdg) == ["add", "merge", "mul"]
 
 
+def test_an_operation_of_constants_is_one_value_wherever_it_is_needed() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        ctx.output("y", trl.constant(np.float32(2))[t % 2 == 0] * 3.0)
+
+    made = apply(Simplify(), graph(program)).pdg
+    assert [(op.kind, op.domain) for op in made] == [("const", ()), ("output", ("t",))]
+
+
 def test_what_cannot_be_put_in_place_of_an_operand_stays() -> None:
     """A branch is one value: it takes no slice, where all others can."""
 
@@ -445,6 +453,21 @@ def test_kernels_of_one_region_are_told_apart_by_where_their_results_come_from()
 
     made = apply(Fuse(), graph(program)).pdg
     assert [op.label for op in made if op.kind == "dataflow"] == ["learning", "critic"]
+
+
+def test_recurrences_that_read_the_same_are_a_bundle() -> None:
+    """Both moments of Adam, say: neither reads the other's past."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        x = trl.udf(np.tanh, x, out=x)
+        for name, keep in (("first", 0.9), ("second", 0.99)):
+            s = trl.like(x)
+            s[0] = x[0]
+            s[t + 1] = (s * keep + x).named(name)
+            ctx.output(name, s)
+
+    assert "first+second" in fused(program)
 
 
 def test_what_reads_no_more_than_another_rides_along() -> None:
