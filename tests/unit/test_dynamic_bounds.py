@@ -232,6 +232,20 @@ def test_a_branch_is_repeated_as_often_as_each_iteration_takes(options: dict[str
     assert_same(want, run(program), "run")
 
 
+def test_a_branch_of_another_iteration_is_not_repeated_as_often_as_that_takes() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        y = trl.tensor((), domain=(i, t)).named("y")
+        y[i == 0] = trl.data(BITS, domain=(i, t)).tanh()
+        y[i >= 1] = trl.data(np.arange(I, dtype=np.float32), domain=(i,)).tanh()[i - 1]
+        ctx.output("y", y.sin())
+        done = trl.data(BITS, domain=(i, t)) > 2.5
+    program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)})
+    want = Reference(program.meaning, program.bounds).outputs()
+    assert_same(want, Reference(program.fused, program.bounds).outputs(), "fused graph")
+    assert_same(want, run(program), "run")
+
+
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_an_end_by_what_starts_from_another_tensor(options: dict[str, Any]) -> None:
     """Each point waits for the one before, also of n: yet x needs n first, at some points."""
