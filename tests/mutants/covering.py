@@ -74,6 +74,10 @@ class Covering:
                     into.setdefault(place, []).extend(names[k] for k in numbers)
         return found
 
+    def knows(self, test: str) -> bool:
+        """Whether a test was measured, and so can be asked."""
+        return test in self._seconds
+
     def of(self, file: str, *places: str) -> list[str]:
         """Tests to ask about the first of some places that runs; none where none does.
 
