@@ -140,6 +140,23 @@ def test_who_depends_on_others_is_found_through_any_number_of_them() -> None:
     assert found == {1, 2, 3}
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_what_fills_little_of_what_can_be_computed_again_stays_beside_it(again: bool) -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        w = np.full((2, 64), 0.1, np.float32)
+        x = trl.tensor((2,), domain=(t,))
+        x[0] = trl.ones((2,))
+        h = (x @ w).tanh()
+        x[t + 1] = (h @ w.T).tanh()
+        u = trl.udf(np.tanh, trl.random.normal(domain=(t,)), out="f32")
+        ctx.output("little", (h * u).sum(axis=0).tanh().named("little"))
+        ctx.output("h", h)
+    program = ctx.compile({"T": 20}, trl.Options(rematerialize=again))
+    (little,) = (op for op in program.stages["vectorize"].artifact if op.label == "little")
+    assert little.domain == (("t",) if again else ())
+
+
 def test_no_execute_is_guarded() -> None:
     for window in (None, 5):
         ast = reinforce(window).compile(BOUNDS).ast
