@@ -20,7 +20,7 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +40,7 @@ from tests.mutants.sources import FILES, OTHERS, ROOT
 BUILT = ROOT / "build" / "mutants"  # of the tool itself: `coverage`, and the copies of the tree
 KNOWN = STATE / "known.json"
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+KILLED = Path(__file__).with_name("killed.toml")
 AT_ONCE = 2
 NOT_COPIED = (".*", "build", "runs", "dist", "node_modules", "screenshots", "*-pytest-*.pyc")
 TOO_LONG = -signal.SIGXCPU
@@ -152,6 +153,7 @@ class Trials:
         self.known: dict[str, dict[str, Any]] = {"mutants": {}, "alone": {}}
         if KNOWN.exists():
             self.known = json.loads(KNOWN.read_text())
+        self._named = {_key(one): one["by"] for one in listed(KILLED)}
         self._lock = Lock()
 
     def verdict(self, case: Case) -> dict[str, Any] | None:
@@ -168,6 +170,9 @@ class Trials:
             found = self.covering.of_function(case.file, BEHAVIOURS[case.behaviour].function)
         else:
             found = self.covering.of(case.file, case.mutant.place, case.mutant.begins)
+            named = self._named.get(case.key)
+            if named is not None and self.covering.knows(named) and named not in found:
+                found = [named, *found]
         return [test for test in found if self.known["alone"].get(self._asked([test]), True)]
 
     def run(self, tree: Path, case: Case) -> None:
@@ -247,8 +252,8 @@ def cases(count: int, seed: int, only: str) -> list[Case]:
 
 def report(trials: Trials, asked: Sequence[Case]) -> bool:
     """Say what came of the cases, survivors one by one; whether there are none to judge."""
-    argued = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
-    keys = {f"{one['file']} | {one['place']} | {one['what']}" for one in argued}
+    argued = listed(EQUIVALENT)
+    keys = set(map(_key, argued))
     words = ("killed", "timed out", "survived", "equivalent", "not covered", "not tried")
     table: dict[str, Counter[str]] = {}
     survivors: list[Case] = []
@@ -267,13 +272,24 @@ def report(trials: Trials, asked: Sequence[Case]) -> bool:
         print("\nSurvivors, to be killed by a test, or argued in tests/mutants/equivalent.toml:")
     for case in survivors:
         print(f"\n{described(case)}")
-    for one in argued:
+    for one in (*argued, *listed(KILLED)):
         texts = ROOT / one["file"]
         if not texts.exists() or one["place"].partition(": ")[2] not in texts.read_text():
-            print(f"\nno longer there, but argued: {one['file']} | {one['place']}")
+            print(f"\nno longer there, but listed: {one['file']} | {one['place']}")
+        if "by" in one and not trials.covering.knows(one["by"]):
+            print(f"\nno test that is asked, but listed: {one['by']}")
     if gone:
         print(f"\nno longer apply, as their functions are gone: {', '.join(gone)}")
     return not survivors and not gone
+
+
+def listed(path: Path) -> list[dict[str, str]]:
+    """The mutants of which a file says something."""
+    return tomllib.loads(path.read_text()).get("mutant", [])
+
+
+def _key(one: Mapping[str, str]) -> str:
+    return f"{one['file']} | {one['place']} | {one['what']}"
 
 
 def described(case: Case) -> str:

@@ -29,6 +29,7 @@ ASKED: Final = (
         for path in sorted((ROOT / "tests/unit").glob("test_*.py"))
         if not _LEFT_OUT.search(path.name)
     ),
+    "tests/property/test_folds.py",
     "tests/property/test_layouts.py",
     "tests/property/test_xla.py",
     "tests/golden/test_frozen.py",
@@ -72,6 +73,10 @@ class Covering:
                 for place, numbers in places.items():
                     into.setdefault(place, []).extend(names[k] for k in numbers)
         return found
+
+    def knows(self, test: str) -> bool:
+        """Whether a test was measured, and so can be asked."""
+        return test in self._seconds
 
     def of(self, file: str, *places: str) -> list[str]:
         """Tests to ask about the first of some places that runs; none where none does.

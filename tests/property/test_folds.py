@@ -142,6 +142,17 @@ def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
     assert last.program_peak.moment == program.memory.moment(program.memory.timeline().peak_time)
 
 
+def test_a_run_no_longer_than_the_two_that_would_say_it_is_planned_by_itself() -> None:
+    program = PROGRAMS["n-step"].compile("interpret")
+    graph, schedule = program.memory.constraints, program.memory.clock.schedule
+    long = plan_memory(graph, schedule, {**program.bounds, "I": 200}, exact=0).fold
+    assert long is not None
+    both = sum(window["I"] for window in long.windows)
+    for turns in (both - long.period, both, both + long.period):
+        plan = plan_memory(graph, schedule, {**program.bounds, "I": turns}, exact=0)
+        assert isinstance(plan, FoldedPlan) == (turns > both)
+
+
 def test_turns_in_which_nothing_runs() -> None:
     with trl.Context("i") as ctx:
         ((i, I),) = ctx.dims

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.schedule import clock as clocks
 from timerl_nb.schedule.clock import Clock
@@ -42,6 +43,18 @@ def test_ranks_follow_the_times(
     name, point = order[-1]
     domain = clock.schedule.statements[name].domain
     assert clock.at(len(order) - 1) == (name, dict(zip(domain, point, strict=True)))
+
+
+def test_what_runs_nowhere_has_no_ranks() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.random.normal(domain=(t,))
+        ctx.output("late", x[t >= 5].sin())
+    program = ctx.compile({"T": 3}, trl.Options(vectorize=False))
+    clock = program.memory.clock
+    (name,) = (name for name, rows in clock.points.items() if not len(rows))
+    assert clock.rank(name, clock.points[name]).shape == (0,)
+    assert program.memory.peak == 4
 
 
 def test_statements_one_behind_another_take_no_more_addresses_than_points() -> None:

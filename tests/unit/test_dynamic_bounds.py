@@ -168,6 +168,43 @@ def test_what_ends_a_dimension_joins_nothing_of_its_length() -> None:
     assert_same(want, run(program), "run")
 
 
+def test_what_ends_a_dimension_joins_nothing_that_computes_with_its_length() -> None:
+    """T - t is no statement of its own: it is made inside the kernel that multiplies by it."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        x = trl.tensor((), domain=(i, t)).named("x")
+        x[i, 0] = trl.constant(0.5)
+        x[i, t + 1] = (x + trl.data(BITS, domain=(i, t))).tanh()
+        ctx.output("y", x.exp() * trl.value(T - t).cast("f32"))
+        done = x > 0.9
+    options = trl.Options(vectorize=False, lift=False)
+    program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)}, options)
+    assert_same(Reference(program.meaning, program.bounds, 3).outputs(), run(program), "run")
+
+
+def test_a_sum_over_another_dimension_is_no_total_over_all_iterations() -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, _), (t, T) = ctx.dims
+        total = trl.data(np.arange(4, dtype=np.float32), domain=(b,))[0:B].sum(axis=0)
+        ctx.output("y", total * trl.value(T).cast("f32"))
+        done = trl.data(BITS, domain=(i, t)) > 2.5
+    program = ctx.compile({"B": 4, "I": I, "T": trl.until(done, at_most=MOST)})
+    np.testing.assert_array_equal(run(program)["y"], 6 * ENDS)
+
+
+def test_branches_read_the_length_of_their_own_iteration() -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, T) = ctx.dims
+        length = trl.value(T)
+        y = trl.tensor((), "i32", domain=(b, i))
+        y[b == 0] = length
+        y[b >= 1] = length * 10
+        ctx.output("y", y)
+        done = trl.data(BITS, domain=(i, t)) > 2.5
+    program = ctx.compile({"B": 2, "I": I, "T": trl.until(done, at_most=MOST)})
+    np.testing.assert_array_equal(run(program)["y"], [ENDS, 10 * ENDS])
+
+
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_what_does_not_vary_is_read_where_each_iteration_ends(options: dict[str, Any]) -> None:
     with trl.Context("i", "t") as ctx:
@@ -192,6 +229,20 @@ def test_a_branch_is_repeated_as_often_as_each_iteration_takes(options: dict[str
     program = ctx.compile({"I": 3, T: trl.until(done, at_most=4)}, trl.Options(**options))
     want = Reference(program.meaning, program.bounds, seed=3).outputs()
     assert_same(want, Reference(program.fused, program.bounds, seed=3).outputs(), "fused graph")
+    assert_same(want, run(program), "run")
+
+
+def test_a_branch_of_another_iteration_is_not_repeated_as_often_as_that_takes() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, T) = ctx.dims
+        y = trl.tensor((), domain=(i, t)).named("y")
+        y[i == 0] = trl.data(BITS, domain=(i, t)).tanh()
+        y[i >= 1] = trl.data(np.arange(I, dtype=np.float32), domain=(i,)).tanh()[i - 1]
+        ctx.output("y", y.sin())
+        done = trl.data(BITS, domain=(i, t)) > 2.5
+    program = ctx.compile({"I": I, "T": trl.until(done, at_most=MOST)})
+    want = Reference(program.meaning, program.bounds).outputs()
+    assert_same(want, Reference(program.fused, program.bounds).outputs(), "fused graph")
     assert_same(want, run(program), "run")
 
 

@@ -86,6 +86,16 @@ def test_every_pattern_by_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert_memory_is_sound(program, result, events)
 
 
+def test_where_any_loop_will_do_the_outer_dimension_is_taken_upwards() -> None:
+    with trl.Context("a", "b") as ctx:
+        (a, _), (b, _) = ctx.dims
+        ctx.output("x", trl.random.normal(domain=(a, b)).named("x"))
+    program = ctx.compile({"A": 2, "B": 3}, trl.Options(vectorize=False))
+    tree, _ = by_parts(program.schedule.constraints, 1_000_000, program.pdg, "")
+    (time,) = tree.times().values()
+    assert [str(e) for e in time] == ["a", "b"]
+
+
 def test_isl_puts_a_component_in_order_that_no_loop_fits() -> None:
     """y[t] needs x[t + 1], and x[t + 2] needs y[t]: one of the two has to be shifted."""
     with trl.Context("t") as ctx:

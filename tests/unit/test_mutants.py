@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 
+from tests.mutants.__main__ import KILLED, listed
 from tests.mutants.behaviours import BEHAVIOURS
 from tests.mutants.covering import ASKED
 from tests.mutants.edits import drawn, is_one, mutants
@@ -106,3 +107,9 @@ def test_a_behaviour_is_of_a_function_that_is_there(name: str) -> None:
 
 def test_tests_that_are_asked_are_there() -> None:
     assert all((ROOT / tests).exists() for tests in ASKED)
+
+
+def test_tests_that_are_named_can_be_asked() -> None:
+    for one in listed(KILLED):
+        file, _, name = one["by"].partition("::")
+        assert file in ASKED and f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()

@@ -100,6 +100,26 @@ def test_merges_of_one_branch_and_equal_merges_go() -> None:
     assert kinds(apply(Simplify(), graph(program)).pdg) == ["add", "merge", "mul"]
 
 
+def test_an_operation_of_constants_is_one_value_wherever_it_is_needed() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        ctx.output("y", trl.constant(np.float32(2))[t % 2 == 0] * 3.0)
+
+    made = apply(Simplify(), graph(program)).pdg
+    assert [(op.kind, op.domain) for op in made] == [("const", ()), ("output", ("t",))]
+
+
+def test_what_cannot_be_put_in_place_of_an_operand_stays() -> None:
+    """A branch is one value: it takes no slice, where all others can."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        y = trl.tensor((T,), domain=(i,))
+        y[0] = trl.data(data(5), domain=(t,))[0:T]
+        y[i + 1] = y * 0.5
+        ctx.output("y", y)
+
+    assert kinds(apply(Simplify(), graph(program)).pdg) == ["copy", "merge", "mul"]
+
+
 def test_factors_are_lifted_out_of_sums() -> None:
     def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
         x = trl.data(data(3, 5, 2), domain=(b, t))
@@ -254,6 +274,23 @@ def test_one_branch_is_chosen_without_the_dimension_and_others_by_it() -> None:
     apply(Vectorize(("t",)), apply(Simplify(), graph(program)).pdg)
 
 
+def test_a_branch_that_is_nowhere_chosen_is_read_inside_its_source() -> None:
+    """Vectorised, all branches are read at every t: with U = 2 there is no x[3], and none is needed."""
+    with trl.Context("t", "u") as ctx:
+        (t, _), (u, _) = ctx.dims
+        x = trl.tensor((), domain=(u,))
+        x[0] = 1.0
+        x[u + 1] = (x * 0.5).sin()
+        y = trl.tensor((), domain=(t,))
+        y[t < 3] = trl.value(t).cast("f32")
+        y[t >= 3] = x[3]
+        ctx.output("y", y + 1.0)
+    made = Vectorize().run(ctx.pdg()).pdg
+    assert all("t" not in op.domain for op in made)
+    want = Reference(ctx.pdg(), {"T": 2, "U": 2}).outputs()
+    assert_same(want, Reference(made, {"T": 2, "U": 2}).outputs(), "vectorised")
+
+
 def test_branches_alone_may_cut_a_cycle() -> None:
     """The branches choose, point by point, what would need itself as a whole."""
 
@@ -402,6 +439,47 @@ def test_back_propagation_is_not_fused_with_what_it_undoes() -> None:
         ctx.output("dx", trl.grad(s * s, x).named("backward"))
 
     assert not any("forward" in n and "backward" in n for n in fused(program))
+
+
+def test_kernels_of_one_region_are_told_apart_by_where_their_results_come_from() -> None:
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        with ctx.region("learning"):
+            y = trl.udf(np.sin, (x * 2.0).tanh(), out=x)
+            z = (y * 3.0).tanh()
+            with ctx.region("critic"):
+                z = (z + 1.0).exp()
+        ctx.output("z", z)
+
+    made = apply(Fuse(), graph(program)).pdg
+    assert [op.label for op in made if op.kind == "dataflow"] == ["learning", "critic"]
+
+
+def test_recurrences_that_read_the_same_are_a_bundle() -> None:
+    """Both moments of Adam, say: neither reads the other's past."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        x = trl.udf(np.tanh, x, out=x)
+        for name, keep in (("first", 0.9), ("second", 0.99)):
+            s = trl.like(x)
+            s[0] = x[0]
+            s[t + 1] = (s * keep + x).named(name)
+            ctx.output(name, s)
+
+    assert "first+second" in fused(program)
+
+
+def test_what_reads_no_more_than_another_rides_along() -> None:
+    """Neither needs the other, nor waits for it: they are one launch at each point."""
+
+    def program(ctx: Any, b: Any, B: Any, i: Any, I: Any, t: Any, T: Any) -> None:
+        x = trl.data(data(5), domain=(t,))
+        first, second = (trl.udf(f, x, out=x) for f in (np.tanh, np.sin))
+        ctx.output("one", first.exp().named("one"))
+        ctx.output("both", (first + second).cos().named("both"))
+
+    assert "both+one" in fused(program)
 
 
 def test_a_value_that_one_region_names_and_others_copy() -> None:

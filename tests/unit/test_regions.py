@@ -238,6 +238,16 @@ def test_a_function_that_fails_leaves_nothing_behind() -> None:
     assert len(made) == 2
 
 
+def test_a_loop_of_no_loops_is_one_call() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        ctx.output("y", trl.random.normal(domain=(t,)).tanh().named("y"))
+    program = compiled(ctx, {"T": 5}, vectorize=False)
+    lines = str(program.executable).splitlines()
+    assert lines[:3] == ["call 1, once:", "  for t in range(0, 5):", "    y(t)"]
+    assert program.execute().instructions == 1
+
+
 def test_where_hardly_anything_lies_between_the_interpreter_runs() -> None:
     program = counting(True).compile(BOUNDS, trl.Options(executor="xla"))
     assert program.executable.lowered is None

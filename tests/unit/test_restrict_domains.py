@@ -75,6 +75,20 @@ def test_what_can_be_a_batch_stays() -> None:
     assert "i % 2 == 0, but can be a batch along i" in why["table"]
 
 
+def test_what_only_a_reader_under_a_condition_needs_runs_with_it() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        s = trl.tensor((), domain=(t,))
+        s[0] = 0.5
+        s[t + 1] = (s * 1.5).sin()
+        ctx.output("y", s.exp().named("e")[t % 3 == 0] * 2.0)
+        ctx.output("s", s)
+    program = ctx.compile({"T": 7}, trl.Options(lift=False))
+    (e,) = (op for op in program.stages["simplify"].artifact if op.label == "e")
+    assert str(e.where) == "t % 3 == 0"
+    assert_same(Reference(ctx.pdg(), {"T": 7}).outputs(), program.execute(), "run")
+
+
 def test_programs_without_conditions_are_left_alone() -> None:
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims

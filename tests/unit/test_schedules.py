@@ -14,6 +14,7 @@ from timerl_nb.driver.pipeline import pipeline
 from timerl_nb.errors import VerificationError
 from timerl_nb.loops.nodes import Execute, If, Loop, children
 from timerl_nb.passes.core import Pipeline
+from timerl_nb.schedule import trial
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.solve import validate
 from timerl_nb.statements.statements import statement_name
@@ -112,6 +113,48 @@ def test_a_statistic_stays_in_its_iteration() -> None:
         p[i + 1] = trl.udf(np.sin, q, out=q, name="next")
     ast = ctx.compile({"I": 6, "T": 5}, trl.Options(vectorize=False)).ast
     assert [line[:5] for line in str(ast).splitlines() if line.startswith("for")] == ["for i"]
+
+
+def test_who_reads_a_row_runs_right_behind_its_last_value() -> None:
+    with trl.Context("a", "b") as ctx:
+        (a, _), (b, B) = ctx.dims
+        x = trl.random.normal(domain=(a, b)).named("x")
+        ctx.output("y", x[a, 0:B].discounted_sum(0.5).sum(over=a))
+    options = trl.Options(vectorize=False, lift=False)
+    few, many = (ctx.compile({"A": n, "B": 4}, options).memory.peak for n in (3, 30))
+    assert few == many, "one row is kept"
+
+
+def test_points_that_need_each_other_are_no_error_where_nobody_needs_them() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((), domain=(t,))
+        x[t] = x[T - 1 - t] * 0.5
+        ctx.output("t", trl.value(t) * 2)
+    np.testing.assert_array_equal(ctx.compile({T: 3}).execute()["t"], [0, 2, 4])
+
+
+def test_who_depends_on_others_is_found_through_any_number_of_them() -> None:
+    reads = {1: {0}, 2: {1}, 3: {2, 5}, 4: {5}}
+    found = trial._depending(reads, {0})  # pyright: ignore[reportPrivateUsage]
+    assert found == {1, 2, 3}
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_what_fills_little_of_what_can_be_computed_again_stays_beside_it(again: bool) -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        w = np.full((2, 64), 0.1, np.float32)
+        x = trl.tensor((2,), domain=(t,))
+        x[0] = trl.ones((2,))
+        h = (x @ w).tanh()
+        x[t + 1] = (h @ w.T).tanh()
+        u = trl.udf(np.tanh, trl.random.normal(domain=(t,)), out="f32")
+        ctx.output("little", (h * u).sum(axis=0).tanh().named("little"))
+        ctx.output("h", h)
+    program = ctx.compile({"T": 20}, trl.Options(rematerialize=again))
+    (little,) = (op for op in program.stages["vectorize"].artifact if op.label == "little")
+    assert little.domain == (("t",) if again else ())
 
 
 def test_no_execute_is_guarded() -> None:

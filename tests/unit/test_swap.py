@@ -18,7 +18,7 @@ from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.errors import BudgetError, ExecutionError
 from timerl_nb.events import Event
 from timerl_nb.loops.nodes import Fetch, Offload
-from timerl_nb.memory.swap import Slack, Swaps
+from timerl_nb.memory.swap import SLACKS, Slack, Swaps
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.transfer import THREAD
 from timerl_nb.symbolic.expr import Slice
@@ -121,6 +121,23 @@ def test_blocks_are_fetched_at_once() -> None:
     assert_memory_is_sound(swapped, result, events)
     ranges = [n for n in swapped.ast if isinstance(n, Fetch) and isinstance(n.point[0], Slice)]
     assert ranges, str(swapped.ast)
+
+
+def test_large_values_leave_while_others_are_computed() -> None:
+    """Where there is room for it, they stay on the device until they are copied."""
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.tensor((1 << 14,), "f32", domain=(t,))
+        x[0] = trl.random.normal((1 << 14,))
+        x[t + 1] = (x * 1.5).sin()
+        ctx.output("x", x)
+    program = ctx.compile({"T": 12})
+    swapped = program.with_options(device_memory=8 << 16)
+    assert swapped.memory.swaps.slack == SLACKS[0]
+    events: list[Event] = []
+    result = swapped.execute(on_event=events.append)
+    assert_memory_is_sound(swapped, result, events)
+    assert_same_bits(result, program.execute())
 
 
 def test_outputs_wait_on_the_host() -> None:

@@ -85,6 +85,22 @@ def test_iterations_run_several_to_a_call(fuse: int) -> None:
     program = compiled("5-step", fuse_iterations=fuse)
     assert_close(program.execute(seed=5), compiled("5-step").execute(seed=5))
     assert program.execute(seed=5).instructions == 1 + -(-BOUNDS["I"] // fuse)
+    assert f"for every {fuse} turns of {BOUNDS['I']} of i:" in str(program.executable)
+
+
+def test_outputs_are_slices_of_what_branches_make() -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.tensor((), domain=(i, t))
+        x[i, 0] = trl.value(i).cast("f32")
+        x[i, t + 1] = (x * 0.5 + 1.0).sin()
+        ctx.output("x", x)
+        ctx.output("rows", x[i, 0:T])
+        ctx.output("all", x[0:I, 0:T])
+    options = trl.Options(executor="xla", vectorize=False)
+    result = ctx.compile({I: 2, T: 3}, options).execute()
+    np.testing.assert_array_equal(result["rows"], result["x"])
+    np.testing.assert_array_equal(result["all"], result["x"])
 
 
 def test_a_program_of_one_call_has_no_turns_to_fuse() -> None:

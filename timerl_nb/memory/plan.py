@@ -170,7 +170,7 @@ class MemoryPlan(Inspectable):
             tuple(self.lifetimes.values()),
             self._bytes,
             self.names,
-            {name: nbytes for name, nbytes in gathered.items() if nbytes},
+            gathered,
             self.swaps.away,
             self.swaps.tensors,
         )

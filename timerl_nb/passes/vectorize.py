@@ -109,7 +109,7 @@ class _Vectorizer:
                     return self._still(op, read)
                 entries[d] = entry
                 continue
-            if front is not None or own or (isinstance(entry, Slice) and moving is not None):
+            if front is not None or own:
                 raise Refused(f"two indices of one operand move with {name}")
             if isinstance(entry, Slice):
                 if d != name:

@@ -213,7 +213,7 @@ class Lowering:
         return {**self.plan.bounds, **at}
 
     def asked(self, node: Execute, state: State, env: Env) -> tuple[JaxArray, ...]:
-        """The operands of an operation that runs on the host, zeros beyond their true lengths."""
+        """The operands of an operation that runs on the host, arbitrary beyond their true lengths."""
         op, at = self.pdg[node.op_id], self._point(node, state, env)
         count = len(self.plan.statements.of_op(op.id).operands)
         return tuple(self._operand(op, k, state, at) for k in range(count))
@@ -281,17 +281,15 @@ class Lowering:
     # --- reading ---------------------------------------------------------------------------------
 
     def _operand(self, op: Op, slot: int, state: State, at: Env) -> JaxArray:
-        """An operand at one point: a value, or those of a slice, with zeros beyond its end."""
+        """An operand at one point: a value, or those of a slice, arbitrary ones beyond its end."""
         read = op.inputs[slot]
         if not is_sliced(read):
             latest = self.layout.latest.get((op.id, slot), {})
             return self._points(read, self._indices(read, at), state, latest)
         parts = self.plan.parts(op, slot)
         if parts and not self._home(read):
-            found = jnp.concatenate([self._part(op, part, state, at) for part in parts])
-        else:
-            found = self._slice(op, read, state, at)
-        return self._padded(op, read, found, at)
+            return jnp.concatenate([self._part(op, part, state, at) for part in parts])
+        return self._slice(op, read, state, at)
 
     def _indices(self, read: Read, at: Env) -> dict[str, Any]:
         """By dimension of what is read, the index at a point."""
@@ -440,17 +438,6 @@ class Lowering:
     ) -> JaxArray:
         counts = [1 if along is None else sizes[along] for _, along in starts]
         return cut(self._array(home, state), [values(e, at, jnp) for e, _ in starts], counts)
-
-    def _padded(self, op: Op, read: Read, found: JaxArray, at: Env) -> JaxArray:
-        """A slice with zeros where it has ended before its capacity."""
-        entries = [e for e in read.index if isinstance(e, Slice)]
-        for axis, entry in enumerate(entries):
-            if self.plan.sizes.varies(op, entry.length):
-                along = [-1 if k == axis else 1 for k in range(found.ndim)]
-                steps = jnp.arange(found.shape[axis]).reshape(along)
-                inside = steps < values(entry.length, at, jnp)
-                found = jnp.where(inside, found, jnp.zeros((), found.dtype))
-        return found
 
 
 def _low(entry: Entry) -> Lin:
