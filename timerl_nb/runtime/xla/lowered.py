@@ -157,7 +157,7 @@ class Lowered:
         lowering = self._lowering
 
         def made(state: State) -> State:
-            return {name: state[name] for name in call.made}
+            return {n: state[n] if n in state else lowering.fresh(n) for n in call.made}
 
         def region(
             changed: State, constant: State, seed: Any, counters: Seq[Any], given: Mapping[int, Any]
