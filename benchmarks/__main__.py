@@ -5,6 +5,7 @@ The race against hand-written programs also writes its figures to `runs/bench.cs
 `python -m benchmarks race S 30 ours "ours @ ../before"`. Stock PPO until it has learnt: `python -m benchmarks learning`.
 From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
 Every statement a call of its own, against the interpreter: `python -m benchmarks grain`.
+Within budgets, what is predicted, stated and measured: `python -m benchmarks budgets [s …]`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -15,7 +16,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import compiling, depth, grain, interpreter, learning, lines, peaks, race, report
+from benchmarks import (
+    budgets,
+    compiling,
+    depth,
+    grain,
+    interpreter,
+    learning,
+    lines,
+    peaks,
+    race,
+    report,
+)
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -41,6 +53,8 @@ def main(*words: str) -> None:
     os.environ["TIMERL_CACHE"] = "0"  # whoever compiles, does it for the first time
     if words[:1] == ("resident",):
         return race.measure_resident(*words[1:])
+    if words[:1] == ("held",):
+        return budgets.measure(*words[1:])
     if words[:1] == ("lines",):
         return lines.main(*words[1:])
     print(", ".join(f"{name} {value}" for name, value in report.machine().items()) + "\n")
@@ -60,6 +74,8 @@ def main(*words: str) -> None:
                 learning.main()
         case ("learning",):
             learning.main()
+        case ("budgets", *names) if set(names) <= {*race.WORKS}:
+            budgets.main(names or budgets.NAMES)
         case ("grain",):
             grain.main()
         case ("toggles",):

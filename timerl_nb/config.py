@@ -77,9 +77,9 @@ class Options:
             and slices are gathered.
         stores: "auto" keeps each tensor in the smallest store that holds its live values; "point"
             keeps every value by its point.
-        device_memory: how many bytes may be live on the device at once, a number or a text such as
-            "64MiB"; None for what the device has. It is known before the first step whether a
-            program keeps to it.
+        device_memory: how many bytes the device may hold at once (`program.memory.needed`), a number
+            or a text such as "64MiB"; None for what the device has. It is known before the first
+            step whether a program keeps to it.
         swap: "auto" keeps values on the host between their uses where the program would need more
             device memory than there is; False never does.
         executor: "xla" runs the loop nest as XLA programs, loops and all, between what the host

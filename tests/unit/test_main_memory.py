@@ -203,7 +203,7 @@ def test_what_waits_on_the_host_counts_beside_the_device(plenty: list[int]) -> N
 
 def test_what_would_fit_does(plenty: list[int]) -> None:
     program = backwards(1000).compile({"T": 40}, trl.Options(executor="xla"))
-    plenty[0] = program.memory.peak // 3
+    plenty[0] = leaving(program, 1 / 3)
     with pytest.raises(BudgetError) as caught:
         program.execute()
     bound = re.search(r"T = (\d+) would do", caught.value.hint)

@@ -132,7 +132,7 @@ def test_large_values_leave_while_others_are_computed() -> None:
         x[t + 1] = (x * 1.5).sin()
         ctx.output("x", x)
     program = ctx.compile({"T": 12})
-    swapped = program.with_options(device_memory=8 << 16)
+    swapped = program.with_options(device_memory=(8 << 16) + program.memory.beside)
     assert swapped.memory.swaps.slack == SLACKS[0]
     events: list[Event] = []
     result = swapped.execute(on_event=events.append)

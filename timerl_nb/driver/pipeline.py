@@ -187,6 +187,7 @@ def planner(options: Options) -> Planner:
         donation=options.donate,
         budget=device_limit(options),
         swap=options.swap == "auto",
+        lowered=options.executor == "xla" and device_limit(options) is not None,
     )
 
 

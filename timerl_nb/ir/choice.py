@@ -28,6 +28,7 @@ class Forecast:
         seconds: by the cost model (`memory/cost`); good for comparing, not for promising.
         swapped: bytes that move between device and host.
         beside: bytes that kernels need beside what is live.
+        buffers: bytes of XLA's buffers; 0 where XLA runs none.
     """
 
     peak: int
@@ -35,11 +36,17 @@ class Forecast:
     seconds: float
     swapped: int = 0
     beside: int = 0
+    buffers: int = 0
 
     @property
     def needed(self) -> int:
         """Device bytes in all."""
         return self.peak + self.beside
+
+    @property
+    def laid_out(self) -> int:
+        """Device bytes in all, values in the buffers that XLA runs on; the interpreter needs none."""
+        return max(self.peak, self.buffers) + self.beside
 
     def __str__(self) -> str:
         moved = f", {self.swapped:,} bytes swapped" if self.swapped else ""
@@ -184,14 +191,15 @@ def _json(forecast: Forecast | str) -> dict[str, Any]:
 def cheapest(candidates: tuple[Candidate, ...], budget: int) -> tuple[Candidate, str]:
     """The candidate to take where memory is limited, and why.
 
-    The fastest of those that fit; where none fits, the one that needs least. Earlier candidates win
-    ties.
+    The fastest of those that fit, in XLA's buffers if any does; where none fits, the one that needs
+    least. Earlier candidates win ties.
     """
     known = [(c, c.forecast) for c in candidates]
     able = [(c, f) for c, f in known if isinstance(f, Forecast)]
     if not able:
         return candidates[0], "none is known to fit"
-    fitting = [(c, f) for c, f in able if f.needed <= budget]
+    fitting = [(c, f) for c, f in able if f.laid_out <= budget]
+    fitting = fitting or [(c, f) for c, f in able if f.needed <= budget]
     if fitting:
         taken, _ = min(fitting, key=lambda pair: pair[1].seconds)
         return taken, f"it is the fastest of those that fit {budget:,} bytes"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from timerl_nb.errors import BudgetError, Origin
+from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.place import plan_memory
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Holder
@@ -23,12 +25,14 @@ class Planner:
         donation: kernels take over the memory of what dies with them.
         budget: device bytes; None for no limit.
         swap: let values wait on the host where the budget would not do.
+        lowered: prefer what keeps to the budget in XLA's buffers, too.
     """
 
     smallest: bool
     donation: bool
     budget: int | None
     swap: bool
+    lowered: bool = False
 
     def __call__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> MemoryPlan:
         """The memory plan; without blocks where these need too much, since they stay as they are."""
@@ -39,23 +43,42 @@ class Planner:
             )
             for blocks in ((True, False) if smallest else (False,))
         )
-        return fitted(plans, self.budget, swap=self.swap)
+        return fitted(plans, self.budget, swap=self.swap, lowered=self.lowered)
 
 
-def fitted(plans: Iterable[MemoryPlan], budget: int | None, *, swap: bool) -> MemoryPlan:
+def fitted(
+    plans: Iterable[MemoryPlan], budget: int | None, *, swap: bool, lowered: bool = False
+) -> MemoryPlan:
     """The first plan that keeps to the budget, by swapping if need be; else what needs least.
 
     Args:
         plans: other plans of one program, the best first; at least one.
+        lowered: prefer what keeps to it in XLA's buffers as well.
     """
     tried: list[MemoryPlan] = []
     for plan in plans:
-        tried.append(plan)
-        if budget is not None and plan.needed > budget and swap:
-            tried.append(plan.swapped(budget - plan.beside))
-        if budget is None or tried[-1].needed <= budget:
-            return tried[-1]
-    return min(tried, key=lambda plan: plan.needed)
+        more = _swapped(plan, budget, lowered) if budget is not None and swap else ()
+        for one in chain([plan], more):
+            tried.append(one)
+            if budget is None or _laid_out(one, lowered) <= budget:
+                return one
+    return min(tried, key=lambda plan: max(plan.needed, budget or 0))
+
+
+def _swapped(plan: MemoryPlan, budget: int, lowered: bool) -> Iterable[MemoryPlan]:
+    """The plan with swaps; then with more of them, for what buffers take more than values."""
+    found = plan
+    if plan.needed > budget:
+        yield (found := plan.swapped(budget - plan.beside))
+    if lowered and found.needed <= budget:
+        yield plan.swapped(budget - plan.beside - (found.buffers - found.peak))
+
+
+def _laid_out(plan: MemoryPlan, lowered: bool) -> int:
+    """What a plan needs in all, in XLA's buffers if these are looked at."""
+    if lowered:
+        plan.buffers = layout_of(plan).nbytes + plan.moving
+    return max(plan.peak, plan.buffers) + plan.beside
 
 
 def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:

@@ -105,6 +105,7 @@ class Forecasts:
             more.seconds + further * (more.seconds - few.seconds),
             round(more.swapped + further * (more.swapped - few.swapped)),
             more.beside,
+            round(more.buffers + further * (more.buffers - few.buffers)),
         )
 
     def _exact(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> Forecast:
@@ -118,4 +119,5 @@ class Forecasts:
         away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
         swapped = 2 * away  # there and back
         seconds += swapped / HOST
-        return Forecast(plan.peak, sum(counts.values()), seconds, swapped, plan.beside)
+        launches = sum(counts.values())
+        return Forecast(plan.peak, launches, seconds, swapped, plan.beside, plan.buffers)

@@ -147,6 +147,11 @@ class Layout:
             if axes[tensor] and not self._moves(tensor):
                 self._keep_latest(tensor, ranges[tensor])
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers.values())
+
     @cached_property
     def buffers(self) -> Mapping[str, Buffer]:
         """All buffers, by name."""

@@ -45,6 +45,7 @@ class MemoryPlan(Inspectable):
 
     Attributes:
         by_passes: what the passes did to keep less at once, and why; whoever ran them says it.
+        buffers: bytes of XLA's buffers, which whoever looked at them says; 0 where nobody did.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MemoryPlan(Inspectable):
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart
         self.by_passes: Mapping[str, str] = {}
+        self.buffers = 0
 
     @property
     def saved_by(self) -> Mapping[str, str]:
@@ -228,6 +230,12 @@ class MemoryPlan(Inspectable):
     def needed(self) -> int:
         """Device bytes in all, which a budget bounds: the peak, temporaries and constants."""
         return self.peak + self.beside
+
+    @property
+    def moving(self) -> int:
+        """Bytes on their way between device and host: what leaves together, and what returns together."""
+        units = (sum(self.stores[t].unit for t in self.moved(life)) for life in self.swaps.away)
+        return 2 * max(units, default=0)
 
     @property
     def holders(self) -> tuple[Any, ...]:

@@ -98,7 +98,7 @@ class IncrementalizeToFit:
 
     def _fits(self, candidate: Candidate, swap: bool) -> bool:
         found = candidate.forecast
-        if isinstance(found, str) or found.needed > self.budget:
+        if isinstance(found, str) or found.laid_out > self.budget:
             return False
         return swap or not found.swapped
 

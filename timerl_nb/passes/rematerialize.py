@@ -143,4 +143,4 @@ def _in_blocks(pdg: Pdg, found: Recomputable) -> tuple[tuple[int, ...], dict[int
 
 def _fits(candidate: Candidate, budget: int) -> bool:
     found = candidate.forecast
-    return not isinstance(found, str) and found.needed <= budget and not found.swapped
+    return not isinstance(found, str) and found.laid_out <= budget and not found.swapped

@@ -62,8 +62,7 @@ class Flow:
         within = {loop.counter: _within_turns(plan, layout, loop) for loop in self._outer}
         found = (within[loop.counter] & self.touched(loop) for loop in self._outer)
         self.local = _NONE.union(*found) - self._shared(outer)
-        total = sum(buffer.nbytes for buffer in layout.buffers.values())
-        if total <= plan.peak + plan.peak // _SHARED:
+        if layout.nbytes <= plan.peak + plan.peak // _SHARED:
             self.local = frozenset(n for n in self.local if not layout.buffers[n].axes)
         self.after = self._returned()
         self._before(root, self.after)

@@ -59,14 +59,7 @@ class Lowered:
     @cached_property
     def nbytes(self) -> int:
         """The bytes of all buffers, and of what is on its way between them and the host."""
-        return sum(buffer.nbytes for buffer in self.layout.buffers.values()) + self.moving
-
-    @cached_property
-    def moving(self) -> int:
-        """The bytes that may be on their way: what leaves together, and what returns together."""
-        plan = self.plan
-        units = (sum(plan.stores[t].unit for t in plan.moved(life)) for life in plan.swaps.away)
-        return 2 * max(units, default=0)
+        return self.layout.nbytes + self.plan.moving
 
     @cached_property
     def temporaries(self) -> int:
