@@ -123,6 +123,7 @@ export interface Forecast {
   seconds: number;
   swapped: number;
   beside: number;
+  buffers: number;
 }
 
 export interface Found {
