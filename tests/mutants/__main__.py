@@ -289,6 +289,8 @@ def listed(path: Path) -> list[dict[str, str]]:
 
 
 def _key(one: Mapping[str, str]) -> str:
+    if "behaviour" in one:
+        return f"behaviour {one['behaviour']}: {BEHAVIOURS[one['behaviour']].says}"
     return f"{one['file']} | {one['place']} | {one['what']}"
 
 

@@ -247,7 +247,7 @@ def test_a_budget_decides_what_is_vectorised() -> None:
 def test_large_observations_are_planned_in_seconds() -> None:
     """256 environments, 3 x 256 x 256 observations, 1,000 steps: planned, not run."""
     bounds = {"B": 256, "I": 100, "T": 1000}
-    options = trl.Options(vectorize=("b",), device_memory="4GiB")
+    options = trl.Options(vectorize=("b",), device_memory="2GiB")
     program = pixels(side=256).compile(bounds, options)
     line = program.memory.timeline()
     observation = 256 * 3 * 256 * 256 * 4

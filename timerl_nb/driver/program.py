@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
-from timerl_nb.driver.pipeline import Front, device_limit, holds_for_all_bounds, pipeline
+from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
 from timerl_nb.entry_points import entry_point
@@ -103,10 +103,11 @@ class Program:
 
     def _compile(self, options: Options, front: Front | None = None, see: See = unseen) -> None:
         """Make the stages; with less memory than there is where XLA takes more than was estimated."""
-        self._front = front or self._compiler.front(options, self.bounds, see)
-        back = self._compiler.back(self._front, options, self.bounds, see)
-        self.stages = Stages((*self._source, *self._front.stages, *back))
-        self._limited = options
+        front = front or self._compiler.front(options, self.bounds, see)
+        back = self._compiler.back(front, options, self.bounds, see)
+        self.stages = Stages((*self._source, *front.stages, *back))
+        self._front, self._limited = front, options
+        self.__dict__.pop("warnings", None)
 
     def _tuned(self) -> Tuning:
         """The fastest of a few ways, measured on this machine."""
@@ -498,9 +499,8 @@ class Program:
             recorded: the interpreter runs it, whose kernels are compiled as they are met.
         """
         self._check_machine()
-        limit = device_limit(self.options)
-        if limit is not None and not recorded:
-            self._keep_within(limit)
+        if self.options.budget is not None and not recorded:
+            self._keep_within(self.options.budget)
 
     def _keep_within(self, limit: int) -> None:
         """Compile again, a few times at most, where XLA states more than was estimated and there is."""

@@ -19,6 +19,9 @@ Words = tuple[Any, Any]
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
+# The most elements whose rounds are a loop, which holds all of them; those of more are written out, and
+# fused with what reads them.
+MOST_LOOPED = 1 << 14
 
 
 def threefry(key: Words, counter: Words) -> Words:

@@ -2,7 +2,7 @@
 
 XLA fuses what is computed element by element, and reads its results where they are used. It stores what
 contractions take and give, and what reductions, scans and sorts give; what a contraction takes from a
-larger array is copied out of it first. Random bits are made in rounds that hold several arrays.
+larger array is copied out of it first. Few random bits are made in a loop that holds several arrays.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from math import prod
 from timerl_nb.ir.attrs import ConstAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, LAYOUT
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
+from timerl_nb.ir.randomness import MOST_LOOPED
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.symbolic.expr import Slice
 
 CONTRACTIONS = ("dot", "conv")
-_FUSED = ELEMENTWISE | LAYOUT | {"concat", "gather", "merge", "value"}
+_FUSED = ELEMENTWISE | LAYOUT | {"concat", "gather", "merge", "rng", "value"}
 _ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
 
 
@@ -37,7 +38,9 @@ def temporaries(sizes: Sizes, op: Op) -> int:
     def of(inner: Op) -> Sequence[Op]:
         return readers.get((inner.id, 0), ())
 
-    stored = {inner.id for inner in body if _is_stored(inner, of(inner))}
+    stored = {
+        inner.id for inner in body if _is_looped(sizes, op, inner) or _is_stored(inner, of(inner))
+    }
 
     def last(found: Sequence[Op], least: int) -> int:
         """Where what some read is read last, through what is fused."""
@@ -59,7 +62,7 @@ def temporaries(sizes: Sizes, op: Op) -> int:
             until = end if inner.id in returned else last(of(inner), place[inner.id])
             nbytes = sizes.type_bytes(op, inner.outputs[0].type)
             keep(nbytes, place[inner.id], until)
-            if inner.kind == "rng":
+            if _is_looped(sizes, op, inner):
                 keep(_ROUNDS * nbytes, place[inner.id], place[inner.id])
     for slot, read in enumerate(op.inputs):
         users = readers.get((OPERAND, slot), ())
@@ -88,6 +91,11 @@ def _is_cut(sizes: Sizes, op: Op, read: Read) -> bool:
         dims[d].count(sizes.bounds) for d, e in pairs if isinstance(e, Slice) or d not in turns
     )
     return prod(there) > sizes.span(op, read)
+
+
+def _is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
+    """Whether it makes random bits in a loop."""
+    return inner.kind == "rng" and prod(sizes.shape(op, inner.shape)) <= MOST_LOOPED
 
 
 def _feeds(users: Sequence[Op], of: Callable[[Op], Sequence[Op]]) -> bool:

@@ -15,15 +15,14 @@ from jax import lax
 from timerl_nb.ir import randomness
 from timerl_nb.ir.attrs import RngAttrs
 from timerl_nb.ir.ops import Op
-from timerl_nb.ir.randomness import ROTATIONS, Words
+from timerl_nb.ir.randomness import MOST_LOOPED, ROTATIONS, Words
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, grid_of
 from timerl_nb.symbolic.expr import sym
 
 # XLA computes what is written out anew in each fused loop that reads it, often ten times, which a loop
-# spares; to begin one takes as long as a few hundred numbers. Arrays of more than FEW are gone through
-# once, not once for every turn.
+# spares; to begin one takes as long as a few hundred numbers. Arrays of more than MOST_LOOPED are gone
+# through once, not once for every turn.
 _WORTH: Final = 1 << 8
-_FEW: Final = 1 << 14
 
 _written_out = jax.jit(randomness.threefry)  # traced once for arrays of one shape
 
@@ -53,7 +52,7 @@ def threefry(key: Words, counter: Words, *, once: bool) -> Words:
         once: it is in no loop, so that a fifth of the operations to compile is worth more.
     """
     count = prod(jnp.broadcast_shapes(*(x.shape for x in (*key, *counter))))
-    looped = count <= _FEW and (once or count >= _WORTH)
+    looped = count <= MOST_LOOPED and (once or count >= _WORTH)
     return (_looped if looped else _written_out)(key, counter)
 
 
