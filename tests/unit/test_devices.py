@@ -20,6 +20,7 @@ from tests.conftest import SHARED
 from tests.reinforce import reinforce
 from tests.workers import COUNT, LOWERINGS, devices_of, settings
 from timerl_nb.errors import OptionError
+from timerl_nb.runtime.xla.shards import Shards
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")
@@ -193,3 +194,13 @@ def test_one_cache_serves_any_number_of_devices(tmp_path: Path) -> None:
             assert values == want["swapped again" if "swapped" in way else "xla"], way
     for cold, warm in zip((*found[2:3], *found[:2]), found[3:], strict=True):
         assert warm["traced"] < cold["traced"] // 2
+
+
+def test_a_dimension_that_nothing_has_is_not_divided() -> None:
+    with trl.Context("z", "b") as ctx:
+        (b, _) = ctx.dims[1]
+        ctx.output("x", trl.random.normal((3,), domain=(b,)))
+    program = ctx.compile({"Z": 4, "B": 2}, trl.Options(executor="xla"))
+    lowered = program.executable.lowered
+    assert lowered is not None
+    assert Shards(program.memory, lowered.layout.buffers.values(), 1).dim.name == "b"
