@@ -45,6 +45,15 @@ def test_a_refusal_names_what_would_do(executor: str) -> None:
         squared().compile({}, options.with_(device_memory=needed - 1))
 
 
+def test_a_kernel_whose_values_are_read_twice_each_is_gone_through_once() -> None:
+    with trl.Context() as ctx:
+        x = trl.data(np.ones(64, np.float32))
+        for _ in range(80):  # of which there are 2**80 ways to the end
+            x = x * 0.5 + x.sin()
+        ctx.output("y", x.sum())
+    assert ctx.compile({}).memory.temporaries == 4  # the sum: all else is fused
+
+
 @pytest.mark.parametrize("vectorize", [("b",), True])
 def test_estimates_are_of_the_order_of_what_xla_states(vectorize: bool | tuple[str, ...]) -> None:
     """Contractions over larger arrays, reductions, and random bits, which take most of all."""

@@ -7,7 +7,8 @@ larger array is copied out of it first. Few random bits are made in a loop that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from math import prod
 
 from timerl_nb.ir.attrs import ConstAttrs
@@ -34,45 +35,42 @@ def temporaries(sizes: Sizes, op: Op) -> int:
         for read in inner.inputs:
             readers.setdefault((read.source, read.out), []).append(inner)
     returned = {source for source, _ in op.attrs.results if source != OPERAND}
-
-    def of(inner: Op) -> Sequence[Op]:
-        return readers.get((inner.id, 0), ())
-
-    stored = {
-        inner.id for inner in body if _is_looped(sizes, op, inner) or _is_stored(inner, of(inner))
-    }
+    looped = {inner.id for inner in body if _is_looped(sizes, op, inner)}
+    stored: set[int] = set()
+    until: dict[int, int] = {}  # where each is read last, through what is fused
+    taken: set[int] = set()  # what a contraction takes as it is
 
     def last(found: Sequence[Op], least: int) -> int:
-        """Where what some read is read last, through what is fused."""
-        return max((_until(one) for one in found), default=least)
+        ends = (place[one.id] if one.id in stored else until[one.id] for one in found)
+        return max(ends, default=least)
 
-    def _until(reader: Op) -> int:
-        if reader.id in stored:
-            return place[reader.id]
-        return end if reader.id in returned else last(of(reader), place[reader.id])
+    def feeds(found: Sequence[Op]) -> bool:
+        return any(u.kind in CONTRACTIONS or (u.kind in LAYOUT and u.id in taken) for u in found)
 
+    for inner in reversed(body):
+        found = readers.get((inner.id, 0), ())
+        until[inner.id] = end if inner.id in returned else last(found, place[inner.id])
+        if feeds(found):
+            taken.add(inner.id)
+        if inner.id in looped or _is_stored(inner, found):
+            stored.add(inner.id)
     change = [0] * (end + 2)
 
-    def keep(nbytes: int, first: int, until: int) -> None:
+    def keep(nbytes: int, first: int, last: int) -> None:
         change[first] += nbytes
-        change[until + 1] -= nbytes
+        change[last + 1] -= nbytes
 
     for inner in body:
         if inner.id in stored:
-            until = end if inner.id in returned else last(of(inner), place[inner.id])
             nbytes = sizes.type_bytes(op, inner.outputs[0].type)
-            keep(nbytes, place[inner.id], until)
-            if _is_looped(sizes, op, inner):
+            keep(nbytes, place[inner.id], until[inner.id])
+            if inner.id in looped:
                 keep(_ROUNDS * nbytes, place[inner.id], place[inner.id])
     for slot, read in enumerate(op.inputs):
-        users = readers.get((OPERAND, slot), ())
-        if _feeds(users, of) and _is_cut(sizes, op, read):
-            keep(sizes.span(op, read) * sizes.point_bytes(read), 0, last(users, 0))
-    most = live = 0
-    for one in change:
-        live += one
-        most = max(most, live)
-    return most
+        found = readers.get((OPERAND, slot), ())
+        if feeds(found) and _is_cut(sizes, op, read):
+            keep(sizes.span(op, read) * sizes.point_bytes(read), 0, last(found, 0))
+    return max(accumulate(change))
 
 
 def constants(ops: Iterable[Op]) -> int:
@@ -96,11 +94,6 @@ def _is_cut(sizes: Sizes, op: Op, read: Read) -> bool:
 def _is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
     """Whether it makes random bits in a loop."""
     return inner.kind == "rng" and prod(sizes.shape(op, inner.shape)) <= MOST_LOOPED
-
-
-def _feeds(users: Sequence[Op], of: Callable[[Op], Sequence[Op]]) -> bool:
-    """Whether a contraction reads it as it is."""
-    return any(u.kind in CONTRACTIONS or (u.kind in LAYOUT and _feeds(of(u), of)) for u in users)
 
 
 def _is_stored(inner: Op, readers: Sequence[Op]) -> bool:

@@ -68,7 +68,7 @@ class Lowered:
         Waits for XLA to compile all calls. What it states nothing for counts as was estimated.
         """
         self._begin()
-        pairs = [(c, r) for c, r in zip(self.calls, self.ready, strict=True)]
+        pairs = zip(self.calls, self.ready, strict=True)
         stated = [(c, r.temporaries) for c, r in pairs if isinstance(r, CompiledCall)]
         found = [nbytes - self._within(call) for call, nbytes in stated if nbytes is not None]
         known = len(found) == len(self.calls)
