@@ -35,12 +35,12 @@ class CompiledCalls:
     """Where the compiled calls of a program are kept.
 
     Attributes:
-        cache: the place; None where nothing is kept.
+        cache: the place.
         key: says which program it is, and how it was compiled up to here.
     """
 
-    cache: DiskCache | None = None
-    key: str = ""
+    cache: DiskCache
+    key: str
 
     def call(
         self, name: str, function: Any, arguments: Callable[[], Sequence[Any]]
@@ -85,10 +85,7 @@ class CompiledCall:
     @property
     def temporaries(self) -> int | None:
         """Bytes of temporaries that XLA states; None where it states none. Waits for XLA."""
-        with suppress(NotImplementedError):  # not every engine states any
-            stated = self._first[0].memory_analysis()
-            return None if stated is None else stated.temp_size_in_bytes
-        return None
+        return stated_by(self._first[0])
 
     @property
     def _is_begun(self) -> bool:
@@ -113,8 +110,8 @@ class CompiledCall:
 
     def _loading(self) -> Callable[[], Callable[..., Any] | None]:
         """What loads it, on any thread; all that asks for JAX's settings is done here."""
-        device, key, cache = backend.device(), self._key(), self._calls.cache
-        known = None if cache is None else cache.read(key)
+        device, key = backend.device(), self._key()
+        known = self._calls.cache.read(key)
         if known is not None:
             return lambda: _loaded(known, device)
         lowered = self._lowered()
@@ -127,17 +124,22 @@ class CompiledCall:
         return self._function.lower(*self._arguments())
 
     def _compiled(self, lowered: Any, key: str) -> Any:
-        cache = self._calls.cache
-        if cache is None:
-            return lowered.compile()
         with _heard() as heard:
             made = lowered.compile()
         # What JAX's cache gave lacks its code when it is written again, and only fails when it runs;
         # the targets of custom calls are there only once they are lowered.
         if _COMPILED in heard and "custom_call" not in lowered.as_text():
             with suppress(Exception):  # not every engine's programs can be kept
-                cache.write(key, pickle.dumps(serialize_executable.serialize(made)))
+                self._calls.cache.write(key, pickle.dumps(serialize_executable.serialize(made)))
         return made
+
+
+def stated_by(made: Any) -> int | None:
+    """Bytes of temporaries that XLA states of an executable; None where it states none."""
+    with suppress(NotImplementedError):  # not every engine does
+        stated = made.memory_analysis()
+        return None if stated is None else stated.temp_size_in_bytes
+    return None
 
 
 def _loaded(known: bytes, device: Any) -> Callable[..., Any] | None:

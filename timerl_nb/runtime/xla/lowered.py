@@ -23,7 +23,7 @@ from timerl_nb.memory.layout import Buffer
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls
+from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, stated_by
 from timerl_nb.runtime.xla.flow import Flow, Names
 from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions, inside
@@ -48,7 +48,7 @@ class Lowered:
         compiled: CompiledCalls | None = None,
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
-        self._compiled = compiled or CompiledCalls()
+        self._compiled = compiled
         self.met: set[int] = set()  # numbers of the calls that some run has made
         self.layout = layout_of(plan)
         self.flow = Flow(ast.root, plan, self.layout)
@@ -68,11 +68,16 @@ class Lowered:
         Waits for XLA to compile all calls. What it states nothing for counts as was estimated.
         """
         self._begin()
-        pairs = zip(self.calls, self.ready, strict=True)
-        stated = [(c, r.temporaries) for c, r in pairs if isinstance(r, CompiledCall)]
-        found = [nbytes - self._within(call) for call, nbytes in stated if nbytes is not None]
-        known = len(found) == len(self.calls)
-        return max(0, *found, 0 if known else self.plan.temporaries)
+        found = [(call, self._stated(call)) for call in self.calls]
+        known = [nbytes - self._within(call) for call, nbytes in found if nbytes is not None]
+        return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries)
+
+    def _stated(self, call: Call) -> int | None:
+        """Bytes of temporaries that XLA states for a call; None where it states none."""
+        ready = self.ready[call.number - 1]
+        if isinstance(ready, CompiledCall):
+            return ready.temporaries
+        return stated_by(self.compiled(call.number)) if self._is_alike(call) else None
 
     @property
     def needed(self) -> int:
@@ -140,11 +145,15 @@ class Lowered:
         return tuple(map(self._ready, self.calls, self.functions))
 
     def _ready(self, call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
-        # what the host makes may come in other shapes, and which devices there are is this process's
-        if call.given is not None or self.shards is not None:
+        if self._compiled is None or not self._is_alike(call):
             return function
         name = f"{call.number} of\n{self}"
         return self._compiled.call(name, function, lambda: self._arguments(call.number))
+
+    def _is_alike(self, call: Call) -> bool:
+        """Whether all that calls it compiles the same."""
+        # what the host makes may come in other shapes, and which devices there are is this process's
+        return call.given is None and self.shards is None
 
     def _function(self, call: Call) -> Callable[..., Any]:
         lowering = self._lowering
@@ -223,7 +232,7 @@ class Lowered:
 
         def making(names: tuple[str, ...]) -> Callable[[], State]:
             made = jax.jit(lambda: {name: self.fresh(name) for name in names})
-            if self.shards is not None:
+            if self._compiled is None or self.shards is not None:
                 return made
             return self._compiled.call(f"buffers {names} of\n{self}", made, tuple)
 
