@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from benchmarks.race import resident_bytes
 from benchmarks.works import WORKS
 from timerl_nb.config import Options
 from timerl_nb.errors import BudgetError
@@ -58,7 +59,7 @@ def measure(work: str, budget: str) -> None:
         seconds = perf_counter() - began
         lowered = program.executable.lowered
         stated = None if lowered is None else lowered.temporaries
-        before = _resident("VmRSS")
+        before = resident_bytes("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
         program.execute(progress=False)
     except BudgetError as error:
@@ -72,14 +73,8 @@ def measure(work: str, budget: str) -> None:
                 "carried": memory.peak if lowered is None else lowered.nbytes,
                 "estimated": memory.temporaries,
                 "stated": stated,
-                "resident": _resident("VmHWM") - before,
+                "resident": resident_bytes() - before,
                 "seconds": seconds,
             }
         )
     )
-
-
-def _resident(name: str) -> int:
-    """Resident memory in bytes, as Linux says it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024

@@ -107,20 +107,20 @@ def resident_of(work: str, system: str) -> tuple[int, int]:
 
 def measure_resident(work: str, system: str, turns: int = 3) -> None:
     """Print what `resident_of` reads."""
-    before = _resident()
+    before = resident_bytes()
     runner = first(system, WORKS[work], turns)[0]
     for _ in range(turns - 1):
         runner.advance()
     runner.close()
     # Linux forgets a peak of pages that it took back before anybody asked
-    print(json.dumps([max(before, _resident()), before]))
+    print(json.dumps([max(before, resident_bytes()), before]))
 
 
-def _resident() -> int:
-    """The most resident memory so far, in bytes."""
+def resident_bytes(what: str = "VmHWM") -> int:
+    """The most resident memory so far, or, of `VmRSS`, what there is now, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():  # what `resource` says there includes the process that started this one
-        (line,) = (x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        (line,) = (x for x in status.read_text().splitlines() if x.startswith(what))
         return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

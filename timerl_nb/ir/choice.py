@@ -185,6 +185,7 @@ def _json(forecast: Forecast | str) -> dict[str, Any]:
         "seconds": forecast.seconds,
         "swapped": forecast.swapped,
         "beside": forecast.beside,
+        "buffers": forecast.buffers,
     }
 
 

@@ -78,7 +78,7 @@ def _laid_out(plan: MemoryPlan, lowered: bool) -> int:
     """What a plan needs in all, in XLA's buffers if these are looked at."""
     if lowered:
         plan.buffers = layout_of(plan).nbytes + plan.moving
-    return max(plan.peak, plan.buffers) + plan.beside
+    return plan.laid_out
 
 
 def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:

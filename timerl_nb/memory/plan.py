@@ -232,6 +232,11 @@ class MemoryPlan(Inspectable):
         return self.peak + self.beside
 
     @property
+    def laid_out(self) -> int:
+        """The same with values in XLA's buffers, where these were looked at."""
+        return max(self.peak, self.buffers) + self.beside
+
+    @property
     def moving(self) -> int:
         """Bytes on their way between device and host: what leaves together, and what returns together."""
         units = (sum(self.stores[t].unit for t in self.moved(life)) for life in self.swaps.away)
