@@ -50,7 +50,7 @@ def main(*words: str) -> None:
     Raises:
         SystemExit: they say nothing that there is.
     """
-    os.environ["TIMERL_CACHE"] = "0"  # whoever compiles, does it for the first time
+    os.environ.setdefault("TIMERL_CACHE", "0")  # whoever compiles, does it for the first time
     if words[:1] == ("resident",):
         return race.measure_resident(*words[1:])
     if words[:1] == ("held",):

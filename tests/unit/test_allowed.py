@@ -19,7 +19,6 @@ from timerl_nb.driver.stages import Stage
 from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.runtime.disk_cache import DiskCache
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _Call, _loaded, _Trees
-from timerl_nb.schedule.trial import Trials
 
 
 class Does:
@@ -52,9 +51,9 @@ def test_bytes_that_would_call_something_call_nothing(tmp_path: Path) -> None:
         ctx.output("y", trl.zeros((2,)))
     pdg = ctx.compile({"T": 1}).pdg
     for payload in touched(path):
-        assert deserialized(payload, pdg, (), Trials(1000)) is None
+        assert deserialized(payload, pdg, ()) is None
         assert _loaded(payload, jax.devices()[0]) is None
-        for kind in (_Trees, lambda file: _Unpickler(file, pdg, (), Trials(1000))):
+        for kind in (_Trees, lambda file: _Unpickler(file, pdg, ())):
             with pytest.raises((pickle.UnpicklingError, AttributeError)):
                 kind(io.BytesIO(payload)).load()
         with pytest.raises(pickle.UnpicklingError):

@@ -10,16 +10,16 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_same, leaving
+from timerl_nb.driver import search
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import BudgetError
-from timerl_nb.ir.choice import Candidate, Choice, Forecast, cheapest
+from timerl_nb.errors import BudgetError, CeilingError
+from timerl_nb.ir.choice import Choice, Forecast
 from timerl_nb.loops.nodes import Execute
-from timerl_nb.memory import forecast as forecasting
+from timerl_nb.memory import place
 from timerl_nb.memory.cost import LAUNCH, point_seconds
-from timerl_nb.memory.forecast import Forecasts
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.passes.fuse import Fuse
-from timerl_nb.schedule.trial import Trials
+from timerl_nb.passes.vectorize import Vectorize
 from timerl_nb.statements.statements import Statements
 
 BOUNDS = {"B": 4, "I": 3, "T": 40}
@@ -90,6 +90,20 @@ def test_a_large_budget_buys_speed() -> None:
     assert_same(program.execute(seed=1), quick.execute(seed=1), "within a budget")
 
 
+def test_what_isl_gives_up_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Vectorize.run
+
+    def given_up(self: Vectorize, pdg: Any) -> Any:
+        if any(way != "keep" for _, way in self.ways):
+            raise CeilingError("it takes too much.")
+        return run(self, pdg)
+
+    monkeypatch.setattr(Vectorize, "run", given_up)
+    choice = choice_over(compiled(4, device_memory="1GiB"), "t")
+    assert choice.taken.name == "keep"
+    assert choice["all"].forecast == "not looked at: it cannot be faster, or isl gave it up"
+
+
 def test_a_small_budget_cuts_into_blocks() -> None:
     program = compiled(stores="point")
     assert "incrementalize" not in str(program.pipeline)
@@ -129,24 +143,6 @@ def test_a_choice_shows_itself() -> None:
         choice["some"]
 
 
-def made(peak: int, seconds: float) -> Candidate:
-    program = Candidate(f"{peak}", "", lambda: None, lambda pdg: Forecast(peak, 1, seconds))  # type: ignore[arg-type, return-value]
-    return program
-
-
-def test_the_cheapest_that_fits() -> None:
-    slow, fast, large = made(10, 5.0), made(20, 1.0), made(30, 0.5)
-    both = (slow, fast, large)
-    assert cheapest(both, 100)[0] is large
-    assert cheapest(both, 25)[0] is fast
-    assert cheapest(both, 10)[0] is slow
-    assert cheapest(both, 5)[0] is slow
-    assert "needs least" in cheapest(both, 5)[1]
-    unknown = Candidate("unknown", "", lambda: None, lambda pdg: "no order")  # type: ignore[arg-type, return-value]
-    assert cheapest((unknown, fast), 25)[0] is fast
-    assert cheapest((unknown,), 25) == (unknown, "none is known to fit")
-
-
 def test_a_trial_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     run = Fuse.run
@@ -162,22 +158,14 @@ def test_a_trial_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) == 2  # that of `all`: the others are known
 
 
-def test_a_hopeless_budget_is_refused_without_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parameter alone is larger: nothing is tried, and little said but how much it takes."""
-    seen: list[int] = []
-    run = Fuse.run
-
-    def counted(self: Fuse, pdg: Any) -> Any:
-        seen.append(len(pdg))
-        return run(self, pdg)
-
-    monkeypatch.setattr(Fuse, "run", counted)
+def test_a_hopeless_budget_is_refused_with_what_would_do() -> None:
+    """A parameter alone is larger; what is named is the least that the search finds, and does."""
     ctx = reinforce(hidden=(32, 32))
     with pytest.raises(BudgetError) as caught:
         ctx.compile(BOUNDS, trl.Options(device_memory=1000))
-    assert len(seen) <= 2
     assert caught.value.hint == f"device_memory={caught.value.needed} would do."
-    ctx.compile(BOUNDS, trl.Options(device_memory=caught.value.needed))
+    least = ctx.compile(BOUNDS, trl.Options(device_memory=caught.value.needed))
+    assert least.memory.needed <= caught.value.needed
 
 
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}])
@@ -186,21 +174,18 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     floor = lower_bound(Statements.of(program.fused), program.bounds)
     assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).needed
     assert floor > program.memory.swapped(1).needed // 3
-    forecast = Forecasts((), program.bounds, Trials(100_000_000), budget=floor - 1)
-    assert forecast(program.fused) == f"it needs at least {floor:,} bytes at once"
 
 
 def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     program = compiled().with_bounds({"I": 40, "T": 10})
     exact = program.memory.peak, launches(program)
-    monkeypatch.setattr(forecasting, "ENOUGH_POINTS", 200)
-    trials = Trials(100_000_000)
-    found = Forecasts((), program.bounds, trials)(program.fused)
+    monkeypatch.setattr(place, "EXACT", 200)
+    found = choice_over(program, "t")["keep"].forecast
     assert isinstance(found, Forecast)
     assert (found.peak, found.launches) == exact
-    monkeypatch.setattr(forecasting, "MOST_POINTS", 4)
-    found = Forecasts((), program.bounds, trials)(program.fused)
-    assert "too many for a trial" in str(found)
+    monkeypatch.setattr(search, "MOST_POINTS", 4)
+    monkeypatch.setattr(place, "EXACT", 1_000_000)
+    assert "too many for a trial" in str(choice_over(program, "t")["none"].forecast)
 
 
 def test_the_cost_of_a_product() -> None:

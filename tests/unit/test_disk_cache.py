@@ -22,7 +22,6 @@ from timerl_nb.driver.serialization import deserialized, serialized
 from timerl_nb.ir.digest import digest
 from timerl_nb.runtime import disk_cache
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, _engine, _workers
-from timerl_nb.schedule.trial import Trials
 
 BOUNDS = {"B": 4, "I": 3, "T": 12}
 
@@ -59,17 +58,15 @@ def test_a_front_is_the_same_from_bytes(
     front = compiler.front(options, BOUNDS)
     written = digest(compiler.pdg)
     assert written is not None
-    (trials,) = compiler._trials.values()
-    payload = serialized(front, compiler.pdg, written.lines, trials)
+    payload = serialized(front, compiler.pdg, written.lines)
     assert payload is not None
     source = write().compile(BOUNDS, trl.Options(**changes)).pdg  # as another process has it
     assert source is not compiler.pdg
     found = digest(source)
     assert found is not None and found.text == written.text
-    again = deserialized(
-        payload, source, found.lines, Trials(options.isl_operations, again=trials.again)
-    )
+    again = deserialized(payload, source, found.lines)
     assert again is not None
+    again = Compiler(source).asking(again, options, BOUNDS)
     assert texts(again.stages) == texts(front.stages)
     assert again.stages[0].previous is source
     there = {op.origin for op in source}
@@ -82,7 +79,7 @@ def test_a_front_is_the_same_from_bytes(
 def test_bytes_of_something_else_are_no_front() -> None:
     source = written().compile({"T": 2}).pdg
     for payload in (b"", b"nonsense", pickle.dumps((1, 2)), pickle.dumps(([], source, "", 0.0))):
-        assert deserialized(payload, source, (), Trials(1000)) is None
+        assert deserialized(payload, source, ()) is None
 
 
 def test_a_key_depends_on_our_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

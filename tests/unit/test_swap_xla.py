@@ -14,6 +14,8 @@ import timerl_nb as trl
 from tests.pixels import pixels
 from tests.reinforce import reinforce
 from tests.unit.checks import leaving, lowered_with_swaps
+from timerl_nb.driver.pipeline import Decision
+from timerl_nb.driver.search import Found, Search
 from timerl_nb.errors import ExecutionError
 from timerl_nb.memory.swap import SLACKS, Slack, Swaps
 from timerl_nb.runtime.backends import jax as backend
@@ -59,8 +61,13 @@ def test_buffers_keep_to_the_budget_and_give_the_same_bits(
     assert not threads()
 
 
-def test_long_rings_are_found_where_values_come_back_in_blocks() -> None:
-    """The layers of learning return 32 at a time: rings of 32, where all 250 would not fit."""
+def test_long_rings_are_found_where_values_come_back_in_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The layers of learning return 16 at a time: rings of 32, where all 250 would not fit."""
+    kept = (("i", "keep"), ("t", "keep"))
+    decided = Found(Decision(kept, blocks=(("t", 16),), swap=True), {})
+    monkeypatch.setattr(Search, "found", lambda _: decided)
     bounds, options = {"B": 64, "I": 2, "T": 250}, trl.Options(executor="xla", device_memory="3MiB")
     program = reinforce(None, hidden=(64, 64)).compile(bounds, options)
     lowered = program.executable.lowered

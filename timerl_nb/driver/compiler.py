@@ -15,6 +15,7 @@ from typing import Any, Final
 from timerl_nb.config import Options
 from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.pipeline import (
+    Decision,
     Front,
     cached_machine,
     compile_front,
@@ -24,6 +25,7 @@ from timerl_nb.driver.pipeline import (
     planner,
     unlimited,
 )
+from timerl_nb.driver.search import Search
 from timerl_nb.driver.serialization import deserialized, serialized
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
 from timerl_nb.errors import BoundsError, ShapeError
@@ -37,7 +39,7 @@ from timerl_nb.loops.nodes import Execute, Loop
 from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner, refusal
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
-from timerl_nb.passes.core import Pass
+from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.runtime.backends.jax import device_name, has_wide_types
 from timerl_nb.runtime.disk_cache import DiskCache, disk_cache, key_of
@@ -115,7 +117,8 @@ class Compiler:
         self._verified = time.perf_counter() - start
         self._trials: dict[tuple[int, bool], Trials] = {}
         self._proved: Lru[str, float] = Lru(MOST)
-        self._fronts: Lru[tuple[tuple[Pass, ...], int], Front] = Lru(MOST)
+        self._fronts: Lru[tuple[object, ...], Front] = Lru(MOST)
+        self._asking: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._disk = disk_cache()
         # a ceiling is another bound than the number that it is: its text tells them apart
         self._plans: Lru[tuple[Front, str, Planner], _Planned] = Lru(
@@ -158,32 +161,58 @@ class Compiler:
             see(stage)
 
         limit, ceiling = device_limit(options), options.isl_operations
-        if limit is not None and inevitable(self.pdg, bounds) > limit:
-            options = unlimited(options)  # nothing to choose from: it is refused in any case
-        again = is_remade(options)
-        trials = self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
-        passes = pipeline(options, bounds, trials, dynamic=self.pdg.bound is not None)
+        trials = self._trials_of(options)
+
+        def compiled() -> Front:
+            found = self._search(options, bounds).found()
+            passes = self._passes(options, bounds, trials, found.decision)
+            return compile_front(self.pdg, passes, trials, ceiling, show, found)
 
         def made() -> Front:
             written = self._digest
             key = self._key(written, options, bounds)
             if key is None or written is None or self._disk is None:
-                return compile_front(self.pdg, passes, trials, ceiling, show)
+                return compiled()
             payload = self._disk.read(key)
             if payload is not None:
-                known = deserialized(payload, self.pdg, written.lines, trials)
+                known = deserialized(payload, self.pdg, written.lines)
                 if known is not None:
                     return known
-            front = compile_front(self.pdg, passes, trials, ceiling, show)
-            payload = serialized(front, self.pdg, written.lines, trials)
+            front = compiled()
+            payload = serialized(front, self.pdg, written.lines, complete=trials.complete)
             if payload is not None:
                 self._disk.write(key, payload)
             return front
 
-        front = self._fronts.get((passes.passes, ceiling), made)
+        # what was decided within a budget depends on it and on the bounds, all else on the passes alone
+        passes = self._passes(options, bounds, trials).passes
+        within = None if limit is None else (limit, bounds_text(bounds), options)
+        front = self._fronts.get((passes, ceiling, within), made)
         for stage in front.stages[len(shown) :]:  # known from before
             see(stage)
-        return front
+        return self.asking(front, options, bounds)
+
+    def asking(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Front:
+        """The same front, whose candidates are forecast under some options and bounds."""
+        key = front, planner(options), bounds_text(bounds)
+        return self._asking.get(key, lambda: front.asking(self._search(options, bounds).ask))
+
+    def _search(self, options: Options, bounds: Mapping[str, int]) -> Search:
+        return Search(self.pdg, options, bounds, self._trials_of(options), device_limit(options))
+
+    def _trials_of(self, options: Options) -> Trials:
+        ceiling, again = options.isl_operations, is_remade(options)
+        return self._trials.setdefault((ceiling, again), Trials(ceiling, again=again))
+
+    def _passes(
+        self,
+        options: Options,
+        bounds: Mapping[str, int],
+        trials: Trials,
+        decision: Decision | None = None,
+    ) -> Pipeline:
+        dynamic = self.pdg.bound is not None
+        return pipeline(options, bounds, trials, decision, dynamic=dynamic)
 
     @cached_property
     def _digest(self) -> Digest | None:
@@ -232,7 +261,7 @@ class Compiler:
         order = Stage("schedule", schedule, front.seconds, summary, known=front.known)
         see(order)
         planned = self._plans.get(
-            (front, bounds_text(bounds), planner(options)),
+            (front, bounds_text(bounds), _planner(front, options)),
             lambda: _Planned(front, self._memory(front, options, bounds)),
         )
         see(planned.memory)
@@ -245,7 +274,7 @@ class Compiler:
         start = time.perf_counter()
         budget = device_limit(options)
         with bounded("finding who reads each value last"):
-            plan = planner(options)(front.constraints, front.tree, bounds)
+            plan = _planner(front, options)(front.constraints, front.tree, bounds)
             plan.by_passes = front.saved_by
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
             summary = f"{len(plan.names)} stores, {peak}"
@@ -277,6 +306,11 @@ class Compiler:
         known = [f"device_memory={needed} would do"]
         changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
         return fit_suggestions(known, changes, budget, options, given, need)
+
+
+def _planner(front: Front, options: Options) -> Planner:
+    """How memory is planned: what does without swaps is left without."""
+    return planner(options, swap=front.decision.swap)
 
 
 def check_types(pdg: Pdg) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from timerl_nb.config import Options
 from timerl_nb.driver.stages import See, Stage
+from timerl_nb.ir.choice import Ask, Choice
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import verify
 from timerl_nb.memory.budget import Planner
-from timerl_nb.memory.forecast import Forecasts
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.bandwidth_model import Machine
 from timerl_nb.passes.contract import Contract
@@ -21,7 +21,6 @@ from timerl_nb.passes.fuse import Fuse, Separate
 from timerl_nb.passes.incrementalize import (
     Incrementalize,
     IncrementalizeForSpeed,
-    IncrementalizeToFit,
 )
 from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.rematerialize import Rematerialize
@@ -37,6 +36,44 @@ from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What options leave open (`driver/search`); None where passes decide it, for speed.
+
+    Attributes:
+        ways: by dimension along which something runs one by one, how it is vectorised (`WAYS`).
+        again: what acting made is computed again wherever it can be, or nothing of it.
+        blocks: sizes of blocks by dimension.
+        swap: values may wait on the host.
+    """
+
+    ways: tuple[tuple[str, str], ...] = ()
+    again: bool | None = None
+    blocks: tuple[tuple[str, int], ...] | None = None
+    swap: bool = True
+
+    @property
+    def blocks_doc(self) -> str:
+        """How large its blocks are."""
+        sizes = (f"blocks of {size} along {name}" for name, size in self.blocks or ())
+        return ", ".join(sizes) or "no blocks"
+
+    def __str__(self) -> str:
+        text = [f"{way} over {name}" for name, way in self.ways]
+        text += ["computed again"] if self.again else []
+        text += [self.blocks_doc] if self.blocks else []
+        text += ["waiting on the host"] if self.swap else []
+        return ", ".join(text) or "as it is"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was decided, and by pass what was to be decided there."""
+
+    decision: Decision
+    choices: Mapping[str, tuple[Choice, ...]]
+
+
 @dataclass(frozen=True, eq=False)
 class Front:
     """All stages that hold for any bounds."""
@@ -47,6 +84,11 @@ class Front:
     parts: Parts | None  # where isl reached its ceiling
     seconds: float
     known: bool = False  # whether a trial had found the schedule
+    decision: Decision = field(default_factory=Decision)
+
+    def asking(self, ask: Ask) -> Front:
+        """The same stages, whose candidates nobody has compared ask for their forecasts."""
+        return replace(self, stages=tuple(stage.asking(ask) for stage in self.stages))
 
     @property
     def saved_by(self) -> dict[str, str]:
@@ -71,31 +113,29 @@ def pipeline(
     options: Options,
     bounds: Mapping[str, int],
     trials: Trials | None = None,
+    decision: Decision | None = None,
     *,
     dynamic: bool = False,
 ) -> Pipeline:
-    """The passes that the options ask for, in order; `dynamic` if a bound is."""
-    trials = trials or Trials(options.isl_operations)
+    """The passes that the options ask for, in order.
+
+    Args:
+        decision: what is not left to the passes.
+        dynamic: a bound is.
+    """
+    trials, decision = trials or Trials(options.isl_operations), decision or Decision()
     keep = trials.keep if options.trial else keep_nothing
-    limit, plan = device_limit(options), planner(options)
-    machine = cached_machine(options)
-    # from the end, since trials take a graph through the passes that follow
+    machine, under = cached_machine(options), tuple(bounds.items())
     passes: tuple[Pass, ...] = (Fuse() if options.fuse else Separate(),)
     if options.blocks:
-        passes = (Incrementalize(options.blocks, bounds), *passes)
-    elif options.incrementalize == "auto":
-        forecasts = Forecasts(passes, bounds, trials, plan, limit)
-        if limit is not None:
-            passes = (IncrementalizeToFit(limit, bounds, forecasts), *passes)
-        elif machine is not None:
-            passes = (IncrementalizeForSpeed(bounds, machine, forecasts), *passes)
-    if is_remade(options):
-        forecasts = Forecasts(passes, bounds, trials, plan, limit)
-        always = options.rematerialize is True
-        passes = (
-            Rematerialize(bounds, forecasts, always, machine, options.blocks, limit),
-            *passes,
-        )
+        passes = (Incrementalize(options.blocks, under), *passes)
+    elif options.incrementalize == "auto" and decision.blocks is not None:
+        passes = (Incrementalize(decision.blocks, under), *passes)
+    elif options.incrementalize == "auto" and machine is not None:
+        passes = (IncrementalizeForSpeed(under, machine), *passes)
+    if is_remade(options) if decision.again is None else decision.again:
+        always = decision.again or options.rematerialize is True
+        passes = (Rematerialize(under, always, machine, options.blocks), *passes)
     if options.contract:
         passes = (Contract(), *passes)
     if options.accumulate:
@@ -104,8 +144,7 @@ def pipeline(
         passes = (Windows(keep), *passes)
     dims = options.vectorize if isinstance(options.vectorize, tuple) else None
     if options.vectorize:
-        forecasts = Forecasts(passes, bounds, trials, plan, limit)
-        passes = (Vectorize(dims, keep, forecasts, options.budget), *passes)
+        passes = (Vectorize(dims, keep, decision.ways), *passes)
     if options.lift:
         passes = (Lift(dims if options.vectorize else (), keep), *passes)
     if options.simplify:
@@ -115,19 +154,24 @@ def pipeline(
     return Pipeline(passes)
 
 
-def compile_front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -> Front:
+def compile_front(
+    pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See, decided: Found
+) -> Front:
     """Run the passes and find the schedule; `see` gets every stage as soon as it is made."""
     with explained(pdg):
-        return _front(pdg, passes, trials, ceiling, see)
+        return _front(pdg, passes, trials, ceiling, see, decided)
 
 
-def _front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -> Front:
+def _front(
+    pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See, decided: Found
+) -> Front:
     source = pdg
     stages: list[Stage] = []
     for one in passes:
         start, known = time.perf_counter(), trials.has_run(one, pdg)
         with bounded(f"the pass {one.name}"):
             made = trials.run(one, pdg)
+        made = replace(made, choices=decided.choices.get(one.name, made.choices))
         seconds = time.perf_counter() - start
         verify(made.pdg)
         summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
@@ -146,7 +190,8 @@ def _front(pdg: Pdg, passes: Pipeline, trials: Trials, ceiling: int, see: See) -
         with bounded("checking the schedule"):
             tree, parts = schedule_by_parts_if_needed(constraints, ceiling, source)
         found = constraints, tree
-    return Front(tuple(stages), *found, parts, time.perf_counter() - start, is_known)
+    seconds, decision = time.perf_counter() - start, decided.decision
+    return Front(tuple(stages), *found, parts, seconds, is_known, decision)
 
 
 def cached_machine(options: Options) -> Machine | None:
@@ -180,13 +225,13 @@ def device_limit(options: Options) -> int | None:
     return options.budget or device_memory()
 
 
-def planner(options: Options) -> Planner:
+def planner(options: Options, *, swap: bool = True) -> Planner:
     """How memory is planned under the options."""
     return Planner(
         smallest=options.stores == "auto",
         donation=options.donate,
         budget=device_limit(options),
-        swap=options.swap == "auto",
+        swap=swap and options.swap == "auto",
         lowered=options.executor == "xla" and device_limit(options) is not None,
     )
 

@@ -103,7 +103,10 @@ class Program:
 
     def _compile(self, options: Options, front: Front | None = None, see: See = unseen) -> None:
         """Make the stages; with less memory than there is where XLA takes more than was estimated."""
-        front = front or self._compiler.front(options, self.bounds, see)
+        if front is None:
+            front = self._compiler.front(options, self.bounds, see)
+        else:
+            front = self._compiler.asking(front, options, self.bounds)
         back = self._compiler.back(front, options, self.bounds, see)
         self.stages = Stages((*self._source, *front.stages, *back))
         self._front, self._limited = front, options
@@ -206,7 +209,8 @@ class Program:
     @property
     def pipeline(self) -> Pipeline:
         """The passes that ran, in order; prints as one line."""
-        return pipeline(self._limited, self.bounds, dynamic=self.pdg.bound is not None)
+        dynamic, decision = self.pdg.bound is not None, self._front.decision
+        return pipeline(self._limited, self.bounds, None, decision, dynamic=dynamic)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Passes and schedule of a compilation as bytes, which a later process compiles on from.
 
 They are the front of an equal source graph. What belongs to the process is named and not stored: the
-source graph with its operations and given arrays, the lines that wrote them, and the trials.
+source graph with its operations and given arrays, and the lines that wrote them.
 """
 
 from __future__ import annotations
@@ -11,91 +11,75 @@ import pickle
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import MethodType
 from typing import Any, Final
 
 from timerl_nb.driver.pipeline import Front
 from timerl_nb.errors import Origin
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.vectorize import Vectorize
 from timerl_nb.runtime.allowed import CLASSES, Allowed
 from timerl_nb.schedule.constraints import Constraints
-from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic.scheduling import ScheduleTree
 
-_PASSES: Final = (
-    "accumulate bandwidth_model contract dynamic_bounds fuse incrementalize lift rematerialize "
-    "simplify vectorize windows"
-)
 # Frozen values of plain types, and what makes them.
 _TABLE: Final[Mapping[str, Collection[str]]] = {
-    **dict.fromkeys((f"timerl_nb.passes.{name}" for name in _PASSES.split()), (CLASSES,)),
     **dict.fromkeys(
         (f"timerl_nb.ir.{name}" for name in ("attrs", "ops", "pdg", "rewrite", "shapes")),
         (CLASSES,),
     ),
-    "timerl_nb.ir.choice": (CLASSES, "_itself"),
+    "timerl_nb.ir.choice": (CLASSES,),
     "timerl_nb.ir.orders": (CLASSES,),
     "timerl_nb.symbolic.domain": (CLASSES,),
     "timerl_nb.symbolic.expr": (CLASSES, "_make"),
-    "timerl_nb.memory.budget": ("Planner",),
-    "timerl_nb.memory.forecast": ("Forecasts",),
+    "timerl_nb.driver.pipeline": ("Decision",),
     "timerl_nb.driver.stages": ("Stage",),
-    "functools": ("partial",),
     "ml_dtypes": ("bfloat16",),
     "numpy": ("dtype", "ndarray"),
     "numpy._core.multiarray": ("_reconstruct",),
     "numpy._core.numeric": ("_frombuffer",),
 }
-_METHODS: Final = ((Trials, "keep"), (Vectorize, "_graph"))  # which values hold, bound to others
 
 
-def serialized(front: Front, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> bytes | None:
+def serialized(
+    front: Front, pdg: Pdg, lines: Sequence[Origin], *, complete: bool = True
+) -> bytes | None:
     """A front as bytes; None where isl or a trial of it was cut short.
 
     Args:
         lines: those behind the source graph.
+        complete: no trial was.
     """
-    if front.parts is not None or not trials.complete:
+    if front.parts is not None or not complete:
         return None
     file = io.BytesIO()
     # all but what is made of isl's objects
     stages = [replace(stage, artifact=None) for stage in front.stages]  # pyright: ignore[reportArgumentType]
-    value = stages, front.constraints.pdg, front.tree.text(), front.seconds
+    last, tree = front.constraints.pdg, front.tree.text()
+    value = stages, last, tree, front.seconds, front.decision
     with suppress(pickle.PicklingError, AttributeError, TypeError, ValueError):
-        _Pickler(file, pdg, lines, trials).dump(value)
+        _Pickler(file, pdg, lines).dump(value)
         return file.getvalue()
     return None
 
 
-def deserialized(payload: bytes, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> Front | None:
+def deserialized(payload: bytes, pdg: Pdg, lines: Sequence[Origin]) -> Front | None:
     """The front of bytes; None where they are none."""
     with suppress(Exception):  # bytes that are no front can raise anything
-        stages, last, tree, seconds = _Unpickler(io.BytesIO(payload), pdg, lines, trials).load()
+        stages, last, tree, seconds, decision = _Unpickler(io.BytesIO(payload), pdg, lines).load()
         whole = tuple(replace(stage, artifact=stage.rewritten.pdg) for stage in stages)
         constraints = Constraints(last)
         schedule = ScheduleTree.parse(last.dims, constraints.points, tree)
-        return Front(whole, constraints, schedule, None, seconds)
+        return Front(whole, constraints, schedule, None, seconds, decision=decision)
     return None
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> None:
+    def __init__(self, file: io.BytesIO, pdg: Pdg, lines: Sequence[Origin]) -> None:
         super().__init__(file, protocol=5)
         self._lines = {line: k for k, line in enumerate(lines)}
-        self._named: dict[int, tuple[str, int]] = {
-            id(pdg): ("source", 0),
-            id(trials): ("trials", 0),
-        }
+        self._named: dict[int, tuple[str, int]] = {id(pdg): ("source", 0)}
         for op in pdg:
             self._named[id(op.attrs)] = ("attrs", op.id)
             self._named[id(op)] = ("op", op.id)
-
-    def reducer_override(self, obj: Any, /) -> Any:
-        """Methods by their place in the table: by name they would need `getattr`."""
-        if not isinstance(obj, MethodType):
-            return NotImplemented
-        return _bound, (_METHODS.index((type(obj.__self__), obj.__name__)), obj.__self__)
 
     def persistent_id(self, obj: Any) -> tuple[str, int] | None:
         if type(obj) is Origin and obj in self._lines:
@@ -103,19 +87,12 @@ class _Pickler(pickle.Pickler):
         return self._named.get(id(obj))
 
 
-def _bound(number: int, owner: Any) -> Any:
-    kind, name = _METHODS[number]
-    if type(owner) is not kind:
-        raise pickle.UnpicklingError(f"a {kind.__name__} has this method")
-    return getattr(owner, name)
-
-
 class _Unpickler(Allowed):
-    table = {**_TABLE, __name__: ("_bound",)}
+    table = _TABLE
 
-    def __init__(self, file: io.BytesIO, pdg: Pdg, lines: Sequence[Origin], trials: Trials) -> None:
+    def __init__(self, file: io.BytesIO, pdg: Pdg, lines: Sequence[Origin]) -> None:
         super().__init__(file)
-        self._lines, self._pdg, self._trials = lines, pdg, trials
+        self._lines, self._pdg = lines, pdg
 
     def persistent_load(self, pid: tuple[str, int]) -> Any:
         what, number = pid
@@ -123,6 +100,4 @@ class _Unpickler(Allowed):
             return self._lines[number]
         if what == "source":
             return self._pdg
-        if what == "trials":
-            return self._trials
         return self._pdg[number] if what == "op" else self._pdg[number].attrs

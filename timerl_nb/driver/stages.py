@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from timerl_nb.dot import Dot
 from timerl_nb.errors import OptionError, Origin, one_of
 from timerl_nb.frontend.foreign import all_asked, missing, taken
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.choice import Choice
+from timerl_nb.ir.choice import Ask, Choice
 from timerl_nb.ir.ops import DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, Step
@@ -168,6 +168,13 @@ class Stage:
     def steps(self) -> tuple[Step, ...]:
         """What the pass did, one rewrite after another."""
         return () if self.rewritten is None else self.rewritten.steps
+
+    def asking(self, ask: Ask) -> Stage:
+        """The same stage, whose candidates ask for their forecasts."""
+        if self.rewritten is None or not self.choices:
+            return self
+        choices = tuple(choice.asking(ask) for choice in self.choices)
+        return replace(self, rewritten=replace(self.rewritten, choices=choices))
 
     @property
     def choices(self) -> tuple[Choice, ...]:

@@ -10,12 +10,11 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from timerl_nb.dot import FUSED, PLAIN, Dot
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.ir.pdg import Pdg
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,6 @@ class Forecast:
         return f"peak {self.peak:,} bytes, {self.launches:,} launches, {self.seconds:.3g} s{moved}"
 
 
-# The forecast of a graph, or why there is none.
-Forecaster = Callable[[Pdg], Forecast | str]
-
-
 class _Watcher(threading.local):
     """Who is told of what a thread forecasts."""
 
@@ -76,40 +71,53 @@ def watched(tell: Callable[[Candidate], object]) -> Generator[None]:
         _watcher.tell = before
 
 
+def tell(candidate: Candidate) -> None:
+    """Tell whoever watches this thread of a candidate that was forecast."""
+    if _watcher.tell is not None:
+        _watcher.tell(candidate)
+
+
 class Candidate:
-    """One way to go on, made and forecast when it is first looked at.
+    """One way to go on, forecast when somebody first looks.
 
     Attributes:
         name: a short name.
         doc: what it is.
+        change: by field, what a decision for it says that is not left to the passes.
+
+    Args:
+        known: the forecast, where it has been made.
     """
 
     def __init__(
-        self, name: str, doc: str, make: Callable[[], Pdg], forecaster: Forecaster
+        self,
+        name: str,
+        doc: str,
+        change: tuple[tuple[str, Any], ...] = (),
+        known: Forecast | str | None = None,
     ) -> None:
-        self.name, self.doc = name, doc
-        self._make, self._forecaster = make, forecaster
+        self.name, self.doc, self.change = name, doc, change
+        self._known = known
+        self._ask: Ask | None = None
+        if known is not None:
+            self.__dict__["forecast"] = known
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # a function of this process is known elsewhere by what it makes alone
-        make: Callable[[], Pdg] = self._make
-        if not isinstance(make, partial):
-            make = partial(_itself, self.pdg)
-        known = {"forecast": self.forecast} if "forecast" in self.__dict__ else None
-        return Candidate, (self.name, self.doc, make, self._forecaster), known
+        return Candidate, (self.name, self.doc, self.change, self._known)
 
-    @cached_property
-    def pdg(self) -> Pdg:
-        """The graph that this way leads to."""
-        return self._make()
+    def asking(self, ask: Ask) -> Candidate:
+        """The same candidate, whose forecast is asked for where it is not known."""
+        made = Candidate(self.name, self.doc, self.change, self._known)
+        made._ask = ask
+        return made
 
     @cached_property
     def forecast(self) -> Forecast | str:
         """What it would cost; a text where it cannot be scheduled."""
-        found = self._forecaster(self.pdg)
+        assert self._ask is not None
+        found = self._ask(self)
         self.__dict__["forecast"] = found  # for who is told
-        if _watcher.tell is not None:
-            _watcher.tell(self)
+        tell(self)
         return found
 
     @property
@@ -123,8 +131,8 @@ class Candidate:
     __repr__ = __str__
 
 
-def _itself(pdg: Pdg) -> Pdg:
-    return pdg
+# The forecast of a candidate, or why there is none.
+Ask = Callable[[Candidate], Forecast | str]
 
 
 class Choice(Inspectable):
@@ -140,6 +148,11 @@ class Choice(Inspectable):
         self, what: str, candidates: tuple[Candidate, ...], taken: Candidate, why: str
     ) -> None:
         self.what, self.candidates, self.taken, self.why = what, candidates, taken, why
+
+    def asking(self, ask: Ask) -> Choice:
+        """The same choice between candidates whose forecasts are asked for."""
+        made = tuple(one.asking(ask) for one in self.candidates)
+        return Choice(self.what, made, made[self.candidates.index(self.taken)], self.why)
 
     def __getitem__(self, name: str) -> Candidate:
         """The candidate of that name."""
@@ -187,22 +200,3 @@ def _json(forecast: Forecast | str) -> dict[str, Any]:
         "beside": forecast.beside,
         "buffers": forecast.buffers,
     }
-
-
-def cheapest(candidates: tuple[Candidate, ...], budget: int) -> tuple[Candidate, str]:
-    """The candidate to take where memory is limited, and why.
-
-    The fastest of those that fit, in XLA's buffers if any does; where none fits, the one that needs
-    least. Earlier candidates win ties.
-    """
-    known = [(c, c.forecast) for c in candidates]
-    able = [(c, f) for c, f in known if isinstance(f, Forecast)]
-    if not able:
-        return candidates[0], "none is known to fit"
-    fitting = [(c, f) for c, f in able if f.laid_out <= budget]
-    fitting = fitting or [(c, f) for c, f in able if f.needed <= budget]
-    if fitting:
-        taken, _ = min(fitting, key=lambda pair: pair[1].seconds)
-        return taken, f"it is the fastest of those that fit {budget:,} bytes"
-    taken, _ = min(able, key=lambda pair: pair[1].needed)
-    return taken, f"none fits {budget:,} bytes, and it needs least"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from typing import Final
 
 from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.folded import layout_of
@@ -14,6 +16,9 @@ from timerl_nb.memory.timeline import Holder
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.scheduling import ScheduleTree
+
+# How often swaps are chosen anew for what buffers take more than values.
+_TRIES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class Planner:
         budget: device bytes; None for no limit.
         swap: let values wait on the host where the budget would not do.
         lowered: prefer what keeps to the budget in XLA's buffers, too.
+        most: see `plan_memory`.
     """
 
     smallest: bool
@@ -33,17 +39,29 @@ class Planner:
     budget: int | None
     swap: bool
     lowered: bool = False
+    most: int | None = None
 
     def __call__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> MemoryPlan:
         """The memory plan; without blocks where these need too much, since they stay as they are."""
-        smallest, donation = self.smallest, self.donation
-        plans = (
-            plan_memory(
-                constraints, tree, bounds, smallest=smallest, blocks=blocks, donation=donation
-            )
-            for blocks in ((True, False) if smallest else (False,))
-        )
+        plans = self._plans(constraints, tree, bounds)
         return fitted(plans, self.budget, swap=self.swap, lowered=self.lowered)
+
+    def _plans(
+        self, constraints: Constraints, tree: ScheduleTree, bounds: Point
+    ) -> Iterator[MemoryPlan]:
+        made = partial(
+            plan_memory,
+            constraints,
+            tree,
+            bounds,
+            smallest=self.smallest,
+            donation=self.donation,
+            most=self.most,
+        )
+        plan = made()
+        yield plan
+        if plan.placed.blocks:
+            yield made(blocks=False)
 
 
 def fitted(
@@ -60,23 +78,29 @@ def fitted(
         more = _swapped(plan, budget, lowered) if budget is not None and swap else ()
         for one in chain([plan], more):
             tried.append(one)
-            if budget is None or _laid_out(one, lowered) <= budget:
+            if budget is None or one.needed <= budget and _laid_out(one, lowered) <= budget:
                 return one
     return min(tried, key=lambda plan: max(plan.needed, budget or 0))
 
 
 def _swapped(plan: MemoryPlan, budget: int, lowered: bool) -> Iterable[MemoryPlan]:
-    """The plan with swaps; then with more of them, for what buffers take more than values."""
-    found = plan
-    if plan.needed > budget:
-        yield (found := plan.swapped(budget - plan.beside))
-    if lowered and found.needed <= budget:
-        yield plan.swapped(budget - plan.beside - (found.buffers - found.peak))
+    """The plan with swaps; then with more and more of them, for what buffers take more than values."""
+    target = budget - plan.beside
+    for _ in range(_TRIES):
+        found = plan.swapped(target) if plan.peak > target else plan
+        if found is not plan:
+            yield found
+        if not lowered or found.needed > budget:
+            return
+        over = _laid_out(found, lowered) - budget
+        if over <= 0:
+            return
+        target = min(target, found.peak) - over
 
 
 def _laid_out(plan: MemoryPlan, lowered: bool) -> int:
     """What a plan needs in all, in XLA's buffers if these are looked at."""
-    if lowered:
+    if lowered and not plan.buffers:
         plan.buffers = layout_of(plan).nbytes + plan.moving
     return plan.laid_out
 

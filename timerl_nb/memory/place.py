@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from timerl_nb.errors import BoundsError
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.blocks import (
     Block,
@@ -47,6 +48,7 @@ def plan_memory(
     blocks: bool = True,
     donation: bool = True,
     exact: int | None = None,
+    most: int | None = None,
 ) -> MemoryPlan:
     """The stores of a scheduled graph under actual bounds, and what they will hold when.
 
@@ -57,6 +59,10 @@ def plan_memory(
             blocks: each row would be written into a copy.
         exact: programs of more executed points than this (`EXACT`) are planned by a few of their
             turns, where these say what all do.
+        most: so many points may be looked at one by one.
+
+    Raises:
+        BoundsError: they are more.
     """
     blocky = smallest and blocks and donation
     lifetimes = find_lifetimes(constraints, schedule)
@@ -69,16 +75,24 @@ def plan_memory(
         plan = _in_blocks(plain) if blocky else plain
         return donate(plan) if donation else plan
 
-    most = EXACT if exact is None else exact
-    if sum(most_points(schedule, bounds).values()) > most:
+    def count(bounds: Point) -> int:
+        return sum(most_points(schedule, bounds).values())
+
+    def check_few(bounds: Point) -> None:
+        if most is not None and count(bounds) > most:
+            raise BoundsError(f"{count(bounds):,} points are too many for a trial")
+
+    if count(bounds) > (EXACT if exact is None else exact):
         fold = find_fold(constraints, schedule, lifetimes, bounds)
         if fold is not None:
             with suppress(Unlike):
                 few, more = fold.windows
+                check_few(more)
                 small = planned(few, fold)
                 along = fold.dim.name in _dims_of_blocks(small)
                 large = planned(more, fold) if along else small.of_turns(Clock(schedule, more))
                 return FoldedPlan(small, large, lambda: planned(bounds))
+    check_few(bounds)
     return planned(bounds)
 
 

@@ -78,7 +78,7 @@ class MemoryPlan(Inspectable):
         waits = {"waiting on the host": "it would not fit the device"} if self.swaps.all else {}
         return {**self.by_passes, **waits}
 
-    @property
+    @cached_property
     def swapping(self) -> Swapping:
         """The search for swaps; sums that are being added to stay where they are."""
         if self._apart is not None:

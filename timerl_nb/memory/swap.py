@@ -140,9 +140,10 @@ class Swapping:
         Args:
             live: the device's live bytes during every executed point, without swapping.
         """
-        swaps, peak = _cover(self.classes(SLACKS[0], LARGE), live, budget)
-        if peak <= budget:
-            return Swaps(tuple(swaps), SLACKS[0])
+        if budget > 0:  # else nothing keeps to it
+            swaps, peak = _cover(self.classes(SLACKS[0], LARGE), live, budget)
+            if peak <= budget:
+                return Swaps(tuple(swaps), SLACKS[0])
         sparing = self.classes(SLACKS[-1])
         reach = int((live - sum(swap.away.change(len(live)) for swap in sparing)).max(initial=0))
         if reach <= budget:

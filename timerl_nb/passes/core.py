@@ -15,6 +15,9 @@ from timerl_nb.errors import OptionError, one_of
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten
 
+# Actual bounds by name, as a field of a pass.
+Bounds = tuple[tuple[str, int], ...]
+
 
 class Pass(Protocol):
     """One transformation; its options are its fields."""

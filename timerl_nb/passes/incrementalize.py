@@ -1,23 +1,22 @@
 """Incrementalisation: large reductions run block by block (000_9a2364bc51ddf94b.txt §5.3, Alg. 3).
 
 `tiling` does it; the passes here say along which dimension, and how large the blocks are: as the options
-say, as the budget asks, or as is fastest.
+or the search for what fits a budget say, or as is fastest.
 """
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from timerl_nb.config import Blocks
-from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
+from timerl_nb.ir.choice import Candidate, Choice
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, unchanged
 from timerl_nb.passes.bandwidth_model import BandwidthModel, Machine
+from timerl_nb.passes.core import Bounds
 from timerl_nb.passes.tiling import by_freed, find_tiling, in_blocks, tile_blocks
-from timerl_nb.symbolic.domain import Dim
 
 _SHOWN: Final = 8  # lines of a warning
 
@@ -33,74 +32,14 @@ class Incrementalize:
     """
 
     block: int | Blocks
-    bounds: Mapping[str, int]
+    bounds: Bounds
     name: str = "incrementalize"
-
-    def __hash__(self) -> int:
-        return hash((self.block, tuple(self.bounds.items())))
 
     def run(self, pdg: Pdg) -> Rewritten:
         if isinstance(self.block, int):
-            dims = by_freed(pdg, self.bounds)[:1]
+            dims = by_freed(pdg, dict(self.bounds))[:1]
             return in_blocks(pdg, [(dim, self.block) for dim in dims])
         return in_blocks(pdg, [(pdg.dims[name], block) for name, block in self.block])
-
-
-@dataclass(frozen=True)
-class IncrementalizeToFit:
-    """Reductions over long axes, block by block, where the program would not fit otherwise.
-
-    Block sizes are powers of two; the largest that fits without swapping is found, along the first
-    dimension along which one does; if there is none and the program does not fit as it is, the
-    largest that fits with it. The fastest of all tried is taken.
-
-    Attributes:
-        budget: device bytes.
-        bounds: actual bounds.
-        forecaster: says what a graph would cost.
-    """
-
-    budget: int
-    bounds: Mapping[str, int]
-    forecaster: Forecaster
-    name: str = "incrementalize"
-
-    def __hash__(self) -> int:
-        return hash((self.budget, tuple(self.bounds.items()), self.forecaster))
-
-    def run(self, pdg: Pdg) -> Rewritten:
-        tried = {"whole": Candidate("whole", "no blocks", lambda: pdg, self.forecaster)}
-        made = {"whole": unchanged(pdg)}
-
-        def fits(dim: Dim, block: int, swap: bool) -> bool:
-            name = f"{dim.name}: {block}"
-            if name not in tried:
-                made[name] = in_blocks(pdg, [(dim, block)])
-                doc = f"blocks of {block} along {dim.name}"
-                tried[name] = Candidate(name, doc, lambda: made[name].pdg, self.forecaster)
-            return self._fits(tried[name], swap)
-
-        if not self._fits(tried["whole"], swap=False):
-            dims = by_freed(pdg, self.bounds)
-            tries = [(dim, False) for dim in dims]
-            if not self._fits(tried["whole"], swap=True):
-                tries += [(dim, True) for dim in dims]
-            for dim, swap in tries:
-                blocks = [1 << k for k in range((dim.count(self.bounds) - 1).bit_length())]
-                # the smallest first: if that does not fit, none does
-                if blocks and fits(dim, blocks[0], swap):
-                    bisect(blocks, False, 1, key=lambda b, d=dim, s=swap: not fits(d, b, s))
-                    break
-        candidates = tuple(tried.values())
-        taken, why = cheapest(candidates, self.budget)
-        choice = Choice("incrementalize", candidates, taken, why)
-        return replace(made[taken.name], choices=(choice,))
-
-    def _fits(self, candidate: Candidate, swap: bool) -> bool:
-        found = candidate.forecast
-        if isinstance(found, str) or found.laid_out > self.budget:
-            return False
-        return swap or not found.swapped
 
 
 @dataclass(frozen=True)
@@ -112,27 +51,22 @@ class IncrementalizeForSpeed:
     Attributes:
         bounds: actual bounds.
         machine: what memory costs.
-        forecaster: says what a graph would cost.
     """
 
-    bounds: Mapping[str, int]
+    bounds: Bounds
     machine: Machine
-    forecaster: Forecaster
     name: str = "incrementalize"
 
-    def __hash__(self) -> int:
-        return hash((self.machine, tuple(self.bounds.items()), self.forecaster))
-
     def run(self, pdg: Pdg) -> Rewritten:
-        dim = next(iter(by_freed(pdg, self.bounds)), None)
-        model = BandwidthModel(pdg, self.bounds, self.machine)
+        dim = next(iter(by_freed(pdg, dict(self.bounds))), None)
+        model = BandwidthModel(pdg, dict(self.bounds), self.machine)
         block = model.block(find_tiling(pdg, dim)) if dim else None
         if dim is None or block is None:
             return unchanged(pdg)
         made = in_blocks(pdg, [(dim, block)])
-        whole = Candidate("whole", "no blocks", lambda: pdg, self.forecaster)
+        whole = Candidate("whole", "no blocks", (("blocks", ()),))
         doc = f"blocks of {block} along {dim.name}"
-        taken = Candidate(f"{dim.name}: {block}", doc, lambda: made.pdg, self.forecaster)
+        taken = Candidate(f"{dim.name}: {block}", doc)
         why = "the arrays of a block stay in the cache"
         choice = Choice("incrementalize", (whole, taken), taken, why)
         return replace(made, choices=(choice,))

@@ -9,14 +9,14 @@ it open: 000_9a2364bc51ddf94b.txt §9.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from timerl_nb.config import Blocks
-from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
+from timerl_nb.ir.choice import Candidate, Choice
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
 from timerl_nb.passes.bandwidth_model import BandwidthModel, Machine
+from timerl_nb.passes.core import Bounds
 from timerl_nb.passes.recompute import Recomputable, find_recomputable, recompute
 from timerl_nb.passes.tiling import find_tiling
 from timerl_nb.passes.vmap_rules import Refused
@@ -35,20 +35,13 @@ class Rematerialize:
         always: compute again whatever can be; otherwise what costs no more.
         machine: what keeping costs; None where that is not known, or nothing.
         blocks: the block sizes that are given for the reductions; None where they are chosen.
-        budget: device bytes; None for no limit.
-        forecaster: says what a graph would cost.
     """
 
-    bounds: Mapping[str, int]
-    forecaster: Forecaster
+    bounds: Bounds
     always: bool = False
     machine: Machine | None = None
     blocks: int | Blocks | None = None
-    budget: int | None = None
     name: str = "rematerialize"
-
-    def __hash__(self) -> int:
-        return hash((self.always, self.budget, tuple(self.bounds.items()), self.forecaster))
 
     def run(self, pdg: Pdg) -> Rewritten:
         total = unchanged(pdg)
@@ -65,14 +58,11 @@ class Rematerialize:
             return replace(unchanged(pdg), refused={**found.why, **why})
         whole = recompute(pdg, found, values)
         ways = [
-            Candidate("keep", "what acting made is kept", lambda: pdg, self.forecaster),
-            Candidate("again", "all that can be", lambda: whole.pdg, self.forecaster),
+            Candidate("keep", "what acting made is kept", (("again", False),)),
+            Candidate("again", "all that can be", (("again", True),)),
         ]
         if self.always:
             made, taken, reason = whole, ways[1], "the options say so"
-        elif self.budget is not None and not _fits(ways[0], self.budget):
-            taken, reason = cheapest(tuple(ways), self.budget)
-            made = unchanged(pdg) if taken is ways[0] else whole
         else:
             chosen, more = self._cheap(pdg, found, values)
             why |= more
@@ -83,7 +73,7 @@ class Rematerialize:
             taken, reason = ways[0], "that is faster, or all of it is small"
             if chosen:
                 doc = f"{', '.join(pdg[k].name for k in chosen)} computed again"
-                taken = Candidate("mixed", doc, lambda: made.pdg, self.forecaster)
+                taken = Candidate("mixed", doc)
                 reason = "that takes less memory, and little more time if any"
                 ways.append(taken)
         choice = Choice(f"keep or compute again along {dim.name}", tuple(ways), taken, reason)
@@ -95,7 +85,8 @@ class Rematerialize:
             return isinstance(self.blocks, int) or dim.name in dict(self.blocks)
         assert self.machine is not None
         return (
-            BandwidthModel(pdg, self.bounds, self.machine).block(find_tiling(pdg, dim)) is not None
+            BandwidthModel(pdg, dict(self.bounds), self.machine).block(find_tiling(pdg, dim))
+            is not None
         )
 
     def _cheap(
@@ -104,7 +95,7 @@ class Rematerialize:
         """Those of the values that cost about as much to compute again, and why not the others."""
         if self.machine is None:
             return (), dict.fromkeys(values, "there is room for it, and its memory is near")
-        model = BandwidthModel(pdg, self.bounds, self.machine)
+        model = BandwidthModel(pdg, dict(self.bounds), self.machine)
         allowed = SPENT * (
             model.computing(pdg.ops) + sum(model.keeping(k, found.dim) for k in values)
         )
@@ -139,8 +130,3 @@ def _in_blocks(pdg: Pdg, found: Recomputable) -> tuple[tuple[int, ...], dict[int
         why |= dict.fromkeys(whole, "somebody needs it at all points at once")
         values = tuple(k for k in values if k not in whole)
     return (), why
-
-
-def _fits(candidate: Candidate, budget: int) -> bool:
-    found = candidate.forecast
-    return not isinstance(found, str) and found.laid_out <= budget and not found.swapped

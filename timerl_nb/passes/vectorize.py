@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
-from timerl_nb.ir.choice import Candidate, Choice, Forecaster, cheapest
+from timerl_nb.ir.choice import Candidate, Choice
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, read_symbols
 from timerl_nb.ir.pdg import Pdg, read_type
@@ -436,7 +435,7 @@ def keep_nothing(pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> 
     return ()
 
 
-_WAYS: Final = {
+WAYS: Final = {
     "keep": "all but what shares a loop with what runs one by one",
     "all": "all that can be",
     "none": "all stays as it is",
@@ -450,14 +449,12 @@ class Vectorize:
     Attributes:
         dims: the dimensions to try, or None for all.
         keep: the operations to leave alone, by dimension.
-        forecaster: says what a graph would cost; without it there is nothing to choose from.
-        budget: device bytes; None for no limit.
+        ways: by dimension what was decided where something runs one by one along it.
     """
 
     dims: tuple[str, ...] | None = None
     keep: Keep = keep_nothing
-    forecaster: Forecaster | None = None
-    budget: int | None = None
+    ways: tuple[tuple[str, str], ...] = ()
     name: str = "vectorize"
 
     def run(self, pdg: Pdg) -> Rewritten:
@@ -468,19 +465,19 @@ class Vectorize:
 
     def _over(self, pdg: Pdg, dim: Dim) -> Rewritten:
         """One dimension; where something runs one by one along it, there are several ways."""
-        if self.forecaster is None or not cycles_of(pdg, dim.name).sequential:
+        if not cycles_of(pdg, dim.name).sequential:
             return _vectorized(pdg, dim, self.keep(pdg, dim))
-        ways = dict(_WAYS)
+        decided = dict(self.ways).get(dim.name)
+        if decided is not None:
+            return self._way(pdg, dim, decided)
+        ways = dict(WAYS)
         if self.keep is keep_nothing:
             del ways["keep"]
         candidates = tuple(
-            Candidate(name, doc, partial(self._graph, pdg, dim, name), self.forecaster)
-            for name, doc in ways.items()
+            Candidate(name, doc, (("ways", ((dim.name, name),)),)) for name, doc in ways.items()
         )
         taken = candidates[0]
-        if self.budget is not None:
-            taken, why = cheapest(candidates, self.budget)
-        elif taken.name == "keep":
+        if taken.name == "keep":
             why = "no budget is given, and memory need not grow with the bound"
         else:
             why = "no trial is asked for: what cycles allow is vectorised"
@@ -492,16 +489,13 @@ class Vectorize:
             return _untouched(pdg, dim)
         return _vectorized(pdg, dim, self.keep(pdg, dim) if name == "keep" else ())
 
-    def _graph(self, pdg: Pdg, dim: Dim, name: str) -> Pdg:
-        return self._way(pdg, dim, name).pdg
-
     def _in_order(self, pdg: Pdg) -> list[Dim]:
         """Dimensions along which nothing is sequential first: the others are tried on what is left."""
         wanted = [d for d in pdg.dims if self.dims is None or d.name in self.dims]
         return sorted(wanted, key=lambda d: bool(cycles_of(pdg, d.name).sequential))
 
 
-# Graphs are frozen values: forecasts differ with the passes and options behind, what is made does not.
+# Graphs are frozen values: decisions differ, what is made of a graph over a dimension need not.
 _KNOWN: WeakKeyDictionary[Pdg, dict[tuple[Dim, frozenset[int]], Rewritten]] = WeakKeyDictionary()
 
 

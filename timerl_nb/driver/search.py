@@ -1,0 +1,351 @@
+"""The search for what a program does to keep to a budget, and to be as fast as it can within it.
+
+One search owns all of it: which dimensions become axes, what is computed again, which reductions run in
+blocks, and whether values wait on the host. A decision's seconds are known from its graph alone, and
+bytes below which no plan of it comes; so decisions are looked at the quickest first, memory is planned
+for those alone that may fit, and the search ends where no other can be quicker than the best that does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from math import inf, prod
+from typing import Final
+
+from timerl_nb.config import Options
+from timerl_nb.driver.pipeline import Decision, Found, is_remade, pipeline, planner
+from timerl_nb.errors import BoundsError, CeilingError, ScheduleError
+from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.cost import point_seconds
+from timerl_nb.memory.forecast import forecast
+from timerl_nb.memory.lower_bound import lower_bound
+from timerl_nb.memory.sizes import Sizes
+from timerl_nb.passes.core import Pass
+from timerl_nb.passes.dependence_cycles import cycles_of
+from timerl_nb.passes.incrementalize import Incrementalize
+from timerl_nb.passes.rematerialize import Rematerialize
+from timerl_nb.passes.tiling import by_freed
+from timerl_nb.passes.vectorize import WAYS, Vectorize
+from timerl_nb.schedule.trial import Trials
+from timerl_nb.statements.statements import Statements
+from timerl_nb.symbolic.ceiling import bounded
+from timerl_nb.symbolic.domain import Dim
+
+# Points that a trial looks at one by one, where no few of a program's turns say what all do.
+MOST_POINTS: Final = 600_000
+
+
+class Search:
+    """One search.
+
+    Args:
+        pdg: the source graph.
+        bounds: actual bounds.
+        trials: whose work is shared.
+        budget: device bytes; None for no limit.
+    """
+
+    def __init__(
+        self,
+        pdg: Pdg,
+        options: Options,
+        bounds: Mapping[str, int],
+        trials: Trials,
+        budget: int | None,
+    ) -> None:
+        self._pdg, self._options, self._bounds = pdg, options, bounds
+        self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
+        self._graphs: dict[Decision, Pdg | None] = {}
+        self._floors: dict[Pdg, int] = {}
+        self._quick: dict[Pdg, float] = {}
+        self._tried: dict[Decision, Forecast | str] = {}
+        self._best: tuple[float, Decision] | None = None
+
+    def found(self) -> Found:
+        """The quickest decision of those that fit; where none does, the one that needs least.
+
+        Without a budget all is left to the passes.
+        """
+        if not self._limited:
+            return Found(Decision(), {})
+        for again in self._again:
+            wholes = self._wholes(again=again)
+            for one in wholes:
+                if self._may_be_best(one) and not self._try(one) and self._swaps:
+                    self._try(replace(one, swap=True))
+            for one in wholes:
+                if self._may_be_best(one):
+                    self._try_blocks(one)
+        if self._best is None and self._swaps:
+            self._swap_blocks()
+        taken = self._least() if self._best is None else self._best[1]
+        return Found(taken, self._choices(taken))
+
+    def ask(self, candidate: Candidate) -> Forecast | str:
+        """What a candidate would come to, with all else left to the passes."""
+        return self._forecast(replace(Decision(), **dict(candidate.change)))
+
+    # --- what there is to decide -----------------------------------------------------------------
+
+    @property
+    def _swaps(self) -> bool:
+        """Whether values may wait on the host, which takes from one device."""
+        return self._options.swap == "auto" and self._options.devices == 1
+
+    def _wholes(self, *, again: bool) -> list[Decision]:
+        """Decisions without blocks and swaps, each of another graph, the quickest first."""
+        every = product(*([(dim.name, way) for way in self._ways] for dim in self._dims))
+        made: dict[Pdg | None, Decision] = {}
+        for ways in every:
+            kept, one = (Decision(ways, way, (), swap=False) for way in (False, again))
+            # computing more takes no less
+            more = self._may_be_best(kept) and self._graph(one) != self._graph(kept)
+            if again == self._again[0] or more:
+                made.setdefault(self._graph(one), one)
+        return sorted(made.values(), key=self._seconds)
+
+    @cached_property
+    def _dims(self) -> list[Dim]:
+        """The dimensions along which something runs one by one, and something else need not."""
+        if self._options.budget is None or not self._options.vectorize:
+            return []
+        before, passes = self._before(Vectorize.name, Decision())
+        wanted = next(one.dims for one in passes if isinstance(one, Vectorize))
+        dims = [dim for dim in before.dims if wanted is None or dim.name in wanted]
+        return [dim for dim in dims if cycles_of(before, dim.name).sequential]
+
+    @property
+    def _ways(self) -> tuple[str, ...]:
+        return tuple(way for way in WAYS if way != "keep" or self._options.trial)
+
+    @property
+    def _again(self) -> tuple[bool, ...]:
+        remade = is_remade(self._options)
+        return (False, True) if remade and self._options.rematerialize == "auto" else (remade,)
+
+    def _cuts(self, one: Decision) -> list[tuple[Dim, list[int]]]:
+        """The dimensions along which there can be blocks, and the sizes of these."""
+        if self._options.incrementalize != "auto":
+            return []
+        before, _ = self._before(Incrementalize.name, one)
+        found: list[tuple[Dim, list[int]]] = []
+        for dim in by_freed(before, self._bounds):
+            sizes = [1 << k for k in range((dim.count(self._bounds) - 1).bit_length())]
+            found += [(dim, sizes)] if sizes else []
+        return found
+
+    # --- what comes of a decision ----------------------------------------------------------------
+
+    def _before(self, name: str, decision: Decision) -> tuple[Pdg, list[Pass]]:
+        """The graph ahead of a pass, with that and the later ones."""
+        passes = list(self._passes(decision))
+        pdg = self._pdg
+        while passes and passes[0].name != name:
+            pdg = self._trials.run(passes.pop(0), pdg).pdg
+        return pdg, passes
+
+    def _passes(self, decision: Decision) -> Iterable[Pass]:
+        dynamic = self._pdg.bound is not None
+        return pipeline(self._options, self._bounds, self._trials, decision, dynamic=dynamic)
+
+    def _graph(self, decision: Decision) -> Pdg | None:
+        """The graph that runs; None where making it takes too much of isl."""
+        key = replace(decision, swap=False)
+        if key not in self._graphs:
+            self._graphs[key] = None
+            with suppress(CeilingError), bounded("a trial"):
+                self._graphs[key], _ = self._before("", decision)
+        return self._graphs[key]
+
+    def _seconds(self, decision: Decision) -> float:
+        """Seconds without swaps; of blocks along a dimension, the largest take fewest."""
+        pdg = self._graph(decision)
+        if pdg is None:
+            return inf
+        if pdg not in self._quick:
+            self._quick[pdg] = graph_seconds(pdg, self._bounds)
+        return self._quick[pdg]
+
+    def _floor(self, decision: Decision) -> int:
+        """Bytes below which no plan of it comes."""
+        pdg = self._graph(decision)
+        if pdg is None:
+            return 0
+        if pdg not in self._floors:
+            self._floors[pdg] = lower_bound(Statements.of(pdg), self._bounds)
+        return self._floors[pdg]
+
+    def _forecast(self, decision: Decision) -> Forecast | str:
+        pdg = self._graph(decision)
+        if pdg is None:
+            return "making it takes too many isl operations"
+        try:
+            constraints, tree = self._trials.scheduled(pdg)
+            plan = replace(planner(self._options, swap=decision.swap), most=MOST_POINTS)
+            within = self._budget if plan.lowered else None
+            with bounded("a trial"):
+                made = plan(constraints, tree, self._bounds)
+            return forecast(made, self._seconds(decision), within)
+        except CeilingError as error:
+            return error.what
+        except ScheduleError:
+            return "no order of execution exists"
+        except BoundsError as error:  # too many points to plan
+            return error.what
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def _try(self, decision: Decision) -> bool:
+        """Whether a decision fits, in XLA's buffers where XLA is to run it.
+
+        It becomes the best if it is the quickest so far of those that fit, be it in the interpreter.
+        """
+        if decision not in self._tried:
+            floor = self._floor(decision)
+            if floor > self._budget:
+                self._note(decision, f"it needs at least {floor:,} bytes at once")
+            else:
+                self._note(decision, self._forecast(decision))
+        found = self._tried[decision]
+        if isinstance(found, str) or found.needed > self._budget:
+            return False
+        if self._best is None or found.seconds < self._best[0]:
+            self._best = found.seconds, decision
+        return found.laid_out <= self._budget
+
+    def _note(self, decision: Decision, found: Forecast | str) -> None:
+        self._tried[decision] = found
+        tell(Candidate(str(decision), str(decision), known=found))
+
+    def _may_be_best(self, one: Decision) -> bool:
+        return self._best is None or self._seconds(one) < self._best[0]
+
+    def _try_blocks(self, whole: Decision) -> None:
+        """Try the largest blocks that fit along each dimension."""
+        if not self._is_planned(whole):
+            return  # nor are blocks, which have more points
+        for dim, sizes in self._cuts(whole):
+            if self._may_be_best(_cut(whole, dim, sizes[-1])):
+                self._largest(sizes, lambda n, d=dim: _cut(whole, d, n))
+
+    def _swap_blocks(self) -> None:
+        """Blocks and swaps together, where neither alone is enough."""
+        wholes = [one for one in self._tried if not one.blocks and not one.swap]
+        for whole in sorted(wholes, key=self._seconds):
+            for dim, sizes in self._cuts(whole):
+                self._largest(sizes, lambda n, d=dim, w=whole: replace(_cut(w, d, n), swap=True))
+            if self._best is not None:
+                return
+
+    def _largest(self, sizes: list[int], decision: Callable[[int], Decision]) -> None:
+        """Find the largest blocks that fit; the smallest that can be planned tell whether any do."""
+
+        def is_planned(size: int) -> bool:
+            self._try(decision(size))
+            return self._is_planned(decision(size))
+
+        k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
+        if k < len(sizes) and self._try(decision(sizes[k])):
+            bisect(sizes, False, k + 1, key=lambda n: not self._try(decision(n)))
+
+    def _is_planned(self, one: Decision) -> bool:
+        """Whether it is known what a decision needs, or that this is too much."""
+        return isinstance(self._tried[one], Forecast) or self._floor(one) > self._budget
+
+    def _least(self) -> Decision:
+        """The decision that needs least, of those that were tried; none fits."""
+        most = inf
+        ways = tuple((dim.name, self._ways[0]) for dim in self._dims)
+        taken = Decision(ways, self._again[0], (), swap=False)
+        able = [one for one in self._tried if one.swap == self._swaps]
+        for one in sorted(able, key=self._floor):
+            if self._floor(one) >= most:
+                break
+            found = self._tried[one]
+            if isinstance(found, str) and self._floor(one) > self._budget:
+                found = self._tried[one] = self._forecast(one)
+            if isinstance(found, Forecast) and found.needed < most:
+                most, taken = found.needed, one
+        return taken
+
+    # --- what it says ----------------------------------------------------------------------------
+
+    def _choices(self, taken: Decision) -> dict[str, tuple[Choice, ...]]:
+        found = self._tried.get(taken)
+        fits = isinstance(found, Forecast) and found.needed <= self._budget
+        why = f"none fits {self._budget:,} bytes, and it needs least"
+        if fits:
+            why = f"it is the fastest of those that fit {self._budget:,} bytes"
+        vectorize: list[Choice] = []
+        for k, dim in enumerate(self._dims):
+            ways = {way: WAYS[way] for way in WAYS if way in self._ways}
+            of = {way: [one for one in self._tried if one.ways[k][1] == way] for way in ways}
+            vectorize.append(
+                self._choice(f"vectorize over {dim.name}", ways, of, taken.ways[k][1], taken, why)
+            )
+        made = {"keep": "what acting made is kept", "again": "all that can be"}
+        of = {n: [one for one in self._tried if one.again == (n == "again")] for n in made}
+        way = "again" if taken.again else "keep"
+        again = self._choice("keep or compute again", made, of, way, taken, why)
+        like = replace(taken, blocks=(), swap=False)
+        near = [one for one in self._tried if replace(one, blocks=(), swap=False) == like]
+        near.sort(key=lambda one: one.blocks or ())
+        cuts = {_blocks_text(one): one.blocks_doc for one in near}
+        of = {name: [one for one in near if _blocks_text(one) == name] for name in cuts}
+        blocks = self._choice("incrementalize", cuts, of, _blocks_text(taken), taken, why)
+        return {
+            Vectorize.name: tuple(vectorize),
+            Rematerialize.name: (again,),
+            Incrementalize.name: (blocks,),
+        }
+
+    def _choice(
+        self,
+        what: str,
+        docs: Mapping[str, str],
+        of: Mapping[str, list[Decision]],
+        way: str,
+        taken: Decision,
+        why: str,
+    ) -> Choice:
+        """A choice of which each candidate is forecast by the best decision with it that was tried."""
+        found = [
+            Candidate(name, doc, known=self._told([taken] if name == way else of[name]))
+            for name, doc in docs.items()
+        ]
+        return Choice(what, tuple(found), next(one for one in found if one.name == way), why)
+
+    def _told(self, decisions: Iterable[Decision]) -> Forecast | str:
+        found = [self._tried[one] for one in decisions]
+        able = [one for one in found if isinstance(one, Forecast)]
+        if not able:
+            return (
+                str(found[0]) if found else "not looked at: it cannot be faster, or isl gave it up"
+            )
+        fitting = [one for one in able if one.needed <= self._budget]
+        if fitting:
+            return min(fitting, key=lambda one: one.seconds)
+        return min(able, key=lambda one: one.needed)
+
+
+def graph_seconds(pdg: Pdg, bounds: Mapping[str, int]) -> float:
+    """Seconds of a fused graph by the cost model, conditions left aside."""
+    sizes = Sizes(pdg, bounds)
+    return sum(
+        prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op)
+        for op in Statements.of(pdg).ops.values()
+    )
+
+
+def _cut(one: Decision, dim: Dim, size: int) -> Decision:
+    return replace(one, blocks=((dim.name, size),))
+
+
+def _blocks_text(one: Decision) -> str:
+    return ", ".join(f"{name}: {size}" for name, size in one.blocks or ()) or "whole"
