@@ -116,11 +116,14 @@ def test_what_is_selected_in_one_view_is_marked_in_all(watched: Watched, lab: La
     expect(page.locator(".trl-loops .trl-line.trl-selected").first).to_be_visible()
 
     # history: a click shows that stage
+    drawn = page.locator(".trl-graph svg[aria-label^='dependence graph']")
+    before = drawn.get_attribute("aria-label") or ""
     page.locator(".trl-inspector .trl-link", has_text="simplify").click()
     expect(page.locator('[role="tab"][data-stage="simplify"]')).to_have_attribute(
         "aria-selected", "true"
     )
     expect(page.locator("text=/picked .* in simplify/")).to_be_visible()
+    expect(drawn).not_to_have_attribute("aria-label", before)  # Python drew it since
     # however large a graph is, it is read from the start
     high = (
         "10 * document.querySelector('.trl-graph g.graph').getScreenCTM().a"  # pixels of a letter
