@@ -206,6 +206,31 @@ def test_second_derivative() -> None:
     np.testing.assert_allclose(found, want, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (lambda x: x.cumprod(0).square(), lambda v: jnp.cumprod(v) ** 2),
+        (lambda x: (x * x.flip(0)).square(), lambda v: (v * v[::-1]) ** 2),
+        (lambda x: x.slice(1, 4).square() * x.take(0), lambda v: v[1:4] ** 2 * v[0]),
+        (lambda x: (x * x).cummin(0, reverse=True), lambda v: jax.lax.cummin(v * v, reverse=True)),
+    ],
+    ids=["products so far", "reversed", "a part and a position", "extrema"],
+)
+def test_positions_are_differentiated_twice(ours: Any, theirs: Any) -> None:
+    values = _numbers(5)
+    with trl.Context("t") as ctx:
+        x = trl.data(values)
+        first = trl.grad(ours(x).sum(), x)
+        ctx.output("y", trl.grad(first.square().sum(), x))
+    found = Reference(ctx.pdg(), {"T": 1}, precise=True).outputs()["y"]
+
+    with jax.enable_x64(True):
+        v = jnp.asarray(values, jnp.float64)
+        first = jax.grad(lambda v: theirs(v).sum())
+        want = jax.grad(lambda v: (first(v) ** 2).sum())(v)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-7)
+
+
 def test_back_propagation_through_time_is_jax_grad_of_the_unrolled_loop() -> None:
     xs, w0 = _numbers(5, 2), _numbers(2, 2)
     with trl.Context("t") as ctx:

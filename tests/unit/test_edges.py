@@ -244,10 +244,13 @@ ROWS: Final[Mapping[str, list[Row]]] = {
         ),
         ("whole", lambda x: x.cumprod(0), lambda x: np.cumprod(x, 1, dtype=np.int32)),
     ],
-    "cummax": [
+    "sliding_max": [
         ("rows", lambda x: x.cummax(0), lambda x: np.maximum.accumulate(x, 1)),
-        ("rows", lambda x: x.cummin(0), lambda x: np.minimum.accumulate(x, 1)),
         ("whole", lambda x: x.cummax(0), lambda x: np.maximum.accumulate(x, 1)),
+        ("whole", lambda x: (x > 0).cummax(0), lambda x: np.maximum.accumulate(x > 0, 1)),
+    ],
+    "sliding_min": [
+        ("rows", lambda x: x.cummin(0), lambda x: np.minimum.accumulate(x, 1)),
         ("whole", lambda x: x.cummin(0), lambda x: np.minimum.accumulate(x, 1)),
         (
             "whole",
@@ -274,8 +277,11 @@ ROWS: Final[Mapping[str, list[Row]]] = {
     "concat": [
         ("rows others", lambda x, y: trl.concat([x, y]), lambda x, y: np.concatenate([x, y], 1))
     ],
-    "range": [("rows", lambda x: x.slice(1, 3), lambda x: x[:, 1:3])],
-    "flip": [("rows", lambda x: x.flip(0), lambda x: x[:, ::-1])],
+    "reindex": [
+        ("rows", lambda x: x.slice(1, 3), lambda x: x[:, 1:3]),
+        ("rows", lambda x: x.flip(0), lambda x: x[:, ::-1]),
+        ("rows", lambda x: x.take(2), lambda x: x[:, 2]),
+    ],
 }
 # Methods that are several kinds, or choose by comparisons.
 METHODS: Final[Mapping[str, list[Row]]] = {
@@ -312,8 +318,6 @@ METHODS: Final[Mapping[str, list[Row]]] = {
 NOT_HERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("const", "data", "value"), "every row reads some, or folds them"),
     **dict.fromkeys(("rng", "unit"), "bits have no special values; `test_randomness`"),
-    **dict.fromkeys(("sliding_max", "sliding_min"), "made of windows; below"),
-    **dict.fromkeys(("at", "place", "reindex"), "made by gradients and passes; below"),
     "orthonormal": "of what parameters start from",
     **dict.fromkeys(("merge", "accumulate", "dataflow"), "of the graph; below"),
     **dict.fromkeys(("udf", "output", "bound", "checkpoint", "call"), "no arithmetic"),

@@ -1011,7 +1011,9 @@ def test_errors_reach_other_processes(kind: Any) -> None:
         assert (type(again), vars(again), str(again)) == (kind, vars(error), str(error))
 
 
-@pytest.mark.parametrize("name", ["range", "__debug__", "program", "kernel_1", "lambda", "min"])
+@pytest.mark.parametrize(
+    "name", ["range", "_", "__debug__", "program", "kernel_1", "lambda", "min"]
+)
 def test_names_that_generated_programs_use(name: str) -> None:
     with pytest.raises(errors.IndexExpressionError, match="cannot name a dimension"):
         trl.Context(name)

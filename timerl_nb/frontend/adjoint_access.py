@@ -18,7 +18,7 @@ from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import where, zeros
 from timerl_nb.frontend.tensor import apply, guarded, tensor_of, value_of
 from timerl_nb.frontend.vjp import Node, Tensor, spread
-from timerl_nb.ir.attrs import DiscountAttrs, PlaceAttrs
+from timerl_nb.ir.attrs import DiscountAttrs, ReindexAttrs
 from timerl_nb.ir.ops import Op, Read, own_dims, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import read_text
@@ -167,7 +167,7 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Te
             continue
         lo = entry.lo if isinstance(entry, Slice) else entry
         part = c if isinstance(entry, Slice) else c.unsqueeze(lead)
-        c = apply("place", [part], PlaceAttrs(lead, lo, ctx.space[d].size))
+        c = apply("reindex", [part], ReindexAttrs.placed(lead, lo, ctx.space[d].size))
         lead += 1
     cond = all_of(op.where, read.cond)
     if cond is not TRUE:

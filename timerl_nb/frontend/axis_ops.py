@@ -239,13 +239,15 @@ class AxisOps(Arithmetic):
 
     def cummax(self, axis: int = 0, *, reverse: bool = False) -> Self:
         """The greatest element so far along an axis; its gradient goes to the last such element."""
-        return self._made("cummax", ScanAttrs(self._axis(axis), bool(reverse)))
+        return self._running("max", axis, reverse)
 
     def cummin(self, axis: int = 0, *, reverse: bool = False) -> Self:
-        """The least element so far along an axis."""
-        if is_integer(self.dtype):  # the least has no negative
-            return ~(~self).cummax(axis, reverse=reverse)
-        return -(-self).cummax(axis, reverse=reverse)
+        """The least element so far along an axis; its gradient goes to the last such element."""
+        return self._running("min", axis, reverse)
+
+    def _running(self, reduce: str, axis: int, reverse: bool) -> Self:
+        attrs = SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse))
+        return self._made(f"sliding_{reduce}", attrs)
 
     def linear_scan(self, factor: Any, axis: int = 0, *, reverse: bool = False) -> Self:
         """y[k] = factor[k] * y[k - 1] + x[k] along an axis; y[k + 1] where `reverse`.

@@ -27,7 +27,7 @@ from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sizes import difference
 from timerl_nb.frontend.subsets import subsets_of
-from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, RangeAttrs, RngAttrs
+from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, ReindexAttrs, RngAttrs
 from timerl_nb.ir.host import CallAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Output, Read, read_symbols
@@ -58,7 +58,7 @@ _RESERVED = frozenset(
 
 # names in generated programs (`runtime.source`)
 _GENERATED = re.compile(
-    r"rt(_.*)?|program|range|__debug__|(kernel|start|pad|free|output)_.*|v\d+_\d+|c\d+"
+    r"_|rt(_.*)?|program|range|__debug__|(kernel|start|pad|free|output)_.*|v\d+_\d+|c\d+"
 )
 
 
@@ -257,7 +257,9 @@ class Context:
         shape = read_type(self._ops[read.source].outputs[read.out], read).shape
         for axis, size in enumerate(shape):
             if same_size(size, other):
-                op = self.add("range", [read], RangeAttrs(axis, lin(0), lin(kept)), where=where)
+                op = self.add(
+                    "reindex", [read], ReindexAttrs.part(axis, lin(0), lin(kept)), where=where
+                )
                 read = at_own_point(op.id, op.outputs[0])
         return read
 

@@ -43,7 +43,6 @@ from timerl_nb.frontend.rearranged import Rearranged
 from timerl_nb.frontend.subsets import split, subset_of
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
-    AtAttrs,
     AxesAttrs,
     AxisAttrs,
     CastAttrs,
@@ -53,7 +52,7 @@ from timerl_nb.ir.attrs import (
     DotAttrs,
     Filled,
     PermAttrs,
-    RangeAttrs,
+    ReindexAttrs,
     ShapeAttrs,
     ValueAttrs,
 )
@@ -582,16 +581,17 @@ class RecurrentTensor(Past, Rearranged, Fixed):
 
     def flip(self, axis: int) -> RecurrentTensor:
         """An axis in reverse order."""
-        return _add(self.ctx, "flip", [self], AxisAttrs(self._axis(axis)))
+        k = self._axis(axis)
+        return _add(self.ctx, "reindex", [self], ReindexAttrs.reversed(k, self.shape[k]))
 
     def slice(self, lo: Any, hi: Any, axis: int = 0) -> RecurrentTensor:
         """Positions lo : hi of a concrete axis; the ends may be index expressions."""
-        ends = RangeAttrs(self._axis(axis), as_lin(self.ctx, lo), as_lin(self.ctx, hi))
-        size = lin(self.shape[ends.axis])
-        if ends.lo.is_const and ends.hi.is_const and size.is_const:
-            if not 0 <= ends.lo.const <= ends.hi.const <= size.const:
-                raise ShapeError(f"{self.type} has no positions {lo}:{hi} along axis {ends.axis}.")
-        return _add(self.ctx, "range", [self], ends)
+        k, first, end = self._axis(axis), as_lin(self.ctx, lo), as_lin(self.ctx, hi)
+        size = lin(self.shape[k])
+        if first.is_const and end.is_const and size.is_const:
+            if not 0 <= first.const <= end.const <= size.const:
+                raise ShapeError(f"{self.type} has no positions {lo}:{hi} along axis {k}.")
+        return _add(self.ctx, "reindex", [self], ReindexAttrs.part(k, first, end))
 
     def take(self, at: Any, axis: int = 0) -> RecurrentTensor:
         """Positions of a concrete axis, given by an integer, an index, or integers in a tensor or array.
@@ -616,7 +616,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
             and not (0 <= position.const < lin(self.shape[k]).const)
         ):
             raise ShapeError(f"{self.type} has no position {at} along axis {k}.")
-        return _add(self.ctx, "at", [self], AtAttrs(k, position))
+        return _add(self.ctx, "reindex", [self], ReindexAttrs(k, position))
 
     def unstack(self, axis: int = 0) -> list[RecurrentTensor]:
         """The slices of an axis of integer size, one tensor each."""

@@ -25,7 +25,6 @@ from timerl_nb.frontend.tensor import (
     value_of,
 )
 from timerl_nb.ir.attrs import (
-    AtAttrs,
     AxesAttrs,
     AxisAttrs,
     ConvAttrs,
@@ -33,8 +32,7 @@ from timerl_nb.ir.attrs import (
     DotAttrs,
     GatherAttrs,
     PermAttrs,
-    PlaceAttrs,
-    RangeAttrs,
+    ReindexAttrs,
     ScanAttrs,
     ScatterAttrs,
     SlidingAttrs,
@@ -42,7 +40,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Shape, same_size
-from timerl_nb.symbolic.expr import Lin, const, lin
+from timerl_nb.symbolic.expr import const, lin
 
 Tensor = RecurrentTensor
 
@@ -216,17 +214,18 @@ def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 def _shifted(x: Tensor, axis: int, *, back: bool) -> Tensor:
     """x[k + 1] (`back`), or x[k - 1], along an axis; zero where there is none."""
-    return apply("place", [x], PlaceAttrs(axis, const(-1 if back else 1), x.shape[axis]))
+    return apply("reindex", [x], ReindexAttrs.placed(axis, const(-1 if back else 1), x.shape[axis]))
 
 
-def _cummax(node: Node, g: Tensor) -> Sequence[Tensor]:
-    """Each running maximum's gradient goes to its last occurrence."""
-    attrs: ScanAttrs = node.op.attrs
+def _running(node: Node, g: Tensor) -> Sequence[Tensor]:
+    """Each running extremum's gradient goes to its last occurrence."""
+    attrs: SlidingAttrs = node.op.attrs
+    assert attrs.window is None  # others are made after differentiation
     (x,) = node.inputs
     size = x.shape[attrs.axis]
-    place = x._places(attrs.axis, reverse=attrs.reverse) + 1  # in the order of the scan
-    last = apply("cummax", [where(x == node.output, place, 0)], attrs)
-    at = value_of(node.ctx, lin(size)) - last if attrs.reverse else last - 1
+    place = x._places(attrs.axis, reverse=attrs.forward) + 1  # in the order of the scan
+    last = apply("sliding_max", [where(x == node.output, place, 0)], attrs)
+    at = value_of(node.ctx, lin(size)) - last if attrs.forward else last - 1
     labels = LABELS[: x.rank]
     axis = labels[attrs.axis]
     placed = labels.replace(axis, LABELS[x.rank])
@@ -250,30 +249,15 @@ def _concat(node: Node, g: Tensor) -> Sequence[Tensor]:
     start = const(0)
     for x in node.inputs:
         end = start + x.shape[attrs.axis]
-        found.append(apply("range", [g], RangeAttrs(attrs.axis, start, end)))
+        found.append(apply("reindex", [g], ReindexAttrs.part(attrs.axis, start, end)))
         start = end
     return found
 
 
-def _placed(g: Tensor, axis: int, lo: Lin, x: Tensor) -> Tensor:
-    """The gradient of positions of an axis, from `lo` on, as one of all its positions in `x`."""
-    return apply("place", [g], PlaceAttrs(axis, lo, x.shape[axis]))
-
-
-def _range(node: Node, g: Tensor) -> Sequence[Tensor]:
-    attrs: RangeAttrs = node.op.attrs
-    return [_placed(g, attrs.axis, attrs.lo, node.inputs[0])]
-
-
-def _at(node: Node, g: Tensor) -> Sequence[Tensor]:
-    attrs: AtAttrs = node.op.attrs
-    return [_placed(g.unsqueeze(attrs.axis), attrs.axis, attrs.at, node.inputs[0])]
-
-
-def _place(node: Node, g: Tensor) -> Sequence[Tensor]:
-    attrs: PlaceAttrs = node.op.attrs
-    end = attrs.lo + node.inputs[0].shape[attrs.axis]
-    return [apply("range", [g], RangeAttrs(attrs.axis, attrs.lo, end))]
+def _reindex(node: Node, g: Tensor) -> Sequence[Tensor]:
+    attrs: ReindexAttrs = node.op.attrs
+    part = g.unsqueeze(attrs.axis) if attrs.size is None else g
+    return [apply("reindex", [part], attrs.inverse(node.inputs[0].shape[attrs.axis]))]
 
 
 VJP: Final[Mapping[str, Rule]] = {
@@ -311,17 +295,14 @@ VJP: Final[Mapping[str, Rule]] = {
     "dot": _dot,
     "conv": _conv,
     "linear_scan": _linear_scan,
-    "cummax": _cummax,
+    **dict.fromkeys(("sliding_max", "sliding_min"), _running),
     "gather": _gather,
     "scatter_add": _scatter,
     "reshape": lambda node, g: [g.reshape(node.inputs[0].shape)],
     "transpose": _transpose,
     "expand": lambda node, g: [_fit(g, node.inputs[0].shape)],
     "concat": _concat,
-    "range": _range,
-    "at": _at,
-    "place": _place,
-    "flip": lambda node, g: [apply("flip", [g], node.op.attrs)],
+    "reindex": _reindex,
 }
 NO_VJP: Final[Mapping[str, str]] = {
     "const": "a constant",
@@ -341,9 +322,6 @@ NO_VJP: Final[Mapping[str, str]] = {
     "le": "a comparison",
     **dict.fromkeys(("and", "or", "xor", "shl", "shr"), "boolean, or bits"),
     "argmax": "an integer choice",
-    **dict.fromkeys(
-        ("reindex", "sliding_max", "sliding_min"), "made by the compiler, after differentiation"
-    ),
     "orthonormal": "what parameters start from; no gradient reaches it",
     "argmin": "an integer choice",
     "argsort": "an integer choice",

@@ -7,16 +7,16 @@ found by looking through its fields.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, cast
 
 import numpy as np
 
 from timerl_nb.errors import Origin
-from timerl_nb.ir.shapes import DType, Shape, Size
+from timerl_nb.ir.shapes import DType, Shape, Size, same_size, size
 from timerl_nb.symbolic.domain import Dims, Domain
-from timerl_nb.symbolic.expr import Cond, Lin
+from timerl_nb.symbolic.expr import ZERO, Cond, Lin, lin, span, sym
 
 
 class ConstArray:
@@ -90,9 +90,9 @@ _SIZE: Final = "size"
 _LAID_OUT: Final = "laid out"
 
 
-def _size_of_result() -> Any:
+def _size_of_result(default: Any = MISSING) -> Any:
     """A field that is a size of the result, or its shape, and no more."""
-    return field(metadata={_SIZE: True})
+    return field(default=default, metadata={_SIZE: True})
 
 
 def sizes_of_axes() -> Any:
@@ -374,59 +374,102 @@ class PermAttrs(Attrs):
         return f"perm={','.join(map(str, self.perm))}"
 
 
-@dataclass(frozen=True)
-class RangeAttrs(Attrs):
-    """Positions lo : hi of an axis."""
-
-    axis: int
-    lo: Lin
-    hi: Lin
-
-    def __str__(self) -> str:
-        return f"axis={self.axis} {self.lo}:{self.hi}"
-
-
-@dataclass(frozen=True)
-class PlaceAttrs(Attrs):
-    """An axis laid at position `lo` of one of another size, of zeros; what lies outside is dropped."""
-
-    axis: int
-    lo: Lin
-    size: Size = _size_of_result()
-
-    def __str__(self) -> str:
-        return f"axis={self.axis} from {self.lo} of {self.size}"
-
-
-@dataclass(frozen=True)
-class AtAttrs(Attrs):
-    """Position `at` of an axis, which is removed."""
-
-    axis: int
-    at: Lin
-
-    def __str__(self) -> str:
-        return f"axis={self.axis} at {self.at}"
+_POSITION: Final = "_"  # no dimension is called so
+POSITION: Final = sym(_POSITION)
 
 
 @dataclass(frozen=True)
 class ReindexAttrs(Attrs):
-    """y[k] = x[at(k)] along an axis; in `at`, the dimension `dim` stands for k < size.
+    """y[k] = x[at(k)] along an axis; in `at`, the symbol `along` stands for k < size.
 
-    Beyond either end of the axis it is the end that is read.
+    It is a dimension where the positions are its points. Where `beyond` is not "never", positions
+    beyond the axis read its nearer end, or a zero. Without a `size` it is one position that is read,
+    and the axis goes.
     """
 
     axis: int
     at: Lin
-    dim: str
-    size: Size = _size_of_result()
+    size: Size | None = _size_of_result(None)
+    beyond: Literal["never", "end", "zero"] = "never"
+    along: str = _POSITION
 
-    def __str__(self) -> str:
-        return f"axis={self.axis} at {self.at} along {self.dim}"
+    @staticmethod
+    def part(axis: int, lo: Lin, hi: Lin) -> ReindexAttrs:
+        """Positions lo : hi."""
+        return ReindexAttrs(axis, POSITION + lo, size(span(lo, hi).length))
+
+    @staticmethod
+    def placed(axis: int, lo: Lin, size: Size) -> ReindexAttrs:
+        """All of an axis laid at position `lo` of one of another size, of zeros."""
+        return ReindexAttrs(axis, POSITION - lo, size, "zero")
+
+    @staticmethod
+    def reversed(axis: int, size: Size) -> ReindexAttrs:
+        """An axis of that size from its far end."""
+        return ReindexAttrs(axis, lin(size) - 1 - POSITION, size)
+
+    def inverse(self, size: Size) -> ReindexAttrs:
+        """What brings each element back to where it was read, on an axis of that size.
+
+        Raises:
+            ValueError: some element may be read more than once.
+        """
+        lo, _ = self.ends
+        is_onto = self.beyond == "never" and self.size is not None and same_size(self.size, size)
+        back = POSITION - lo if self.is_in_order else self.at
+        return ReindexAttrs(self.axis, back, size, "never" if is_onto else "zero")
+
+    @property
+    def ends(self) -> tuple[Lin, Lin]:
+        """The positions lo : hi that are read, each once.
+
+        Raises:
+            ValueError: it reads others.
+        """
+        size = lin(1 if self.size is None else self.size)
+        if self.size is None:
+            lo = self.at
+        elif self.is_in_order:
+            lo = self.at - sym(self.along)
+        else:
+            lo = self.at + sym(self.along) + 1 - size
+        if not lo.symbols.isdisjoint(self.own):
+            raise ValueError(f"the positions of {self} are in no row")
+        return lo, lo + size
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether it reads positions in a row as they come: one, or a part of an axis."""
+        return self.size is None or (self.at - sym(self.along)).symbols.isdisjoint(self.own)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether it is all of an axis of its own size, in order."""
+        in_order = self.size is not None and self.is_in_order
+        return in_order and (self.beyond == "never" or self.ends[0] is ZERO)
+
+    @property
+    def is_reversal(self) -> bool:
+        return self.size is not None and self.at is lin(self.size) - 1 - POSITION
 
     @property
     def own(self) -> Domain:
-        return (self.dim,)
+        return (self.along,)
+
+    def __str__(self) -> str:
+        if self.size is None:
+            how = f"at {self.at}"
+        elif self.is_reversal:
+            how = "reversed"
+        elif self.along != _POSITION and not self.is_in_order:
+            how = f"at {self.at} along {self.along}"
+        elif not self.is_in_order:
+            how = f"{span(*self.ends)} reversed" + " or 0" * (self.beyond == "zero")
+        elif self.beyond == "zero":
+            how = f"from {-self.ends[0]} of {self.size}"
+        else:
+            how = str(span(*self.ends))
+        return f"axis={self.axis} {how}"
 
 
 @dataclass(frozen=True)

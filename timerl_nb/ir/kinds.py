@@ -143,7 +143,6 @@ def _table() -> Mapping[str, KindSpec]:
         "A contraction at every place of a window that sweeps over axes.",
     )
     row("linear_scan", 2, t.scan_type, "", "y[k] = a[k] * y[k - 1] + b[k] along an axis, for a, b.")
-    row("cummax", 1, t.scan_type, "", "The greatest element so far along an axis.")
     row("argsort", 1, t.argsort_type, "", "The positions in order of their elements; NaNs last.")
     row("orthonormal", 1, t.orthonormal_type, "", "Columns made orthonormal, from left to right.")
     row("gather", 2, t.gather_type, "", "Elements at given positions of an axis; 0 beyond it.")
@@ -153,11 +152,7 @@ def _table() -> Mapping[str, KindSpec]:
     row("transpose", 1, t.transpose_type, "layout", "The axes in another order.")
     row("expand", 1, t.expand_type, "layout", "Axes of size 1 repeated.")
     row("concat", None, t.concat_type, "layout", "The operands one after the other along an axis.")
-    row("range", 1, t.range_type, "layout", "Positions lo to hi of an axis.")
-    row("at", 1, t.at_type, "layout", "One position of an axis, which goes.")
-    row("place", 1, t.resized_type, "layout", "An axis set into zeros of another size.")
-    row("reindex", 1, t.resized_type, "layout", "An axis read at an expression of the position.")
-    row("flip", 1, t.same_type, "layout", "An axis in reverse order.")
+    row("reindex", 1, t.reindex_type, "layout", "An axis read at an expression of the position.")
 
     row("merge", None, t.merge_type, "", "The one branch whose condition holds at the point.")
     row("accumulate", 1, t.same_type, "", "Values combined over dimensions in any order.")

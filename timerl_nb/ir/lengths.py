@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from timerl_nb.ir.attrs import POSITION, ReindexAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import compose
 from timerl_nb.ir.shapes import Shape
-from timerl_nb.symbolic.expr import Cond, Entry, Lin, Slice, span, sym
+from timerl_nb.symbolic.expr import ZERO, Cond, Entry, Lin, Slice, span, sym
+from timerl_nb.symbolic.substitute import subst
 
 # Kinds that take elements as they come: what lies beyond an axis' end stays beyond it.
 CARRIES: Final = ELEMENTWISE | {
@@ -23,8 +25,6 @@ CARRIES: Final = ELEMENTWISE | {
     "expand",
     "reshape",
     "reindex",
-    "range",
-    "at",
     "merge",
     "accumulate",
     "output",
@@ -96,19 +96,26 @@ def _operand(pdg: Pdg, entry: Entry) -> Read | None:
 def exprs(pdg: Pdg, op: Op) -> list[Lin | Cond]:
     """The expressions that an operation's values, not only their capacities, depend on."""
     if not isinstance(op.attrs, DataflowAttrs):
-        return [*op.attrs.parameters, *_lengths(op, [pdg.read_type(r).shape for r in op.inputs])]
+        return [*_parameters(op), *_lengths(op, [pdg.read_type(r).shape for r in op.inputs])]
     operands = [pdg.read_type(r).shape for r in op.inputs]
     made: Mapping[int, Shape] = {inner.id: inner.shape for inner in op.attrs.body}
     found: list[Lin | Cond] = []
     for inner in op.attrs.body:
         shapes = [operands[r.out] if r.source == OPERAND else made[r.source] for r in inner.inputs]
-        found += [*inner.attrs.parameters, *_lengths(inner, shapes)]
+        found += [*_parameters(inner), *_lengths(inner, shapes)]
     return list(dict.fromkeys(found))
+
+
+def _parameters(op: Op) -> tuple[Lin | Cond, ...]:
+    """The index expressions among the parameters; of positions in a row, that of the first."""
+    if isinstance(op.attrs, ReindexAttrs):
+        return (subst(op.attrs.at, {str(POSITION): ZERO}),)
+    return op.attrs.parameters
 
 
 def _lengths(op: Op, shapes: Iterable[Shape]) -> list[Lin]:
     """The lengths of operands of which an operation must leave out what is beyond."""
-    if op.kind in CARRIES:
+    if op.kind in CARRIES and getattr(op.attrs, "beyond", "") != "zero":
         return []
     return [s for shape in shapes for s in _symbolic(shape)]
 

@@ -16,14 +16,11 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.ir import randomness
 from timerl_nb.ir.attrs import (
-    AtAttrs,
     AxesAttrs,
     ConstAttrs,
     ConvAttrs,
     DiscountAttrs,
     GatherAttrs,
-    PlaceAttrs,
-    RangeAttrs,
     ReindexAttrs,
     RngAttrs,
     ScanAttrs,
@@ -286,13 +283,6 @@ def _linear_scan(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Arr
     return np.moveaxis(result, 0, attrs.axis)
 
 
-def _cummax(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    attrs: ScanAttrs = op.attrs
-    x = np.flip(args[0], attrs.axis) if attrs.reverse else args[0]
-    result = np.maximum.accumulate(x, attrs.axis)
-    return np.flip(result, attrs.axis) if attrs.reverse else result
-
-
 def _reshape(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return args[0].reshape(concrete(op.attrs.shape, env))
 
@@ -301,33 +291,20 @@ def _expand(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.broadcast_to(args[0], concrete(op.attrs.shape, env))
 
 
-def _range(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    attrs: RangeAttrs = op.attrs
-    x = np.moveaxis(args[0], attrs.axis, 0)
-    return np.moveaxis(x[evaluate(attrs.lo, env) : evaluate(attrs.hi, env)], 0, attrs.axis)
-
-
-def _place(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    attrs: PlaceAttrs = op.attrs
-    x = np.moveaxis(args[0], attrs.axis, 0)
-    (size,) = concrete((attrs.size,), env)
-    made = np.zeros((size, *x.shape[1:]), x.dtype)
-    for k in range(len(x)):
-        if 0 <= evaluate(attrs.lo, env) + k < size:
-            made[evaluate(attrs.lo, env) + k] = x[k]
-    return np.moveaxis(made, 0, attrs.axis)
-
-
-def _at(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
-    attrs: AtAttrs = op.attrs
-    return np.take(args[0], evaluate(attrs.at, env), attrs.axis)
-
-
 def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: ReindexAttrs = op.attrs
+    if attrs.size is None:
+        return np.take(args[0], evaluate(attrs.at, env), attrs.axis)
     (size,) = concrete((attrs.size,), env)
-    at = [evaluate(attrs.at, _Also(env, {attrs.dim: k})) for k in range(size)]
-    return np.take(args[0], at, attrs.axis, mode="clip")
+    x = np.moveaxis(args[0], attrs.axis, 0)
+    made = np.zeros((size, *x.shape[1:]), x.dtype)
+    for k in range(size):
+        at = evaluate(attrs.at, _Also(env, dict.fromkeys(attrs.own, k)))
+        if attrs.beyond == "end":
+            at = max(0, min(at, len(x) - 1))
+        if 0 <= at < len(x):
+            made[k] = x[at]
+    return np.moveaxis(made, 0, attrs.axis)
 
 
 def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
@@ -420,7 +397,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "sliding_max": _sliding_extremum,
     "sliding_min": _sliding_extremum,
     "linear_scan": _linear_scan,
-    "cummax": _cummax,
     "argsort": _argsort,
     "orthonormal": _orthonormal,
     "gather": _gather,
@@ -429,11 +405,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "transpose": lambda ref, op, args, env: np.transpose(args[0], op.attrs.perm),
     "expand": _expand,
     "concat": lambda ref, op, args, env: np.concatenate(args, op.attrs.axis),
-    "range": _range,
-    "at": _at,
-    "place": _place,
     "reindex": _reindex,
-    "flip": lambda ref, op, args, env: np.flip(args[0], op.attrs.axis),
     "merge": _plain(_copy),
     "accumulate": _plain(_copy),
 }

@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 from timerl_nb.ir.attrs import (
-    AtAttrs,
     AxesAttrs,
     AxisAttrs,
     CastAttrs,
@@ -21,8 +20,6 @@ from timerl_nb.ir.attrs import (
     DotAttrs,
     GatherAttrs,
     PermAttrs,
-    PlaceAttrs,
-    RangeAttrs,
     ReindexAttrs,
     RngAttrs,
     ScanAttrs,
@@ -49,7 +46,7 @@ from timerl_nb.ir.shapes import (
     same_size,
     size,
 )
-from timerl_nb.symbolic.expr import lin, span
+from timerl_nb.symbolic.expr import lin
 
 Types = Sequence[TensorType]
 Infer = Callable[[Types, Any], TensorType | tuple[TensorType, ...]]
@@ -303,20 +300,12 @@ def concat_type(types: Types, attrs: AxisAttrs) -> TensorType:
     return TensorType(shape, promote(t.dtype for t in types))
 
 
-def range_type(types: Types, attrs: RangeAttrs) -> TensorType:
+def reindex_type(types: Types, attrs: ReindexAttrs) -> TensorType:
     axis = _axis(types, attrs.axis)
-    length = size(span(attrs.lo, attrs.hi).length)
-    return TensorType((*types[0].shape[:axis], length, *types[0].shape[axis + 1 :]), types[0].dtype)
-
-
-def resized_type(types: Types, attrs: PlaceAttrs | ReindexAttrs) -> TensorType:
-    axis = _axis(types, attrs.axis)
+    if attrs.size is None:
+        return TensorType(_without(types, (axis,)), types[0].dtype)
     shape = (*types[0].shape[:axis], size(attrs.size), *types[0].shape[axis + 1 :])
     return TensorType(shape, types[0].dtype)
-
-
-def at_type(types: Types, attrs: AtAttrs) -> TensorType:
-    return TensorType(_without(types, (attrs.axis,)), types[0].dtype)
 
 
 def const_type(_: Types, attrs: ConstAttrs) -> TensorType:

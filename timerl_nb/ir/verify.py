@@ -12,12 +12,11 @@ from collections.abc import Mapping
 from timerl_nb.errors import BranchError, Origin, ReadError, VerificationError, point_text
 from timerl_nb.ir.attrs import (
     AccumulateAttrs,
-    AtAttrs,
     AxesAttrs,
     AxisAttrs,
     Filled,
     MergeAttrs,
-    RangeAttrs,
+    ReindexAttrs,
 )
 from timerl_nb.ir.kinds import KINDS, SINKS
 from timerl_nb.ir.needed import needed_points
@@ -27,7 +26,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import same_shape
 from timerl_nb.ir.text import op_line, read_text
 from timerl_nb.ir.type_rules import TypeRuleError
-from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, lt, negate, sym
+from timerl_nb.symbolic.expr import TRUE, all_of, const, ge, lin, negate, sym
 from timerl_nb.symbolic.polyhedra import Point, Relation, Set, primed
 from timerl_nb.symbolic.substitute import subst_cond, subst_entry
 
@@ -125,7 +124,7 @@ def prove_reads(pdg: Pdg, bounds: Point) -> None:
     for op in pdg:
         if op.kind == "merge":
             _prove_branches(pdg, op, bounds)
-        if isinstance(op.attrs, AtAttrs | RangeAttrs):
+        if isinstance(op.attrs, ReindexAttrs) and op.attrs.beyond == "never":
             _prove_positions(pdg, op, op.attrs, bounds)
         for read in op.inputs:
             if pdg.ops[read.source].where in (TRUE, op.where) and pdg.is_identity(read):
@@ -245,14 +244,12 @@ def _outside(
     )
 
 
-def _prove_positions(pdg: Pdg, op: Op, attrs: AtAttrs | RangeAttrs, bounds: Point) -> None:
+def _prove_positions(pdg: Pdg, op: Op, attrs: ReindexAttrs, bounds: Point) -> None:
     kind = pdg.read_type(op.inputs[0])
     size = lin(kind.shape[attrs.axis])
-    if isinstance(attrs, AtAttrs):
-        inside, text = all_of(ge(attrs.at, 0), lt(attrs.at, size)), f"{attrs.at}"
-    else:
-        ordered = (ge(attrs.lo, 0), ge(attrs.hi, attrs.lo), ge(size, attrs.hi))
-        inside, text = all_of(*ordered), f"{attrs.lo}:{attrs.hi}"
+    lo, hi = attrs.ends
+    inside = all_of(ge(lo, 0), ge(hi, lo), ge(size, hi))
+    text = f"{lo}" if attrs.size is None else f"{lo}:{hi}"
     outside = (pdg.points(op) & Set.of(pdg.dims, op.domain, negate(inside))).at(bounds).sample()
     if outside is not None:
         at = f" at {point_text(outside)}" if outside else ""

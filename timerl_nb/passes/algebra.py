@@ -9,7 +9,14 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.ir.attrs import AxesAttrs, ConstArray, ConstAttrs, PermAttrs, ShapeAttrs, ValueAttrs
+from timerl_nb.ir.attrs import (
+    AxesAttrs,
+    ConstArray,
+    ConstAttrs,
+    PermAttrs,
+    ShapeAttrs,
+    ValueAttrs,
+)
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
 from timerl_nb.ir.ops import Op, Read, reached_from
 from timerl_nb.ir.pdg import Pdg
@@ -30,11 +37,11 @@ def _identity(look: Look) -> Answer:
     match op.kind:
         case "copy" | "detach":  # gradients are written by now
             return look.keeps(0)
-        case "reshape" | "expand" | "cast" | "range":
+        case "reshape" | "expand" | "cast":
             return look.keeps(0)  # to the same shape or dtype
         case "transpose" if op.attrs.perm == tuple(range(len(op.attrs.perm))):
             return look.keeps(0)
-        case "reindex" if op.attrs.at.as_symbol == op.attrs.dim:
+        case "reindex" if op.attrs.is_identity:
             return look.keeps(0)
         case "mul":  # x * 1 = 1 * x = x
             return look.keeps(0) if one[1] else look.keeps(1) if one[0] else None
@@ -60,7 +67,9 @@ def _double(look: Look) -> Answer:
     inner = look.operand(0) if op.inputs else None
     if inner is None or inner.kind != op.kind:
         return None
-    if op.kind in ("neg", "not", "flip") and inner.attrs == op.attrs:
+    if inner.attrs == op.attrs and (
+        op.kind in ("neg", "not") or (op.kind == "reindex" and op.attrs.is_reversal)
+    ):
         return _inner_read(look, inner)
     if op.kind in ("reshape", "expand"):
         return look.remade(op.kind, inner.inputs, op.attrs) if _same_rank(inner, op) else None

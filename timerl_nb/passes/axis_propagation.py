@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from timerl_nb.ir.attrs import ConvAttrs, GatherAttrs, ScatterAttrs
+from timerl_nb.ir.attrs import ConvAttrs, GatherAttrs, ReindexAttrs, ScatterAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import HALF, Shape
@@ -81,13 +81,12 @@ def _transpose(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return (op.attrs.perm[axis],)
 
 
-def _at(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
-    return (axis if axis < op.attrs.axis else axis + 1,)
-
-
 def _reindex(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     """Along its own axis it reads anywhere in its operand, which stays whole."""
-    return (axis if axis != op.attrs.axis else None,)
+    attrs: ReindexAttrs = op.attrs
+    if attrs.size is None:
+        return (axis if axis < attrs.axis else axis + 1,)
+    return (axis if axis != attrs.axis else None,)
 
 
 def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
@@ -99,16 +98,14 @@ def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
 PROPAGATION: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
     **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduced),
-    **dict.fromkeys(("linear_scan", "cummax", "argsort"), _along),
+    **dict.fromkeys(("linear_scan", "argsort", "concat"), _along),
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _along),
-    **dict.fromkeys(("concat", "range", "place", "flip"), _along),
     **dict.fromkeys(("rng", "data", "value"), _laid_out),
     **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
     "orthonormal": _matrix,
     "reshape": _reshape,
     "expand": _elementwise,
     "transpose": _transpose,
-    "at": _at,
     "reindex": _reindex,
 }
 NO_PROPAGATION: Final[Mapping[str, str]] = {

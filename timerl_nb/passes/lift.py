@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.ir.attrs import AtAttrs, ScanAttrs, SlidingAttrs
+from timerl_nb.ir.attrs import ReindexAttrs, ScanAttrs, SlidingAttrs
 from timerl_nb.ir.kinds import LAYOUT
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
@@ -94,7 +94,7 @@ def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> int:
     else:
         rule, made = _linear(edit, found)
     read = edit.own(made)
-    edit.insert(head.with_(kind="at", inputs=(read,), attrs=AtAttrs(0, dim.var)))
+    edit.insert(head.with_(kind="reindex", inputs=(read,), attrs=ReindexAttrs(0, dim.var)))
     edit.steps.append(Step(rule, tuple(sorted(members)), (made.id, head.id), f"over {dim.name}"))
     return head.id
 

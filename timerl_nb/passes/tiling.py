@@ -16,7 +16,6 @@ from math import prod
 from timerl_nb.ir.attrs import (
     AccumulateAttrs,
     ConstAttrs,
-    RangeAttrs,
     ReindexAttrs,
     RngAttrs,
     ShapeAttrs,
@@ -215,7 +214,8 @@ class _Tiler:
             domain = self.edit.ops[read.source].outputs[read.out].domain
             return replace(read, index=tuple(entries[d] for d in domain))
         block = self.dim.block
-        made = self.edit.add("range", [read], RangeAttrs(axis, block.lo, block.hi), like=op)
+        part = ReindexAttrs.part(axis, block.lo, block.hi)
+        made = self.edit.add("reindex", [read], part, like=op)
         return self.edit.own(made)
 
     def attrs(self, op: Op) -> object:
@@ -224,8 +224,8 @@ class _Tiler:
         if isinstance(attrs, ShapeAttrs):
             return ShapeAttrs(self.edit.ops[op.id].shape)
         start = self.dim.block.lo
-        if isinstance(attrs, ReindexAttrs) and attrs.axis == axis:
-            at = subst(attrs.at, {attrs.dim: sym(attrs.dim) + start})
+        if isinstance(attrs, ReindexAttrs) and attrs.size is not None and attrs.axis == axis:
+            at = subst(attrs.at, {own: sym(own) + start for own in attrs.own})
             return replace(attrs, at=at, size=self.length)
         if not isinstance(attrs, RngAttrs | ConstAttrs | ValueAttrs):
             return attrs

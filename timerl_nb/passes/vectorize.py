@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
-from timerl_nb.ir.attrs import NO_ATTRS, AtAttrs, PermAttrs, RangeAttrs, ReindexAttrs
+from timerl_nb.ir.attrs import NO_ATTRS, PermAttrs, ReindexAttrs
 from timerl_nb.ir.choice import Candidate, Choice
 from timerl_nb.ir.kinds import KINDS
 from timerl_nb.ir.ops import Op, Output, Read, read_symbols
@@ -165,7 +165,7 @@ class _Vectorizer:
             for n in output.domain
             if not (along and n == d)
         )
-        attrs = ReindexAttrs(0, at, self.dim.name, self.dim.size)
+        attrs = ReindexAttrs(0, at, self.dim.size, "end", self.dim.name)
         plain = Read(read.source, read.out, whole)
         made = self.edit.add("reindex", [plain], attrs, like=source, label=source.label)
         self._shifts[read.source, read.out, d, at] = made
@@ -197,15 +197,17 @@ class _Vectorizer:
                 view = self._view(read.source, read.out, self.dim.var)
                 return Read(view.id, 0, read.index, read.cond)
             plain, slices = Read(read.source, read.out, rest), _slices(rest)
-            return self.edit.own(self.edit.add("at", [plain], AtAttrs(slices, entry), like=op))
+            return self.edit.own(
+                self.edit.add("reindex", [plain], ReindexAttrs(slices, entry), like=op)
+            )
         if op.kind == "merge":
             raise Refused("a merge reads a slice of it")
         plain = Read(read.source, read.out, rest)
         slices = [d for d, e in zip(domain, read.index, strict=True) if isinstance(e, Slice)]
         axis = len(slices) - 1
         if entry is not self.dim.whole:
-            cut = RangeAttrs(axis, entry.lo, entry.hi)
-            plain = self.edit.own(self.edit.add("range", [plain], cut, like=op))
+            cut = ReindexAttrs.part(axis, entry.lo, entry.hi)
+            plain = self.edit.own(self.edit.add("reindex", [plain], cut, like=op))
         to = slices.index(name)
         if to == axis:
             return plain
@@ -221,7 +223,7 @@ class _Vectorizer:
         if found is None:
             op = self.edit.ops[op_id]
             own = self.edit.own(op, out)
-            found = self.edit.add("at", [own], AtAttrs(0, at), like=op, label=op.label)
+            found = self.edit.add("reindex", [own], ReindexAttrs(0, at), like=op, label=op.label)
             self._views[op_id, out, at] = found
         return found
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from timerl_nb.ir.attrs import (
     NO_ATTRS,
-    AtAttrs,
     AxesAttrs,
     AxisAttrs,
     CastAttrs,
@@ -24,8 +23,6 @@ from timerl_nb.ir.attrs import (
     GatherAttrs,
     OutputAttrs,
     PermAttrs,
-    PlaceAttrs,
-    RangeAttrs,
     ReindexAttrs,
     RngAttrs,
     ScatterAttrs,
@@ -244,37 +241,18 @@ def _scan(site: Site) -> Made:
     return site.op.kind, reads, replace(site.op.attrs, axis=site.op.attrs.axis + 1)
 
 
-def _range(site: Site) -> Made:
-    attrs: RangeAttrs = site.op.attrs
-    if site.dim.name in attrs.lo.symbols | attrs.hi.symbols:
-        raise Refused(f"a range that moves with {site.dim.name}")
-    return _axis(site)
-
-
-def _at(site: Site) -> Made:
-    attrs: AtAttrs = site.op.attrs
-    if site.dim.name not in attrs.at.symbols:
+def _reindex(site: Site) -> Made:
+    attrs: ReindexAttrs = site.op.attrs
+    if site.dim.name not in attrs.at.symbols or site.dim.name in attrs.own:
         return _axis(site)
+    if attrs.size is not None:
+        raise Refused(f"positions that move with {site.dim.name}")
     if site.operands[0].axis is not None:
         raise Refused(f"a position that moves with {site.dim.name} in what varies over it, too")
-    moved = ReindexAttrs(attrs.axis, attrs.at, site.dim.name, site.dim.size)
+    moved = ReindexAttrs(attrs.axis, attrs.at, site.dim.size, "end", site.dim.name)
     taken = site.edit.add("reindex", [site.operands[0].read], moved, like=site.op)
     perm = (attrs.axis, *(a for a in range(len(taken.shape)) if a != attrs.axis))
     return "transpose", [site.edit.own(taken)], PermAttrs(perm)
-
-
-def _reindex(site: Site) -> Made:
-    attrs: ReindexAttrs = site.op.attrs
-    if site.dim.name in attrs.at.symbols and site.dim.name != attrs.dim:
-        raise Refused(f"a position that moves with {site.dim.name}")
-    return _axis(site)
-
-
-def _place(site: Site) -> Made:
-    attrs: PlaceAttrs = site.op.attrs
-    if site.dim.name in attrs.lo.symbols:
-        raise Refused(f"a position that moves with {site.dim.name}")
-    return _axis(site)
 
 
 def _value(site: Site) -> Made:
@@ -381,7 +359,6 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "argmin": _axis,
     "argsort": _axis,
     "linear_scan": _scan,
-    "cummax": _axis,
     "discounted_sum": _discounted,
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _axis),
     "dot": _labelled,
@@ -393,11 +370,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "transpose": _transpose,
     "expand": _expand,
     "concat": _concat,
-    "range": _range,
-    "at": _at,
-    "place": _place,
     "reindex": _reindex,
-    "flip": _axis,
     "value": _value,
     "rng": _drawn,
     "data": _drawn,

@@ -9,11 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.ir.attrs import (
-    AtAttrs,
     GatherAttrs,
-    PlaceAttrs,
-    RangeAttrs,
     ReindexAttrs,
     ScatterAttrs,
     SortAttrs,
@@ -23,7 +21,6 @@ from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, masked
 from timerl_nb.symbolic.arrays import values
-from timerl_nb.symbolic.evaluate import evaluate
 
 
 def arg_extremum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -101,34 +98,24 @@ def _in_order(x: JaxArray, have: Sequence[str], want: Sequence[str]) -> JaxArray
     return jnp.transpose(x, [have.index(label) for label in want])
 
 
-def cut(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    attrs: RangeAttrs = op.attrs
-    n, x = scope.capacity(op.shape[attrs.axis]), args[0]
-    if not attrs.lo.symbols.intersection(scope.point):
-        lo = min(evaluate(attrs.lo, scope.bounds), x.shape[attrs.axis] - n)  # where n is 0
-        return jax.lax.slice_in_dim(x, lo, lo + n, axis=attrs.axis)
-    at = jnp.clip(scope.value(attrs.lo) + jnp.arange(n), 0, x.shape[attrs.axis] - 1)
-    return jnp.take(x, at, axis=attrs.axis)
+def concat(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
+    axis = op.attrs.axis
+    lengths = [scope.length(shape[axis]) for shape in sizes]
+    if all(length is None for length in lengths):
+        return jnp.concatenate(args, axis)
+    made, start = jnp.zeros(scope.shape(op.shape), NUMPY[op.dtype]), jnp.zeros((), jnp.int32)
+    places = jnp.arange(made.shape[axis])
+    for x, length in zip(args, lengths, strict=True):
+        made = _laid(made, x, axis, places - start, length)
+        start = start + (x.shape[axis] if length is None else length)
+    return made
 
 
-def place(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    attrs: PlaceAttrs = op.attrs
-    x, axis, size = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
-    n, length = x.shape[axis], scope.length(sizes[0][axis])
-    if length is None and not attrs.lo.symbols.intersection(scope.point):
-        lo = evaluate(attrs.lo, scope.bounds)
-        widths = [(lo, size - lo - n, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
-        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
-    made = jnp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
-    return _laid(made, x, axis, scope.value(attrs.lo), length)
-
-
-def _laid(onto: JaxArray, x: JaxArray, axis: int, lo: Any, length: JaxArray | None) -> JaxArray:
-    """`onto` with the valid part of `x` laid over it from position `lo` of an axis on."""
-    size, n = onto.shape[axis], x.shape[axis]
+def _laid(onto: JaxArray, x: JaxArray, axis: int, at: Any, length: JaxArray | None) -> JaxArray:
+    """`onto`, or the elements of `x` at positions of an axis where these lie in its valid part."""
+    n = x.shape[axis]
     if n == 0:
         return onto
-    at = jnp.arange(size) - lo
     inside = ((at >= 0) & (at < (n if length is None else length))).reshape(
         [-1 if k == axis else 1 for k in range(x.ndim)]
     )
@@ -136,51 +123,41 @@ def _laid(onto: JaxArray, x: JaxArray, axis: int, lo: Any, length: JaxArray | No
     return jnp.where(inside, there, onto).astype(onto.dtype)
 
 
-def concat(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    axis = op.attrs.axis
-    lengths = [scope.length(shape[axis]) for shape in sizes]
-    if all(length is None for length in lengths):
-        return jnp.concatenate(args, axis)
-    made, start = jnp.zeros(scope.shape(op.shape), NUMPY[op.dtype]), jnp.zeros((), jnp.int32)
-    for x, length in zip(args, lengths, strict=True):
-        made = _laid(made, x, axis, start, length)
-        start = start + (x.shape[axis] if length is None else length)
-    return made
-
-
-def flip(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    axis, x = op.attrs.axis, args[0]
-    length = scope.length(sizes[0][axis])
-    if length is None or not x.shape[axis]:
-        return jnp.flip(x, axis)
-    at = length - 1 - jnp.arange(x.shape[axis])
-    return jnp.take(x, jnp.clip(at, 0, x.shape[axis] - 1), axis=axis)
-
-
-def at(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    attrs: AtAttrs = op.attrs
-    return jax.lax.dynamic_index_in_dim(
-        args[0], scope.value(attrs.at), axis=attrs.axis, keepdims=False
-    )
-
-
 def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: ReindexAttrs = op.attrs
-    x, axis, n = args[0], attrs.axis, scope.capacity(op.shape[attrs.axis])
-    last = x.shape[axis] - 1
-    if attrs.at.symbols.intersection(scope.point) - {attrs.dim}:
-        at = scope.value(attrs.at, {attrs.dim: jnp.arange(n)})
-        return jnp.take(x, jnp.clip(at, 0, last), axis=axis)
-    positions = np.clip(values(attrs.at, {**scope.bounds, attrs.dim: np.arange(n)}), 0, last)
-    positions = np.broadcast_to(positions, (n,))
-    start, end = int(positions[0]), int(positions[-1])
-    if np.array_equal(positions, np.arange(n) + start):
+    x, axis = args[0], attrs.axis
+    if attrs.size is None:
+        return jax.lax.dynamic_index_in_dim(x, scope.value(attrs.at), axis, keepdims=False)
+    n, m = scope.capacity(op.shape[axis]), x.shape[axis]
+    nothing = jnp.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype)
+    if not n or not m:
+        return nothing
+    length = scope.length(sizes[0][axis]) if attrs.beyond == "zero" else None
+    is_fixed = length is None and not attrs.at.symbols.intersection(scope.point)
+    numpy, bounds = (np, scope.bounds) if is_fixed else (jnp, {**scope.bounds, **scope.point})
+    found = values(attrs.at, {**bounds, **dict.fromkeys(attrs.own, numpy.arange(n))}, numpy)
+    at = numpy.broadcast_to(found, (n,))
+    if attrs.beyond != "zero":
+        at = numpy.clip(at, 0, m - 1)
+        return _fixed(x, axis, at) if is_fixed else jnp.take(x, at, axis=axis)
+    if is_fixed and np.array_equal(at, at[0] + np.arange(n)):
+        widths = [(-at[0], n + at[0] - m, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
+        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
+    return _laid(nothing, x, axis, at, length)
+
+
+def _fixed(x: JaxArray, axis: int, at: Array) -> JaxArray:
+    """The elements at fixed positions of an axis, as slices where they lie side by side."""
+    n, start, end = len(at), int(at[0]), int(at[-1])
+    if np.array_equal(at, start + np.arange(n)):
         return jax.lax.slice_in_dim(x, start, start + n, axis=axis)
+    if np.array_equal(at, start - np.arange(n)):
+        return jnp.flip(jax.lax.slice_in_dim(x, end, start + 1, axis=axis), axis)
     # a shift that stays at an end is a slice beside repetitions of that end
-    steps = np.flatnonzero(np.diff(positions))
+    steps = np.flatnonzero(np.diff(at))
     lo, hi = (int(steps[0]), int(steps[-1]) + 2) if len(steps) else (0, 1)
-    if np.array_equal(positions[lo:hi], np.arange(hi - lo) + start):
+    if np.array_equal(at[lo:hi], np.arange(hi - lo) + start):
         widths = [(lo, n - hi) if k == axis else (0, 0) for k in range(x.ndim)]
         part = jax.lax.slice_in_dim(x, start, end + 1, axis=axis)
         return jnp.pad(part, widths, mode="edge")
-    return jnp.take(x, positions, axis=axis)
+    return jnp.take(x, at, axis=axis)

@@ -155,17 +155,12 @@ RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), sums.sliding),
     "conv": sums.conv,
     "linear_scan": sums.linear_scan,
-    "cummax": sums.cummax,
     "dot": sums.dot,
     "reshape": lambda scope, op, args, sizes: args[0].reshape(scope.shape(op.shape)),
     "transpose": lambda scope, op, args, sizes: jnp.transpose(args[0], op.attrs.perm),
     "expand": lambda scope, op, args, sizes: jnp.broadcast_to(args[0], scope.shape(op.shape)),
     "concat": positions.concat,
-    "range": positions.cut,
-    "at": positions.at,
-    "place": positions.place,
     "reindex": positions.reindex,
-    "flip": positions.flip,
 }
 # Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
 _AS_IT_IS: Final = frozenset(
@@ -202,16 +197,14 @@ PADDING: Final[Mapping[str, str]] = {
     **dict.fromkeys(("sum", "discounted_sum", "sliding_sum", "dot"), "zeros"),
     **dict.fromkeys(("conv", "linear_scan", "scatter_add"), "zeros"),
     "prod": "ones",
-    **dict.fromkeys(("max", "argmax", "cummax", "sliding_max"), "the least value"),
+    **dict.fromkeys(("max", "argmax", "sliding_max"), "the least value"),
     **dict.fromkeys(("min", "argmin", "sliding_min"), "the greatest value"),
     "argsort": "last of all",
     "gather": "zeros, as beyond the axis",
-    "place": "left out",
     "concat": "left out: each operand begins where the one before it ends",
-    "flip": "kept at the end: the valid part alone is turned round",
-    **dict.fromkeys(("transpose", "expand", "range", "at"), "carried along"),
+    **dict.fromkeys(("transpose", "expand"), "carried along"),
     "orthonormal": "carried along: its own axes have fixed sizes",
-    "reindex": "carried along: only what nobody reads is taken from beyond an end",
+    "reindex": "left out where zeros stand for it; else carried along, as nobody reads it",
 }
 # Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
 NO_PADDING: Final[Mapping[str, str]] = {

@@ -38,6 +38,11 @@ COMBINE: Final[Mapping[str, Callable[..., Any]]] = {
     "min": jnp.minimum,
 }
 
+_RUNNING: Final[Mapping[str, Callable[..., Any]]] = {
+    "max": jax.lax.cummax,
+    "min": jax.lax.cummin,
+}
+
 
 def reduction(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     attrs: AxesAttrs = op.attrs
@@ -69,6 +74,8 @@ def sliding(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
     x = masked(scope, args[0], sizes[0], (attrs.axis,), fill)
     n = x.shape[attrs.axis]
     window = n if attrs.window is None else min(n, scope.capacity(attrs.window))
+    if attrs.window is None and reduce in _RUNNING and kind.kind != "b":
+        return _RUNNING[reduce](x, attrs.axis, reverse=attrs.forward)
     if not attrs.forward:
         x = jnp.flip(x, attrs.axis)
 
@@ -254,10 +261,3 @@ def _in_order(
     factor = factor.at[-1 if reverse else 0].set(0)  # the first has none before it
     result = jax.lax.scan(step, start, (factor, term), reverse=reverse)[1]
     return jnp.moveaxis(result, 0, axis)
-
-
-def cummax(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
-    attrs: ScanAttrs = op.attrs
-    least = identity("max", np.dtype(args[0].dtype))
-    x = masked(scope, args[0], sizes[0], (attrs.axis,), least)
-    return jax.lax.cummax(x, attrs.axis, reverse=attrs.reverse)
