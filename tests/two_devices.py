@@ -14,7 +14,7 @@ from tests.actor_critic import actor_critic
 from tests.episodes import cartpole
 from tests.failing import are_same, failing, stopped
 from tests.reinforce import reinforce
-from timerl_nb.errors import TimeRLError
+from timerl_nb.errors import BudgetError, TimeRLError
 from timerl_nb.runtime.xla.run import LoweredRun
 
 SEED = 5
@@ -110,6 +110,23 @@ def failures(two: trl.Program) -> dict[str, Any]:
     return found
 
 
+def least(two: trl.Program) -> dict[str, Any]:
+    """What a refusal names, and what comes of asking for that, and for a byte less."""
+    named: list[int | None] = []
+    for budget in (1, 0):
+        try:
+            two.with_options(device_memory=budget or (named[0] or 1) - 1)
+        except BudgetError as error:
+            named.append(error.needed)
+    made = two.with_options(device_memory=named[0])
+    return {
+        "named": named,
+        "needed": made.memory.needed,
+        "how": made.executable.how,
+        "distance": distance(made.execute(SEED), two.execute(SEED)),
+    }
+
+
 def main() -> None:
     two = programs()
     plain = two["Monte Carlo"]
@@ -123,7 +140,9 @@ def main() -> None:
     compare = {name: compared(program) for name, program in two.items()}
     fused = plain.with_options(fuse_iterations=2)
     failed = {"one by one": failures(plain), "two at once": failures(fused)}
-    print(json.dumps({"programs": compare, "refusals": refusals, "failures": failed}))
+    small = least(plain.with_bounds({"T": 5}))
+    found = {"programs": compare, "refusals": refusals, "failures": failed, "least": small}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

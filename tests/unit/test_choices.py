@@ -112,6 +112,8 @@ def test_a_small_budget_cuts_into_blocks() -> None:
     (choice,) = small.stages["incrementalize"].choices
     assert choice.taken.name != "whole"
     assert small.memory.needed <= budget
+    searched = [one.name for one in small.stages.values() if one.choices and not one.known]
+    assert searched == ["vectorize"]  # the search's seconds are its own
     assert isinstance(choice.taken.forecast, Forecast)
     assert choice.taken.forecast.peak == small.memory.peak
     assert "t_block" in small.fused.dims

@@ -136,6 +136,12 @@ def test_a_run_that_fails_leaves_its_last_turn_or_says_what_it_cost(
     assert "taken over their memory: return, " in within["refused"]
 
 
+def test_what_a_refusal_names_runs(found: dict[str, Any]) -> None:
+    least = found["least"]
+    assert least["named"] == [least["needed"]] * 2 and least["distance"] <= 1
+    assert "on 2 devices" in least["how"]
+
+
 REFUSALS = {
     "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),

@@ -68,10 +68,11 @@ class Decision:
 
 @dataclass(frozen=True)
 class Found:
-    """What was decided, and by pass what was to be decided there."""
+    """What was decided, by pass what was to be decided there, and how long that took."""
 
     decision: Decision
     choices: Mapping[str, tuple[Choice, ...]]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +168,11 @@ def _front(
 ) -> Front:
     source = pdg
     stages: list[Stage] = []
+    searching = next((one.name for one in passes if decided.choices.get(one.name)), "")
     for one in passes:
         start, known = time.perf_counter(), trials.has_run(one, pdg)
+        if one.name == searching:  # what was found out for it, and for what follows, is its cost
+            start, known = start - decided.seconds, False
         with bounded(f"the pass {one.name}"):
             made = trials.run(one, pdg)
         made = replace(made, choices=decided.choices.get(one.name, made.choices))
@@ -233,6 +237,7 @@ def planner(options: Options, *, swap: bool = True) -> Planner:
         budget=device_limit(options),
         swap=swap and options.swap == "auto",
         lowered=options.executor == "xla" and device_limit(options) is not None,
+        alone=options.devices > 1 and device_limit(options) is not None,
     )
 
 

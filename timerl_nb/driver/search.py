@@ -8,6 +8,7 @@ for those alone that may fit, and the search ends where no other can be quicker 
 
 from __future__ import annotations
 
+import time
 from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -74,6 +75,7 @@ class Search:
         """
         if not self._limited:
             return Found(Decision(), {})
+        start = time.perf_counter()
         for again in self._again:
             wholes = self._wholes(again=again)
             for one in wholes:
@@ -85,7 +87,7 @@ class Search:
         if self._best is None and self._swaps:
             self._swap_blocks()
         taken = self._least() if self._best is None else self._best[1]
-        return Found(taken, self._choices(taken))
+        return Found(taken, self._choices(taken), time.perf_counter() - start)
 
     def ask(self, candidate: Candidate) -> Forecast | str:
         """What a candidate would come to, with all else left to the passes."""

@@ -31,6 +31,7 @@ class Planner:
         budget: device bytes; None for no limit.
         swap: let values wait on the host where the budget would not do.
         lowered: prefer what keeps to the budget in XLA's buffers, too.
+        alone: these are what it needs, since nothing else can run it.
         most: see `plan_memory`.
     """
 
@@ -39,6 +40,7 @@ class Planner:
     budget: int | None
     swap: bool
     lowered: bool = False
+    alone: bool = False
     most: int | None = None
 
     def __call__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> MemoryPlan:
@@ -59,9 +61,14 @@ class Planner:
             most=self.most,
         )
         plan = made()
-        yield plan
+        yield self._told(plan)
         if plan.placed.blocks:
-            yield made(blocks=False)
+            yield self._told(made(blocks=False))
+
+    def _told(self, plan: MemoryPlan) -> MemoryPlan:
+        plan.is_lowered = self.alone
+        _laid_out(plan, self.alone)
+        return plan
 
 
 def fitted(

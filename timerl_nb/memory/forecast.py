@@ -25,4 +25,5 @@ def forecast(plan: MemoryPlan, seconds: float, buffers_within: int | None = None
     seconds += swapped / HOST
     if buffers_within is not None and plan.laid_out > buffers_within:
         seconds += (_INTERPRETED - 1) * LAUNCH * launches
-    return Forecast(plan.peak, launches, seconds, swapped, plan.beside, plan.buffers)
+    peak = plan.needed - plan.beside
+    return Forecast(peak, launches, seconds, swapped, plan.beside, plan.buffers)

@@ -46,6 +46,7 @@ class MemoryPlan(Inspectable):
     Attributes:
         by_passes: what the passes did to keep less at once, and why; whoever ran them says it.
         buffers: bytes of XLA's buffers, which whoever looked at them says; 0 where nobody did.
+        is_lowered: nothing but XLA can run it, so that buffers are what it needs.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class MemoryPlan(Inspectable):
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart
         self.by_passes: Mapping[str, str] = {}
-        self.buffers = 0
+        self.buffers, self.is_lowered = 0, False
 
     @property
     def saved_by(self) -> Mapping[str, str]:
@@ -229,7 +230,7 @@ class MemoryPlan(Inspectable):
     @property
     def needed(self) -> int:
         """Device bytes in all, which a budget bounds: the peak, temporaries and constants."""
-        return self.peak + self.beside
+        return self.laid_out if self.is_lowered else self.peak + self.beside
 
     @property
     def laid_out(self) -> int:
