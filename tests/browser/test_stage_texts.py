@@ -37,6 +37,9 @@ def test_stages_show_what_they_are(browser: Browser, program: trl.Program) -> No
     for stage, text in TEXTS.items():
         explorer.stage = stage
         alone.settle()
+        if stage == "memory":  # which has a pane of its own
+            expect(outline).to_be_hidden()
+            alone.page.locator(".trl-stores button", has_text="as text").click()
         expect(outline.locator("h3")).to_have_text(stage)
         expect(line(outline, text)).to_be_visible()
         expect(graph).to_be_hidden()

@@ -19,6 +19,7 @@ from timerl_nb.show import (
     MemoryView,
     PipelineView,
     StepsView,
+    StoresView,
     View,
 )
 
@@ -66,13 +67,24 @@ def views(program: trl.Program) -> dict[str, View]:
         "loop": LoopView.of(program),
         "space": IterationSpaceView.of(program),
         "memory": MemoryView.of(program),
+        "stores": StoresView.of(program),
         "lineage": Lineage.of(program),
         "inspector": InspectorView.of(program, [chosen]),
         "search": Index(program).search("window"),
     }
 
 
-NAMES = ("pipeline", "steps", "loop", "space", "memory", "lineage", "inspector", "search")
+NAMES = (
+    "pipeline",
+    "steps",
+    "loop",
+    "space",
+    "memory",
+    "stores",
+    "lineage",
+    "inspector",
+    "search",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)

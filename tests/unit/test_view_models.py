@@ -29,6 +29,7 @@ from timerl_nb.show import (
     MemoryView,
     PipelineView,
     StepsView,
+    StoresView,
     Turn,
     View,
 )
@@ -62,6 +63,7 @@ def views(program: trl.Program) -> dict[str, View]:
         "loop": LoopView.of(program),
         "space": IterationSpaceView.of(program),
         "memory": MemoryView.of(program),
+        "stores": StoresView.of(program),
         "lineage": Lineage.of(program),
         "inspector": InspectorView.of(program, [chosen]),
         "search": Index(program).search("tanh"),

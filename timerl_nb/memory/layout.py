@@ -247,7 +247,7 @@ class Layout:
         if not slots:
             return
         why = "beside it, what was written last"
-        last = replace(buffer, name=f"{buffer.name}_last", axes=(), fill=0, beyond=why)
+        last = replace(buffer, name=latest_name(buffer.name), axes=(), fill=0, beyond=why)
         for found, homes in self.homes.items():
             if any(home.buffer == buffer for home in homes):
                 self.homes[found] = (*homes, Home(last, ()))
@@ -393,6 +393,11 @@ class Layout:
 def buffer_name(tensor: Tensor) -> str:
     """What the buffer of a tensor's own is called."""
     return f"v{tensor[0]}_{tensor[1]}"
+
+
+def latest_name(name: str) -> str:
+    """What is kept beside a buffer is called."""
+    return f"{name}_last"
 
 
 def beyond(store: Store, axes: Sequence[Axis]) -> str:

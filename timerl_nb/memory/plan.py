@@ -217,6 +217,14 @@ class MemoryPlan(Inspectable):
         """Bytes that a kernel stores within itself at most: estimated, before XLA compiles it."""
         return max(self._within.values(), default=0)
 
+    @property
+    def temporaries_in(self) -> str:
+        """The kernel of which that is; empty where no kernel stores any."""
+        if not self.temporaries:
+            return ""
+        most = max(self._within, key=lambda name: self._within[name])
+        return self.pdg.names[self.statements.ops[most].id]
+
     @cached_property
     def constants(self) -> int:
         """Bytes of the arrays that kernels were given (`trl.data`, initial values)."""
@@ -324,7 +332,12 @@ class MemoryPlan(Inspectable):
             yield f"swapped, at most {line.host_peak:,} bytes on the host:", ()
         for swap in self.swaps.all:
             known = [part for tensor in swap.tensors for part in about(self.behind(*tensor))]
-            yield f"  {self._swap_text(swap)}", known
+            what = ", ".join(self.names[tensor] for tensor in swap.tensors)
+            yield f"  {what}: {self._swap_text(swap)}", known
+
+    def waits(self, tensor: Tensor) -> tuple[str, ...]:
+        """From when until when values of a tensor are on the host alone, in words; nothing for never."""
+        return tuple(self._swap_text(swap) for swap in self.swaps.all if tensor in swap.tensors)
 
     def behind(self, op_id: int, out: int) -> Op:
         """The operation that computes a statement's output."""
@@ -343,9 +356,8 @@ class MemoryPlan(Inspectable):
     def beside_text(self) -> Iterable[str]:
         """What is needed beside what is carried, in a line each."""
         if self.temporaries:
-            most = max(self._within, key=lambda name: self._within[name])
-            name = self.pdg.names[self.statements.ops[most].id]
-            yield f"temporaries: {self.temporaries:,} bytes, estimated, the most in {name}"
+            most = self.temporaries_in
+            yield f"temporaries: {self.temporaries:,} bytes, estimated, the most in {most}"
         if self.constants:
             yield f"given arrays: {self.constants:,} bytes"
 
@@ -363,10 +375,9 @@ class MemoryPlan(Inspectable):
     def _swap_text(self, swap: Swap) -> str:
         names = self.pdg.names
         ops = self.statements.ops
-        what = ", ".join(self.names[tensor] for tensor in swap.tensors)
         before, after = swap.gap.before, swap.gap.after
         until = "for good" if after is None else f"until {names[ops[after].id]}"
-        return f"{what}: from {names[ops[before].id]} {until}, {swap.away.turns} times"
+        return f"from {names[ops[before].id]} {until}, {swap.away.turns} times"
 
     def to_json(self) -> dict[str, Any]:
         return {

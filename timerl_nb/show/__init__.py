@@ -20,6 +20,7 @@ from timerl_nb.show.run import RunView
 from timerl_nb.show.search import Index, SearchView
 from timerl_nb.show.space import IterationSpaceView
 from timerl_nb.show.steps import StepsView
+from timerl_nb.show.stores import StoresView
 from timerl_nb.show.sweeping import SweepView
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View
@@ -41,6 +42,7 @@ __all__ = [
     "RunView",
     "SearchView",
     "StepsView",
+    "StoresView",
     "SweepView",
     "Turn",
     "View",

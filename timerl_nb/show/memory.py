@@ -15,6 +15,7 @@ from timerl_nb.memory.timeline import Away, Span
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.show.colours import Numbers, of_tensors
 from timerl_nb.show.colours import tensor as colour_of
+from timerl_nb.show.stores import readers as readers_of
 from timerl_nb.show.turn import EXACT, Turn, first_instants, last_instants
 from timerl_nb.show.view import View, amounts, ints, shown
 
@@ -159,9 +160,7 @@ class MemoryView(View):
         ops, names = plan.statements.ops, turn.schedule.names
         readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
         who = _who(plan.clock) if len(turn) else ints([])
-        users: dict[Tensor, dict[int, None]] = {}
-        for use in plan.constraints.uses:
-            users.setdefault(use.tensor, {})[use.reader] = None
+        users = readers_of(plan)
         tensors: list[HeldTensor] = []
         lives: list[Life] = []
         pairs = zip(plan.lifetimes.values(), line.spans, strict=True) if len(turn) else ()
@@ -177,7 +176,7 @@ class MemoryView(View):
                         tensor,
                         name,
                         tuple(dict.fromkeys((plan.behind(*tensor).id, tensor[0]))),
-                        tuple(users.get(tensor, ())),
+                        users.get(tensor, ()),
                         colour_of(colours[name]),
                         k,
                         plan.stores[tensor].shape,

@@ -20,7 +20,7 @@ from timerl_nb.errors import OptionError
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.text import op_line
-from timerl_nb.show.inspector import InspectorView, last_readers
+from timerl_nb.show.inspector import InspectorView
 from timerl_nb.show.lineage import Lineage, inside
 from timerl_nb.show.loop import Line, LoopView
 from timerl_nb.show.markup import Markup, Part, element, fold, table
@@ -28,6 +28,7 @@ from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.pipeline import PipelineView, StageRow
 from timerl_nb.show.space import IterationSpaceView
 from timerl_nb.show.steps import StepsView, Way, ids_text
+from timerl_nb.show.stores import Place, StoresView
 from timerl_nb.show.text import human_bytes, peak_text
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View, write_text
@@ -35,6 +36,7 @@ from timerl_nb.symbolic.domain import bounds_text
 
 HERE: Final = Path(__file__).parent
 MANY = 400  # steps of a pass that are listed
+_WHOSE: Final = {"xla": "XLA's buffer", "interpreter": "interpreter's store"}
 _SORTS: Final = {"loop": "loop", "if": "loop", "else": "loop", "execute": "run"}
 
 
@@ -72,7 +74,7 @@ def page(program: Program, title: str | None = None) -> str:
     sections += [
         ("loops", "Loops", loops(LoopView.of(program))),
         ("space", "Iteration space", space_section(space)),
-        ("timeline", "Timeline", memory_section(MemoryView.of_turn(turn), program)),
+        ("timeline", "Timeline", memory_section(MemoryView.of_turn(turn))),
         ("operations", "Operations", operation_section(program)),
     ]
     changed = {f"stage-{row.name}": row.changed for row in view.stages}
@@ -185,6 +187,8 @@ def stage_section(program: Program, row: StageRow) -> Part:
             parts.append(fold(f"Operations: {counts}", element("pre", "\n".join(changes))))
     if stage.rewritten is not None:
         parts.append(steps(StepsView.of(stage)))
+    if row.name == "memory":
+        parts.insert(1, stores_section(StoresView.of(program)))
     return parts
 
 
@@ -301,26 +305,35 @@ def _about_turn(turn: Turn) -> Markup:
     return element("p", text, class_="faint")
 
 
-def memory_section(view: MemoryView, program: Program) -> Part:
-    plan = program.memory
-    rows = [
-        [
-            store.name,
-            store.shape,
-            human_bytes(store.most * store.unit),
-            f"{store.most:,} of {human_bytes(store.unit)}",
-            ", ".join(last_readers(program, store.lifetime)),
-            store.why,
-        ]
-        for store in sorted(plan.stores.values(), key=lambda store: -store.most * store.unit)
-    ]
+def memory_section(view: MemoryView) -> Part:
+    return [picture(view, "turn"), _about_turn(view.turn)]
+
+
+def stores_section(view: StoresView) -> Part:
+    """What is kept where, and what all of it comes to; as the explorer's stage `memory`."""
+    amounts = [[a.part, human_bytes(a.bytes), a.known, a.about] for a in view.amounts]
+    heads = ["tensor", "layout", "bytes", _WHOSE[view.executor], "why", "last read by"]
+    heads.append("shares its place")
+    rows = [list(_place(one, view.executor == "xla")) for one in view.places]
     return [
-        picture(view, "turn"),
-        _about_turn(view.turn),
-        table(
-            ["tensor", "store", "at most", "values", "last read by", "why this store"], rows, [2]
-        ),
+        table(["", "bytes", "known", ""], amounts, [1]),
+        element("p", f"{len(rows)} places, {human_bytes(view.bytes)}; {view.how}"),
+        fold("What is kept where", table(heads, rows, [2]), is_open=True),
     ]
+
+
+def _place(one: Place, is_buffer: bool) -> Iterator[Part]:
+    own = one.tensors[0]
+    yield own.name
+    yield one.layout
+    yield human_bytes(one.bytes)
+    yield one.name if is_buffer else own.kind
+    yield one.why
+    yield ", ".join(own.last_read_by)
+    said = [(f"{other.how} {other.name}", other.why) for other in one.shared]
+    said += [("on the host", text) for text in own.waits]
+    said += [("not taken over", text) for text in own.not_given]
+    yield [element("div", f"{how}: ", element("span", why, class_="faint")) for how, why in said]
 
 
 def operation_section(program: Program) -> Part:

@@ -10,6 +10,7 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.driver.program import Program
 from timerl_nb.live.frames import Curve, Frame, Held, compiling_text
+from timerl_nb.show.stores import Amount
 from timerl_nb.show.text import human_bytes
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View, amounts, ints
@@ -140,6 +141,7 @@ class RunView(View):
         predicted_peak: bytes.
         held: of the last frame that brought executed points; None where XLA runs the nest.
         over: what was held in a turn; see `TurnBytes`.
+        amounts: what was measured of the program's memory, and what XLA states of it by now.
     """
 
     view = "run"
@@ -149,6 +151,7 @@ class RunView(View):
     held: HeldBytes | None
     load: Load
     over: TurnBytes
+    amounts: tuple[Amount, ...]
 
     def __str__(self) -> str:
         frame = self.frame

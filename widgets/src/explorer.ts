@@ -17,6 +17,7 @@ import type { Selection } from "./selection";
 import { Settings, type Foreseen, type Status } from "./settings";
 import { SpacePane } from "./space";
 import { StepsPane } from "./steps";
+import { StoresPane } from "./stores";
 import { Strip } from "./strip";
 import { SweepPane, type Argument, type SweepModel } from "./sweep";
 import { onRefused, selectionOf, sendTo } from "./widget";
@@ -31,6 +32,7 @@ import type {
   RunView,
   SearchView,
   StepsView,
+  StoresView,
 } from "./models";
 
 /** The widget's traits; views are packed (`unpack`). */
@@ -40,6 +42,7 @@ export interface ExplorerTraits {
   graph: Packed;
   steps: Packed;
   outline: Packed;
+  stores: Packed;
   source: Packed;
   told: Packed;
   loops: Packed;
@@ -70,6 +73,7 @@ const TRAITS = [
   "graph",
   "steps",
   "outline",
+  "stores",
   "source",
   "told",
   "space",
@@ -121,6 +125,10 @@ export class ExplorerView {
     const steps = new StepsPane(graphCell, selection, send);
     const graph = new GraphPane(graphCell, selection, send);
     const outline = new OutlinePane(graphCell, selection, send);
+    // the plan of the memory has a pane of its own, and its text where that is asked for
+    const turn = () =>
+      (outline.root.hidden = !get("outline") || (!!get("stores") && !stores.isText));
+    const stores = new StoresPane(graphCell, selection, send, turn);
     const source = new OutlinePane(cell("source"), selection, send, "source-pane", "Source");
     const inspector = new InspectorPane(cell("inspector"), selection, send, show);
     const loops = new LoopPane(cell("loops"), selection, send);
@@ -137,6 +145,7 @@ export class ExplorerView {
       steps,
       graph,
       outline,
+      stores,
       source,
       inspector,
       loops,
@@ -181,6 +190,11 @@ export class ExplorerView {
         const view = get<OutlineView>("outline");
         outline.draw(view);
         graph.root.hidden = view !== null;
+        turn();
+      },
+      stores: () => {
+        stores.draw(get<StoresView>("stores"));
+        turn();
       },
       source: () => source.draw(get<OutlineView>("source")),
       told: () => some<DetailModel>("told", (view) => outline.detail(view)),
@@ -202,6 +216,7 @@ export class ExplorerView {
         const view = get<RunView>("run");
         run.draw(view);
         memory.measure(view && view.over);
+        stores.measure(view?.amounts ?? []);
       },
       acknowledged: () => run.acknowledge(model.get("acknowledged")),
       instant: () => selection.at(model.get("instant")),

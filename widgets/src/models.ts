@@ -1,6 +1,13 @@
 // View-models as Python sends them; widgets/models.py writes this from its dataclasses.
 import type { Numbers } from "./buffers";
 
+export interface Amount {
+  part: "carried" | "temporaries" | "constants" | "needed" | "process";
+  bytes: number;
+  known: "planned" | "laid out" | "estimated" | "given" | "stated" | "measured";
+  about: string;
+}
+
 export interface AtInstants {
   at: Numbers;
   statement: Numbers;
@@ -226,6 +233,21 @@ export interface IterationSpaceView {
   instants: AtInstants;
 }
 
+export interface KeptTensor {
+  tensor: [number, number];
+  name: string;
+  op_ids: number[];
+  read_by: number[];
+  last_read_by: string[];
+  colour: string;
+  kind: string;
+  values: number;
+  value_bytes: number;
+  why: string;
+  waits: string[];
+  not_given: string[];
+}
+
 export interface Life {
   name: string;
   domain: string[];
@@ -388,6 +410,23 @@ export interface PipelineView {
   seconds: number;
 }
 
+export interface Place {
+  name: string;
+  tensors: KeptTensor[];
+  axes: PlaceAxis[];
+  bytes: number;
+  why: string;
+  shared: SharedPlace[];
+  layout: string;
+}
+
+export interface PlaceAxis {
+  dim: string;
+  size: number;
+  first: number;
+  ring: boolean;
+}
+
 export interface Process {
   cpu: number;
   cores: number;
@@ -434,6 +473,7 @@ export interface RunView {
   held: HeldBytes | null;
   load: Load;
   over: TurnBytes;
+  amounts: Amount[];
 }
 
 export interface Scheduled {
@@ -452,6 +492,13 @@ export interface SearchView {
   stages: Found[];
   kinds: string[];
   regions: string[];
+}
+
+export interface SharedPlace {
+  how: "starts from" | "in place of" | "takes over";
+  name: string;
+  op_ids: number[];
+  why: string;
 }
 
 export interface Source {
@@ -523,6 +570,15 @@ export interface Stored {
   born: string;
   last_readers: string[];
   why: string;
+}
+
+export interface StoresView {
+  view: "stores";
+  how: string;
+  executor: "xla" | "interpreter";
+  places: Place[];
+  amounts: Amount[];
+  bytes: number;
 }
 
 export interface SweepChart {

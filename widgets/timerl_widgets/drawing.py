@@ -18,6 +18,7 @@ from timerl_nb.show import (
     OutlineView,
     PipelineView,
     StepsView,
+    StoresView,
     Turn,
     graph_view,
     laid_out,
@@ -114,6 +115,16 @@ class Drawing:
         view = OutlineView.of(self.program, stage)
         return NOTHING if view is None else packed(view)
 
+    def stores(self, stage: str) -> Packed:
+        """What is kept where, which the stage `memory` shows."""
+        return self._stores if stage == "memory" else NOTHING
+
+    @cached_property
+    def _stores(self) -> Packed:
+        return packed(
+            StoresView.of(self.program, of_tensors(self.first.memory, self.program.memory))
+        )
+
     def steps(self, stage: str) -> Packed:
         return packed(StepsView.of(self.program.stages[stage]))
 
@@ -162,6 +173,7 @@ class Drawing:
             "graph": self.graph(stage, before),
             "steps": self.steps(stage),
             "outline": self.outline(stage),
+            "stores": self.stores(stage),
             "inspector": NOTHING,
         }
 

@@ -87,6 +87,7 @@ class Explorer(Widget):
     graph = traitlets.Dict().tag(sync=True)
     steps = traitlets.Dict().tag(sync=True)
     outline = traitlets.Dict().tag(sync=True)
+    stores = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
     told = traitlets.Dict().tag(sync=True)
     loops = traitlets.Dict().tag(sync=True)
@@ -470,7 +471,7 @@ class Explorer(Widget):
         self._drawing = drawing
         with self.hold_sync():
             if self.stage != stage:  # another one was asked for meanwhile, and is drawn next
-                for name in ("stage", "graph", "steps", "outline"):
+                for name in ("stage", "graph", "steps", "outline", "stores"):
                     del views[name]
             self._drawn_stage = views.get("stage", self._drawn_stage)
             for name, value in views.items():
@@ -481,6 +482,8 @@ class Explorer(Widget):
             self._tell_arguments()
             self.status = {"state": "ready", "seconds": seconds, "known": known, "warnings": told}
         self._search(drawing.widened(self._sought))
+        if self._conductor.view is not None:  # which may be of the program before
+            self._show_run(self._conductor.view)
         self._look_ahead()
 
     def _show_stage(self, _: Any) -> None:
@@ -492,11 +495,12 @@ class Explorer(Widget):
             self.stage = drawing.nearest(stage)
             return
         steps, outline, graph = drawing.steps(stage), drawing.outline(stage), self.graph
+        stores = drawing.stores(stage)
         if not outline:
             before = f"stage {self._drawn_stage}" if self._drawn_stage != stage else ""
             graph, self._drawn_stage = against(drawing.graph(stage, drawing.view), before), stage
         with self.hold_sync():
-            self.graph, self.steps, self.outline = graph, steps, outline
+            self.graph, self.steps, self.outline, self.stores = graph, steps, outline, stores
 
     def _inspect(self, asked: Inspect) -> None:
         drawing = self._drawing
@@ -536,7 +540,7 @@ class Explorer(Widget):
 
     def _show_run(self, view: RunView) -> None:
         if self._conductor.program is not self.program:
-            view = replace(view, over=NO_TURN)  # no measure of the memory that is shown
+            view = replace(view, over=NO_TURN, amounts=())  # no measure of the memory that is shown
         self.run = packed(view)
 
     def _fail(self, error: Exception) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from timerl_nb.show.run import MOST, HeldBytes, Load, RunView, Turns, nothing, thinned
+from timerl_nb.show.stores import measured, stated
 from timerl_nb.show.view import amounts
 from timerl_nb.show.widget_api import Array, Frame, Program
 
@@ -20,7 +21,7 @@ class Live:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._predicted = program.memory.timeline().bytes
+        self._line = program.memory.timeline()
         self._load: deque[tuple[float, ...]] = deque(maxlen=MOST)
         self._held: HeldBytes | None = None
         self._turns = Turns(program)
@@ -42,11 +43,12 @@ class Live:
             self._held,  # a last frame may bring no points
             Load(*np.array(self._load).T),
             self._turns.after(frame.held),
+            (*measured(frame), *stated(self._program)),
         )
 
     def _parts(self, first: int, last: int, count: int) -> Array:
         """The greatest predicted bytes in each of equal parts of executed points."""
-        shown = self._predicted[first:last]
+        shown = self._line.between(first, last)
         if not count or not len(shown):
             return np.zeros(0)
         edges = np.linspace(0, len(shown), count + 1).astype(int)

@@ -68,7 +68,7 @@ class CompiledCall:
     @staticmethod
     def begin(calls: Iterable[CompiledCall]) -> None:
         """Load calls on other threads, or compile them there; who makes one first waits for it."""
-        new = [call for call in calls if not call._is_begun and "_first" not in call.__dict__]
+        new = [call for call in calls if not call._is_begun and not call.is_compiled]
         under = _meaning()
         for call, load in [(call, call._loading()) for call in new]:  # traced first, all on this
             with suppress(RuntimeError):  # the interpreter exits: who makes the call compiles it
@@ -86,6 +86,11 @@ class CompiledCall:
     def temporaries(self) -> int | None:
         """Bytes of temporaries that XLA states; None where it states none. Waits for XLA."""
         return stated_by(self._first[0])
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether what it runs is there, and nothing waits for it."""
+        return "_first" in self.__dict__
 
     @property
     def _is_begun(self) -> bool:

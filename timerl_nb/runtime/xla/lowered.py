@@ -72,6 +72,15 @@ class Lowered:
         known = [nbytes - self._within(call) for call, nbytes in found if nbytes is not None]
         return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries)
 
+    @property
+    def stated(self) -> int | None:
+        """What `temporaries` is once XLA has compiled all calls, whose figures are kept; else None.
+
+        It waits for nothing.
+        """
+        known = all(isinstance(one, CompiledCall) and one.is_compiled for one in self.ready)
+        return self.temporaries if known or "temporaries" in self.__dict__ else None
+
     def _stated(self, call: Call) -> int | None:
         """Bytes of temporaries that XLA states for a call; None where it states none."""
         ready = self.ready[call.number - 1]
