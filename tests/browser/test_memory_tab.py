@@ -11,7 +11,7 @@ from timerl_widgets.explorer import Explorer
 import timerl_nb as trl
 from tests.browser.alone import Alone
 from tests.reinforce import reinforce
-from timerl_nb.show import StoresView
+from timerl_nb.show import MemoryView, StoresView
 
 pytestmark = pytest.mark.browser
 
@@ -109,4 +109,34 @@ def test_what_a_run_measures_stands_beside_what_was_planned(browser: Browser) ->
     expect(amount(page, "carried", "measured")).to_have_count(0)
     planned = amount(page, "carried", "planned").inner_text()
     assert size(planned) == pytest.approx(explorer.program.memory.peak, rel=0.006)
+    assert alone.said == []
+
+
+def test_what_repeats_in_a_long_run_is_folded_behind_a_break(browser: Browser) -> None:
+    program = compiled("xla").with_bounds({"I": 100_000})
+    run = MemoryView.of(program).run
+    assert run is not None
+    (steady,) = (one for one in run.stretches if one.turns)
+    explorer = Explorer(program, stage="memory", ahead=False)
+    alone = Alone(browser, explorer)
+    page = alone.page
+    overview = page.locator(".trl-memory .trl-whole-run")
+    expect(overview).to_have_attribute("aria-label", re.compile(f"{run.points:,} .*{steady.note}"))
+    expect(overview.locator(".trl-break text")).to_have_text(steady.note)
+    expect(overview.locator(".trl-run-area")).to_have_count(len(run.stretches))
+    told = f"{steady.turns:,} turns are alike, and one is drawn"
+    expect(overview.locator(".trl-break title")).to_contain_text(told)
+    assert size(amount(page, "carried", "planned").inner_text()) == pytest.approx(
+        program.memory.peak, rel=0.006
+    )
+    # the turn that is drawn is that of the peak, with the numbers of the run
+    peak = page.locator(".trl-memory .trl-live caption").inner_text()
+    assert size(peak) == pytest.approx(program.memory.peak, rel=0.006)
+    # a run of few turns has none
+    explorer.change({"I": 3})
+    alone.settle()
+    expect(overview.locator(".trl-run-area")).to_have_count(1)
+    expect(overview.locator(".trl-break")).to_have_count(0)
+    explorer.change({"I": 1})
+    alone.settle()
     assert alone.said == []

@@ -132,11 +132,21 @@ def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
     program = PROGRAMS["n-step"].compile("xla").with_bounds({"I": 10**6})
     fold = program.memory.fold
     assert fold is not None
-    for turn in range(fold.few + fold.period):
-        assert fold.inside(fold.outside({"i": turn, "t": 3})) == {"i": turn, "t": 3}
+    for turn in (*range(fold.few + fold.period), 10**5, 10**6 - fold.few, 10**6 - 1):
+        there = fold.inside({"i": turn, "t": 3})
+        assert there == {"i": turn - fold.behind(turn) * fold.period, "t": 3}
+        assert 0 <= there["i"] < fold.few + fold.period
     assert fold.inside({"i": 10**6 - 1}) == {"i": fold.few + fold.period - 1}
     assert fold.inside({"t": 3}) == {"t": 3}
     last, other = (MemoryView.of(program, fixed={"i": i}) for i in (10**6 - 1, 10**5))
+    line = program.memory.timeline()
+    for view in (last, other):  # with the numbers of the run, not of what stands for it
+        times = view.turn.times[view.at]
+        assert view.bytes.tolist() == line.bytes_at(times).tolist()
+        total = sum((one.bytes for one in view.tensors), view.gathered)
+        assert total.tolist() == view.bytes.tolist()
+        assert {line.turn_at(int(time)) for time in times} == set(view.turn.fixed.values())
+    assert MemoryView.of(program).peak.bytes == program.memory.peak
     assert last.turn.fixed == {"i": 10**6 - 1} and last.program_peak.bytes == program.memory.peak
     assert len(last.turn) == len(other.turn) > 0
     assert last.program_peak.moment == program.memory.moment(program.memory.timeline().peak_time)

@@ -10,7 +10,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import BoundsError
-from timerl_nb.memory.timeline import Holder, Segment, Timeline
+from timerl_nb.memory.timeline import GATHERED, Holder, Segment, Timeline
 from timerl_nb.schedule.clock import MOST_POINTS
 
 
@@ -117,12 +117,28 @@ class FoldedTimeline:
 
     def between(self, first: int, last: int) -> Array:
         """Live bytes from one time on to another, which is not among them."""
-        time = np.arange(first, min(last, len(self)))
+        return self.bytes_at(np.arange(first, min(last, len(self))))
+
+    def bytes_at(self, times: Array) -> Array:
+        """Live bytes at some times."""
+        return self._at(self.small.bytes, self.large.bytes, times)
+
+    def held_at(self, times: Array) -> Mapping[str, Array]:
+        """The same of each tensor, and of gathered operands."""
+        lines = self.small, self.large
+        small, large = ({**line.by_tensor, GATHERED: line.transient} for line in lines)
+        return {name: self._at(small[name], large[name], times) for name in large}
+
+    def turn_at(self, time: int) -> int:
+        """The value of the dimension that the outermost loop runs along; -1 outside that loop."""
+        return int(self._at(self.small.turn, self.large.turn, np.array([time]))[0])
+
+    def _at(self, known: Array, larger: Array, time: Array) -> Array:
+        """Numbers by time of the two short runs -> those of the whole one at some times."""
         # as many behind the period; nothing may run in it
         behind = np.clip((time - self.first) // max(1, self.length), 0, self.repeats + 1)
         small = time - np.minimum(behind, self.repeats) * self.length
         more = small + self.length * (behind > self.repeats)
-        known, larger = self.small.bytes, self.large.bytes
         found = known[small] + self.repeats * (larger[more] - known[small])
         inside = (time >= self.first) & (behind <= self.repeats)
         at = small[inside]

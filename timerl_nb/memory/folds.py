@@ -81,22 +81,12 @@ class Fold:
 
     def inside(self, point: Mapping[str, int]) -> dict[str, int]:
         """The point of the larger window that stands for one of the run."""
-        turn = point.get(self.dim.name, 0)
-        if self.first <= turn < self.first + self.repeats * self.period:
-            turn = self.first + (turn - self.first) % self.period
-        elif turn >= self.first:
-            turn -= (self.repeats - 1) * self.period
-        return self._at(point, turn)
+        name = self.dim.name
+        return {d: at - self.behind(at) * self.period * (d == name) for d, at in point.items()}
 
-    def outside(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The first point of the run that one of the larger window stands for."""
-        turn = point.get(self.dim.name, 0)
-        if turn >= self.first + self.period:
-            turn += (self.repeats - 1) * self.period
-        return self._at(point, turn)
-
-    def _at(self, point: Mapping[str, int], turn: int) -> dict[str, int]:
-        return {d: turn if d == self.dim.name else at for d, at in point.items()}
+    def behind(self, turn: int) -> int:
+        """How many periods a turn of the run is further than the one that stands for it."""
+        return min(max((turn - self.first) // self.period, 0), self.repeats - 1)
 
     def number(self, small: int, large: int) -> int:
         """What is so much under the two windows, under the actual bounds."""

@@ -20,6 +20,7 @@ from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives, enter, lives_of, series
 from timerl_nb.schedule.clock import Clock
 
+GATHERED: Final = "gathered operands"  # who holds what a kernel is given for one point alone
 _NEVER: Final[Array] = np.zeros(0, np.int64)
 
 
@@ -74,6 +75,19 @@ class Timeline:
     def between(self, first: int, last: int) -> Array:
         """Live bytes from one time on to another, which is not among them."""
         return self.bytes[first:last]
+
+    def bytes_at(self, times: Array) -> Array:
+        """Live bytes at some times."""
+        return self.bytes[times]
+
+    def held_at(self, times: Array) -> Mapping[str, Array]:
+        """The same of each tensor, and of gathered operands."""
+        held = {**self.by_tensor, GATHERED: self.transient}
+        return {name: values[times] for name, values in held.items()}
+
+    def turn_at(self, time: int) -> int:
+        """The value of the dimension that the outermost loop runs along; -1 outside that loop."""
+        return int(self.turn[time])
 
     def ends(self, turns: int) -> Array:
         """The number of executed points that are done after 0, 1, … `turns` turns of the outer loop."""
@@ -130,7 +144,7 @@ class Timeline:
                     if held:
                         found.append(Holder(name, nbytes * held, held))
         if len(self.transient) and self.transient[time]:
-            found.append(Holder("gathered operands", int(self.transient[time]), 1))
+            found.append(Holder(GATHERED, int(self.transient[time]), 1))
         return _sorted(found)
 
     def waiting_at(self, time: int) -> tuple[Holder, ...]:

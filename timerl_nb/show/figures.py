@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from timerl_nb.arrays import Array
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.foreign import taken
-from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.timeline import Timeline
+from timerl_nb.memory.folded_timeline import AnyTimeline
+from timerl_nb.memory.timeline import GATHERED
 from timerl_nb.show.colours import GREY, SERIES, of_statements, of_tensors, tensor
 from timerl_nb.show.compare import by_title
 from timerl_nb.show.space import Statement, statement_of
 from timerl_nb.show.sweeping import SweepView
 from timerl_nb.show.text import human_bytes
 from timerl_nb.show.turn import main_dimension, outer_dimensions
+from timerl_nb.show.whole_run import Stretch, stretches
 
 _SYMBOLS = {"triangle": "triangle-up"}
 # Figures are drawn on what is behind them, light or dark: a grey that is read on both.
@@ -34,7 +38,6 @@ _THEME = go.layout.Template(
         "yaxis": _AXIS,
     }
 )
-_GATHERED = "gathered operands"
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -101,28 +104,31 @@ def _trace(one: Statement, legend: _Legend) -> go.Scatter | go.Scattergl:
 
 
 def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figure:
-    """Predicted live bytes over time, stacked by tensor; axes are locked together."""
+    """Predicted live bytes over time, stacked by tensor; axes are locked together.
+
+    Of a long run whose turns repeat one is drawn, and a break in the axis says for how many it stands.
+    """
     by_title(programs, a_program)
     plans = {name: program.memory for name, program in programs.items()}
-    peaks = [
-        (f"{n}: peak {human_bytes(p.peak)}", *p.saved_by, *_turns_shown(p))
-        for n, p in plans.items()
-    ]
+    peaks = [(f"{n}: peak {human_bytes(p.peak)}", *p.saved_by) for n, p in plans.items()]
     titles = [peak + "<br>" + ", ".join(ways) if ways else peak for peak, *ways in peaks]
     figure = _side_by_side(titles, "time (executed points)", "live bytes, predicted")
-    legend = _Legend()
-    numbers = of_tensors(*(p.memory for p in programs.values()))
-    for column, program in enumerate(programs.values(), start=1):
-        line = program.memory.point_by_point
-        step = max(1, len(line.time) // 1500)
-        starts = np.arange(0, len(line.time), step)
-        for name, values in _top_series(line, limit):
+    legend, numbers = _Legend(), of_tensors(*plans.values())
+    drawn = {name: (plan.timeline(), stretches(plan.timeline())) for name, plan in plans.items()}
+    gap = max(sum(map(len, found)) for _, found in drawn.values()) // 6
+    for column, (line, found) in enumerate(drawn.values(), start=1):
+        parts = list(_parts(line, found, gap))
+        for name, values in _top_series(parts, limit):
             fill = tensor(numbers[name]) if name in numbers else GREY
-            title = name if name in numbers or name == _GATHERED else "others"
+            title = name if name in numbers or name == GATHERED else "others"
             figure.add_trace(
                 go.Scatter(
-                    x=starts,
-                    y=np.maximum.reduceat(values, starts),
+                    x=np.concatenate([one.x for one in parts]),
+                    y=np.concatenate(
+                        [one.edged(held) for one, held in zip(parts, values, strict=True)]
+                    ),
+                    customdata=np.concatenate([one.x - one.at + one.first for one in parts]),
+                    hovertemplate="%{y:,} bytes at %{customdata:,}",
                     mode="lines",
                     stackgroup="live",
                     line={"width": 0.5, "color": fill},
@@ -131,29 +137,88 @@ def memory_timeline(programs: Mapping[str, Program], limit: int = 6) -> go.Figur
                 row=1,
                 col=column,
             )
+        _break_axis(figure, parts, gap, line.peak, column)
     return figure
 
 
-def _turns_shown(plan: MemoryPlan) -> list[str]:
-    """Which turns of a long run are drawn, where these are not all."""
-    if plan.fold is None:
-        return []
-    few = plan.clock.bounds[plan.fold.dim.bound]
-    return [f"{few} turns, which say what all {plan.fold.turns:,} do"]
+@dataclass(frozen=True)
+class _Part:
+    """A stretch of a timeline on the axis of a figure, from `at` to `end`.
+
+    Attributes:
+        held: by tensor, live bytes in each of its columns, where most is live in it.
+        begins, ends: whether nothing is drawn just ahead of it, and just behind it.
+    """
+
+    at: int
+    first: int
+    end: int
+    note: str
+    columns: Array
+    held: Mapping[str, Array]
+    begins: bool
+    ends: bool
+
+    @property
+    def x(self) -> Array:
+        """Where amounts are drawn, those at the edges among them; see `edged`."""
+        behind = [self.end, self.end] if self.ends else []
+        return np.concatenate([[self.at] * self.begins, self.at + self.columns, behind])
+
+    def edged(self, held: Array) -> Array:
+        """An amount for each column; from zero on, and back to it, where there is nothing beside."""
+        behind = [held[-1], 0] if self.ends else []
+        return np.concatenate([[0] * self.begins, held, behind])
 
 
-def _top_series(line: Timeline, limit: int) -> list[tuple[str, np.ndarray]]:
+def _parts(line: AnyTimeline, found: Sequence[Stretch], gap: int) -> Iterator[_Part]:
+    at, begins = 0, True
+    for one in found:
+        columns = np.arange(0, len(one), max(1, len(one) // 1500))
+        live = np.split(line.between(one.first, one.last), columns[1:])
+        most = columns + [part.argmax() for part in live]
+        held = line.held_at(one.first + most)
+        ends, end = one.turns > 0 or one is found[-1], at + len(one)
+        yield _Part(at, one.first, end, one.note, columns, held, begins, ends)
+        at, begins = end + gap * (one.turns > 0), ends
+
+
+def _break_axis(
+    figure: go.Figure, parts: Sequence[_Part], gap: int, peak: int, column: int
+) -> None:
+    """Say where turns are left out how many these are, and of all stretches when they are."""
+    if len(parts) < 2:
+        return
+    where = {"showarrow": False, "row": 1, "col": column}
+    for one, after in itertools.pairwise(parts):
+        if one.note:
+            middle = (one.end + after.at) / 2
+            figure.add_annotation(x=middle, y=peak / 2, text=one.note, **where)
+            for x in (one.end, after.at):
+                figure.add_annotation(x=x, y=0, text="//", **where)
+    last = parts[-1]
+    times = {one.at: one.first for one in parts}
+    times[last.end] = last.first + last.end - last.at
+    shown: dict[int, str] = {}
+    for at, time in times.items():
+        if not shown or at - max(shown) >= gap / 2:
+            shown[at] = f"{time:,}"
+    figure.update_xaxes(tickvals=[*shown], ticktext=[*shown.values()], row=1, col=column)
+
+
+def _top_series(parts: Sequence[_Part], limit: int) -> list[tuple[str, list[Array]]]:
     """The tensors with the largest use of memory, the rest as one, and what is gathered."""
-    gathered = line.transient
-    ranked = sorted(
-        line.by_tensor.items(), key=lambda item: (-float(item[1].max(initial=0)), item[0])
-    )
-    shown = list(ranked[:limit])
+    found = {name: [one.held[name] for one in parts] for name in parts[0].held} if parts else {}
+    gathered = found.pop(GATHERED, [])
+    most = {name: max(float(held.max(initial=0)) for held in ones) for name, ones in found.items()}
+    ranked = sorted(found.items(), key=lambda item: (-most[item[0]], item[0]))
+    shown = ranked[:limit]
     if len(ranked) > limit:
-        rest = sum((v for _, v in ranked[limit:]), np.zeros_like(gathered))
+        others = zip(*(ones for _, ones in ranked[limit:]), strict=True)
+        rest: list[Array] = [np.sum(np.stack(ones), axis=0) for ones in others]
         shown.append((f"{len(ranked) - limit} others", rest))
-    if gathered.any():
-        shown.append((_GATHERED, gathered))
+    if any(held.any() for held in gathered):
+        shown.append((GATHERED, gathered))
     return shown
 
 

@@ -11,13 +11,14 @@ from timerl_nb.arrays import Array
 from timerl_nb.driver.program import Program
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.timeline import Away, Span
+from timerl_nb.memory.timeline import GATHERED, Away, Span
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.show.colours import Numbers, of_tensors
 from timerl_nb.show.colours import tensor as colour_of
 from timerl_nb.show.stores import readers as readers_of
 from timerl_nb.show.turn import EXACT, Turn, first_instants, last_instants
 from timerl_nb.show.view import View, amounts, ints, shown
+from timerl_nb.show.whole_run import WholeRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +119,8 @@ class MemoryView(View):
 
     Each instant is a column; of a turn of many instants one stands for several, from `first` on, and
     is of the one `at` which most is live. A tensor's bytes in a column are `held` times `value_bytes`; `bytes` are those of all tensors
-    and of the operands that are gathered meanwhile.
+    and of the operands that are gathered meanwhile. `run` is the whole run that the turn is of, where
+    there is more of it.
     """
 
     view = "memory"
@@ -133,6 +135,7 @@ class MemoryView(View):
     host: Array
     gathered: Array
     budget: int | None
+    run: WholeRun | None
 
     @classmethod
     def of(
@@ -154,16 +157,18 @@ class MemoryView(View):
         plan = turn.plan
         assert plan is not None
         colours = colours or of_tensors(plan)
-        line = plan.point_by_point
-        first, at = turn.columns(line.bytes[turn.ranks])
-        shown = turn.ranks[at]
+        line, few = plan.timeline(), plan.point_by_point
+        first, at = turn.columns(line.bytes_at(turn.times))
+        shown, times = turn.ranks[at], turn.times[at]
+        # of a long run the turns that are looked at say how many values live in any other
+        known = None if plan.fold is None else line.held_at(times)
         ops, names = plan.statements.ops, turn.schedule.names
         readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
         who = _who(plan.clock) if len(turn) else ints([])
         users = readers_of(plan)
         tensors: list[HeldTensor] = []
         lives: list[Life] = []
-        pairs = zip(plan.lifetimes.values(), line.spans, strict=True) if len(turn) else ()
+        pairs = zip(plan.lifetimes.values(), few.spans, strict=True) if len(turn) else ()
         for k, (life, span) in enumerate(pairs):
             lives.append(_life(turn, life.name, life.domain, span, who, at))
             last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
@@ -171,6 +176,7 @@ class MemoryView(View):
             away = sum((_away(shown, one) for one in span.away), np.zeros(len(shown), np.int64))
             whole = zip(life.tensors, span.tensors, span.moves, strict=True)
             for tensor, (name, nbytes), moves in whole:
+                held = count - away * moves if known is None else known[name] // max(nbytes, 1)
                 tensors.append(
                     HeldTensor(
                         tensor,
@@ -181,7 +187,7 @@ class MemoryView(View):
                         k,
                         plan.stores[tensor].shape,
                         nbytes,
-                        ints(count - away * moves),
+                        ints(held),
                         last,
                     )
                 )
@@ -192,10 +198,11 @@ class MemoryView(View):
             tuple(tensors),
             tuple(lives),
             readers,
-            amounts(line.bytes[shown]),
-            amounts(line.host[shown]),
-            amounts(line.transient[shown]),
+            amounts(line.bytes_at(times)),
+            amounts(few.host[shown]),
+            amounts(few.transient[shown] if known is None else known[GATHERED]),
             turn.budget,
+            WholeRun.of(plan, turn.times),
         )
 
     @property

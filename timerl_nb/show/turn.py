@@ -18,6 +18,7 @@ from timerl_nb.driver.pipeline import device_limit
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import DomainError
 from timerl_nb.loops.nodes import Ast
+from timerl_nb.memory.folded_timeline import FoldedTimeline
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.schedule.clock import most_points
 from timerl_nb.schedule.schedule import Schedule, StatementPoints
@@ -150,6 +151,15 @@ class Turn:
         return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
 
     @cached_property
+    def times(self) -> Array:
+        """For every instant, the time of its point in the whole run."""
+        assert self.plan is not None
+        fold, line = self.plan.fold, self.plan.timeline()
+        if fold is None or not isinstance(line, FoldedTimeline):
+            return self.ranks
+        return self.ranks + fold.behind(self.fixed.get(fold.dim.name, 0)) * line.length
+
+    @cached_property
     def statement(self) -> Array:
         """For every instant, which of `points` runs."""
         found = np.full(len(self), -1, np.int32)
@@ -181,10 +191,12 @@ def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) 
     held = {d: min(1, dims[d].count(schedule.bounds) - 1) for d in outer}
     if plan is None:
         return held
-    line = plan.point_by_point
-    if line.outer in held and not (line.bytes[line.turn == held[line.outer]] == line.peak).any():
-        held[line.outer] = max(int(line.turn[line.peak_time]), 0)
-    return held if plan.fold is None else plan.fold.outside(held)
+    line, few = plan.timeline(), plan.point_by_point
+    if line.outer in held:
+        (times,) = np.nonzero(few.turn == held[line.outer])  # in a window's first turns: the run's
+        if not (line.bytes_at(times) == line.peak).any():
+            held[line.outer] = max(line.turn_at(line.peak_time), 0)
+    return held
 
 
 def _inside(dims: Dims, name: str, value: Any, bounds: Mapping[str, int]) -> int:

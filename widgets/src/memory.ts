@@ -1,5 +1,17 @@
 // Predicted live bytes over time, with who is live at the instant that is shown.
-import { type Layer, layersOf, memory, memoryIn, most, ranked, REST, span } from "./draw/memory";
+import {
+  type Layer,
+  layersOf,
+  memory,
+  memoryIn,
+  most,
+  OVERVIEW,
+  overview,
+  ranked,
+  REST,
+  span,
+} from "./draw/memory";
+import { runText } from "./draw/whole_run";
 import { about, place } from "./instants";
 import { html, made, svg } from "./markup";
 import css from "./memory.css";
@@ -20,6 +32,7 @@ export class MemoryPane extends TimedPane<MemoryView> {
   #ranked: HeldTensor[] = [];
   #least = { count: 0, bytes: 0 };
   #measured: TurnBytes | null = null;
+  #run = svg("svg", { class: "trl-whole-run", role: "img" });
 
   constructor(host: HTMLElement, selection: Selection, send: Send) {
     super(host, selection, send, "memory", "Memory, predicted", css, 204);
@@ -32,6 +45,7 @@ export class MemoryPane extends TimedPane<MemoryView> {
       html("thead", {}, head),
       this.#table,
     );
+    this.plot.before(this.#run);
     this.body.append(html("div", { class: "trl-live-box" }, table));
     this.note.before(this.#badges);
   }
@@ -126,11 +140,24 @@ export class MemoryPane extends TimedPane<MemoryView> {
   }
 
   protected override paint(width: number): SVGElement[] {
+    this.#overview(width);
     const box = this.box(width, 18, 34);
     const drawn = memoryIn(this.#model!, this.#layers, box, this.#least, this.#measured);
     this.scale = drawn.scale;
     this.#areas = drawn.areas.map(made);
     return [...this.#areas, ...drawn.over.map(made)];
+  }
+
+  /** The whole run, over the axis of the turn. */
+  #overview(width: number): void {
+    const { run } = this.#model!;
+    this.#run.style.display = run ? "" : "none";
+    if (!run) return;
+    const { left, width: wide } = this.box(width, 0, 0);
+    const size = { width, height: OVERVIEW, viewBox: `0 0 ${width} ${OVERVIEW}` };
+    for (const [name, value] of Object.entries(size)) this.#run.setAttribute(name, String(value));
+    this.#run.setAttribute("aria-label", runText(run));
+    this.#run.replaceChildren(...overview(this.#model!, run, left, wide).map(made));
   }
 
   protected override describe(px: number, py: number): Described | null {

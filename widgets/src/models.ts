@@ -322,6 +322,7 @@ export interface MemoryView {
   host: Numbers;
   gathered: Numbers;
   budget: number | null;
+  run: WholeRun | null;
   peak: Peak;
   program_peak: ProgramPeak;
   saved_by: Record<string, string>;
@@ -581,6 +582,15 @@ export interface StoresView {
   bytes: number;
 }
 
+export interface Stretch {
+  first: number;
+  last: number;
+  bytes: Numbers;
+  turns: number;
+  more: number;
+  note: string;
+}
+
 export interface SweepChart {
   title: string;
   is_bytes: boolean;
@@ -640,4 +650,11 @@ export interface Way {
   doc: string;
   taken: boolean;
   forecast: Forecast | NoForecast | null;
+}
+
+export interface WholeRun {
+  points: number;
+  stretches: Stretch[];
+  first: number;
+  last: number;
 }

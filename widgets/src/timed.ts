@@ -156,6 +156,8 @@ export abstract class TimedPane<Model> extends Panel<Model> {
     const right = px > this.#width * 0.6;
     this.tip.style.left = right ? "" : `${px + 14}px`;
     this.tip.style.right = right ? `${this.#width - px + 14}px` : "";
-    this.tip.style.top = `${Math.min(py + 10, this.height - 40)}px`;
+    const [plot, body] = [this.plot, this.body].map((one) => one.getBoundingClientRect().top);
+    const above = plot! - body! + this.body.scrollTop;
+    this.tip.style.top = `${above + Math.min(py + 10, this.height - 40)}px`;
   }
 }

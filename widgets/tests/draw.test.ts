@@ -4,6 +4,8 @@ import { draw } from "../src/draw/draw";
 import { INK, themed, unthemed } from "../src/draw/looks";
 import { shape, titled, written } from "../src/draw/shapes";
 import { arranged, told } from "../src/draw/sheet";
+import { runIn, runText } from "../src/draw/whole_run";
+import type { Stretch, WholeRun } from "../src/models";
 import { counts, ticks } from "../src/plot";
 
 test("ticks are round", () => {
@@ -49,4 +51,38 @@ test("pictures in rows keep their sizes, and have one theme", () => {
   assert.equal(size(whole, "width"), size(a, "width") + size(b, "width") + 3 * 12);
   assert.equal(size(whole, "height"), 22 + size(b, "height") + 16 + 3 * 12);
   assert.equal(unthemed(graph), '<svg width="30pt" height="12pt" viewBox="0 0 30 12"></svg>');
+});
+
+const stretch = (first: number, last: number, bytes: number[], turns = 0, more = 0): Stretch => {
+  const note = turns ? `× ${turns} turns` : "";
+  return { first, last, bytes: Float64Array.from(bytes), turns, more, note };
+};
+
+test("a run whose turns repeat has a break that says how often, and all of it fits", () => {
+  const steady = stretch(10, 20, [50, 100], 900, 64);
+  const run: WholeRun = {
+    points: 9020,
+    stretches: [stretch(0, 10, [10, 20]), steady, stretch(9010, 9020, [100, 40])],
+    first: 9010,
+    last: 9020,
+  };
+  const box = { left: 50, top: 10, width: 400, height: 40 };
+  const text = written(shape("g", {}, ...runIn(run, box, 100)));
+  assert.equal(text.match(/trl-run-area/g)!.length, 3);
+  assert.equal(text.match(/trl-break/g)!.length, 1);
+  assert.match(text, />× 900 turns<\/text>/);
+  assert.match(text, /900 turns are alike, and one is drawn, 64 B more live behind them/);
+  assert.match(text, />9,020<\/text>/); // where it ends
+  const across = [...text.matchAll(/[HM]([\d.]+)/g)].map(([, x]) => Number(x));
+  assert.ok(Math.min(...across) >= 50 - 5 && Math.max(...across) <= 450 + 5);
+  const up = [...text.matchAll(/V([\d.]+)/g)].map(([, y]) => Number(y));
+  assert.equal(Math.min(...up), 10); // the most is as high as the box
+  const bar = /<rect class="trl-here" x="([\d.]+)"[^>]* width="([\d.]+)"/.exec(text)!;
+  assert.ok(Math.abs(Number(bar[1]) + Number(bar[2]) - 450) < 1); // the last of the stretches
+  assert.equal(
+    runText(run),
+    "live bytes of the whole run, 9,020 executed points; × 900 turns alike",
+  );
+  const whole = { ...run, stretches: [stretch(0, 9020, [1, 2])] };
+  assert.doesNotMatch(written(shape("g", {}, ...runIn(whole, box, 2))), /trl-break/);
 });

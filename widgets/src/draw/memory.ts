@@ -1,9 +1,10 @@
 // Predicted live bytes over time, stacked by tensor, with the peak, the budget, and what moves.
-import type { HeldTensor, MemoryView, TurnBytes } from "../models";
+import type { HeldTensor, MemoryView, TurnBytes, WholeRun } from "../models";
 import { axes, type Box, bytes, counts, Scale, ticks } from "../plot";
 import { INK, LIMIT, SOFT } from "./looks";
 import { sheet, text, told } from "./sheet";
 import { type Shape, shape, titled } from "./shapes";
+import { runIn } from "./whole_run";
 
 /** One layer of the stack: a tensor, or what is too small to be told apart. */
 export interface Layer {
@@ -25,6 +26,8 @@ export interface MemoryDrawn {
   readonly over: readonly Shape[]; // what is drawn over them
 }
 
+/** Pixels that the overview of a whole run is high. */
+export const OVERVIEW = 74;
 const TOLD_APART = 7;
 const GATHERED = "gathered operands";
 export const REST = "#999999";
@@ -176,6 +179,14 @@ function moves(scale: Scale, { lives }: MemoryView): Shape[] {
   ];
 }
 
+/** The whole run, from `left` on, as an overview of what the turn is of. */
+export function overview(model: MemoryView, run: WholeRun, left: number, width: number): Shape[] {
+  const box = { left, top: 18, width, height: OVERVIEW - 36 };
+  const look = { "text-anchor": "end", "font-size": 10, fill: SOFT };
+  const name = text(left - 6, box.top - 7, "whole run", look);
+  return [name, ...runIn(run, box, model.program_peak.bytes)];
+}
+
 interface Moment {
   readonly from: number;
   readonly to: number;
@@ -208,10 +219,11 @@ export function memory(
   const { turn } = model;
   if (turn.problem) return told(turn.problem, 1000);
   const layers = layersOf(model);
-  const box = { left: 70, top: 34, width: 530, height: 230 };
+  const down = model.run ? OVERVIEW : 0;
+  const box = { left: 70, top: 34 + down, width: 530, height: 230 };
   const { areas, over } = memoryIn(model, layers, box, least, measured);
   const legend = layers.flatMap(({ name, fill, tensor, at }, k) => {
-    const y = 326 + 18 * k;
+    const y = 326 + down + 18 * k;
     let largest = tensor ? most(tensor) : 0;
     if (!tensor) for (let n = 0; n < model.bytes.length; n++) largest = Math.max(largest, at(n));
     return [
@@ -222,14 +234,15 @@ export function memory(
   const fixed = Object.entries(turn.fixed).map(([name, value]) => `${name} = ${value}`);
   const note = fixed.length
     ? [
-        text(598, 14, `at ${fixed.join(", ")}`, {
+        text(598, 14 + down, `at ${fixed.join(", ")}`, {
           "text-anchor": "end",
           "font-size": 10,
           fill: SOFT,
         }),
       ]
     : [];
-  const height = 330 + 18 * layers.length;
+  const height = 330 + down + 18 * layers.length;
+  const run = model.run ? overview(model, model.run, 70, 530) : [];
   const named = areas.map((one, k) => titled(one, layers[k]!.name));
-  return sheet(620, height, "predicted memory", [...named, ...over, ...note, ...legend]);
+  return sheet(620, height, "predicted memory", [...run, ...named, ...over, ...note, ...legend]);
 }

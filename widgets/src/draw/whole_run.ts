@@ -1,0 +1,133 @@
+// Live bytes of a whole run: what repeats is drawn once, ahead of a break that says how often.
+import type { Stretch, WholeRun } from "../models";
+import { type Box, bytes } from "../plot";
+import { INK, LIMIT, PAPER, SOFT } from "./looks";
+import { type Shape, shape, titled } from "./shapes";
+
+const GLYPH = 5.6; // pixels of a character, at most
+const LEAST = 3; // pixels of a stretch, however short
+
+/** Where a stretch is drawn, in pixels. */
+interface Drawn {
+  readonly one: Stretch;
+  readonly left: number;
+  readonly width: number;
+}
+
+/** What is said of a whole run where its drawing is not seen. */
+export function runText({ points, stretches }: WholeRun): string {
+  const notes = stretches.map(({ note }) => note).filter(Boolean);
+  const folded = notes.length ? `; ${notes.join(", ")} alike` : "";
+  return `live bytes of the whole run, ${points.toLocaleString("en")} executed points${folded}`;
+}
+
+/** A whole run in a box, which needs 12 pixels above it and 16 below; `top` bytes are as high as it is. */
+export function runIn(run: WholeRun, box: Box, top: number): Shape[] {
+  const drawn = placed(run, box);
+  const bottom = box.top + box.height;
+  const shapes = drawn.map((part) => shape("path", { d: area(part, box, top), ...FILLED }));
+  const line = (x1: number, y1: number, x2: number, y2: number) =>
+    shape("line", { x1, y1, x2, y2, stroke: SOFT });
+  for (const { left, width } of drawn) shapes.push(line(left, bottom, left + width, bottom));
+  for (const part of drawn) if (part.one.turns) shapes.push(...broken(part, drawn, box));
+  const word = (x: number, y: number, anchor: string, said: string) =>
+    shape("text", { x, y, "text-anchor": anchor, "font-size": 10, fill: SOFT }, said);
+  shapes.push(line(box.left, box.top, box.left, bottom));
+  shapes.push(word(box.left - 6, box.top + 7, "end", bytes(top)));
+  shapes.push(word(box.left - 6, bottom, "end", "0"), ...times(drawn, run, box, word));
+  return [...shapes, ...here(drawn, run, bottom)];
+}
+
+const FILLED = { class: "trl-run-area", fill: SOFT, "fill-opacity": 0.45 } as const;
+
+/** Stretches next to each other, each as wide as it is long, with room for what is said between. */
+function placed({ stretches }: WholeRun, box: Box): Drawn[] {
+  const gaps = stretches.map(({ note }) => (note ? GLYPH * note.length + 24 : 0));
+  const room = box.width - gaps.reduce((sum, gap) => sum + gap, 0);
+  const long = stretches.map(({ first, last }) => last - first);
+  const total = long.reduce((sum, n) => sum + n, 0);
+  const wide = long.map((n) => Math.max((room * n) / total, LEAST));
+  const scale = room / wide.reduce((sum, n) => sum + n, 0);
+  let left = box.left;
+  return stretches.map((one, k) => {
+    const found = { one, left, width: wide[k]! * scale };
+    left += found.width + gaps[k]!;
+    return found;
+  });
+}
+
+/** As many columns as there are pixels, each as high as the most in it. */
+function area({ one, left, width }: Drawn, box: Box, top: number): string {
+  const count = Math.max(Math.min(one.bytes.length, Math.round(width)), 1);
+  const bottom = box.top + box.height;
+  let d = `M${left.toFixed(1)} ${bottom.toFixed(1)}`;
+  for (let k = 0; k < count; k++) {
+    const from = Math.floor((k * one.bytes.length) / count);
+    const to = Math.max(Math.floor(((k + 1) * one.bytes.length) / count), from + 1);
+    let most = 0;
+    for (let n = from; n < to; n++) most = Math.max(most, one.bytes[n]!);
+    const y = bottom - (box.height * most) / (top || 1);
+    d += `V${y.toFixed(1)}H${(left + (width * (k + 1)) / count).toFixed(1)}`;
+  }
+  return `${d}V${bottom.toFixed(1)}Z`;
+}
+
+/** The axis is cut on both sides of what is said of the turns that are left out. */
+function broken({ one, left, width }: Drawn, drawn: readonly Drawn[], box: Box): Shape[] {
+  const from = left + width;
+  const next = drawn.find((other) => other.left > left);
+  const to = next ? next.left : box.left + box.width;
+  const bottom = box.top + box.height;
+  const cut = (x: number) =>
+    shape("path", {
+      d: `M${x - 3} ${bottom + 5}L${x + 3} ${bottom - 5}`,
+      stroke: INK,
+      fill: "none",
+    });
+  const at = { x: (from + to) / 2, y: box.top + box.height / 2 + 4, "text-anchor": "middle" };
+  const said = shape("text", { ...at, "font-size": 11, fill: INK }, one.note);
+  const dots = { x1: from + 6, x2: to - 6, y1: bottom, y2: bottom, stroke: SOFT };
+  const dotted = shape("line", { ...dots, "stroke-dasharray": "1 4" });
+  const grows = one.more
+    ? `, ${bytes(Math.abs(one.more))} ${one.more > 0 ? "more" : "less"} live behind them`
+    : "";
+  const told = `${one.turns.toLocaleString("en")} turns are alike, and one is drawn${grows}`;
+  return [titled(shape("g", { class: "trl-break" }, dotted, cut(from), cut(to), said), told)];
+}
+
+/** Times where stretches begin and where the run ends, as far as there is room for them. */
+function times(
+  drawn: readonly Drawn[],
+  run: WholeRun,
+  box: Box,
+  word: (x: number, y: number, anchor: string, said: string) => Shape,
+): Shape[] {
+  const y = box.top + box.height + 13;
+  const last = run.points.toLocaleString("en");
+  const end = box.left + box.width - GLYPH * last.length - 8;
+  let free = -Infinity;
+  const found = [word(box.left + box.width, y, "end", last)];
+  for (const { one, left } of drawn) {
+    const said = one.first.toLocaleString("en");
+    const to = left + GLYPH * said.length + 8;
+    if (left < free || to > end) continue;
+    found.push(word(left, y, "start", said));
+    free = to;
+  }
+  return found;
+}
+
+/** A bar under the turn that is drawn beside it; one that is left out is where those alike are drawn. */
+function here(drawn: readonly Drawn[], { first, last }: WholeRun, bottom: number): Shape[] {
+  const part = drawn.filter(({ one }) => one.first <= first).at(-1);
+  if (!part || last <= first) return [];
+  const { one, left, width } = part;
+  const long = one.last - one.first;
+  const inside = one.turns ? (first - one.first) % long : first - one.first;
+  const x = left + (width * inside) / long;
+  const wide = Math.min((width * (last - first)) / long, left + width - x);
+  const bar = { x, y: bottom + 1, width: Math.max(wide, 2), height: 3, fill: LIMIT, stroke: PAPER };
+  return [
+    titled(shape("rect", { class: "trl-here", ...bar, "stroke-width": 0.5 }), "the turn below"),
+  ];
+}
