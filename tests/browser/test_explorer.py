@@ -155,7 +155,9 @@ def test_the_scrubber_sets_the_instant_everywhere(watched: Watched, lab: Lab) ->
     heads = page.locator(".trl-playhead").evaluate_all("es => es.map((e) => e.getAttribute('x'))")
     assert len(heads) == 2 and heads[0] == heads[1], "columns of both plots line up"
     # a click in the plot, and playing
-    box = page.locator(".trl-memory .trl-plot").bounding_box()
+    plot = page.locator(".trl-memory .trl-plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + 30)
     expect(page.locator(".trl-at")).not_to_contain_text("4 / ")

@@ -96,7 +96,7 @@ class Turns:
         return TurnBytes(value, ints(first), ints(last), amounts(nbytes))
 
 
-_LONG: Final = "of so long a run no single turns are drawn, see its own chart"
+_LONG: Final = "of so long a run no single turns are measured, see its own chart"
 _UNSEEN: Final = "of a run with XLA the memory is seen in whole alone, see its own chart"
 _PARTS = ("first", "last", "bytes")
 

@@ -17,7 +17,7 @@ const PARTS: readonly [Amount["part"], string][] = [
   ["needed", "="],
   ["process", ""],
 ];
-const PLACE = { xla: "XLA's buffer", interpreter: "interpreter's store" } as const;
+const PLACE = { xla: "XLA's buffer", interpreter: "store" } as const;
 
 export class StoresPane extends Panel<StoresView | null> {
   #model: StoresView | null = null;
@@ -71,7 +71,9 @@ export class StoresPane extends Panel<StoresView | null> {
     this.note.title = this.note.textContent;
     this.#place.textContent = PLACE[model.executor];
     const most = Math.max(...model.places.map((one) => one.bytes), 1);
-    this.#rows = model.places.map((one) => this.#row(one, one.bytes / most));
+    const tensors = model.places.flatMap((one) => one.tensors);
+    const named = new Map(tensors.map((tensor) => [tensor.name, tensor]));
+    this.#rows = model.places.map((one) => this.#row(one, one.bytes / most, named));
     this.#table.replaceChildren(...this.#rows);
     this.#sum();
     this.select();
@@ -120,9 +122,8 @@ export class StoresPane extends Panel<StoresView | null> {
     this.#amounts.replaceChildren(...blocks);
   }
 
-  #row(one: Place, share: number): HTMLTableRowElement {
+  #row(one: Place, share: number, named: ReadonlyMap<string, KeptTensor>): HTMLTableRowElement {
     const own = one.tensors[0]!;
-    const named = new Map(one.tensors.map((tensor) => [tensor.name, tensor]));
     const row = html(
       "tr",
       { "data-place": one.name },
@@ -175,10 +176,11 @@ export class StoresPane extends Panel<StoresView | null> {
 
 /** When a tensor is on the host, and why kernels do not take its memory over. */
 function apart({ waits, not_given }: KeptTensor): HTMLElement[] {
-  return [
-    ...waits.map((text) => html("div", {}, "on the host", reason(text))),
-    ...not_given.map((text) => html("div", {}, "not taken over", reason(text))),
-  ];
+  return [...said("on the host", waits), ...said("not taken over", not_given)];
+}
+
+function said(what: string, why: readonly string[]): HTMLElement[] {
+  return why.length ? [html("div", {}, what, ...why.map(reason))] : [];
 }
 
 /** Why something is so: in a line, and whole where its row is selected. */
