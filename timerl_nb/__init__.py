@@ -7,6 +7,7 @@ from timerl_nb import algorithms, distributions, env, errors, nn, optim, random,
 from timerl_nb.config import Options
 from timerl_nb.driver.context import Context
 from timerl_nb.driver.family import explore
+from timerl_nb.driver.measuring import tune_machine
 from timerl_nb.driver.program import Program
 from timerl_nb.frontend import functions as _functions
 from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
@@ -80,6 +81,7 @@ __all__ = [
     "stack",
     "sweep",
     "tensor",
+    "tune_machine",
     "udf",
     "until",
     "value",

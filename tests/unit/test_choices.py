@@ -15,8 +15,9 @@ from timerl_nb.driver.program import Program
 from timerl_nb.errors import BudgetError, CeilingError
 from timerl_nb.ir.choice import Choice, Forecast
 from timerl_nb.loops.nodes import Execute
+from timerl_nb.machine import Machine
 from timerl_nb.memory import place
-from timerl_nb.memory.cost import LAUNCH, point_seconds
+from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
@@ -199,9 +200,9 @@ def test_the_cost_of_a_product() -> None:
     program = ctx.compile({"T": 2}, trl.Options(fuse=False, vectorize=False))
     sizes = program.memory.sizes
     seconds = {
-        op.attrs.body[-1].kind: point_seconds(sizes, op)
+        op.attrs.body[-1].kind: point_seconds(sizes, op, Machine())
         for op in program.fused
         if op.kind == "dataflow"
     }
-    assert seconds["dot"] > 10 * seconds["sum"] > 10 * LAUNCH
+    assert seconds["dot"] > 10 * seconds["sum"] > 10 * Machine().launch
     assert sum(isinstance(n, Execute) for n in program.ast) > 0

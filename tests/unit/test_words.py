@@ -473,6 +473,7 @@ ELSEWHERE: dict[str, str] = {
     "udf": "test_udf",
     "profile": "test_profiler",
     "sweep": "test_sweeping",
+    "tune_machine": "test_machine",
     "explore": "test_place",
 }
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from timerl_nb.config import Options
 from timerl_nb.driver.fit_suggestions import fit_suggestions
+from timerl_nb.driver.machines import machine_here
 from timerl_nb.driver.pipeline import (
     Decision,
     Front,
-    cached_machine,
     compile_front,
     device_limit,
     is_remade,
@@ -186,7 +186,7 @@ class Compiler:
 
         # what was decided within a budget depends on it and on the bounds, all else on the passes alone
         passes = self._passes(options, bounds, trials).passes
-        within = None if limit is None else (limit, bounds_text(bounds), options)
+        within = None if limit is None else (limit, bounds_text(bounds), options, machine_here())
         front = self._fronts.get((passes, ceiling, within), made)
         for stage in front.stages[len(shown) :]:  # known from before
             see(stage)
@@ -194,7 +194,7 @@ class Compiler:
 
     def asking(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Front:
         """The same front, whose candidates are forecast under some options and bounds."""
-        key = front, planner(options), bounds_text(bounds)
+        key = front, planner(options), bounds_text(bounds), machine_here()
         return self._asking.get(key, lambda: front.asking(self._search(options, bounds).ask))
 
     def _search(self, options: Options, bounds: Mapping[str, int]) -> Search:
@@ -222,7 +222,7 @@ class Compiler:
         """The key of what follows from a graph; None where nothing is kept."""
         if of is None:
             return None
-        device = device_limit(options), cached_machine(options)
+        device = device_limit(options), machine_here()
         return key_of(of.text, options, bounds_text(bounds), *device)
 
     def place(

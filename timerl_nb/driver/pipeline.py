@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from timerl_nb.config import Options
+from timerl_nb.driver.machines import machine_here
 from timerl_nb.driver.stages import See, Stage
 from timerl_nb.ir.choice import Ask, Choice
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import verify
+from timerl_nb.machine import Machine
 from timerl_nb.memory.budget import Planner
 from timerl_nb.passes.accumulate import Accumulate
-from timerl_nb.passes.bandwidth_model import Machine
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
@@ -200,7 +201,7 @@ def _front(
 
 def cached_machine(options: Options) -> Machine | None:
     """What memory costs beside the cache, where blocks can make a difference to that."""
-    return Machine() if options.executor == "xla" and not is_accelerated() else None
+    return machine_here() if options.executor == "xla" and not is_accelerated() else None
 
 
 def is_remade(options: Options) -> bool:

@@ -19,10 +19,12 @@ from math import inf, prod
 from typing import Final
 
 from timerl_nb.config import Options
+from timerl_nb.driver.machines import machine_here
 from timerl_nb.driver.pipeline import Decision, Found, is_remade, pipeline, planner
 from timerl_nb.errors import BoundsError, CeilingError, ScheduleError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.machine import Machine
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.forecast import forecast
 from timerl_nb.memory.lower_bound import lower_bound
@@ -62,6 +64,7 @@ class Search:
     ) -> None:
         self._pdg, self._options, self._bounds = pdg, options, bounds
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
+        self._machine = machine_here()
         self._graphs: dict[Decision, Pdg | None] = {}
         self._floors: dict[Pdg, int] = {}
         self._quick: dict[Pdg, float] = {}
@@ -171,7 +174,7 @@ class Search:
         if pdg is None:
             return inf
         if pdg not in self._quick:
-            self._quick[pdg] = graph_seconds(pdg, self._bounds)
+            self._quick[pdg] = graph_seconds(pdg, self._bounds, self._machine)
         return self._quick[pdg]
 
     def _floor(self, decision: Decision) -> int:
@@ -193,7 +196,7 @@ class Search:
             within = self._budget if plan.lowered else None
             with bounded("a trial"):
                 made = plan(constraints, tree, self._bounds)
-            return forecast(made, self._seconds(decision), within)
+            return forecast(made, self._seconds(decision), self._machine, within)
         except CeilingError as error:
             return error.what
         except ScheduleError:
@@ -336,11 +339,11 @@ class Search:
         return min(able, key=lambda one: one.needed)
 
 
-def graph_seconds(pdg: Pdg, bounds: Mapping[str, int]) -> float:
+def graph_seconds(pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> float:
     """Seconds of a fused graph by the cost model, conditions left aside."""
     sizes = Sizes(pdg, bounds)
     return sum(
-        prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op)
+        prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op, machine)
         for op in Statements.of(pdg).ops.values()
     )
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from timerl_nb.config import Options
+from timerl_nb.driver.machines import machine_here
 from timerl_nb.errors import BudgetError
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.bandwidth_model import BandwidthModel, Machine
+from timerl_nb.passes.bandwidth_model import BandwidthModel
 from timerl_nb.passes.tiling import by_freed, find_tiling
 from timerl_nb.runtime.disk_cache import DiskCache
 
@@ -91,7 +92,7 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
     """Whole; and in blocks of a few sizes, with what acting made kept or computed again."""
     whole = options.with_(incrementalize=False, rematerialize=False)
     ways = {"whole": whole}
-    model = BandwidthModel(before, bounds, Machine())
+    model = BandwidthModel(before, bounds, machine_here())
     for dim in [d for d in by_freed(before, bounds) if d.over is None][:1]:
         points = dim.count(bounds)
         sizes = [n for n in range(1, points) if points % n == 0]

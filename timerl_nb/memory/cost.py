@@ -1,33 +1,27 @@
 """What a program would cost: a few numbers, for comparing candidates within one compilation.
 
 A statement's point costs a launch and what its kernel does, the longer of its arithmetic and of
-moving its operands and results. The machine is nominal: the constants below are of the order of one
-CPU core under the interpreter, and only their ratios matter.
+moving its operands and results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Final
 
 from timerl_nb.ir.attrs import ConvAttrs, DotAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.shapes import Shape
+from timerl_nb.machine import Machine
 from timerl_nb.memory.sizes import Sizes
 
-LAUNCH: Final = 40e-6  # seconds per launch of a kernel or call of a host function
-FLOPS: Final = 2e10  # operations on elements per second
-BYTES: Final = 1e10  # bytes moved per second
-HOST: Final = 5e9  # bytes per second between device and host
 
-
-def point_seconds(sizes: Sizes, op: Op) -> float:
+def point_seconds(sizes: Sizes, op: Op, machine: Machine) -> float:
     """Seconds for one point of a statement."""
     if not isinstance(op.attrs, DataflowAttrs):
-        return LAUNCH
-    work = sum(_elements(sizes, op, inner) for inner in op.attrs.body)
-    return LAUNCH + max(work / FLOPS, _moved(sizes, op) / BYTES)
+        return machine.launch
+    work = sum(_seconds(sizes, op, inner, machine) for inner in op.attrs.body)
+    return machine.launch + max(work, _moved(sizes, op) / machine.bandwidth)
 
 
 def _moved(sizes: Sizes, op: Op) -> int:
@@ -36,8 +30,8 @@ def _moved(sizes: Sizes, op: Op) -> int:
     return read + sum(sizes.output_bytes(op, k) for k in range(len(op.outputs)))
 
 
-def _elements(sizes: Sizes, op: Op, inner: Op) -> int:
-    """How many operations on elements an operation inside a region takes."""
+def _seconds(sizes: Sizes, op: Op, inner: Op, machine: Machine) -> float:
+    """What an operation inside a region computes."""
     assert isinstance(op.attrs, DataflowAttrs)
     body = {one.id: one for one in op.attrs.body}
     shapes: Sequence[Shape] = [
@@ -46,7 +40,8 @@ def _elements(sizes: Sizes, op: Op, inner: Op) -> int:
     ]
     counts = [prod(sizes.shape(op, shape)) for shape in (*shapes, inner.shape)]
     if not isinstance(inner.attrs, DotAttrs | ConvAttrs):
-        return max(counts)
+        return max(counts) / machine.elements
     attrs = inner.attrs
     right = zip(attrs.right, sizes.shape(op, shapes[1]), strict=True)
-    return 2 * counts[-1] * prod(n for label, n in right if label not in attrs.out)
+    products = counts[-1] * prod(n for label, n in right if label not in attrs.out)
+    return 2 * products / machine.flops

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from timerl_nb.ir.choice import Forecast
-from timerl_nb.memory.cost import HOST, LAUNCH
+from timerl_nb.machine import Machine
 from timerl_nb.memory.plan import MemoryPlan
 
 # What only the interpreter can run costs so many launches for each.
 _INTERPRETED: Final = 10
 
 
-def forecast(plan: MemoryPlan, seconds: float, buffers_within: int | None = None) -> Forecast:
+def forecast(
+    plan: MemoryPlan, seconds: float, machine: Machine, buffers_within: int | None = None
+) -> Forecast:
     """What a plan costs.
 
     Args:
@@ -22,8 +24,8 @@ def forecast(plan: MemoryPlan, seconds: float, buffers_within: int | None = None
     launches = sum(plan.counts.values())
     away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
     swapped = 2 * away  # there and back
-    seconds += swapped / HOST
+    seconds += swapped / machine.host
     if buffers_within is not None and plan.laid_out > buffers_within:
-        seconds += (_INTERPRETED - 1) * LAUNCH * launches
+        seconds += (_INTERPRETED - 1) * machine.launch * launches
     peak = plan.needed - plan.beside
     return Forecast(peak, launches, seconds, swapped, plan.beside, plan.buffers)

@@ -2,14 +2,13 @@
 
 An array that does not fit the cache goes to memory when it is made and comes back for each use; made
 block by block it stays. Contractions alone are counted, with their operands and results: what lies
-between them is fused. The figures are of the order of two CPU cores; only their ratios matter.
+between them is fused.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import log, prod
 
 from timerl_nb.ir.attrs import ConvAttrs, DotAttrs
@@ -17,39 +16,11 @@ from timerl_nb.ir.kinds import ELEMENTWISE
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, Shape, concrete
+from timerl_nb.machine import Machine
 from timerl_nb.passes.tiling import Tiling
 from timerl_nb.symbolic.domain import Dim
 
 _PASSES = 3  # an array that goes to memory: its lines are fetched, written, and read again
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A device, as a few numbers.
-
-    Attributes:
-        near, far: arrays up to so many bytes stay in the cache, and those from so many on do not.
-        worth: batches whose arrays take less stay whole: a simple loop nest is worth more.
-        bandwidth: bytes per second from and to memory.
-        flops: multiplications and additions of contractions per second.
-        elements: elements of other operations per second.
-        call: seconds that a contraction or reduction costs beside its work.
-    """
-
-    near: int = 5 << 19
-    far: int = 3 << 25
-    worth: int = 1 << 24
-    bandwidth: float = 1.5e10
-    flops: float = 1.5e11
-    elements: float = 6e9
-    call: float = 25e-6
-
-    def moving(self, nbytes: int, held: int) -> float:
-        """Seconds to make arrays of so many bytes and use them, so many of which live at once."""
-        if held <= self.near:
-            return 0.0
-        lost = min(1.0, log(held / self.near) / log(self.far / self.near))
-        return lost * _PASSES * nbytes / self.bandwidth
 
 
 class BandwidthModel:
@@ -59,6 +30,14 @@ class BandwidthModel:
         self.pdg, self.machine, self._bounds = pdg, machine, bounds
         self._env = {**dict.fromkeys(pdg.dims.names, 0), **bounds}
 
+    def moving(self, nbytes: int, held: int) -> float:
+        """Seconds to make arrays of so many bytes and use them, so many of which live at once."""
+        near, far = self.machine.near, self.machine.far
+        if held <= near:
+            return 0.0
+        lost = min(1.0, log(held / near) / log(far / near))
+        return lost * _PASSES * nbytes / self.machine.bandwidth
+
     def kept(self, op_id: int, dim: Dim) -> int:
         """The bytes of a value at all points of a dimension, kept together."""
         return self._nbytes(self.pdg[op_id]) * dim.count(self._bounds)
@@ -67,7 +46,7 @@ class BandwidthModel:
         """Seconds to put a value away at all points of a dimension, and to get it back."""
         kept = self.kept(op_id, dim)
         others = self._count(self.pdg[op_id]) // dim.count(self._bounds)
-        return self.machine.moving(kept, kept) * others
+        return self.moving(kept, kept) * others
 
     def computing(self, ops: Iterable[int]) -> float:
         """Seconds for all points of some operations."""
@@ -86,7 +65,7 @@ class BandwidthModel:
         calls = len(tiling.roots) + sum(self._is_product(k) for k in tiling.axes)
 
         def seconds(size: int) -> float:
-            moved = self.machine.moving(made, held * size // points)
+            moved = self.moving(made, held * size // points)
             return moved + points // size * calls * self.machine.call
 
         best = min(sizes, key=lambda size: (seconds(size), -size))

@@ -14,7 +14,8 @@ from timerl_nb.config import Blocks
 from timerl_nb.ir.choice import Candidate, Choice
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, unchanged
-from timerl_nb.passes.bandwidth_model import BandwidthModel, Machine
+from timerl_nb.machine import Machine
+from timerl_nb.passes.bandwidth_model import BandwidthModel
 from timerl_nb.passes.core import Bounds
 from timerl_nb.passes.tiling import by_freed, find_tiling, in_blocks, tile_blocks
 

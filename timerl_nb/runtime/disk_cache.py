@@ -27,7 +27,7 @@ class DiskCache:
     """Results by key in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def read(self, key: str) -> bytes | None:
         """A result; None where there is none, or not all of it."""
@@ -52,7 +52,7 @@ class DiskCache:
             write_whole(self._path(key), whole, private=True, synced=False)
 
     def _path(self, key: str) -> Path:
-        return self._folder / f"timerl-{key}{_SUFFIX}"
+        return self.folder / f"timerl-{key}{_SUFFIX}"
 
 
 def disk_cache() -> DiskCache | None:

@@ -1,0 +1,60 @@
+"""The figures that estimates of time are made with: nominal, or measured and kept."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+import timerl_nb as trl
+from tests.reinforce import reinforce
+from timerl_nb.driver import machines
+from timerl_nb.driver.machines import machine_here
+from timerl_nb.driver.pipeline import pipeline
+from timerl_nb.ir.choice import Forecast
+from timerl_nb.machine import Machine
+from timerl_nb.passes.incrementalize import IncrementalizeForSpeed
+
+BOUNDS = {"B": 8, "I": 2, "T": 6}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_what_is_measured_is_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine_here() == Machine()
+    made = trl.tune_machine()
+    assert all(value > 0 for value in asdict(made).values())
+    assert made.near < made.far and made.worth == Machine().worth
+    assert machine_here() == made
+    monkeypatch.setattr(machines, "_known", {})  # as in another process
+    assert machine_here() == made
+    monkeypatch.setenv("TIMERL_CACHE", str(cache / "another"))
+    assert machine_here() == Machine()
+
+
+def test_programs_choose_by_it(cache: Path) -> None:
+    ctx = reinforce()
+
+    def forecast() -> Forecast:
+        choice = next(
+            one
+            for one in ctx.compile(BOUNDS).stages["vectorize"].choices
+            if one.what == "vectorize over t"
+        )
+        found = choice.taken.forecast
+        assert isinstance(found, Forecast)
+        return found
+
+    before = forecast()
+    machines.keep(replace(Machine(), launch=2 * Machine().launch))
+    after = forecast()
+    assert after.seconds - before.seconds == pytest.approx(before.launches * Machine().launch)
+    assert replace(after, seconds=0.0) == replace(before, seconds=0.0)
+    passes = pipeline(trl.Options(executor="xla"), BOUNDS)
+    (blocks,) = (one for one in passes if isinstance(one, IncrementalizeForSpeed))
+    assert blocks.machine == machine_here()
