@@ -15,29 +15,35 @@ from timerl_nb.driver.pipeline import pipeline
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.machine import Machine
 from timerl_nb.passes.incrementalize import IncrementalizeForSpeed
+from timerl_nb.runtime.disk_cache import DiskCache
 
 BOUNDS = {"B": 8, "I": 2, "T": 6}
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TIMERL_CACHE", str(tmp_path / "cache"))
-    return tmp_path
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    another_process(monkeypatch, tmp_path)
 
 
-def test_what_is_measured_is_kept(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def another_process(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Forget what is known, but for what a folder keeps."""
+    monkeypatch.setattr(machines, "_known", {})
+    monkeypatch.setattr(machines, "disk_cache", lambda: DiskCache(folder))
+
+
+def test_what_is_measured_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine_here() == Machine()
     made = trl.tune_machine()
     assert all(value > 0 for value in asdict(made).values())
     assert made.near < made.far and made.worth == Machine().worth
     assert machine_here() == made
-    monkeypatch.setattr(machines, "_known", {})  # as in another process
+    another_process(monkeypatch, tmp_path)
     assert machine_here() == made
-    monkeypatch.setenv("TIMERL_CACHE", str(cache / "another"))
+    another_process(monkeypatch, tmp_path / "another")
     assert machine_here() == Machine()
 
 
-def test_programs_choose_by_it(cache: Path) -> None:
+def test_programs_choose_by_it() -> None:
     ctx = reinforce()
 
     def forecast() -> Forecast:
