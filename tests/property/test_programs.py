@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.property.drawn import ANY, Drawn, Step
 from tests.property.learning import convolution, environment, parameter
 from tests.property.orders import shuffled
@@ -210,7 +211,7 @@ def test_any_valid_order_gives_the_same(
     program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     executable, kept = shuffled(program, Random(shuffle))
     run = Run(executable, seed=shuffle)
-    with jax.disable_jit():
+    with eagerly():
         run.complete()
         found = {name: x for (role, name), x in run.outputs().items() if role == "output"}
     expected.assert_same(found, "random order")
@@ -245,7 +246,7 @@ def test_budgets_change_nothing_but_memory(
         event("below the least peak" if budget < lowest else "swapped")
         assert least <= budget
     events: list[Event] = []
-    with jax.disable_jit():
+    with eagerly():
         want = program.execute(seed=seed)
         have = swapped.execute(seed=seed, on_event=events.append)
     if str(swapped.fused) == str(program.fused):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.eager import eagerly
 from tests.property.drawn import Drawn
 from tests.property.programs import programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
@@ -34,7 +34,7 @@ def test_schedules_by_parts_give_the_same(drawn: Drawn, options: dict[str, Any])
     except CeilingError:
         return  # only isl could put some component in order
     events: list[Event] = []
-    with jax.disable_jit():
+    with eagerly():
         result = program.execute(seed=3, on_event=events.append)
     expected.assert_same(result, "by parts")
     assert_memory_is_sound(program, result, events)
@@ -61,5 +61,5 @@ def test_orders_hold_and_change_no_value(
         assert "in a circle" in str(error)
         return
     assert_orders_hold(program)
-    with jax.disable_jit():
+    with eagerly():
         expected.assert_same(program.execute(seed=3), "with an order")

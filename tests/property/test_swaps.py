@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.property.drawn import Drawn
 from tests.property.programs import chain, ending_programs, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
@@ -72,7 +72,7 @@ def assert_same_with_swaps(program: trl.Program, slack: Slack, random: Random) -
     event("swaps" if swaps.all else "nothing to swap")
     seed = random.choice(SEEDS)
     run = with_swaps(program, swaps, seed)
-    with jax.disable_jit():
+    with eagerly():
         want = program.execute(seed)
         run.complete()
         have = run.outputs()

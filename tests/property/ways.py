@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from timerl_nb.errors import BoundsError, OptionError
 
 SEEDS: Final = (0, 3, 12345, 2**32 + 5, 2**63 - 1, -1)
@@ -86,7 +87,7 @@ class Way:
 
     def jit(self) -> Any:
         """The kernels' contents without a compilation per program, where they are not compiled."""
-        return jax.disable_jit() if self.executor == "eager" else nullcontext()
+        return eagerly() if self.executor == "eager" else nullcontext()
 
     @contextmanager
     def _environment(self) -> Iterator[None]:

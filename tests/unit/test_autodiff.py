@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.unit.checks import assert_same
 from timerl_nb.errors import BranchError, GradientError
 from timerl_nb.ir.reference import Reference
@@ -327,7 +328,7 @@ def test_gradients_run(name: str, options: dict[str, Any]) -> None:
         ctx.output("dx", trl.grad(LOSSES[name](x, b, B, t, T), x))
     want = Reference(ctx.pdg(), BOUNDS).outputs()
     program = ctx.compile(BOUNDS, trl.Options(**options))
-    with jax.disable_jit():
+    with eagerly():
         assert_same(want, program.execute(), name)
 
 

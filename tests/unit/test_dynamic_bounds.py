@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.episodes import cartpole
 from tests.unit.checks import assert_memory_is_sound, assert_same
 from timerl_nb import errors
@@ -38,7 +39,7 @@ Tensor = Any
 
 @pytest.fixture(autouse=True)
 def _eagerly() -> Iterator[None]:
-    with jax.disable_jit():
+    with eagerly():
         yield
 
 

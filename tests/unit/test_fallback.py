@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from tests.unit.checks import assert_memory_is_sound, assert_same
@@ -44,7 +44,7 @@ def test_reinforce_by_parts(window: int | None, hidden: Any, changes: dict[str, 
     ctx = reinforce(window, hidden=hidden, optimizer=trl.optim.SGD)
     program = ctx.compile(BOUNDS, TINY.with_(**changes))
     assert program.stages["schedule"].summary.endswith("by parts")
-    with jax.disable_jit():  # without a compilation per kernel
+    with eagerly():  # without a compilation per kernel
         result = program.execute(seed=2)
         want = ctx.compile(BOUNDS).execute(seed=2)
     np.testing.assert_allclose(result["return"], want["return"], rtol=1e-4)
@@ -80,7 +80,7 @@ def test_every_pattern_by_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> N
             assert "need each other in a circle" in error.what
         return
     events: list[Event] = []
-    with jax.disable_jit():
+    with eagerly():
         result = program.execute(seed=7, on_event=events.append)
     assert_same(want, result, "by parts")
     assert_memory_is_sound(program, result, events)

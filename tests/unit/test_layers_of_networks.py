@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.unit.checks import assert_same
 from timerl_nb.errors import DomainError, ShapeError, TimeRLError
 
@@ -212,7 +213,7 @@ def test_layer_is_that_of_jax(name: str, options: dict[str, Any]) -> None:
             ctx.output(f"d{p.name}", p.grad)
     names = [p.name for p in layer.params]
     assert len(names) == len(set(names)) > 0
-    with jax.disable_jit():
+    with eagerly():
         result = ctx.compile({"B": B, "T": T}, trl.Options(**options)).execute(seed=4)
     params = {n: jnp.asarray(result[n]) for n in names}
 

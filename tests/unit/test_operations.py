@@ -17,6 +17,7 @@ import pytest
 from jax.scipy import special
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.unit.checks import assert_same
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.verify import prove_reads, verify
@@ -254,7 +255,7 @@ def _check_gradient(make: Make, x: np.ndarray) -> None:
 def _runs(make: Make, x: np.ndarray, options: dict[str, Any], *, gradient: bool) -> None:
     ctx = _context(make, x, gradient=gradient)
     want = Reference(ctx.pdg(), BOUNDS).outputs()
-    with jax.disable_jit():
+    with eagerly():
         assert_same(want, ctx.compile(BOUNDS, trl.Options(**options)).execute(), "run")
 
 

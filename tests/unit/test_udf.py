@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.eager import eagerly
 from tests.unit.checks import assert_memory_is_sound, assert_same
 from timerl_nb import errors
 from timerl_nb.events import Event
@@ -78,7 +78,7 @@ def test_a_resource_is_used_in_order(batched: bool, options: dict[str, Any]) -> 
     program = ctx.compile(BOUNDS, trl.Options(**options))
     assert_same(want, Reference(program.fused, BOUNDS, seed=5).outputs(), "fused graph")
     events: list[Event] = []
-    with jax.disable_jit():
+    with eagerly():
         result = program.execute(seed=5, on_event=events.append)
     assert_same(want, result, "run")
     assert_memory_is_sound(program, result, events)
