@@ -14,6 +14,7 @@ QUICK = {
     "--xla_backend_optimization_level": "0",
     "--xla_llvm_disable_expensive_passes": "true",
     "--xla_cpu_use_fusion_emitters": "false",
+    "--xla_cpu_parallel_codegen_split_count": "1",
 }
 # What the user gave: those that a process of tests begins inherit what it has made of it.
 HANDED_ON = "TIMERL_TESTS_XLA"
