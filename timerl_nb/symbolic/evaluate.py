@@ -7,6 +7,7 @@ which compiles each distinct expression once. Arrays of points go through `symbo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from timerl_nb.symbolic.expr import And, Atom, Cmp, Cond, Div, Extremum, Lin, Mod, Sym
@@ -56,7 +57,12 @@ def compile_python(source: str, names: Iterable[str]) -> Callable[..., Any]:
 
 def evaluate(node: Lin | Cond, env: Mapping[str, Any]) -> Any:
     """The value at `env`, which maps every symbol that occurs to an int; `//` and `%` floor."""
-    if isinstance(node, Lin) and node.is_const:
-        return node.const
-    names = sorted(node.symbols)
-    return compile_python(python_source(node), names)(*(env[name] for name in names))
+    names, compiled = _compiled(node)
+    return compiled(*[env[name] for name in names])
+
+
+@cache  # nodes are kept for good, as they are
+def _compiled(node: Lin | Cond) -> tuple[tuple[str, ...], Callable[..., Any]]:
+    """The symbols that occur, and a function of them."""
+    names = tuple(sorted(node.symbols))
+    return names, compile_python(python_source(node), names)
