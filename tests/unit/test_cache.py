@@ -38,7 +38,7 @@ scheduling._scheduled = lambda *args: seen.update(["isl"]) or once(*args)
 Trials.run = lambda *args: seen.update(["passes"]) or run(*args)
 texts = ""
 for executor in ("xla", "interpret"):
-    program = reinforce(5).compile({"B": 4, "I": 2, "T": 10}, trl.Options(executor=executor))
+    program = reinforce(5, hidden=()).compile({"B": 4, "I": 2, "T": 10}, trl.Options(executor=executor))
     seen["traced"] = -seen["jaxpr_trace_duration"]
     result = program.execute(seed=3)
     seen[f"traced by {executor}"] = seen["traced"] + seen["jaxpr_trace_duration"]

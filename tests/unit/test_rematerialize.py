@@ -192,7 +192,7 @@ def test_tuning_leaves_out_what_does_not_fit() -> None:
     assert program.memory.needed <= budget
     assert program.tuning is not None and "whole" not in program.tuning.seconds
     with pytest.raises(BudgetError, match="needs"):
-        compiled(bounds, tune=True, device_memory=100, swap=False)
+        compiled({"B": 4, "I": 2, "T": 2}, tune=True, device_memory=100, swap=False)
 
 
 def test_where_no_way_fits_the_passes_choose() -> None:

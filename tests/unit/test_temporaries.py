@@ -82,7 +82,9 @@ def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """XLA is made to state more than it does: with as much less the program is planned for."""
-    whole = reinforce(None).compile({"B": 32, "I": 2, "T": 60}, trl.Options(executor="xla"))
+    whole = reinforce(None, hidden=(16, 16)).compile(
+        {"B": 32, "I": 2, "T": 60}, trl.Options(executor="xla")
+    )
     budget, more = whole.memory.needed, whole.memory.temporaries + (1 << 16)
     stated = Lowered.temporaries.func  # type: ignore[attr-defined]
     monkeypatch.setattr(Lowered, "temporaries", property(lambda self: stated(self) + more))
