@@ -57,6 +57,8 @@ def compile_python(source: str, names: Iterable[str]) -> Callable[..., Any]:
 
 def evaluate(node: Lin | Cond, env: Mapping[str, Any]) -> Any:
     """The value at `env`, which maps every symbol that occurs to an int; `//` and `%` floor."""
+    if isinstance(node, Lin) and node.is_const:
+        return node.const
     names, compiled = _compiled(node)
     return compiled(*[env[name] for name in names])
 
