@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
-from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline
+from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline, unlimited
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
 from timerl_nb.entry_points import entry_point
@@ -117,7 +117,7 @@ class Program:
         given = "leave tune off; incrementalize and rematerialize can be given."
         self._check_effects("tune=True runs the program to measure it", given)
         alone = self.options.with_(tune=False)
-        whole = alone.with_(incrementalize=False, rematerialize=False)
+        whole = unlimited(alone.with_(incrementalize=False))
         last = self._compiler.front(whole, self.bounds).stages[-1].previous
         assert last is not None
         return tuned(
