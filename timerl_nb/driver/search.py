@@ -21,11 +21,12 @@ from typing import Final
 from timerl_nb.config import Options
 from timerl_nb.driver.machines import machine_here
 from timerl_nb.driver.pipeline import Decision, Found, is_remade, pipeline, planner
-from timerl_nb.errors import BoundsError, CeilingError, ScheduleError
+from timerl_nb.errors import BoundsError, CeilingError, OptionError, ScheduleError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.machine import Machine
 from timerl_nb.memory.cost import point_seconds
+from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.forecast import forecast
 from timerl_nb.memory.lower_bound import lower_bound
 from timerl_nb.memory.sizes import Sizes
@@ -35,6 +36,7 @@ from timerl_nb.passes.incrementalize import Incrementalize
 from timerl_nb.passes.rematerialize import Rematerialize
 from timerl_nb.passes.tiling import by_freed
 from timerl_nb.passes.vectorize import WAYS, Vectorize
+from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.ceiling import bounded
@@ -196,12 +198,14 @@ class Search:
             within = self._budget if plan.lowered else None
             with bounded("a trial"):
                 made = plan(constraints, tree, self._bounds)
+            if self._options.devices > 1:  # or it is an error that they cannot share it
+                Shards(made, layout_of(made).buffers.values(), self._options.devices)
             return forecast(made, self._seconds(decision), self._machine, within)
         except CeilingError as error:
             return error.what
         except ScheduleError:
             return "no order of execution exists"
-        except BoundsError as error:  # too many points to plan
+        except (BoundsError, OptionError) as error:  # too many points, or none to be divided
             return error.what
 
     # --- looking ---------------------------------------------------------------------------------
