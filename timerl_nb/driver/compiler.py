@@ -148,11 +148,22 @@ class Compiler:
             prove_reads(DynamicBounds().run(self.pdg).pdg, bounds)
         return time.perf_counter() - start
 
-    def front(self, options: Options, bounds: Mapping[str, int], see: See = unseen) -> Front:
+    def front(
+        self,
+        options: Options,
+        bounds: Mapping[str, int],
+        see: See = unseen,
+        *,
+        least: bool = True,
+    ) -> Front:
         """What holds for any bounds; these matter where something is chosen within a budget.
 
         Args:
             see: gets each of its stages, in order, as soon as it is there.
+            least: where nothing fits, the stages of what needs least.
+
+        Raises:
+            BudgetError: nothing fits, and not that is asked for.
         """
         shown: list[Stage] = []
 
@@ -164,7 +175,7 @@ class Compiler:
         trials = self._trials_of(options)
 
         def compiled() -> Front:
-            found = self._search(options, bounds).found()
+            found = self._search(options, bounds).found(least=least)
             passes = self._passes(options, bounds, trials, found.decision)
             return compile_front(self.pdg, passes, trials, ceiling, show, found)
 

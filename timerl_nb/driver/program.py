@@ -81,8 +81,9 @@ class Program:
         see: See = unseen,
         *,
         tell: bool = True,
+        least: bool = True,
     ) -> None:
-        """Compile, and warn at the user's line, or nobody."""
+        """Compile, and warn at the user's line, or nobody; refusals look for the `least`, or do not."""
         self._compiler = compiler
         self._owner = owner  # the context whose symbols are ours
         self.options, self.bounds = options, dict(bounds)
@@ -91,7 +92,7 @@ class Program:
         self.tuning = self._tuned() if options.tune else None
         if self.tuning is not None:
             self.options = options = self.tuning.options
-        self._compile(options, front, see)
+        self._compile(options, front, see, least=least)
         self._run: Run | None = None
         self._twice: Program | None = None  # under a greater ceiling, once a run has reached ours
         if tell:
@@ -101,10 +102,17 @@ class Program:
         for text, origin in self._doubts:
             warn(text, origin=origin)
 
-    def _compile(self, options: Options, front: Front | None = None, see: See = unseen) -> None:
+    def _compile(
+        self,
+        options: Options,
+        front: Front | None = None,
+        see: See = unseen,
+        *,
+        least: bool = True,
+    ) -> None:
         """Make the stages; with less memory than there is where XLA takes more than was estimated."""
         if front is None:
-            front = self._compiler.front(options, self.bounds, see)
+            front = self._compiler.front(options, self.bounds, see, least=least)
         else:
             front = self._compiler.asking(front, options, self.bounds)
         back = self._compiler.back(front, options, self.bounds, see)
@@ -125,7 +133,12 @@ class Program:
             self.bounds,
             alone,
             lambda options: Program(
-                self._compiler, self.bounds, options, self._owner, tell=False
+                self._compiler,
+                self.bounds,
+                options,
+                self._owner,
+                tell=False,
+                least=options == alone,  # what is told to the user
             ).turn_seconds(),
             self._compiler.place("tuned", alone, self.bounds),
         )

@@ -21,7 +21,7 @@ from typing import Final
 from timerl_nb.config import Options
 from timerl_nb.driver.machines import machine_here
 from timerl_nb.driver.pipeline import Decision, Found, is_remade, pipeline, planner
-from timerl_nb.errors import BoundsError, CeilingError, OptionError, ScheduleError
+from timerl_nb.errors import BoundsError, BudgetError, CeilingError, OptionError, ScheduleError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.machine import Machine
@@ -73,10 +73,16 @@ class Search:
         self._tried: dict[Decision, Forecast | str] = {}
         self._best: tuple[float, Decision] | None = None
 
-    def found(self) -> Found:
+    def found(self, *, least: bool = True) -> Found:
         """The quickest decision of those that fit; where none does, the one that needs least.
 
         Without a budget all is left to the passes.
+
+        Args:
+            least: whether to look for that.
+
+        Raises:
+            BudgetError: none fits, and nobody looked for the least.
         """
         if not self._limited:
             return Found(Decision(), {})
@@ -91,6 +97,10 @@ class Search:
                     self._try_blocks(one)
         if self._best is None and self._swaps:
             self._swap_blocks()
+        if self._best is None and not least:
+            able = [one.needed for one in self._tried.values() if isinstance(one, Forecast)]
+            what = f"nothing that was tried fits {self._budget:,} bytes."
+            raise BudgetError(what, needed=min(able, default=self._budget + 1))
         taken = self._least() if self._best is None else self._best[1]
         return Found(taken, self._choices(taken), time.perf_counter() - start)
 
