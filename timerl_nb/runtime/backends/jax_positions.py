@@ -129,9 +129,9 @@ def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
     if attrs.size is None:
         return jax.lax.dynamic_index_in_dim(x, scope.value(attrs.at), axis, keepdims=False)
     n, m = scope.capacity(op.shape[axis]), x.shape[axis]
-    nothing = jnp.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype)
+    shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
     if not n or not m:
-        return nothing
+        return jnp.zeros(shape, x.dtype)
     length = scope.length(sizes[0][axis]) if attrs.beyond == "zero" else None
     is_fixed = length is None and not attrs.at.symbols.intersection(scope.point)
     numpy, bounds = (np, scope.bounds) if is_fixed else (jnp, {**scope.bounds, **scope.point})
@@ -143,7 +143,7 @@ def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
     if is_fixed and np.array_equal(at, at[0] + np.arange(n)):
         widths = [(-at[0], n + at[0] - m, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
         return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
-    return _laid(nothing, x, axis, at, length)
+    return _laid(jnp.zeros(shape, x.dtype), x, axis, at, length)
 
 
 def _fixed(x: JaxArray, axis: int, at: Array) -> JaxArray:
