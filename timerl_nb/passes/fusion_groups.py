@@ -104,11 +104,15 @@ def _within(entry: Lin | Slice, dim: str) -> bool:
 
 @dataclass
 class Group:
-    """Operations that run together; `needs` leaves out what they need of each other at one point."""
+    """Operations that run together; what they need leaves out each other at one point.
+
+    `reads` are needs as they are read, `needs` those that are known exactly where that is the same.
+    """
 
     domain: Domain
     where: Cond
     members: set[int]
+    reads: set[Need]
     needs: set[Need] = field(default_factory=set[Need])
     reach: int = 0  # the groups needed at the own point, directly or not, as a set of bits
 
@@ -131,7 +135,9 @@ class FusionGroups:
         self.reads = {k: self._resolved(pdg[k]) for k in self.nodes}
         self.kept = self._kept_by_sinks()
         self.home = {k: k for k in self.nodes}
-        self.groups = {k: Group(pdg[k].domain, pdg[k].where, {k}) for k in self.nodes}
+        self.groups = {
+            k: Group(pdg[k].domain, pdg[k].where, {k}, set(self.reads[k])) for k in self.nodes
+        }
         self.joins: list[tuple[str, tuple[int, ...]]] = []
         # sets of groups are sets of bits: they are united more often than anything else
         self._bit = {k: 1 << place for place, k in enumerate(self.nodes)}
@@ -210,7 +216,8 @@ class FusionGroups:
         for other in rest:
             group = self.groups.pop(other)
             self.groups[first].members |= group.members
-            self.groups[first].needs |= group.needs
+            self.groups[first].reads |= group.reads
+            self.groups[first].needs = self.groups[first].needs | group.needs
             for member in group.members:
                 self.home[member] = first
         self.joins.append((rule, (first, *rest)))
@@ -219,15 +226,14 @@ class FusionGroups:
         """Bring every group's needs and reach up to date, and who needs what."""
         self._needed_by, self._readers = {}, {}
         for key, group in self.groups.items():
-            found = {self._at_home(need) for k in group.members for need in self.reads[k]}
-            group.needs = {n for n in found if not (n.source == key and n.is_own)}
-        is_any = any(n.across for group in self.groups.values() for n in group.needs)
-        circle = self._circles() if is_any else dict.fromkeys(self.groups, 0)
+            found = map(self._at_home, group.reads)
+            group.reads = {n for n in found if not (n.source == key and n.is_own)}
+            group.needs = group.reads
+        circle = self._circles()
         for key, group in self.groups.items():
-            group.needs = {
-                self._exact(n) if n.across and circle[n.source] != circle[key] else n
-                for n in group.needs
-            }
+            across = [n for n in group.reads if n.across and circle[n.source] != circle[key]]
+            if across:
+                group.needs = group.reads.difference(across).union(map(self._exact, across))
             for need in group.needs:
                 plain = self._plain(need)
                 self._needed_by[plain] = self._needed_by.get(plain, 0) | self._bit[key]
@@ -242,12 +248,19 @@ class FusionGroups:
             done.add(key)
 
     def _circles(self) -> Mapping[int, int]:
-        """A number for each group, the same for those that need each other within one point."""
+        """A number for each group, the same for those that need each other within one point.
+
+        Circles without a need across branches, which nobody asks for, are not told apart.
+        """
+        pairs = [(k, n.source) for k, g in self.groups.items() for n in g.reads if n.across]
         found: dict[int, int] = {}
         pending = [list(self.groups)]
         while pending:
             part = pending.pop()
-            smaller = components(self._edges(part))
+            inside = set(part)
+            smaller = [part]
+            if any(a != b and a in inside and b in inside for a, b in pairs):
+                smaller = components(self._edges(part))
             if len(smaller) == 1:
                 found |= dict.fromkeys(part, len(found))
             else:
@@ -267,10 +280,14 @@ class FusionGroups:
 
     def _at_home(self, need: Need) -> Need:
         home = self.home[need.source]
+        if home == need.source:
+            return need
         return self.need(home, need.domain, need.index, need.cond, need.direct, need.across)
 
     def _plain(self, need: Need) -> Need:
         """The need as what is needed, whatever the way."""
+        if need.direct:
+            return need
         return self.need(need.source, need.domain, need.index, need.cond, across=need.across)
 
     def _exact(self, need: Need) -> Need:
