@@ -21,7 +21,7 @@ from timerl_nb.errors import BoundsError
 from timerl_nb.events import Event
 from timerl_nb.memory import place
 from timerl_nb.memory.folded import FoldedPlan, layout_of
-from timerl_nb.memory.place import plan_memory
+from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.show.memory import MemoryView
 
@@ -32,10 +32,10 @@ def folded(program: trl.Program, bounds: Mapping[str, int]) -> bool:
     """Whether a program is planned by a few turns under some bounds: then as point by point."""
     plan, graph, schedule = program.memory, program._front.constraints, program._front.tree
     ways: dict[str, Any] = {"smallest": plan.smallest, "donation": plan.donates}
-    few = plan_memory(graph, schedule, bounds, **ways, exact=0)
+    few = next(iter(Plans(graph, schedule, bounds, **ways, exact=0)))
     if not isinstance(few, FoldedPlan):
         return False
-    assert_alike(few, plan_memory(graph, schedule, bounds, **ways, exact=1 << 60))
+    assert_alike(few, next(iter(Plans(graph, schedule, bounds, **ways, exact=1 << 60))))
     return True
 
 
@@ -155,11 +155,11 @@ def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
 def test_a_run_no_longer_than_the_two_that_would_say_it_is_planned_by_itself() -> None:
     program = PROGRAMS["n-step"].compile("interpret")
     graph, schedule = program.memory.constraints, program.memory.clock.schedule
-    long = plan_memory(graph, schedule, {**program.bounds, "I": 200}, exact=0).fold
+    long = next(iter(Plans(graph, schedule, {**program.bounds, "I": 200}, exact=0))).fold
     assert long is not None
     both = sum(window["I"] for window in long.windows)
     for turns in (both - long.period, both, both + long.period):
-        plan = plan_memory(graph, schedule, {**program.bounds, "I": turns}, exact=0)
+        plan = next(iter(Plans(graph, schedule, {**program.bounds, "I": turns}, exact=0)))
         assert isinstance(plan, FoldedPlan) == (turns > both)
 
 

@@ -285,7 +285,9 @@ class Compiler:
         start = time.perf_counter()
         budget = device_limit(options)
         with bounded("finding who reads each value last"):
-            plan = _planner(front, options)(front.constraints, front.tree, bounds)
+            plan = front.plan
+            if plan is None:
+                plan = _planner(front, options)(front.constraints, front.tree, bounds)
             plan.by_passes = front.saved_by
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
             summary = f"{len(plan.names)} stores, {peak}"

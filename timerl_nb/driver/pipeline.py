@@ -14,6 +14,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.verify import verify
 from timerl_nb.machine import Machine
 from timerl_nb.memory.budget import Planner
+from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
@@ -69,11 +70,15 @@ class Decision:
 
 @dataclass(frozen=True)
 class Found:
-    """What was decided, by pass what was to be decided there, and how long that took."""
+    """What was decided, by pass what was to be decided there, and how long that took.
+
+    `plan` is the decision's memory plan, where it is still there.
+    """
 
     decision: Decision
     choices: Mapping[str, tuple[Choice, ...]]
     seconds: float = 0.0
+    plan: MemoryPlan | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,7 @@ class Front:
     seconds: float
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
+    plan: MemoryPlan | None = None  # of memory, where the search has made it
 
     def asking(self, ask: Ask) -> Front:
         """The same stages, whose candidates nobody has compared ask for their forecasts."""
@@ -196,7 +202,8 @@ def _front(
             tree, parts = schedule_by_parts_if_needed(constraints, ceiling, source)
         found = constraints, tree
     seconds, decision = time.perf_counter() - start, decided.decision
-    return Front(tuple(stages), *found, parts, seconds, is_known, decision)
+    plan = decided.plan if is_known else None  # else it is of another tree
+    return Front(tuple(stages), *found, parts, seconds, is_known, decision, plan)
 
 
 def cached_machine(options: Options) -> Machine | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from heapq import heappop, heappush
 from itertools import product
 from math import inf, prod
 from typing import Final
@@ -29,6 +30,8 @@ from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.forecast import forecast
 from timerl_nb.memory.lower_bound import lower_bound
+from timerl_nb.memory.place import Plans
+from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dependence_cycles import cycles_of
@@ -72,6 +75,11 @@ class Search:
         self._quick: dict[Pdg, float] = {}
         self._tried: dict[Decision, Forecast | str] = {}
         self._best: tuple[float, Decision] | None = None
+        self._least_of: dict[Decision, int] = {}
+        # plans are large: these are the last graph's, the last decision's, and the one's to be taken
+        self._bases: tuple[Pdg, Plans] | None = None
+        self._made: dict[Decision, MemoryPlan] = {}
+        self._taken: Decision | None = None
 
     def found(self, *, least: bool = True) -> Found:
         """The quickest decision of those that fit; where none does, the one that needs least.
@@ -102,7 +110,8 @@ class Search:
             what = f"nothing that was tried fits {self._budget:,} bytes."
             raise BudgetError(what, needed=min(able, default=self._budget + 1))
         taken = self._least() if self._best is None else self._best[1]
-        return Found(taken, self._choices(taken), time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return Found(taken, self._choices(taken), seconds, self._made.get(taken))
 
     def ask(self, candidate: Candidate) -> Forecast | str:
         """What a candidate would come to, with all else left to the passes."""
@@ -203,13 +212,16 @@ class Search:
         if pdg is None:
             return "making it takes too many isl operations"
         try:
-            constraints, tree = self._trials.scheduled(pdg)
-            plan = replace(planner(self._options, swap=decision.swap), most=MOST_POINTS)
-            within = self._budget if plan.lowered else None
+            how = planner(self._options, swap=decision.swap)
+            if self._limited and self._is_too_much(decision):
+                how = replace(how, budget=0)  # what it needs least then, however slow swaps are
+            within = self._budget if how.lowered else None
             with bounded("a trial"):
-                made = plan(constraints, tree, self._bounds)
+                made = how.fitted(self._plans(pdg))
             if self._options.devices > 1:  # or it is an error that they cannot share it
                 Shards(made, layout_of(made).buffers.values(), self._options.devices)
+            self._made = {k: one for k, one in self._made.items() if k == self._taken}
+            self._made[decision] = made
             return forecast(made, self._seconds(decision), self._machine, within)
         except CeilingError as error:
             return error.what
@@ -217,6 +229,23 @@ class Search:
             return "no order of execution exists"
         except (BoundsError, OptionError) as error:  # too many points, or none to be divided
             return error.what
+
+    def _plans(self, pdg: Pdg) -> Plans:
+        """The plans of a graph without swaps."""
+        if self._bases is None or self._bases[0] is not pdg:
+            how = replace(planner(self._options), most=MOST_POINTS)
+            self._bases = pdg, how.plans(*self._trials.scheduled(pdg), self._bounds)
+        return self._bases[1]
+
+    def _bound(self, decision: Decision) -> int:
+        """The same as its floor, known better since there is a schedule."""
+        pdg, floor = self._graph(decision), self._floor(decision)
+        if pdg is not None and decision not in self._least_of:
+            self._least_of[decision] = floor
+            with suppress(CeilingError, ScheduleError, BoundsError), bounded("a trial"):
+                least = self._plans(pdg).least(swap=decision.swap)
+                self._least_of[decision] = max(floor, least)
+        return self._least_of.get(decision, floor)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -226,9 +255,11 @@ class Search:
         It becomes the best if it is the quickest so far of those that fit, be it in the interpreter.
         """
         if decision not in self._tried:
-            floor = self._floor(decision)
-            if floor > self._budget:
-                self._note(decision, f"it needs at least {floor:,} bytes at once")
+            least = self._floor(decision)
+            if least <= self._budget:
+                least = self._bound(decision)
+            if least > self._budget:
+                self._note(decision, f"it needs at least {least:,} bytes at once")
             else:
                 self._note(decision, self._forecast(decision))
         found = self._tried[decision]
@@ -236,6 +267,7 @@ class Search:
             return False
         if self._best is None or found.seconds < self._best[0]:
             self._best = found.seconds, decision
+            self._taken = decision
         return found.laid_out <= self._budget
 
     def _note(self, decision: Decision, found: Forecast | str) -> None:
@@ -275,23 +307,33 @@ class Search:
 
     def _is_planned(self, one: Decision) -> bool:
         """Whether it is known what a decision needs, or that this is too much."""
-        return isinstance(self._tried[one], Forecast) or self._floor(one) > self._budget
+        return isinstance(self._tried[one], Forecast) or self._is_too_much(one)
+
+    def _is_too_much(self, one: Decision) -> bool:
+        return max(self._floor(one), self._least_of.get(one, 0)) > self._budget
 
     def _least(self) -> Decision:
         """The decision that needs least, of those that were tried; none fits."""
-        most = inf
-        ways = tuple((dim.name, self._ways[0]) for dim in self._dims)
-        taken = Decision(ways, self._again[0], (), swap=False)
         able = [one for one in self._tried if one.swap == self._swaps]
-        for one in sorted(able, key=self._floor):
-            if self._floor(one) >= most:
-                break
+        able.sort(key=self._floor)
+        # what is known of each, ever better: its floor, its bound, and what it needs
+        queue = [(self._floor(one), rank, 0) for rank, one in enumerate(able)]
+        while queue:
+            _, rank, known = heappop(queue)
+            one = able[rank]
+            if known == 2:
+                return one
             found = self._tried[one]
-            if isinstance(found, str) and self._floor(one) > self._budget:
+            if isinstance(found, str) and self._is_too_much(one):
+                if known == 0:
+                    heappush(queue, (self._bound(one), rank, 1))
+                    continue
                 found = self._tried[one] = self._forecast(one)
-            if isinstance(found, Forecast) and found.needed < most:
-                most, taken = found.needed, one
-        return taken
+            if isinstance(found, Forecast):
+                heappush(queue, (found.needed, rank, 2))
+                self._taken = able[min(entry for entry in queue if entry[2] == 2)[1]]
+        ways = tuple((dim.name, self._ways[0]) for dim in self._dims)
+        return Decision(ways, self._again[0], (), swap=False)
 
     # --- what it says ----------------------------------------------------------------------------
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import Final
 
 from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.folded import layout_of
-from timerl_nb.memory.place import plan_memory
+from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Holder
 from timerl_nb.schedule.constraints import Constraints
@@ -32,7 +31,7 @@ class Planner:
         swap: let values wait on the host where the budget would not do.
         lowered: prefer what keeps to the budget in XLA's buffers, too.
         alone: these are what it needs, since nothing else can run it.
-        most: see `plan_memory`.
+        most: see `Plans`.
     """
 
     smallest: bool
@@ -45,14 +44,11 @@ class Planner:
 
     def __call__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> MemoryPlan:
         """The memory plan; without blocks where these need too much, since they stay as they are."""
-        plans = self._plans(constraints, tree, bounds)
-        return fitted(plans, self.budget, swap=self.swap, lowered=self.lowered)
+        return self.fitted(self.plans(constraints, tree, bounds))
 
-    def _plans(
-        self, constraints: Constraints, tree: ScheduleTree, bounds: Point
-    ) -> Iterator[MemoryPlan]:
-        made = partial(
-            plan_memory,
+    def plans(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> Plans:
+        """What there is to choose from, whether values wait on the host or not."""
+        return Plans(
             constraints,
             tree,
             bounds,
@@ -60,10 +56,10 @@ class Planner:
             donation=self.donation,
             most=self.most,
         )
-        plan = made()
-        yield self._told(plan)
-        if plan.placed.blocks:
-            yield self._told(made(blocks=False))
+
+    def fitted(self, plans: Iterable[MemoryPlan]) -> MemoryPlan:
+        """The first of some plans that keeps to the budget, or what comes nearest."""
+        return fitted(map(self._told, plans), self.budget, swap=self.swap, lowered=self.lowered)
 
     def _told(self, plan: MemoryPlan) -> MemoryPlan:
         plan.is_lowered = self.alone

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.blocks import candidates
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.temporaries import constants, temporaries
 from timerl_nb.statements.statements import Statement, Statements
@@ -23,6 +24,23 @@ def lower_bound(statements: Statements, bounds: Point) -> int:
     carried = max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
     ops = statements.ops.values()
     return carried + max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
+
+
+def at_once(statements: Statements, sizes: Sizes) -> int:
+    """Bytes that some point takes, gathers and makes, where kernels take nothing over but blocks."""
+    found = candidates(statements, sizes.bounds)
+
+    def used(one: Statement) -> int:
+        op, read = one.op, _read(sizes, one)
+        read += sum(
+            sizes.gathered_bytes(op, operand)
+            for slot, operand in enumerate(op.inputs)
+            if (op.id, slot) not in found.parts
+        )
+        is_row = any((op.id, out) in found.along for out in range(len(op.outputs)))
+        return read if is_row else read + _made(sizes, op)
+
+    return max((used(one) for one in statements if one.op.where is TRUE), default=0)
 
 
 def inevitable(pdg: Pdg, bounds: Point) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache, cached_property, partial
 from typing import Final
 
 import numpy as np
@@ -22,7 +24,7 @@ from timerl_nb.memory.donation import donate
 from timerl_nb.memory.folded import FoldedPlan
 from timerl_nb.memory.folded_timeline import Unlike
 from timerl_nb.memory.folds import Fold, find_fold
-from timerl_nb.memory.lifetimes import find_lifetimes
+from timerl_nb.memory.lifetimes import Lifetime, find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.schedule.clock import Clock, most_points
 from timerl_nb.schedule.constraints import Constraints
@@ -39,61 +41,110 @@ _SLACK = 2
 EXACT: Final = 200_000
 
 
-def plan_memory(
-    constraints: Constraints,
-    schedule: ScheduleTree,
-    bounds: Point,
-    *,
-    smallest: bool = True,
-    blocks: bool = True,
-    donation: bool = True,
-    exact: int | None = None,
-    most: int | None = None,
-) -> MemoryPlan:
+class Plans:
     """The stores of a scheduled graph under actual bounds, and what they will hold when.
+
+    Where the first of its plans has blocks, there follows the same without them.
 
     Args:
         smallest: choose stores by how tensors live and are read; False keeps all in point maps.
-        blocks: let there be blocks.
         donation: kernels take over the memory of what dies with them. Without it there are no
             blocks: each row would be written into a copy.
         exact: programs of more executed points than this (`EXACT`) are planned by a few of their
             turns, where these say what all do.
-        most: so many points may be looked at one by one.
-
-    Raises:
-        BoundsError: they are more.
+        most: so many points may be looked at one by one; a BoundsError says that they are more.
     """
-    blocky = smallest and blocks and donation
-    lifetimes = find_lifetimes(constraints, schedule)
 
-    def planned(bounds: Point, fold: Fold | None = None) -> MemoryPlan:
-        clock = Clock(schedule, bounds)
-        plain = MemoryPlan(
-            constraints, clock, lifetimes, Placed(constraints.pdg), smallest=smallest, fold=fold
-        )
-        plan = _in_blocks(plain) if blocky else plain
-        return donate(plan) if donation else plan
+    def __init__(
+        self,
+        constraints: Constraints,
+        schedule: ScheduleTree,
+        bounds: Point,
+        *,
+        smallest: bool = True,
+        donation: bool = True,
+        exact: int | None = None,
+        most: int | None = None,
+    ) -> None:
+        self._constraints, self._schedule, self._bounds = constraints, schedule, bounds
+        self._smallest, self._donation, self._most = smallest, donation, most
+        self._exact = EXACT if exact is None else exact
+        self._plain: dict[tuple[bool, frozenset[tuple[str, int]]], MemoryPlan] = {}
+        self._made: dict[bool, MemoryPlan] = {}
 
-    def count(bounds: Point) -> int:
-        return sum(most_points(schedule, bounds).values())
+    def __iter__(self) -> Iterator[MemoryPlan]:
+        first = self._plan(self._smallest and self._donation)
+        yield first
+        if first.placed.blocks:
+            yield self._plan(False)
 
-    def check_few(bounds: Point) -> None:
-        if most is not None and count(bounds) > most:
-            raise BoundsError(f"{count(bounds):,} points are too many for a trial")
+    def least(self, *, swap: bool) -> int:
+        """Bytes below which none of them comes; if values may wait on the host, with that either."""
+        if self._fold is not None:
+            return 0
+        self._check_few(self._bounds)
+        return self._unplaced(self._bounds).least(swap=swap)
 
-    if count(bounds) > (EXACT if exact is None else exact):
-        fold = find_fold(constraints, schedule, lifetimes, bounds)
-        if fold is not None:
-            with suppress(Unlike):
-                few, more = fold.windows
-                check_few(more)
-                small = planned(few, fold)
-                along = fold.dim.name in _dims_of_blocks(small)
-                large = planned(more, fold) if along else small.of_turns(Clock(schedule, more))
-                return FoldedPlan(small, large, lambda: planned(bounds))
-    check_few(bounds)
-    return planned(bounds)
+    def _plan(self, blocks: bool) -> MemoryPlan:
+        if blocks not in self._made:
+            self._made[blocks] = self._folded(blocks) or self._all_of_it(blocks)
+        return self._made[blocks]
+
+    def _all_of_it(self, blocks: bool) -> MemoryPlan:
+        self._check_few(self._bounds)
+        return self._planned(blocks, self._bounds)
+
+    def _folded(self, blocks: bool) -> MemoryPlan | None:
+        """The plan by a few turns, if these say what all do."""
+        fold = self._fold
+        if fold is None:
+            return None
+        with suppress(Unlike):
+            few, more = fold.windows
+            self._check_few(more)
+            small = self._planned(blocks, few, fold)
+            if fold.dim.name in _dims_of_blocks(small):
+                large = self._planned(blocks, more, fold)
+            else:
+                large = small.of_turns(Clock(self._schedule, more))
+            return FoldedPlan(small, large, cache(partial(self._planned, blocks, self._bounds)))
+        return None
+
+    def _planned(self, blocks: bool, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
+        plain = self._unplaced(bounds, fold)
+        plan = _in_blocks(plain) if blocks else plain
+        return donate(plan) if self._donation else plan
+
+    def _unplaced(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
+        """The plan without blocks, where kernels take nothing over."""
+        key = fold is not None, frozenset(bounds.items())
+        if key not in self._plain:
+            self._plain[key] = MemoryPlan(
+                self._constraints,
+                Clock(self._schedule, bounds),
+                self._lifetimes,
+                Placed(self._constraints.pdg),
+                smallest=self._smallest,
+                fold=fold,
+            )
+        return self._plain[key]
+
+    @cached_property
+    def _lifetimes(self) -> tuple[Lifetime, ...]:
+        return find_lifetimes(self._constraints, self._schedule)
+
+    @cached_property
+    def _fold(self) -> Fold | None:
+        if self._count(self._bounds) <= self._exact:
+            return None
+        return find_fold(self._constraints, self._schedule, self._lifetimes, self._bounds)
+
+    def _count(self, bounds: Point) -> int:
+        return sum(most_points(self._schedule, bounds).values())
+
+    def _check_few(self, bounds: Point) -> None:
+        if self._most is not None and self._count(bounds) > self._most:
+            raise BoundsError(f"{self._count(bounds):,} points are too many for a trial")
 
 
 def _dims_of_blocks(plan: MemoryPlan) -> set[str]:

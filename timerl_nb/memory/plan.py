@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+import numpy as np
+
 from timerl_nb.dot import FUSED, SOURCE, Dot
 from timerl_nb.errors import Origin, point_text
 from timerl_nb.inspectable import Inspectable
@@ -17,7 +19,8 @@ from timerl_nb.memory.blocks import Block, Placed
 from timerl_nb.memory.folded_timeline import AnyTimeline
 from timerl_nb.memory.folds import Fold
 from timerl_nb.memory.lifetimes import Lifetime
-from timerl_nb.memory.lives import Lives
+from timerl_nb.memory.lives import Lives, enter
+from timerl_nb.memory.lower_bound import at_once
 from timerl_nb.memory.operands import Donation, Slot
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
@@ -84,9 +87,12 @@ class MemoryPlan(Inspectable):
         """The search for swaps; sums that are being added to stay where they are."""
         if self._apart is not None:
             return self._apart.swapping
-        summed = [t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None]
         lives = tuple(self.lifetimes.values())
-        return Swapping(self.clock, lives, self._bytes, summed, self.placed.blocks)
+        return Swapping(self.clock, lives, self._bytes, self._summed, self.placed.blocks)
+
+    @cached_property
+    def _summed(self) -> frozenset[Tensor]:
+        return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
 
     def swapped(self, budget: int) -> MemoryPlan:
         """This plan with swaps that bring its peak below the budget, or as far down as they can."""
@@ -234,6 +240,24 @@ class MemoryPlan(Inspectable):
     def beside(self) -> int:
         """Bytes that are needed beside what is carried."""
         return self.temporaries + self.constants
+
+    def least(self, *, swap: bool) -> int:
+        """Bytes below which no plan comes that has blocks, or whose kernels take something over.
+
+        What is there from one executed point to the next is there in each; of a plan of which values
+        wait on the host, what is being added to, and what a kernel takes and makes.
+        """
+        kept, summed = (np.zeros(len(self.clock) + 1, np.int64) for _ in range(2))
+        for life, span in zip(self.lifetimes.values(), self.point_by_point.spans, strict=True):
+            nbytes = sum(n for _, n in span.tensors)
+            enter(kept, span.born, span.dies - 1, nbytes)
+            if not self._summed.isdisjoint(life.tensors):
+                enter(summed, span.born, span.dies, nbytes)
+        least = int(np.cumsum(kept).max())
+        if swap:
+            used = at_once(self.statements, self.sizes)
+            least = min(least, max(int(np.cumsum(summed).max()), used))
+        return least + self.beside
 
     @property
     def needed(self) -> int:
