@@ -19,6 +19,7 @@ from timerl_nb.machine import Machine
 from timerl_nb.memory import place
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
+from timerl_nb.memory.place import Plans
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
 from timerl_nb.statements.statements import Statements
@@ -177,6 +178,11 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     floor = lower_bound(Statements.of(program.fused), program.bounds)
     assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).needed
     assert floor > program.memory.swapped(1).needed // 3
+    plans = Plans(program._front.constraints, program._front.tree, program.bounds)
+    for plan in plans:
+        assert plans.least(swap=False) <= plan.needed
+        assert plans.least(swap=True) <= min(plan.needed, plan.swapped(1).needed)
+    assert plans.least(swap=False) > program.memory.needed // 2
 
 
 def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -282,7 +282,9 @@ class Search:
         if not self._is_planned(whole):
             return  # nor are blocks, which have more points
         for dim, sizes in self._cuts(whole):
-            if self._may_be_best(_cut(whole, dim, sizes[-1])):
+            small, large = (_cut(whole, dim, sizes[k]) for k in (0, -1))
+            # the largest are of another graph, which takes fusing
+            if self._floor(small) > self._budget or self._may_be_best(large):
                 self._largest(sizes, lambda n, d=dim: _cut(whole, d, n))
 
     def _swap_blocks(self) -> None:
