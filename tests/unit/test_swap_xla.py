@@ -67,7 +67,7 @@ def test_long_rings_are_found_where_values_come_back_in_blocks(
     """The layers of learning return 16 at a time: rings of 32, where all 250 would not fit."""
     kept = (("i", "keep"), ("t", "keep"))
     decided = Found(Decision(kept, blocks=(("t", 16),), swap=True), {})
-    monkeypatch.setattr(Search, "found", lambda _: decided)
+    monkeypatch.setattr(Search, "found", lambda _, least: decided)
     bounds, options = {"B": 64, "I": 2, "T": 250}, trl.Options(executor="xla", device_memory="3MiB")
     program = reinforce(None, hidden=(64, 64)).compile(bounds, options)
     lowered = program.executable.lowered
