@@ -13,7 +13,7 @@ from tests.unit.checks import assert_same, leaving
 from timerl_nb.driver import search
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import BudgetError, CeilingError
-from timerl_nb.ir.choice import Choice, Forecast
+from timerl_nb.ir.choice import Choice, Forecast, watched
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.machine import Machine
 from timerl_nb.memory import place
@@ -122,6 +122,24 @@ def test_a_small_budget_cuts_into_blocks() -> None:
     assert_same(program.execute(seed=1), small.execute(seed=1), "in blocks")
     # other bounds, other choices
     assert "t_block" not in small.with_bounds({"T": 8}).fused.dims
+
+
+def test_of_many_dimensions_not_all_ways_together_are_tried() -> None:
+    with trl.Context("i", "t", "e", "j") as ctx:
+        for d, _ in ctx.dims:
+            x = trl.tensor((), domain=(d,))
+            x[0] = trl.zeros(())
+            x[d + 1] = (x * 0.5).cos()
+            ctx.output(f"{d}", x.sin())
+    bounds = dict.fromkeys("ITEJ", 3)
+    program = ctx.compile(bounds, trl.Options(trial=True))
+    tried: list[str] = []
+    with watched(lambda one: tried.append(one.name)), pytest.raises(BudgetError) as refused:
+        program.with_options(device_memory=1)
+    ways = {", ".join(name.split(", ")[:4]) for name in tried}
+    assert {"keep over i, keep over t, keep over e, keep over j"} < ways and len(ways) <= 3 + 4 * 2
+    small = program.with_options(device_memory=refused.value.needed)
+    assert_same(program.execute(), small.execute(), "within what it needs")
 
 
 def test_what_fits_is_left_whole() -> None:

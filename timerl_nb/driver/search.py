@@ -47,6 +47,8 @@ from timerl_nb.symbolic.domain import Dim
 
 # Points that a trial looks at one by one, where no few of a program's turns say what all do.
 MOST_POINTS: Final = 600_000
+# Of so many dimensions not all ways together are tried.
+_MANY: Final = 3
 
 
 class Search:
@@ -126,9 +128,8 @@ class Search:
 
     def _wholes(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
-        every = product(*([(dim.name, way) for way in self._ways] for dim in self._dims))
         made: dict[Pdg | None, Decision] = {}
-        for ways in every:
+        for ways in self._every:
             kept, one = (Decision(ways, way, (), swap=False) for way in (False, again))
             # computing more takes no less
             more = self._may_be_best(kept) and self._graph(one) != self._graph(kept)
@@ -149,6 +150,22 @@ class Search:
     @property
     def _ways(self) -> tuple[str, ...]:
         return tuple(way for way in WAYS if way != "keep" or self._options.trial)
+
+    @cached_property
+    def _every(self) -> list[tuple[tuple[str, str], ...]]:
+        """How dimensions may be vectorised: in all ways; where these are many, in one way apart from one.
+
+        There are three ways each, and the graphs of four dimensions take minutes.
+        """
+        each = [[(dim.name, way) for way in self._ways] for dim in self._dims]
+        if len(each) < _MANY:
+            return list(product(*each))
+        alike = list(zip(*each, strict=True))
+        first = alike[0]
+        apart = [
+            (*first[:k], way, *first[k + 1 :]) for k in range(len(each)) for way in each[k][1:]
+        ]
+        return [*alike, *apart]
 
     @property
     def _again(self) -> tuple[bool, ...]:
