@@ -20,8 +20,9 @@ _TIMES: Final = 3
 def tune_machine() -> Machine:
     """Measure this machine, in some seconds, and let programs that are compiled from now on choose by it.
 
-    What is measured is kept in the cache folder, for this device and version. Without it the figures
-    are nominal, of the order of two CPU cores; `worth` is a preference, and stays.
+    Nothing else should run meanwhile. What is measured is kept in the cache folder, for this device and
+    version. Without it the figures are nominal, of the order of two CPU cores; `worth` is a preference,
+    and stays.
     """
     found = measured()
     near, far = int(found.pop("near")), int(found.pop("far"))
