@@ -120,8 +120,11 @@ def test_a_small_budget_cuts_into_blocks() -> None:
     assert choice.taken.forecast.peak == small.memory.peak
     assert "t_block" in small.fused.dims
     assert_same(program.execute(seed=1), small.execute(seed=1), "in blocks")
-    # other bounds, other choices
-    assert "t_block" not in small.with_bounds({"T": 8}).fused.dims
+    # other bounds, other choices, and another plan than the search's last
+    short = small.with_bounds({"T": 8})
+    assert "t_block" not in short.fused.dims and short.memory.bounds == short.bounds
+    assert small.with_options(device_memory=budget).memory is small.memory
+    assert small._compiler._searched == (None, None), "a large plan is kept once"
 
 
 def test_of_many_dimensions_not_all_ways_together_are_tried() -> None:

@@ -39,6 +39,7 @@ from timerl_nb.loops.nodes import Execute, Loop
 from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner, refusal
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
+from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.runtime.backends.jax import device_name, has_wide_types
@@ -120,6 +121,8 @@ class Compiler:
         self._fronts: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._asking: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._disk = disk_cache()
+        # the last search's plan, until it is asked for: plans are large
+        self._searched: tuple[object, MemoryPlan | None] = None, None
         # a ceiling is another bound than the number that it is: its text tells them apart
         self._plans: Lru[tuple[Front, str, Planner], _Planned] = Lru(
             POINTS, lambda planned: planned.weight
@@ -177,7 +180,10 @@ class Compiler:
         def compiled() -> Front:
             found = self._search(options, bounds).found(least=least)
             passes = self._passes(options, bounds, trials, found.decision)
-            return compile_front(self.pdg, passes, trials, ceiling, show, found)
+            front = compile_front(self.pdg, passes, trials, ceiling, show, found)
+            if found.plan is not None and front.known:  # else it is of another tree
+                self._searched = (front.tree, options, bounds_text(bounds)), found.plan
+            return front
 
         def made() -> Front:
             written = self._digest
@@ -285,8 +291,8 @@ class Compiler:
         start = time.perf_counter()
         budget = device_limit(options)
         with bounded("finding who reads each value last"):
-            plan = front.plan
-            if plan is None:
+            (of, plan), self._searched = self._searched, (None, None)
+            if plan is None or of != (front.tree, options, bounds_text(bounds)):
                 plan = _planner(front, options)(front.constraints, front.tree, bounds)
             plan.by_passes = front.saved_by
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))

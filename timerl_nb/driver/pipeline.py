@@ -92,7 +92,6 @@ class Front:
     seconds: float
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
-    plan: MemoryPlan | None = None  # of memory, where the search has made it
 
     def asking(self, ask: Ask) -> Front:
         """The same stages, whose candidates nobody has compared ask for their forecasts."""
@@ -202,8 +201,7 @@ def _front(
             tree, parts = schedule_by_parts_if_needed(constraints, ceiling, source)
         found = constraints, tree
     seconds, decision = time.perf_counter() - start, decided.decision
-    plan = decided.plan if is_known else None  # else it is of another tree
-    return Front(tuple(stages), *found, parts, seconds, is_known, decision, plan)
+    return Front(tuple(stages), *found, parts, seconds, is_known, decision)
 
 
 def cached_machine(options: Options) -> Machine | None:

@@ -8,7 +8,7 @@ from math import prod
 from typing import Literal
 
 from timerl_nb.ir.ops import Tensor
-from timerl_nb.memory.layout import Buffer, Layout, buffer_name, latest_name
+from timerl_nb.memory.layout import Buffer, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.symbolic.expr import FALSE
 
@@ -42,12 +42,9 @@ def in_buffers(layout: Layout) -> Mapping[str, tuple[Sharing, ...]]:
 
 def holders(layout: Layout) -> Iterator[tuple[Tensor, ...]]:
     """The tensors in each buffer of a layout: the one that it was made for, and what it starts from."""
-    inside: dict[str, list[Tensor]] = {name: [] for name in layout.buffers}
-    for tensor, homes in layout.homes.items():
-        for name in {home.buffer.name for home in homes}:
-            is_own = name in (buffer_name(tensor), latest_name(buffer_name(tensor)))
-            inside[name].insert(0 if is_own else len(inside[name]), tensor)
-    yield from map(tuple, inside.values())
+    named = {name: tensor for tensor, name in layout.plan.names.items()}
+    for buffer in layout.buffers.values():
+        yield tuple(named[name] for name in buffer.tensors)
 
 
 def _in_buffer(layout: Layout, buffer: Buffer, own: Tensor, *starts: Tensor) -> Iterator[Sharing]:

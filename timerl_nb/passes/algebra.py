@@ -9,14 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from timerl_nb.ir.attrs import (
-    AxesAttrs,
-    ConstArray,
-    ConstAttrs,
-    PermAttrs,
-    ShapeAttrs,
-    ValueAttrs,
-)
+from timerl_nb.ir.attrs import AxesAttrs, ConstArray, ConstAttrs, PermAttrs, ShapeAttrs, ValueAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, SINKS
 from timerl_nb.ir.ops import Op, Read, reached_from
 from timerl_nb.ir.pdg import Pdg
