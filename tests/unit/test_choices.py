@@ -18,7 +18,7 @@ from timerl_nb.loops.nodes import Execute
 from timerl_nb.machine import Machine
 from timerl_nb.memory import place
 from timerl_nb.memory.cost import point_seconds
-from timerl_nb.memory.lower_bound import inevitable, lower_bound
+from timerl_nb.memory.lower_bound import contracted, inevitable, lower_bound
 from timerl_nb.memory.place import Plans
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
@@ -151,6 +151,30 @@ def test_what_fits_is_left_whole() -> None:
     assert choice.taken.name == "whole" and len(choice.candidates) == 1
 
 
+def test_a_budget_that_is_enough_changes_nothing() -> None:
+    """What passes choose for speed, by what memory costs, is tried first; nothing else, where it fits."""
+    bounds = {"B": 256, "I": 2, "T": 250}
+    program = reinforce(hidden=(64, 64)).compile(bounds, trl.Options(executor="xla"))
+    assert any(how.startswith("in blocks") for how in program.memory.saved_by)
+    tried: list[str] = []
+    with watched(lambda one: tried.append(one.name)):
+        within = program.with_options(device_memory=program.memory.needed)
+    assert tried == ["keep over i, keep over t, what is fastest"]
+    assert str(within.fused) == str(program.fused)
+    assert within.memory.needed == program.memory.needed
+    (blocks,) = within.stages["incrementalize"].choices
+    assert blocks.taken.name == "for speed" and "the fastest of those that fit" in blocks.why
+    less = program.with_options(device_memory=program.memory.needed - 1)
+    assert less.memory.needed < program.memory.needed
+    assert seconds(less) >= seconds(within)
+
+
+def seconds(program: Program) -> float:
+    found = program.stages["incrementalize"].choices[0].taken.forecast
+    assert isinstance(found, Forecast)
+    return found.seconds
+
+
 def test_a_choice_shows_itself() -> None:
     choice = choice_over(compiled(), "t")
     text = str(choice)
@@ -199,6 +223,9 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     floor = lower_bound(Statements.of(program.fused), program.bounds)
     assert inevitable(program.pdg, program.bounds) <= floor <= program.memory.swapped(1).needed
     assert floor > program.memory.swapped(1).needed // 3
+    whole = program.stages["fuse" if program.options.fuse else "separate"].previous
+    assert whole is not None
+    assert 0 < contracted(whole, program.bounds) <= floor
     plans = Plans(program._front.constraints, program._front.tree, program.bounds)
     for plan in plans:
         assert plans.least(swap=False) <= plan.needed

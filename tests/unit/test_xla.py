@@ -242,11 +242,15 @@ def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
     peak, lowered = program.memory.peak, program.executable.lowered
     assert lowered is not None
     assert peak < lowered.nbytes  # what was written last stands beside rings
-    enough = program.with_options(device_memory=lowered.nbytes + program.memory.beside)
-    assert enough.executable.lowered is not None
+    needed = program.memory.needed
+    assert needed == lowered.nbytes + program.memory.beside
+    enough = program.with_options(device_memory=needed)
+    assert enough.executable.lowered is not None and enough.memory.needed == needed
     with pytest.warns(
         TimeRLWarning, match="the interpreter runs the program, several times slower"
     ):
-        tight = program.with_options(device_memory=program.memory.needed, rematerialize=False)
+        least = peak + program.memory.beside
+        tight = program.with_options(device_memory=least, rematerialize=False)
+    assert tight.memory.needed <= least
     assert tight.executable.lowered is None and "are allowed" in tight.executable.how
     assert any("are allowed" in text for text in tight.warnings)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -293,7 +295,7 @@ class Compiler:
         with bounded("finding who reads each value last"):
             (of, plan), self._searched = self._searched, (None, None)
             if plan is None or of != (front.tree, options, bounds_text(bounds)):
-                plan = _planner(front, options)(front.constraints, front.tree, bounds)
+                plan = self._planned(front, options, bounds)
             plan.by_passes = front.saved_by
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
             summary = f"{len(plan.names)} stores, {peak}"
@@ -306,6 +308,15 @@ class Compiler:
         if plan.swaps.all:
             summary += f", {plan.timeline().host_peak:,} bytes there"
         return Stage("memory", plan, time.perf_counter() - start, summary)
+
+    def _planned(self, front: Front, options: Options, bounds: Mapping[str, int]) -> MemoryPlan:
+        """The memory plan; without a budget the same as for the other executor."""
+        how = _planner(front, options)
+        other = replace(how, lowered=not how.lowered)
+        known = self._plans.known((front, bounds_text(bounds), other))
+        if known is not None and how.budget is None:
+            return how.fitted([copy(known.plan)])
+        return how(front.constraints, front.tree, bounds)
 
     def _suggestions(
         self, front: Front, needed: int, budget: int, options: Options, bounds: Mapping[str, int]

@@ -57,13 +57,15 @@ class Decision:
     @property
     def blocks_doc(self) -> str:
         """How large its blocks are."""
-        sizes = (f"blocks of {size} along {name}" for name, size in self.blocks or ())
+        if self.blocks is None:
+            return "what is fastest"
+        sizes = (f"blocks of {size} along {name}" for name, size in self.blocks)
         return ", ".join(sizes) or "no blocks"
 
     def __str__(self) -> str:
         text = [f"{way} over {name}" for name, way in self.ways]
         text += ["computed again"] if self.again else []
-        text += [self.blocks_doc] if self.blocks else []
+        text += [self.blocks_doc] if self.blocks != () else []
         text += ["waiting on the host"] if self.swap else []
         return ", ".join(text) or "as it is"
 
@@ -242,7 +244,7 @@ def planner(options: Options, *, swap: bool = True) -> Planner:
         donation=options.donate,
         budget=device_limit(options),
         swap=swap and options.swap == "auto",
-        lowered=options.executor == "xla" and device_limit(options) is not None,
+        lowered=options.executor == "xla",
         alone=options.devices > 1 and device_limit(options) is not None,
     )
 

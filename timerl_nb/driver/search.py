@@ -15,13 +15,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import product
 from math import inf, prod
 from typing import Final
 
 from timerl_nb.config import Options
 from timerl_nb.driver.machines import machine_here
-from timerl_nb.driver.pipeline import Decision, Found, is_remade, pipeline, planner
+from timerl_nb.driver.pipeline import Decision, Found, cached_machine, is_remade, pipeline, planner
 from timerl_nb.errors import BoundsError, BudgetError, CeilingError, OptionError, ScheduleError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
 from timerl_nb.ir.pdg import Pdg
@@ -29,12 +28,13 @@ from timerl_nb.machine import Machine
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.forecast import forecast
-from timerl_nb.memory.lower_bound import lower_bound
+from timerl_nb.memory.lower_bound import contracted, lower_bound
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dependence_cycles import cycles_of
+from timerl_nb.passes.fuse import Fuse, Separate
 from timerl_nb.passes.incrementalize import Incrementalize
 from timerl_nb.passes.rematerialize import Rematerialize
 from timerl_nb.passes.tiling import by_freed
@@ -47,8 +47,8 @@ from timerl_nb.symbolic.domain import Dim
 
 # Points that a trial looks at one by one, where no few of a program's turns say what all do.
 MOST_POINTS: Final = 600_000
-# Of so many dimensions not all ways together are tried.
-_MANY: Final = 3
+# What is left to the passes.
+_FOR_SPEED: Final = "for speed"
 
 
 class Search:
@@ -72,7 +72,7 @@ class Search:
         self._pdg, self._options, self._bounds = pdg, options, bounds
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
         self._machine = machine_here()
-        self._graphs: dict[Decision, Pdg | None] = {}
+        self._graphs: dict[tuple[Decision, str], Pdg | None] = {}
         self._floors: dict[Pdg, int] = {}
         self._quick: dict[Pdg, float] = {}
         self._tried: dict[Decision, Forecast | str] = {}
@@ -97,6 +97,18 @@ class Search:
         if not self._limited:
             return Found(Decision(), {})
         start = time.perf_counter()
+        if self._first is None or not self._try(self._first):
+            self._look()
+        if self._best is None and not least:
+            able = [one.needed for one in self._tried.values() if isinstance(one, Forecast)]
+            what = f"nothing that was tried fits {self._budget:,} bytes."
+            raise BudgetError(what, needed=min(able, default=self._budget + 1))
+        taken = self._least() if self._best is None else self._best[1]
+        seconds = time.perf_counter() - start
+        return Found(taken, self._choices(taken), seconds, self._made.get(taken))
+
+    def _look(self) -> None:
+        """Try what may be the best, where what is chosen for speed alone needs too much."""
         for again in self._again:
             wholes = self._wholes(again=again)
             for one in wholes:
@@ -107,13 +119,6 @@ class Search:
                     self._try_blocks(one)
         if self._best is None and self._swaps:
             self._swap_blocks()
-        if self._best is None and not least:
-            able = [one.needed for one in self._tried.values() if isinstance(one, Forecast)]
-            what = f"nothing that was tried fits {self._budget:,} bytes."
-            raise BudgetError(what, needed=min(able, default=self._budget + 1))
-        taken = self._least() if self._best is None else self._best[1]
-        seconds = time.perf_counter() - start
-        return Found(taken, self._choices(taken), seconds, self._made.get(taken))
 
     def ask(self, candidate: Candidate) -> Forecast | str:
         """What a candidate would come to, with all else left to the passes."""
@@ -126,16 +131,25 @@ class Search:
         """Whether values may wait on the host, which takes from one device."""
         return self._options.swap == "auto" and self._options.devices == 1
 
+    @cached_property
+    def _first(self) -> Decision | None:
+        """What the passes choose for speed alone, where they know what memory costs: that without a budget."""
+        if cached_machine(self._options) is None:
+            return None
+        return Decision(tuple((dim.name, self._ways[0]) for dim in self._dims), swap=False)
+
     def _wholes(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
         made: dict[Pdg | None, Decision] = {}
+        if self._first is not None and not again:
+            made[self._whole(self._first)] = self._first
         for ways in self._every:
             kept, one = (Decision(ways, way, (), swap=False) for way in (False, again))
             # computing more takes no less
-            more = self._may_be_best(kept) and self._graph(one) != self._graph(kept)
+            more = self._may_be_best(kept) and self._whole(one) != self._whole(kept)
             if again == self._again[0] or more:
-                made.setdefault(self._graph(one), one)
-        return sorted(made.values(), key=self._seconds)
+                made.setdefault(self._whole(one), one)
+        return sorted(made.values(), key=lambda one: (self._seconds(one), self._estimate(one)))
 
     @cached_property
     def _dims(self) -> list[Dim]:
@@ -153,14 +167,12 @@ class Search:
 
     @cached_property
     def _every(self) -> list[tuple[tuple[str, str], ...]]:
-        """How dimensions may be vectorised: in all ways; where these are many, in one way apart from one.
+        """How dimensions may be vectorised: all in one way, or all but one in the first.
 
-        There are three ways each, and the graphs of four dimensions take minutes.
+        There are three ways each, and of four dimensions all of them together take minutes.
         """
         each = [[(dim.name, way) for way in self._ways] for dim in self._dims]
-        if len(each) < _MANY:
-            return list(product(*each))
-        alike = list(zip(*each, strict=True))
+        alike = list(zip(*each, strict=True)) or [()]
         first = alike[0]
         apart = [
             (*first[:k], way, *first[k + 1 :]) for k in range(len(each)) for way in each[k][1:]
@@ -199,15 +211,46 @@ class Search:
 
     def _graph(self, decision: Decision) -> Pdg | None:
         """The graph that runs; None where making it takes too much of isl."""
-        key = replace(decision, swap=False)
+        return self._made_by(decision, "")
+
+    def _whole(self, decision: Decision) -> Pdg | None:
+        """The same before anything is fused, which takes most of the time."""
+        return self._made_by(decision, Fuse.name if self._options.fuse else Separate.name)
+
+    def _made_by(self, decision: Decision, ahead_of: str) -> Pdg | None:
+        key = replace(decision, swap=False), ahead_of
         if key not in self._graphs:
             self._graphs[key] = None
             with suppress(CeilingError), bounded("a trial"):
-                self._graphs[key], _ = self._before("", decision)
+                self._graphs[key], _ = self._before(ahead_of, decision)
         return self._graphs[key]
 
+    def _contracted(self, decision: Decision) -> int:
+        """Bytes below which no plan of it comes, known before anything is fused."""
+        pdg = self._whole(decision)
+        if pdg is None:
+            return 0
+        if pdg not in self._floors:
+            self._floors[pdg] = contracted(pdg, self._bounds)
+        return self._floors[pdg]
+
+    def _is_hopeless(self, decision: Decision) -> bool:
+        return self._limited and self._contracted(decision) > self._budget
+
     def _seconds(self, decision: Decision) -> float:
-        """Seconds without swaps; of blocks along a dimension, the largest take fewest."""
+        """Seconds without swaps, reckoned no fewer than of what is chosen for speed alone."""
+        known = self._estimate(decision)
+        if self._first is None or not self._limited:
+            return known
+        return max(known, self._estimate(self._first))
+
+    def _estimate(self, decision: Decision) -> float:
+        """What the cost model says; of blocks along a dimension, the largest take fewest.
+
+        What cannot fit is not asked.
+        """
+        if self._is_hopeless(decision):
+            return 0.0
         pdg = self._graph(decision)
         if pdg is None:
             return inf
@@ -216,7 +259,12 @@ class Search:
         return self._quick[pdg]
 
     def _floor(self, decision: Decision) -> int:
-        """Bytes below which no plan of it comes."""
+        """The same, known better where it may fit."""
+        if self._is_hopeless(decision):
+            return self._contracted(decision)
+        return self._lower_bound(decision)
+
+    def _lower_bound(self, decision: Decision) -> int:
         pdg = self._graph(decision)
         if pdg is None:
             return 0
@@ -232,14 +280,13 @@ class Search:
             how = planner(self._options, swap=decision.swap)
             if self._limited and self._is_too_much(decision):
                 how = replace(how, budget=0)  # what it needs least then, however slow swaps are
-            within = self._budget if how.lowered else None
             with bounded("a trial"):
                 made = how.fitted(self._plans(pdg))
             if self._options.devices > 1:  # or it is an error that they cannot share it
                 Shards(made, layout_of(made).buffers.values(), self._options.devices)
             self._made = {k: one for k, one in self._made.items() if k == self._taken}
             self._made[decision] = made
-            return forecast(made, self._seconds(decision), self._machine, within)
+            return forecast(made, self._seconds(decision), self._machine)
         except CeilingError as error:
             return error.what
         except ScheduleError:
@@ -256,7 +303,7 @@ class Search:
 
     def _bound(self, decision: Decision) -> int:
         """The same as its floor, known better since there is a schedule."""
-        pdg, floor = self._graph(decision), self._floor(decision)
+        pdg, floor = self._graph(decision), self._lower_bound(decision)
         if pdg is not None and decision not in self._least_of:
             self._least_of[decision] = floor
             with suppress(CeilingError, ScheduleError, BoundsError), bounded("a trial"):
@@ -285,7 +332,7 @@ class Search:
         if self._best is None or found.seconds < self._best[0]:
             self._best = found.seconds, decision
             self._taken = decision
-        return found.laid_out <= self._budget
+        return found.is_lowered or not found.buffers
 
     def _note(self, decision: Decision, found: Forecast | str) -> None:
         self._tried[decision] = found
@@ -296,8 +343,8 @@ class Search:
 
     def _try_blocks(self, whole: Decision) -> None:
         """Try the largest blocks that fit along each dimension."""
-        if not self._is_planned(whole):
-            return  # nor are blocks, which have more points
+        if whole.blocks is None or not self._is_planned(whole):
+            return  # nor are blocks planned then, which have more points
         for dim, sizes in self._cuts(whole):
             small, large = (_cut(whole, dim, sizes[k]) for k in (0, -1))
             # the largest are of another graph, which takes fusing
@@ -306,7 +353,7 @@ class Search:
 
     def _swap_blocks(self) -> None:
         """Blocks and swaps together, where neither alone is enough."""
-        wholes = [one for one in self._tried if not one.blocks and not one.swap]
+        wholes = [one for one in self._tried if one.blocks == () and not one.swap]
         for whole in sorted(wholes, key=self._seconds):
             for dim, sizes in self._cuts(whole):
                 self._largest(sizes, lambda n, d=dim, w=whole: replace(_cut(w, d, n), swap=True))
@@ -370,8 +417,11 @@ class Search:
                 self._choice(f"vectorize over {dim.name}", ways, of, taken.ways[k][1], taken, why)
             )
         made = {"keep": "what acting made is kept", "again": "all that can be"}
-        of = {n: [one for one in self._tried if one.again == (n == "again")] for n in made}
-        way = "again" if taken.again else "keep"
+        named = {None: _FOR_SPEED, False: "keep", True: "again"}
+        if taken.again is None:
+            made[_FOR_SPEED] = "what costs little more time"
+        of = {n: [one for one in self._tried if named[one.again] == n] for n in made}
+        way = named[taken.again]
         again = self._choice("keep or compute again", made, of, way, taken, why)
         like = replace(taken, blocks=(), swap=False)
         near = [one for one in self._tried if replace(one, blocks=(), swap=False) == like]
@@ -428,4 +478,6 @@ def _cut(one: Decision, dim: Dim, size: int) -> Decision:
 
 
 def _blocks_text(one: Decision) -> str:
+    if one.blocks is None:
+        return _FOR_SPEED
     return ", ".join(f"{name}: {size}" for name, size in one.blocks or ()) or "whole"

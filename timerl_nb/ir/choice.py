@@ -28,6 +28,7 @@ class Forecast:
         swapped: bytes that move between device and host.
         beside: bytes that kernels need beside what is live.
         buffers: bytes of XLA's buffers; 0 where XLA runs none.
+        is_lowered: XLA is to run it, so that its buffers are what it needs.
     """
 
     peak: int
@@ -36,11 +37,12 @@ class Forecast:
     swapped: int = 0
     beside: int = 0
     buffers: int = 0
+    is_lowered: bool = False
 
     @property
     def needed(self) -> int:
         """Device bytes in all."""
-        return self.peak + self.beside
+        return self.laid_out if self.is_lowered else self.peak + self.beside
 
     @property
     def laid_out(self) -> int:

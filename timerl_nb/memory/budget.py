@@ -18,6 +18,8 @@ from timerl_nb.symbolic.scheduling import ScheduleTree
 
 # How often swaps are chosen anew for what buffers take more than values.
 _TRIES: Final = 6
+# Boxes of point maps may make buffers larger than the peak: up to so many times and bytes, without a budget.
+_LARGER, _MORE = 2, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Planner:
         donation: kernels take over the memory of what dies with them.
         budget: device bytes; None for no limit.
         swap: let values wait on the host where the budget would not do.
-        lowered: prefer what keeps to the budget in XLA's buffers, too.
-        alone: these are what it needs, since nothing else can run it.
+        lowered: XLA is to run it, where its buffers keep to the budget, too.
+        alone: nothing else can run it.
         most: see `Plans`.
     """
 
@@ -58,54 +60,51 @@ class Planner:
         )
 
     def fitted(self, plans: Iterable[MemoryPlan]) -> MemoryPlan:
-        """The first of some plans that keeps to the budget, or what comes nearest."""
-        return fitted(map(self._told, plans), self.budget, swap=self.swap, lowered=self.lowered)
+        """The first of some plans that keeps to the budget, by swapping if need be; else what needs least.
 
-    def _told(self, plan: MemoryPlan) -> MemoryPlan:
-        plan.is_lowered = self.alone
-        _laid_out(plan, self.alone)
-        return plan
+        Args:
+            plans: other plans of one program, the best first; at least one.
+        """
+        tried: list[MemoryPlan] = []
+        for plan in plans:
+            for one in chain([plan], self._swapped(plan)):
+                tried.append(one)
+                if not self._over(one):
+                    return one
+        return min(tried, key=lambda plan: max(plan.needed, self.budget or 0))
 
-
-def fitted(
-    plans: Iterable[MemoryPlan], budget: int | None, *, swap: bool, lowered: bool = False
-) -> MemoryPlan:
-    """The first plan that keeps to the budget, by swapping if need be; else what needs least.
-
-    Args:
-        plans: other plans of one program, the best first; at least one.
-        lowered: prefer what keeps to it in XLA's buffers as well.
-    """
-    tried: list[MemoryPlan] = []
-    for plan in plans:
-        more = _swapped(plan, budget, lowered) if budget is not None and swap else ()
-        for one in chain([plan], more):
-            tried.append(one)
-            if budget is None or one.needed <= budget and _laid_out(one, lowered) <= budget:
-                return one
-    return min(tried, key=lambda plan: max(plan.needed, budget or 0))
-
-
-def _swapped(plan: MemoryPlan, budget: int, lowered: bool) -> Iterable[MemoryPlan]:
-    """The plan with swaps; then with more and more of them, for what buffers take more than values."""
-    target = budget - plan.beside
-    for _ in range(_TRIES):
-        found = plan.swapped(target) if plan.peak > target else plan
-        if found is not plan:
-            yield found
-        if not lowered or found.needed > budget:
+    def _swapped(self, plan: MemoryPlan) -> Iterable[MemoryPlan]:
+        """The plan with swaps; then with more and more of them, for what buffers take more than values."""
+        if self.budget is None or not self.swap:
             return
-        over = _laid_out(found, lowered) - budget
-        if over <= 0:
-            return
-        target = min(target, found.peak) - over
+        target = self.budget - plan.beside
+        for _ in range(_TRIES):
+            found = plan.swapped(target) if plan.peak > target else plan
+            if found is not plan:
+                yield found
+            over = self._over(found)
+            if not over or not self.lowered or found.needed > self.budget:
+                return
+            target = min(target, found.peak) - over
+
+    def _over(self, plan: MemoryPlan) -> int:
+        """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
+        if self.lowered or self.alone:
+            plan.buffers = plan.buffers or layout_of(plan).nbytes + plan.moving
+            plan.is_lowered = self.alone or not too_large(plan, plan.buffers, self.budget)
+        if self.budget is None:
+            return 0
+        return max(0, (plan.laid_out if self.lowered else plan.needed) - self.budget)
 
 
-def _laid_out(plan: MemoryPlan, lowered: bool) -> int:
-    """What a plan needs in all, in XLA's buffers if these are looked at."""
-    if lowered and not plan.buffers:
-        plan.buffers = layout_of(plan).nbytes + plan.moving
-    return plan.laid_out
+def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:
+    """Why XLA's buffers are too large, where boxes hold many more values than live at once; else nothing."""
+    if budget is not None and buffers + plan.beside > budget:
+        more = f", and what it computes and is given {plan.beside:,}" if plan.beside else ""
+        return f"its buffers would take {buffers:,} bytes{more}, where {budget:,} are allowed"
+    if buffers <= _LARGER * plan.peak + _MORE:
+        return ""
+    return f"its buffers would take {buffers:,} bytes where the plan holds at most {plan.peak:,} at once"
 
 
 def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:

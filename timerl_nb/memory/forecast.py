@@ -12,20 +12,17 @@ from timerl_nb.memory.plan import MemoryPlan
 _INTERPRETED: Final = 10
 
 
-def forecast(
-    plan: MemoryPlan, seconds: float, machine: Machine, buffers_within: int | None = None
-) -> Forecast:
+def forecast(plan: MemoryPlan, seconds: float, machine: Machine) -> Forecast:
     """What a plan costs.
 
     Args:
         seconds: without what is swapped.
-        buffers_within: the bytes that XLA's buffers have to keep to, so that XLA runs the program.
     """
     launches = sum(plan.counts.values())
     away = sum(s.away.turns * plan.unit(t) for s in plan.swaps.all for t in s.tensors)
     swapped = 2 * away  # there and back
     seconds += swapped / machine.host
-    if buffers_within is not None and plan.laid_out > buffers_within:
+    if plan.buffers and not plan.is_lowered:
         seconds += (_INTERPRETED - 1) * machine.launch * launches
-    peak = plan.needed - plan.beside
-    return Forecast(peak, launches, seconds, swapped, plan.beside, plan.buffers)
+    beside, buffers, is_lowered = plan.beside, plan.buffers, plan.is_lowered
+    return Forecast(plan.peak, launches, seconds, swapped, beside, buffers, is_lowered)

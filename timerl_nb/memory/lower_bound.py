@@ -6,11 +6,12 @@ where a result takes over an operand's memory do both count once. No schedule is
 
 from __future__ import annotations
 
+from timerl_nb.ir.attrs import ConstAttrs
 from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.blocks import candidates
 from timerl_nb.memory.sizes import Sizes
-from timerl_nb.memory.temporaries import constants, temporaries
+from timerl_nb.memory.temporaries import CONTRACTIONS, constants, temporaries
 from timerl_nb.statements.statements import Statement, Statements
 from timerl_nb.symbolic.expr import TRUE
 from timerl_nb.symbolic.polyhedra import Point
@@ -24,6 +25,22 @@ def lower_bound(statements: Statements, bounds: Point) -> int:
     carried = max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
     ops = statements.ops.values()
     return carried + max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
+
+
+def contracted(pdg: Pdg, bounds: Point) -> int:
+    """Bytes below which no plan of a graph comes, however it is fused: what a contraction takes and gives.
+
+    XLA stores either (`memory/temporaries`). Two operands may be of one value.
+    """
+    sizes = Sizes(pdg, bounds)
+
+    def used(op: Op) -> int:
+        given = (r for r in op.inputs if not isinstance(pdg[r.source].attrs, ConstAttrs))
+        taken = max((sizes.type_bytes(op, pdg.read_type(read)) for read in given), default=0)
+        return taken + sizes.output_bytes(op, 0)
+
+    found = (op for op in pdg if op.kind in CONTRACTIONS and op.where is TRUE)
+    return max(map(used, found), default=0)
 
 
 def at_once(statements: Statements, sizes: Sizes) -> int:

@@ -49,7 +49,7 @@ class MemoryPlan(Inspectable):
     Attributes:
         by_passes: what the passes did to keep less at once, and why; whoever ran them says it.
         buffers: bytes of XLA's buffers, which whoever looked at them says; 0 where nobody did.
-        is_lowered: nothing but XLA can run it, so that buffers are what it needs.
+        is_lowered: XLA is to run it, so that its buffers are what it needs.
     """
 
     def __init__(

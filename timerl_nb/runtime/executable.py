@@ -14,13 +14,14 @@ from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
 from timerl_nb.loops.nodes import Ast, Execute
+from timerl_nb.memory.budget import too_large
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.run_progress import RunProgress
 from timerl_nb.runtime.source import Source
 from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
-from timerl_nb.runtime.xla.lowered import Lowered, too_large, too_little, why_not
+from timerl_nb.runtime.xla.lowered import Lowered, too_little, why_not
 
 
 class Executable(Inspectable):
@@ -85,7 +86,7 @@ class Executable(Inspectable):
         """Why XLA does not run a program that it could; nothing where that is not for its memory."""
         if self._executor == "interpret":
             return ""
-        return too_large(self._lowered, self._budget) or ""
+        return too_large(self.plan, self._lowered.nbytes, self._budget)
 
     @property
     def how(self) -> str:

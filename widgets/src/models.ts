@@ -131,6 +131,7 @@ export interface Forecast {
   swapped: number;
   beside: number;
   buffers: number;
+  is_lowered: boolean;
 }
 
 export interface Found {

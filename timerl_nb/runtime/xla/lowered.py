@@ -29,8 +29,6 @@ from timerl_nb.runtime.xla.lower import Lowering, State
 from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions, inside
 from timerl_nb.runtime.xla.shards import Shards
 
-# Boxes of point maps may make the buffers larger than the planned peak: up to this many times and bytes.
-_LARGER, _MORE = 2, 64 << 20
 # What XLA takes for any call (counters, scalars), which is not held against a budget.
 _OWN = 64 << 10
 
@@ -415,14 +413,3 @@ def too_little(lowered: Lowered) -> str | None:
     names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
     run = "runs" if len(lowered.hosted) == 1 else "run"
     return f"{names} {run} on the host, and nothing between is a loop or two operations"
-
-
-def too_large(lowered: Lowered, budget: int | None = None) -> str | None:
-    """Why buffers are too large, where boxes hold many more values than live at once."""
-    peak, have, beside = lowered.plan.peak, lowered.nbytes, lowered.plan.beside
-    if budget is not None and have + beside > budget:
-        more = f", and what it computes and is given {beside:,}" if beside else ""
-        return f"its buffers would take {have:,} bytes{more}, where {budget:,} are allowed"
-    if have <= _LARGER * peak + _MORE:
-        return None
-    return f"its buffers would take {have:,} bytes where the plan holds at most {peak:,} at once"
