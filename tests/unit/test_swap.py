@@ -283,7 +283,7 @@ def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
     classes = program.memory.swapping.classes(Slack(0, 0))
     last: dict[str, list[int]] = {}
     for swap in classes:
-        if swap.gap.after is None:
+        if swap.ends.after is None:
             last.setdefault(swap.lifetime, []).extend(swap.away.codes)
     assert last
     assert all(len(set(values)) == len(values) for values in last.values())

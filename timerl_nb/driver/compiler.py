@@ -330,7 +330,10 @@ class Compiler:
             of = self.front(unlimited(changed), actual) if changes else front
             if (floor := lower_bound(of.constraints.statements, actual)) > budget:
                 return floor
-            return planner(changed)(of.constraints, of.tree, actual).needed
+            how = replace(planner(changed), lowered=False)
+            plans = how.plans(of.constraints, of.tree, actual)
+            least = plans.least(swap=how.swap)
+            return least if least > budget else how.fitted(plans).needed
 
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
         known = [f"device_memory={needed} would do"]

@@ -47,6 +47,8 @@ from timerl_nb.symbolic.domain import Dim
 
 # Points that a trial looks at one by one, where no few of a program's turns say what all do.
 MOST_POINTS: Final = 600_000
+# Of so many dimensions blocks are tried where all are vectorised in one way.
+_MANY: Final = 3
 # What is left to the passes.
 _FOR_SPEED: Final = "for speed"
 
@@ -186,7 +188,8 @@ class Search:
 
     def _cuts(self, one: Decision) -> list[tuple[Dim, list[int]]]:
         """The dimensions along which there can be blocks, and the sizes of these."""
-        if self._options.incrementalize != "auto":
+        ways = {way for _, way in one.ways}
+        if self._options.incrementalize != "auto" or (len(one.ways) >= _MANY and len(ways) > 1):
             return []
         before, _ = self._before(Incrementalize.name, one)
         found: list[tuple[Dim, list[int]]] = []

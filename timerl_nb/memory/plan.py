@@ -399,7 +399,7 @@ class MemoryPlan(Inspectable):
     def _swap_text(self, swap: Swap) -> str:
         names = self.pdg.names
         ops = self.statements.ops
-        before, after = swap.gap.before, swap.gap.after
+        before, after = swap.ends.before, swap.ends.after
         until = "for good" if after is None else f"until {names[ops[after].id]}"
         return f"from {names[ops[before].id]} {until}, {swap.away.turns} times"
 

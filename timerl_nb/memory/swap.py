@@ -2,7 +2,7 @@
 
 The schedule says for every use of a value when the next one is, so that nothing is guessed: a gap is
 worth the bytes that it takes off the device while there are too many, for every byte that is moved.
-Gaps come in classes (`symbolic/gaps`), and a class is swapped as a whole, which keeps the loop nest
+Gaps come in classes (`uses`), and a class is swapped as a whole, as relations (`symbolic/gaps`), which keeps the loop nest
 readable (000_9a2364bc51ddf94b.txt §6.2).
 
 Values never change, blocks not after they are written: once copied, a value stays on the host until
@@ -11,9 +11,9 @@ it is freed, and leaves the device a second time without being copied.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -22,11 +22,10 @@ from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.timeline import Away
+from timerl_nb.memory.uses import Calendar, Pause, Uses
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.domain import Dims
-from timerl_nb.symbolic.gaps import Gap, Gaps
-from timerl_nb.symbolic.points import all_pairs
-from timerl_nb.symbolic.polyhedra import Relation
+from timerl_nb.symbolic.gaps import Ends, Gap, Gaps
 from timerl_nb.symbolic.scheduling import Edge
 
 
@@ -63,8 +62,14 @@ class Swap:
 
     lifetime: str
     tensors: tuple[Tensor, ...]
-    gap: Gap
+    ends: Ends
     away: Away
+    find: Callable[[], Gap] = field(compare=False, repr=False)
+
+    @cached_property
+    def gap(self) -> Gap:
+        """The class as relations."""
+        return self.find()
 
 
 @dataclass(frozen=True)
@@ -89,15 +94,15 @@ class Swaps:
     def leaving(self) -> list[Edge]:
         """The offloads as calls to graft behind statements."""
         return [
-            Edge(s.gap.before, leave_name(s.lifetime), s.gap.leaves.inverse()) for s in self.all
+            Edge(s.ends.before, leave_name(s.lifetime), s.gap.leaves.inverse()) for s in self.all
         ]
 
     def returning(self) -> list[Edge]:
         """The fetches as calls to graft ahead of statements."""
         return [
-            Edge(s.gap.after, return_name(s.lifetime), s.gap.returns.inverse())
+            Edge(s.ends.after, return_name(s.lifetime), s.gap.returns.inverse())
             for s in self.all
-            if s.gap.after is not None and s.gap.returns is not None
+            if s.ends.after is not None and s.gap.returns is not None
         ]
 
 
@@ -132,7 +137,10 @@ class Swapping:
             for life in lifetimes
             if not fixed.intersection(life.tensors) and len(clock.points[life.producer])
         ]
-        self._known: dict[tuple[str, int], list[tuple[Gap, Array, Array, Array]]] = {}
+        self._calendar = Calendar(clock)
+        self._uses: dict[str, Uses] = {}
+        self._pauses: dict[tuple[str, int], list[Pause]] = {}
+        self._gaps: dict[tuple[str, int], dict[Ends, Gap]] = {}
 
     def choose(self, live: Array, budget: int) -> Swaps:
         """The swaps that keep to the budget, or come as close as swapping can.
@@ -163,44 +171,38 @@ class Swapping:
             if not moved:
                 continue
             nbytes = sum(self._sizes[t] for t in moved)
-            for gap, codes, used, back in self._gaps(life, slack.ahead):
-                away = Away(nbytes, codes, used, used + 1 + copying, back)
-                found.append(Swap(life.name, moved, gap, away))
+            for one in self._paused(life, slack.ahead):
+                away = Away(nbytes, one.codes, one.used, one.used + 1 + copying, one.back)
+                find = partial(self._gap, life, slack.ahead, one.ends)
+                found.append(Swap(life.name, moved, one.ends, away, find))
         return found
 
-    def _gaps(self, life: Lifetime, ahead: int) -> list[tuple[Gap, Array, Array, Array]]:
-        """A lifetime's gaps; the value of each, and the times of the use before and the return."""
-        known = self._known.get((life.name, ahead))
-        if known is None:
-            gaps = Gaps(self._clock.schedule, life.uses, life.kept, self._clock.bounds)
-            both = [*gaps.between_uses(ahead), *gaps.after_last_use()]
+    def _paused(self, life: Lifetime, ahead: int) -> list[Pause]:
+        """A lifetime's classes of gaps."""
+        key = life.name, ahead
+        if key not in self._pauses:
+            if life.name not in self._uses:
+                self._uses[life.name] = Uses(self._calendar, life)
+            pauses = self._uses[life.name].pauses(ahead)
             if life.tensors[0] in self._blocks:
-                both = _once_written(both, life.producer)
-            known = self._known[life.name, ahead] = [(g, *self._times(life, g)) for g in both]
-        return known
+                pauses = _once_written(pauses, life.producer)
+            self._pauses[key] = pauses
+        return self._pauses[key]
 
-    def _times(self, life: Lifetime, gap: Gap) -> tuple[Array, Array, Array]:
-        codes, used = self._ranks(life, gap.before, gap.leaves)
-        back = np.full(len(used), len(self._clock), np.int64)
-        if gap.after is not None and gap.returns is not None:
-            # a value's gaps follow one another: the first to begin is the first to end
-            _, back = self._ranks(life, gap.after, gap.returns)
-        return codes, used, back
-
-    def _ranks(self, life: Lifetime, statement: str, pairs: Relation) -> tuple[Array, Array]:
-        """Values, and ranks of a statement's points, by value and then by time."""
-        values, points = all_pairs(pairs, self._clock.bounds)
-        ranks = self._clock.rank(statement, points)
-        codes = self._clock.codes(life.domain, values)
-        order = np.lexsort((ranks, codes))
-        return codes[order], ranks[order]
+    def _gap(self, life: Lifetime, ahead: int, ends: Ends) -> Gap:
+        key = life.name, ahead
+        if key not in self._gaps:
+            gaps = Gaps(self._calendar.times, life.uses, life.kept)
+            both = *gaps.between_uses(ahead), *gaps.after_last_use()
+            self._gaps[key] = {gap.ends: gap for gap in both}
+        return self._gaps[key][ends]
 
 
-def _once_written(gaps: list[Gap], producer: str) -> list[Gap]:
+def _once_written(pauses: list[Pause], producer: str) -> list[Pause]:
     """A block's gaps between uses that leave it as it is: those after the last value is written."""
-    if any(gap.after == producer != gap.before for gap in gaps):
+    if any(one.ends.after == producer != one.ends.before for one in pauses):
         return []  # it is read between writes
-    return [gap for gap in gaps if gap.after != producer]
+    return [one for one in pauses if one.ends.after != producer]
 
 
 def _cover(classes: Sequence[Swap], live: Array, budget: int) -> tuple[list[Swap], int]:

@@ -64,7 +64,7 @@ class Clock:
         self._within = {**exact, **{d: (0, size - 1) for d, size in self.sizes.items()}}
         self._times = schedule.times()
         self.points = {name: self.grid(points) for name, points in schedule.statements.items()}
-        times = {name: self._time(name, rows.T) for name, rows in self.points.items()}
+        times = {name: self.time(name, rows.T) for name, rows in self.points.items()}
         run = {name: len(rows) for name, rows in self.points.items() if len(rows)}
         size, self._layout = _laid_out({name: [_reach(e) for e in times[name]] for name in run})
         found = {n: np.broadcast_to(self._address(n, times[n]), run[n]) for n in run}
@@ -149,10 +149,11 @@ class Clock:
         """
         if not count:
             return np.zeros(0, np.int64)
-        address = self._address(name, self._time(name, coordinates))
+        address = self._address(name, self.time(name, coordinates))
         return self._order.ranks(np.broadcast_to(address, count))
 
-    def _time(self, name: str, coordinates: Iterable[Any]) -> list[Any]:
+    def time(self, name: str, coordinates: Iterable[Any]) -> list[Any]:
+        """The components of a statement's time at points, given by dimension."""
         domain = self.schedule.statements[name].domain
         env = {**self.bounds, **dict(zip(domain, coordinates, strict=True))}
         return [values(e, env) for e in self._times[name]]

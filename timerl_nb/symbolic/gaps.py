@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import islpy as isl
 
@@ -24,22 +26,59 @@ _IN, _OUT, _SET = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.set
 
 
 @dataclass(frozen=True)
-class Gap:
-    """A class of gaps between uses of one statement's values.
+class Ends:
+    """What tells a class of gaps from others.
 
     Attributes:
         before, after: the statements at its two ends; `after` is None where the value is kept
             beyond its last use.
         depth: the component of time in which the ends differ first.
-        leaves: values -> the points of `before` behind which they are not needed.
-        returns: values -> the points of `after` ahead of which they are needed again.
     """
 
     before: str
     after: str | None
     depth: int
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A class of gaps between uses of one statement's values.
+
+    Attributes:
+        leaves: values -> the points of `before` behind which they are not needed.
+        returns: values -> the points of `after` ahead of which they are needed again.
+    """
+
+    ends: Ends
     leaves: Relation
     returns: Relation | None
+
+
+class Times:
+    """When the statements that run do so, under actual bounds.
+
+    Attributes:
+        theta: for this package alone.
+    """
+
+    def __init__(self, schedule: ScheduleTree, bounds: Point) -> None:
+        self.schedule = schedule
+        params = ceilings_set(schedule.dims, bounds)
+        self.theta: dict[str, Any] = {
+            name: coalesced(spend(isl.Map.intersect_params, one, params))
+            for name, one in schedule.functions()
+        }
+
+    @cached_property
+    def innermost(self) -> dict[str, int | None]:
+        """By statement the component of its time that its innermost loop is."""
+        return {name: self._innermost(theta.range()) for name, theta in self.theta.items()}
+
+    def _innermost(self, times: isl.Set) -> int | None:
+        moving = range(times.dim(_SET))
+        return max(
+            (k for k in moving if not times.plain_get_val_if_fixed(_SET, k).is_int()), default=None
+        )
 
 
 class Gaps:
@@ -50,16 +89,9 @@ class Gaps:
         kept: the values that are needed after everything has run.
     """
 
-    def __init__(
-        self, schedule: ScheduleTree, uses: Sequence[Edge], kept: Set | None, bounds: Point
-    ) -> None:
-        self._schedule, self._value = schedule, uses[0].pairs.left
-        self._dims = schedule.dims
-        params = ceilings_set(schedule.dims, bounds)
-        self._theta = {
-            name: coalesced(spend(isl.Map.intersect_params, one, params))
-            for name, one in schedule.functions()
-        }
+    def __init__(self, times: Times, uses: Sequence[Edge], kept: Set | None) -> None:
+        self._schedule, self._value = times.schedule, uses[0].pairs.left
+        self._times, self._theta, self._dims = times, times.theta, times.schedule.dims
         flow: isl.Map | None = None
         for use in uses:
             if use.sink not in self._theta:  # it never runs
@@ -97,10 +129,10 @@ class Gaps:
                     part = self._at_depth(both, depth)
                     if part.is_empty():
                         continue
-                    back = self._earlier(part, second.range(), ahead) if ahead else part
+                    back = self._earlier(part, after, ahead) if ahead else part
                     left = self._relation(part.domain().unwrap(), before)
                     right = self._relation(back.domain_factor_domain(), after)
-                    found.append(Gap(before, after, depth, left, right))
+                    found.append(Gap(Ends(before, after, depth), left, right))
         return found
 
     def after_last_use(self) -> list[Gap]:
@@ -112,7 +144,7 @@ class Gaps:
         for name, theta in self._theta.items():
             mine = spend(isl.Map.intersect_range, last, theta.range())
             if not mine.is_empty():
-                found.append(Gap(name, None, -1, self._relation(mine, name), None))
+                found.append(Gap(Ends(name, None, -1), self._relation(mine, name), None))
         return found
 
     def _relation(self, times: isl.Map, statement: str) -> Relation:
@@ -130,16 +162,13 @@ class Gaps:
         apart = apart.order_lt(_IN, depth, _OUT, depth)
         return spend(isl.Map.intersect_range, pairs.curry(), apart.wrap()).uncurry()
 
-    def _earlier(self, pairs: isl.Map, times: isl.Set, ahead: int) -> isl.Map:
+    def _earlier(self, pairs: isl.Map, after: str, ahead: int) -> isl.Map:
         """The pairs with their second time moved to an earlier turn of the same loop.
 
         To the loop's first turn where the loop is not that old, and not at all where that would be
         before the value has left.
         """
-        loop = max(
-            (k for k in range(self._width) if not times.plain_get_val_if_fixed(_SET, k).is_int()),
-            default=None,
-        )
+        loop, times = self._times.innermost[after], self._theta[after].range()
         if loop is None:
             return pairs
         moved = spend(isl.Map.apply_range, pairs, self._shift(loop, ahead))

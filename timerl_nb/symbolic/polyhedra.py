@@ -450,6 +450,11 @@ class Relation:
         return low, pw_expression(spend(isl.Map.dim_max, self.raw, k), self.left, of)
 
     @cached_property
+    def is_single_valued(self) -> bool:
+        """Whether no left point has two partners."""
+        return bool(spend(isl.Map.is_single_valued, self.raw))
+
+    @cached_property
     def pieces(self) -> list[tuple[Cond, tuple[Lin, ...]]]:
         """A single-valued relation as functions: where, and the right point there."""
         pieces: list[tuple[isl.Set, isl.MultiAff]] = []

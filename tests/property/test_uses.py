@@ -1,0 +1,67 @@
+"""Gaps between uses by number against the same as isl's relations, point by point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import timerl_nb as trl
+from tests.property.drawn import Drawn
+from tests.property.programs import programs
+from tests.property.test_programs import RUNS, sampled
+from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.uses import Calendar, Uses
+from timerl_nb.symbolic.gaps import Ends, Gaps
+from timerl_nb.symbolic.points import all_pairs
+
+WAYS: tuple[dict[str, Any], ...] = ({}, {"vectorize": False}, {"fuse": False}, {"stores": "point"})
+
+
+@sampled(RUNS // 4)
+@given(programs(), st.sampled_from(WAYS), st.integers(0, 3))
+def test_pauses_are_isls_gaps(drawn: Drawn, options: dict[str, Any], ahead: int) -> None:
+    plan = drawn.ctx.compile(drawn.bounds, trl.Options(**options)).memory
+    event("some" if check(plan, ahead) else "none")
+
+
+def test_pauses_under_a_bound_that_the_run_finds() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((2,), domain=(t,))
+        y = trl.tensor((2,), "f32", domain=(t,)).named("y")
+        y[t < 2] = x
+        y[t + 2] = 0.5 * y[t] + x[t + 1]
+        ctx.output("y", y)
+        done = x.sum() > 0.3
+    for options in WAYS:
+        plan = ctx.compile({T: trl.until(done, at_most=6)}, trl.Options(**options)).memory
+        assert all(check(plan, ahead) for ahead in range(3))
+
+
+def check(plan: MemoryPlan, ahead: int) -> int:
+    """Compare all classes of gaps of a plan; how many there are."""
+    clock, calendar, count = plan.clock, Calendar(plan.clock), 0
+    for life in plan.lifetimes.values():
+        if not len(clock.points[life.producer]):
+            continue
+        gaps = Gaps(calendar.times, life.uses, life.kept)
+        want: dict[Ends, list[Any]] = {}
+        for gap in (*gaps.between_uses(ahead), *gaps.after_last_use()):
+            made, points = all_pairs(gap.leaves, clock.bounds)
+            codes, used = clock.codes(life.domain, made), clock.rank(gap.ends.before, points)
+            back = np.full(len(used), len(clock))
+            if gap.ends.after is not None and gap.returns is not None:
+                again, points = all_pairs(gap.returns, clock.bounds)
+                back = clock.rank(gap.ends.after, points)
+                back = back[np.lexsort((back, clock.codes(life.domain, again)))]
+            order = np.lexsort((used, codes))
+            want[gap.ends] = [codes[order].tolist(), used[order].tolist(), back.tolist()]
+        have = Uses(calendar, life).pauses(ahead)
+        assert {
+            one.ends: [one.codes.tolist(), one.used.tolist(), one.back.tolist()] for one in have
+        } == want
+        count += len(have)
+    return count
