@@ -30,6 +30,7 @@ def test_what_is_given_and_what_is_computed_within_a_kernel_count() -> None:
     assert memory.needed == memory.peak + memory.temporaries + memory.constants
     assert f"temporaries: {memory.temporaries:,} bytes, estimated, the most in y" in str(memory)
     assert f"given arrays: {BYTES:,} bytes" in str(memory)
+    assert "not known: what libraries take of their own for contractions in y" in str(memory)
     assert memory.to_json()["needed"] == memory.needed
 
 

@@ -26,7 +26,7 @@ from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Choice, Store, choose, rows
 from timerl_nb.memory.swap import NO_SWAPS, Swap, Swapping, Swaps
-from timerl_nb.memory.temporaries import constants, temporaries
+from timerl_nb.memory.temporaries import calls_libraries, constants, temporaries
 from timerl_nb.memory.timeline import Span, Timeline, predict
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.schedule.constraints import Constraints
@@ -231,6 +231,12 @@ class MemoryPlan(Inspectable):
         most = max(self._within, key=lambda name: self._within[name])
         return self.pdg.names[self.statements.ops[most].id]
 
+    @property
+    def unknown_in(self) -> tuple[str, ...]:
+        """The kernels that libraries compute some of, whose own memory is not known."""
+        names, ops = self.pdg.names, self.statements.ops.values()
+        return tuple(names[op.id] for op in ops if calls_libraries(op))
+
     @cached_property
     def constants(self) -> int:
         """Bytes of the arrays that kernels were given (`trl.data`, initial values)."""
@@ -345,7 +351,11 @@ class MemoryPlan(Inspectable):
         ]
         lines += [f"  {how}: {why}" for how, why in self.saved_by.items()]
         lines += [f"  {holder}" for holder in line.holders[:8]]
-        lines += [*self.beside_text(), "stores:"]
+        lines += self.beside_text()
+        if self.unknown_in:
+            where = ", ".join(self.unknown_in)
+            lines.append(f"not known: what libraries take of their own for contractions in {where}")
+        lines.append("stores:")
         for text in lines:
             yield text, ()
         for (op_id, out), store in self.stores.items():

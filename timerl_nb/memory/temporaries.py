@@ -73,6 +73,12 @@ def temporaries(sizes: Sizes, op: Op) -> int:
     return max(accumulate(change))
 
 
+def calls_libraries(op: Op) -> bool:
+    """Whether XLA has libraries compute some of it, whose own memory nobody states."""
+    body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
+    return any(inner.kind in CONTRACTIONS for inner in body)
+
+
 def constants(ops: Iterable[Op]) -> int:
     """Bytes of the arrays that kernels were given, each once."""
     bodies = (op.attrs.body for op in ops if isinstance(op.attrs, DataflowAttrs))

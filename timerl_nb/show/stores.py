@@ -199,6 +199,8 @@ def predicted(program: Program) -> Iterator[Amount]:
         away = ", and on the way to the host and back" if plan.moving else ""
         yield Amount("carried", lowered.nbytes, "laid out", f"in XLA's buffers, all at once{away}")
     where = f"the most in {plan.temporaries_in}" if plan.temporaries else "no kernel stores any"
+    if plan.unknown_in:
+        where += f"; what libraries take of their own in {', '.join(plan.unknown_in)} is not known"
     yield Amount("temporaries", plan.temporaries, "estimated", where)
     yield Amount("constants", plan.constants, "given", "arrays that the program was given")
     yield Amount("needed", plan.needed, "estimated", "carried, temporaries and constants")
