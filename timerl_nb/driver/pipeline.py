@@ -16,6 +16,7 @@ from timerl_nb.machine import Machine
 from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.acting import Acting
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass, Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
@@ -27,7 +28,7 @@ from timerl_nb.passes.incrementalize import (
 from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.rematerialize import Rematerialize
 from timerl_nb.passes.simplify import Simplify
-from timerl_nb.passes.vectorize import Vectorize, keep_nothing
+from timerl_nb.passes.vectorize import Vectorize
 from timerl_nb.passes.windows import Windows
 from timerl_nb.runtime.backends.jax import device_memory, is_accelerated
 from timerl_nb.schedule.constraints import Constraints
@@ -132,8 +133,7 @@ def pipeline(
         decision: what is not left to the passes.
         dynamic: a bound is.
     """
-    trials, decision = trials or Trials(options.isl_operations), decision or Decision()
-    keep = trials.keep if options.trial else keep_nothing
+    decision, acting = decision or Decision(), Acting() if options.trial else None
     machine, under = cached_machine(options), tuple(bounds.items())
     passes: tuple[Pass, ...] = (Fuse() if options.fuse else Separate(),)
     if options.blocks:
@@ -150,12 +150,12 @@ def pipeline(
     if options.accumulate:
         passes = (Accumulate(), *passes)
     if options.lift:
-        passes = (Windows(keep), *passes)
+        passes = (Windows(acting), *passes)
     dims = options.vectorize if isinstance(options.vectorize, tuple) else None
     if options.vectorize:
-        passes = (Vectorize(dims, keep, decision.ways), *passes)
+        passes = (Vectorize(dims, acting, decision.ways), *passes)
     if options.lift:
-        passes = (Lift(dims if options.vectorize else (), keep), *passes)
+        passes = (Lift(dims if options.vectorize else (), acting), *passes)
     if options.simplify:
         passes = (Simplify(), *passes)
     if dynamic:

@@ -117,6 +117,18 @@ def steps_back(entry: Entry, dim: str) -> int | None:
     return distance.const if distance.is_const else None
 
 
+def directions(pdg: Pdg, ops: Iterable[int], dim: str) -> frozenset[bool]:
+    """How operations that need each other do so along a dimension: at later points, at earlier, or both."""
+    among, found = set(ops), set[bool]()
+    for op_id in among:
+        for read in pdg[op_id].inputs:
+            entry = _entry(pdg, read, dim) if read.source in among else None
+            if entry is not None and dim in entry.symbols:
+                back = steps_back(entry, dim)
+                found |= {True, False} if back is None else {back < 0} if back else set()
+    return frozenset(found)
+
+
 def never_ahead(entry: Entry | None, dim: str) -> bool:
     """Whether an index into a dimension never goes beyond the reader's own point."""
     if entry is None:

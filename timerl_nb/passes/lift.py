@@ -21,10 +21,11 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, is_float
+from timerl_nb.passes.acting import Acting
 from timerl_nb.passes.dependence_cycles import cycles_of
 from timerl_nb.passes.recurrence import NONE, Factor, Recurrence, merge_of, recognise, shaped
 from timerl_nb.passes.rules import remove_dead
-from timerl_nb.passes.vectorize import Keep, keep_nothing, length_reason
+from timerl_nb.passes.vectorize import length_reason
 from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import any_of, eq
@@ -37,24 +38,44 @@ class Lift:
 
     Attributes:
         dims: the dimensions that are vectorised, or None for all; along others nothing is gained.
-        keep: operations that run in one loop with what runs one by one for other reasons.
+        acting: of the recurrences, those that share acting's loop; None where nobody asked.
     """
 
     dims: tuple[str, ...] | None = None
-    keep: Keep = keep_nothing
+    acting: Acting | None = None
     name: str = "lift"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total = unchanged(pdg)
+        total, acting = unchanged(pdg), self.acting or Acting()
         for dim in pdg.dims:
-            total = self._over(total, dim)
+            made = self._over(total.pdg, dim, acting.over(dim.name))
+            acting = acting.carried(total.pdg, made)
+            total = chain(total, made)
         return total
 
-    def _over(self, total: Rewritten, dim: Dim) -> Rewritten:
+    def _over(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
         """Lift the recurrences along one dimension."""
-        pdg = total.pdg
+        found, refused = self.recurrences(pdg, dim)
+        lifted = [one for one in found if not one.members & acting]
+        why = f"it shares acting's loop over {dim.name}: memory would grow"
+        refused |= {one.head.id: why for one in found if one not in lifted}
+        untouched = replace(unchanged(pdg), refused=refused)
+        if not lifted:
+            return untouched
+        edit = Edit(pdg)
+        for one in lifted:
+            _lift(edit, pdg, dim, one.members)
+        remove_dead(edit)
+        return chain(untouched, edit.finish())
+
+    def along(self, pdg: Pdg) -> list[Dim]:
+        """The dimensions along which it lifts."""
+        return [d for d in pdg.dims if self.dims is None or d.name in self.dims]
+
+    def recurrences(self, pdg: Pdg, dim: Dim) -> tuple[list[Recurrence], dict[int, str]]:
+        """What could be lifted along a dimension, and why other cycles could not."""
         refused: dict[int, str] = {}
-        heads: dict[int, frozenset[int]] = {}  # of what can be lifted, with all its operations
+        found: list[Recurrence] = []
         for members in cycles_of(pdg, dim.name).loops:
             try:
                 if self.dims is not None and dim.name not in self.dims:
@@ -62,27 +83,15 @@ class Lift:
                 for k in members:
                     if (reason := length_reason(pdg, pdg[k], dim)) is not None:
                         raise Refused(reason)
-                heads[_lift(Edit(pdg), pdg, dim, members)] = members
+                found.append(_lift(Edit(pdg), pdg, dim, members))
             except Refused as reason:
                 merges = [k for k in members if pdg[k].kind == "merge"]
                 refused |= dict.fromkeys(merges, f"not lifted along {dim.name}: {reason}")
-        ours = frozenset[int]().union(*heads.values())
-        shared = set(self.keep(pdg, dim, apart=ours)) if heads else ()
-        for head in [head for head, members in heads.items() if members.intersection(shared)]:
-            del heads[head]
-            refused[head] = f"it shares acting's loop over {dim.name}: memory would grow"
-        total = replace(total, refused={**total.refused, **refused})
-        if not heads:
-            return total
-        edit = Edit(pdg)
-        for members in heads.values():
-            _lift(edit, pdg, dim, members)
-        remove_dead(edit)
-        return chain(total, edit.finish())
+        return found, refused
 
 
-def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> int:
-    """Put a batch operation in the place of a recurrence's head, whose id it returns.
+def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> Recurrence:
+    """Put a batch operation in the place of a recurrence's head.
 
     Raises:
         Refused: the cycle is no recurrence that has one.
@@ -96,7 +105,7 @@ def _lift(edit: Edit, pdg: Pdg, dim: Dim, members: frozenset[int]) -> int:
     read = edit.own(made)
     edit.insert(head.with_(kind="reindex", inputs=(read,), attrs=ReindexAttrs(0, dim.var)))
     edit.steps.append(Step(rule, tuple(sorted(members)), (made.id, head.id), f"over {dim.name}"))
-    return head.id
+    return found
 
 
 def _extremum(edit: Edit, found: Recurrence) -> tuple[str, Op]:

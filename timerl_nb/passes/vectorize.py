@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.attrs import NO_ATTRS, PermAttrs, ReindexAttrs
@@ -20,6 +20,7 @@ from timerl_nb.ir.ops import Op, Output, Read, read_symbols
 from timerl_nb.ir.pdg import Pdg, read_type
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step, chain, unchanged
 from timerl_nb.ir.shapes import TensorType
+from timerl_nb.passes.acting import Acting
 from timerl_nb.passes.algebra import RULES
 from timerl_nb.passes.dependence_cycles import components, cycles_of
 from timerl_nb.passes.rules import apply_rules, remove_dead, remove_duplicates
@@ -424,19 +425,6 @@ def _cutting(pdg: Pdg, dim: Dim, chosen: set[int]) -> set[int]:
     return whole & {k for group in components(edges) if len(group) > 1 for k in group}
 
 
-class Keep(Protocol):
-    """Says which operations had better stay symbolic over a dimension (`schedule.trial`)."""
-
-    def __call__(self, pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
-        """Those that share a loop with what runs one by one, `apart` not counted among that."""
-        ...
-
-
-def keep_nothing(pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
-    """Vectorise whatever can be, as the paper does."""
-    return ()
-
-
 WAYS: Final = {
     "keep": "all but what shares a loop with what runs one by one",
     "all": "all that can be",
@@ -450,30 +438,32 @@ class Vectorize:
 
     Attributes:
         dims: the dimensions to try, or None for all.
-        keep: the operations to leave alone, by dimension.
+        acting: what shares acting's loops, and is left alone; None where nobody asked.
         ways: by dimension what was decided where something runs one by one along it.
     """
 
     dims: tuple[str, ...] | None = None
-    keep: Keep = keep_nothing
+    acting: Acting | None = None
     ways: tuple[tuple[str, str], ...] = ()
     name: str = "vectorize"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total = unchanged(pdg)
-        for dim in self._in_order(pdg):
-            total = chain(total, self._over(total.pdg, dim))
+        total, acting = unchanged(pdg), self.acting or Acting()
+        for dim in self.along(pdg):
+            made = self._over(total.pdg, dim, acting.over(dim.name))
+            acting = acting.carried(total.pdg, made)
+            total = chain(total, made)
         return total
 
-    def _over(self, pdg: Pdg, dim: Dim) -> Rewritten:
+    def _over(self, pdg: Pdg, dim: Dim, acting: frozenset[int]) -> Rewritten:
         """One dimension; where something runs one by one along it, there are several ways."""
         if not cycles_of(pdg, dim.name).sequential:
-            return _vectorized(pdg, dim, self.keep(pdg, dim))
+            return _vectorized(pdg, dim)
         decided = dict(self.ways).get(dim.name)
         if decided is not None:
-            return self._way(pdg, dim, decided)
+            return _way(pdg, dim, decided, acting)
         ways = dict(WAYS)
-        if self.keep is keep_nothing:
+        if self.acting is None:
             del ways["keep"]
         candidates = tuple(
             Candidate(name, doc, (("ways", ((dim.name, name),)),)) for name, doc in ways.items()
@@ -484,14 +474,9 @@ class Vectorize:
         else:
             why = "no trial is asked for: what cycles allow is vectorised"
         choice = Choice(f"vectorize over {dim.name}", candidates, taken, why)
-        return replace(self._way(pdg, dim, taken.name), choices=(choice,))
+        return replace(_way(pdg, dim, taken.name, acting), choices=(choice,))
 
-    def _way(self, pdg: Pdg, dim: Dim, name: str) -> Rewritten:
-        if name == "none":
-            return _untouched(pdg, dim)
-        return _vectorized(pdg, dim, self.keep(pdg, dim) if name == "keep" else ())
-
-    def _in_order(self, pdg: Pdg) -> list[Dim]:
+    def along(self, pdg: Pdg) -> list[Dim]:
         """Dimensions along which nothing is sequential first: the others are tried on what is left."""
         wanted = [d for d in pdg.dims if self.dims is None or d.name in self.dims]
         return sorted(wanted, key=lambda d: bool(cycles_of(pdg, d.name).sequential))
@@ -501,11 +486,17 @@ class Vectorize:
 _KNOWN: WeakKeyDictionary[Pdg, dict[tuple[Dim, frozenset[int]], Rewritten]] = WeakKeyDictionary()
 
 
-def _vectorized(pdg: Pdg, dim: Dim, keep: Iterable[int]) -> Rewritten:
+def _way(pdg: Pdg, dim: Dim, name: str, acting: frozenset[int]) -> Rewritten:
+    if name == "none":
+        return _untouched(pdg, dim)
+    return _vectorized(pdg, dim, acting if name == "keep" else frozenset())
+
+
+def _vectorized(pdg: Pdg, dim: Dim, keep: frozenset[int] = frozenset()) -> Rewritten:
     """All that can be over one dimension, less what is to be kept."""
-    known, key = _KNOWN.setdefault(pdg, {}), (dim, frozenset(keep))
+    known, key = _KNOWN.setdefault(pdg, {}), (dim, keep)
     if key not in known:
-        chosen, why = choose(pdg, dim, key[1])
+        chosen, why = choose(pdg, dim, keep)
         if not chosen:  # and a graph must not be kept alive by its own entry
             return replace(unchanged(pdg), refused=why)
         made = _tidied(vectorize_over(pdg, dim, chosen))

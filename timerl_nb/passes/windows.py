@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten, chain, unchanged
+from timerl_nb.passes.acting import Acting
 from timerl_nb.passes.prefixes import step_by_step
-from timerl_nb.passes.vectorize import Keep, choose, keep_nothing, vectorize_over
+from timerl_nb.passes.vectorize import choose, vectorize_over
 from timerl_nb.passes.vmap_rules import Refused
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Slice
@@ -25,26 +26,32 @@ class Windows:
     """Reductions of moving windows as batch operations.
 
     Attributes:
-        keep: operations that run in one loop with what makes their operands.
+        acting: what shares acting's loops; None where nobody asked.
     """
 
-    keep: Keep = keep_nothing
+    acting: Acting | None = None
     name: str = "windows"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        total = unchanged(pdg)
+        total, acting = unchanged(pdg), self.acting or Acting()
         for dim in pdg.dims:
             windows = {op.id for op in total.pdg if _is_window(op, dim)}
             if not windows:
                 continue
             others = [op.id for op in total.pdg if op.id not in windows]
-            kept = [*others, *self.keep(total.pdg, dim)]
+            kept = [*others, *acting.over(dim.name)]
             chosen, why = choose(total.pdg, dim, kept)
             refused = {**total.refused, **{k: reason for k, reason in why.items() if k in windows}}
             if chosen:
-                total = chain(total, vectorize_over(total.pdg, dim, chosen))
+                made = vectorize_over(total.pdg, dim, chosen)
+                acting = acting.carried(total.pdg, made)
+                total = chain(total, made)
             total = replace(total, refused=refused)
         return _step_by_step(total)
+
+    def along(self, pdg: Pdg) -> list[Dim]:
+        """The dimensions that windows move with."""
+        return [d for d in pdg.dims if any(_is_window(op, d) for op in pdg)]
 
 
 def _step_by_step(total: Rewritten) -> Rewritten:

@@ -9,8 +9,10 @@ memory go than it fills is vectorised all the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from timerl_nb.errors import CeilingError, ScheduleError, warn
 from timerl_nb.ir.ops import DataflowAttrs, Op
@@ -19,12 +21,15 @@ from timerl_nb.ir.rewrite import Rewritten, chain, unchanged
 from timerl_nb.ir.shapes import NUMPY, TensorType
 from timerl_nb.lru import Lru
 from timerl_nb.passes.accumulate import Accumulate
+from timerl_nb.passes.acting import Acting, with_operands
 from timerl_nb.passes.contract import Contract
 from timerl_nb.passes.core import Pass
-from timerl_nb.passes.dependence_cycles import cycles_of
+from timerl_nb.passes.dependence_cycles import cycles_of, directions
 from timerl_nb.passes.fuse import Fuse
+from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.recompute import renewable
 from timerl_nb.passes.vectorize import Vectorize
+from timerl_nb.passes.windows import Windows
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.solve import find_schedule
 from timerl_nb.symbolic.domain import Dim
@@ -51,12 +56,13 @@ class Trials:
         self._ceiling, self.again = ceiling, again
         self.complete = True  # no trial was given up
         self._tried: Lru[Pdg, _Trial] = Lru(MOST)
+        self._acting: WeakKeyDictionary[Pdg, Acting] = WeakKeyDictionary()
         self._made: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * MOST)
         self._schedules: Lru[Pdg, Scheduled] = Lru(MOST)
 
     def run(self, one: Pass, pdg: Pdg) -> Rewritten:
         """What a pass makes of a graph."""
-        return self._made.get((one, pdg), lambda: one.run(pdg))
+        return self._made.get((one, pdg), lambda: self._run(one, pdg))
 
     def has_run(self, one: Pass, pdg: Pdg) -> bool:
         """Whether it is known what a pass makes of a graph."""
@@ -79,16 +85,60 @@ class Trials:
 
         return self._schedules.get(pdg, found)
 
-    def keep(self, pdg: Pdg, dim: Dim, /, apart: frozenset[int] = frozenset()) -> Iterable[int]:
-        """The operations that run in one loop over `dim` with operations that run one by one.
+    def _run(self, one: Pass, pdg: Pdg) -> Rewritten:
+        """Run a pass; those that ask are told what shares acting's loops."""
+        if not isinstance(one, Lift | Vectorize | Windows) or one.acting is None:
+            return one.run(pdg)
+        if not any(cycles_of(pdg, d.name).sequential for d in one.along(pdg)):
+            return one.run(pdg)
+        if isinstance(one, Lift):
+            return self._lifted(pdg, one)
+        acting = self._acting.get(pdg) or self._look(pdg)
+        made = replace(one, acting=acting).run(pdg)
+        self._acting[made.pdg] = acting.carried(pdg, made)
+        return made
 
-        Those in `apart` do not count among the latter: they need not run one by one.
+    def _lifted(self, pdg: Pdg, lift: Lift) -> Rewritten:
+        """The graph with recurrences lifted, unless they share a loop with what must run one by one.
+
+        What could be lifted need not. If it runs against all that must, it cannot share its loop.
         """
-        sequential = cycles_of(pdg, dim.name).sequential - apart
-        if not sequential:
-            return ()
-        trial = self._tried.get(pdg, lambda: _Trial(pdg, self))
-        return trial.sharing(pdg, dim, sequential)
+        core = {d: cycles_of(pdg, d.name).sequential for d in lift.along(pdg)}
+        groups: dict[Dim, list[frozenset[int]]] = {}
+        for d in core:
+            found, _ = lift.recurrences(pdg, d)
+            core[d] -= frozenset[int]().union(*(one.members for one in found))
+            ways = _directions(pdg, d, core[d])
+            groups[d] = [one.members for one in found if one.reverse in ways]
+
+        def but(stay: Mapping[Dim, Iterable[frozenset[int]]]) -> Rewritten:
+            acting = Acting.of({d.name: frozenset[int]().union(*of) for d, of in stay.items()})
+            told = replace(lift, acting=acting)
+            return self._made.get((told, pdg), lambda: told.run(pdg))
+
+        first = but(groups)
+        for d in groups:
+            if groups[d]:
+                on = {new for old in core[d] for new in first.ids[old]}
+                loop = self._sharing(first.pdg, d, on)
+                groups[d] = [group for group in groups[d] if group & loop]
+        return but(groups)
+
+    def _look(self, pdg: Pdg) -> Acting:
+        """What shares acting's loops; one trial says it of all dimensions."""
+        core = {d: cycles_of(pdg, d.name).sequential for d in pdg.dims}
+        return Acting.of({d.name: self._sharing(pdg, d, ids) for d, ids in core.items() if ids})
+
+    def _sharing(self, pdg: Pdg, dim: Dim, core: Iterable[int]) -> frozenset[int]:
+        return self._tried.get(pdg, lambda: _Trial(pdg, self)).sharing(dim, core)
+
+
+def _directions(pdg: Pdg, dim: Dim, core: frozenset[int]) -> frozenset[bool]:
+    """The directions along a dimension in which operations that run one by one need each other."""
+    loops = [loop for loop in cycles_of(pdg, dim.name).loops if loop & core]
+    if not core <= frozenset[int]().union(*loops):  # some wait for an end
+        return frozenset((True, False))
+    return frozenset[bool]().union(*(directions(pdg, loop, dim.name) for loop in loops))
 
 
 class _Trial:
@@ -99,7 +149,7 @@ class _Trial:
         total = unchanged(pdg)
         for one in (Vectorize(free), Accumulate(), Contract(), Fuse()):
             total = chain(total, trials.run(one, total.pdg))
-        self._again = trials.again
+        self._pdg, self._again = pdg, trials.again
         self._ids: Mapping[int, tuple[int, ...]] = total.ids
         self._loops: dict[int, list[tuple[int, Lin]]] = {}
         try:
@@ -116,20 +166,19 @@ class _Trial:
         loops = schedule.loops()
         self._loops = {s.id: loops[s.name] for s in self._constraints.statements}
 
-    def sharing(self, pdg: Pdg, dim: Dim, sequential: Iterable[int]) -> set[int]:
+    def sharing(self, dim: Dim, sequential: Iterable[int]) -> frozenset[int]:
+        """The operations that run in one loop over a dimension with some that run one by one."""
         if not self._loops:
-            return set()
-        core = {new for op_id in sequential for new in self._ids.get(op_id, ())}
+            return frozenset()
+        pdg = self._pdg
+        core = {new for op_id in sequential for new in self._ids[op_id]}
         taken = {loop for new in core for loop in self._over(new, dim)}
         inside = {new for new in self._loops if self._over(new, dim) & taken}
         self._drop_idle(dim, inside, core, renewable(pdg, dim) if self._again else frozenset())
-        kept = {op.id for op in pdg if not inside.isdisjoint(self._ids.get(op.id, ()))}
-        for op_id in reversed(pdg.order):
-            # what has no statement of its own, constants and layout, goes with its readers
-            alone = not any(new in self._loops for new in self._ids.get(op_id, ()))
-            if alone and any(reader in kept for reader, _ in pdg.readers[op_id]):
-                kept.add(op_id)
-        return kept
+        kept = {k for k, became in self._ids.items() if not inside.isdisjoint(became)}
+        # what has no statement of its own, constants and layout, goes with its readers
+        alone = {k for k, became in self._ids.items() if self._loops.keys().isdisjoint(became)}
+        return with_operands(pdg, kept, alone)
 
     def _over(self, statement: int, dim: Dim) -> set[int]:
         """The loops over a dimension around a statement."""
