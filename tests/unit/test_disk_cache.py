@@ -174,14 +174,14 @@ def test_an_interrupt_ends_the_queue_of_what_is_compiled(
 
     def slow(call: CompiledCall, *args: Any) -> Any:
         begun.set()
-        assert go.wait(20)
+        assert go.wait(60)
         return compile_(call, *args)
 
     monkeypatch.setattr(CompiledCall, "_compiled", slow)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     _workers.cache_clear()
     CompiledCall.begin(calls)
-    assert begun.wait(20)
+    assert begun.wait(60)
     futures = [call._begun for call in calls]
     interrupt = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))
     interrupt.start()

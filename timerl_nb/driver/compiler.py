@@ -181,7 +181,7 @@ class Compiler:
 
         def compiled() -> Front:
             found = self._search(options, bounds).found(least=least)
-            passes = self._passes(options, bounds, trials, found.decision)
+            passes = self._passes(options, bounds, found.decision)
             front = compile_front(self.pdg, passes, trials, ceiling, show, found)
             if found.plan is not None and front.known:  # else it is of another tree
                 self._searched = (front.tree, options, bounds_text(bounds)), found.plan
@@ -204,7 +204,7 @@ class Compiler:
             return front
 
         # what was decided within a budget depends on it and on the bounds, all else on the passes alone
-        passes = self._passes(options, bounds, trials).passes
+        passes = self._passes(options, bounds).passes
         within = None if limit is None else (limit, bounds_text(bounds), options, machine_here())
         front = self._fronts.get((passes, ceiling, within), made)
         for stage in front.stages[len(shown) :]:  # known from before
@@ -227,11 +227,10 @@ class Compiler:
         self,
         options: Options,
         bounds: Mapping[str, int],
-        trials: Trials,
         decision: Decision | None = None,
     ) -> Pipeline:
         dynamic = self.pdg.bound is not None
-        return pipeline(options, bounds, trials, decision, dynamic=dynamic)
+        return pipeline(options, bounds, decision, dynamic=dynamic)
 
     @cached_property
     def _digest(self) -> Digest | None:

@@ -122,7 +122,6 @@ class Front:
 def pipeline(
     options: Options,
     bounds: Mapping[str, int],
-    trials: Trials | None = None,
     decision: Decision | None = None,
     *,
     dynamic: bool = False,

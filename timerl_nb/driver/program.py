@@ -223,7 +223,7 @@ class Program:
     def pipeline(self) -> Pipeline:
         """The passes that ran, in order; prints as one line."""
         dynamic, decision = self.pdg.bound is not None, self._front.decision
-        return pipeline(self._limited, self.bounds, None, decision, dynamic=dynamic)
+        return pipeline(self._limited, self.bounds, decision, dynamic=dynamic)
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

@@ -210,7 +210,7 @@ class Search:
 
     def _passes(self, decision: Decision) -> Iterable[Pass]:
         dynamic = self._pdg.bound is not None
-        return pipeline(self._options, self._bounds, self._trials, decision, dynamic=dynamic)
+        return pipeline(self._options, self._bounds, decision, dynamic=dynamic)
 
     def _graph(self, decision: Decision) -> Pdg | None:
         """The graph that runs; None where making it takes too much of isl."""
