@@ -167,7 +167,7 @@ class TimeRLError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         # IPython shows this in place of the stack of compiler frames.
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
 
 
 class CallError(TimeRLError, TypeError):

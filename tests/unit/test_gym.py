@@ -151,3 +151,20 @@ def test_several_choices_at_once_are_learnt() -> None:
     assert result["a"].shape == (8, 25, 6, 3) and (result["a"].max((0, 1, 2)) == [1, 2, 3]).all()
     np.testing.assert_allclose(result["entropy"][0], np.log(24), rtol=0.01)
     assert result["return"][0] < 4 and result["return"][-1] > 5
+
+
+def test_all_environments_are_closed_even_where_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+
+    def close(env: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
+        closed.append(id(env))
+        if len(closed) == 2:  # the first is the one that tells the spaces
+            raise OSError("no display")
+
+    monkeypatch.setattr(gymnasium.wrappers.TimeLimit, "close", close)
+    program = acting(None).compile({**BOUNDS, "T": 3})
+    with pytest.warns(
+        errors.TimeRLWarning, match="gym.CartPole-v1.close raised OSError: no display"
+    ):
+        result = program.execute(seed=SEED)
+    assert len(set(closed)) == 1 + BOUNDS["B"] and result["o"].shape == (3, 2, 3, 4)

@@ -45,6 +45,7 @@ from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.passes.incrementalize import Incrementalize, without_effect
 from timerl_nb.runtime.backends.jax import is_accelerated
+from timerl_nb.runtime.backends.jax_forks import check_process
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.main_memory import main_memory_left
@@ -430,8 +431,8 @@ class Program:
                 with saying(bar, run):
                     run.complete()
                 values = run.outputs(outputs)
-            except BaseException:
-                run.release()
+            except BaseException as error:
+                run.release(error)
                 raise
         return Result.of(run, values, time.perf_counter() - start)
 
@@ -542,8 +543,9 @@ class Program:
     def _check_machine(self) -> None:
         """Refuse to begin what ends with the machine's memory; it may be planned all the same.
 
-        So with 64-bit types, which JAX may have been told to have no more.
+        So with 64-bit types, which JAX may have been told to have no more, and in a forked process.
         """
+        check_process()
         check_types(self.pdg)
         left = main_memory_left()
         if left is None or self._main_memory <= left.nbytes:

@@ -7,6 +7,7 @@ One Gymnasium environment per instance, stepped by host functions in the order t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -163,8 +164,9 @@ class _Instances:
         return float(reward), bool(ended), bool(cut and not ended)
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        with ExitStack() as closing:  # all, even where one fails
+            for env in self._envs:
+                closing.callback(env.close)
 
 
 def _gymnasium() -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.errors import ExecutionError, Origin, warn
 from timerl_nb.ir.attrs import Attrs, along_text, sizes_of_axes
 from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete
 from timerl_nb.symbolic.domain import Dims, Domain
@@ -92,7 +92,7 @@ class Host:
 
     def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
-        self._states: dict[Resource, Any] = {}
+        self._states: dict[Resource, tuple[Any, Origin]] = {}  # and who used it first
 
     def call(
         self, attrs: UdfAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
@@ -140,8 +140,9 @@ class Host:
         if resource not in self._states:
             bounds = {d: self._dims[d].count(self._bounds) for d in resource.instances}
             make = resource.make
-            self._states[resource] = _guarded(resource.name, {}, origin, make, bounds, self._seed)
-        return self._states[resource]
+            state = _guarded(resource.name, {}, origin, make, bounds, self._seed)
+            self._states[resource] = state, origin
+        return self._states[resource][0]
 
     def _checked(
         self,
@@ -175,13 +176,38 @@ class Host:
         dims = attrs.resource.instances if attrs.resource else attrs.axes
         return [attrs.axes.index(d) for d in dims if d in attrs.axes]
 
-    def close(self) -> None:
-        """Close every state that can be closed."""
-        for state in self._states.values():
-            close = getattr(state, "close", None)
-            if callable(close):
-                close()
-        self._states.clear()
+    def close(self, error: BaseException | None = None) -> None:
+        """Close every state that can be closed; where that fails, the others all the same.
+
+        Args:
+            error: what the run failed with: failures are noted on it, and warned of without it.
+        """
+        failed = self._close_all()
+        for one in failed:
+            if error is not None:
+                error.add_note(f"And then {one}")
+            else:
+                warn(f"the run is over, its results are whole, but {one.what}", origin=one.origin)
+
+    def _close_all(self) -> list[ExecutionError]:
+        failed: list[ExecutionError] = []
+        try:
+            while self._states:
+                resource, (state, origin) = self._states.popitem()
+                try:
+                    _guarded(f"{resource.name}.close", {}, origin, _close, state)
+                except ExecutionError as error:
+                    failed.append(error)
+        finally:  # an interrupt ends the closing of one alone
+            if self._states:
+                failed += self._close_all()
+        return failed
+
+
+def _close(state: Any) -> None:
+    close = getattr(state, "close", None)
+    if callable(close):
+        close()
 
 
 def _guarded(

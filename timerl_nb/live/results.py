@@ -68,13 +68,20 @@ class Result(Mapping[str, Array]):
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @classmethod
-    def of(cls, run: RunProtocol, values: Outputs, seconds: float) -> Result:
+    def of(
+        cls,
+        run: RunProtocol,
+        values: Outputs,
+        seconds: float,
+        error: BaseException | None = None,
+    ) -> Result:
         """The results of a run that has ended, which lets go of its memory.
 
         Args:
             values: by (role, name).
+            error: what it failed with.
         """
-        kept = run.release()
+        kept = run.release(error)
         trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
         return cls(
             {name: x for (role, name), x in values.items() if role == "output"},

@@ -172,8 +172,10 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         run.complete()
     except Stopped:
         pass
-    finally:
-        run.release()
+    except BaseException as error:
+        run.release(error)
+        raise
+    run.release()
     seconds = perf_counter() - run.began - begun
     about = _Names(program, run)
     copies = tuple(run.copies)

@@ -295,14 +295,14 @@ class Run:
         """What was copied between device and host so far, if the run is recorded."""
         return self._transfers.copies or ()
 
-    def release(self) -> int:
+    def release(self, error: BaseException | None = None) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""
         self._transfers.close()
         kept = self.ledger.live
         for store in self._stores.values():
             store.clear()
-        self._support.host.close()
         self.ledger.live = 0
+        self._support.host.close(error)
         return kept
 
 

@@ -65,7 +65,8 @@ class RunProtocol(Protocol):
 
     def measure(self, watch: Stopwatch | None) -> None: ...
 
-    def release(self) -> int: ...
+    # of a run that failed with `error`, what fails besides is noted on it
+    def release(self, error: BaseException | None = None) -> int: ...
 
 
 def ended() -> ExecutionError:

@@ -76,6 +76,6 @@ class HostOps:
             env[dim.bound] = length(tuple(map(sym, dim.over or ())), env)
         return env
 
-    def close(self) -> None:
-        """Close what can be closed of the functions' resources."""
-        self._host.close()
+    def close(self, error: BaseException | None = None) -> None:
+        """Close what can be closed of the functions' resources; `error` is what the run failed with."""
+        self._host.close(error)

@@ -313,12 +313,12 @@ class LoweredRun:
             for point in product(*map(range, lengths.shape)):
                 self._known[point] = int(lengths[point])
 
-    def release(self) -> int:
+    def release(self, error: BaseException | None = None) -> int:
         """Let go of the buffers; returns their bytes."""
-        self._host.close()
         self._moving.close()
         self._state.clear()
         self._asked = self._made = ()
         self._waits = None
         kept, self.ledger.live = self.ledger.live, 0
+        self._host.close(error)
         return kept
