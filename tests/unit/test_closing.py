@@ -32,7 +32,7 @@ class Book:
             raise self.breaks
 
 
-def books(executor: str, steps: int, **breaks: BaseException | None) -> trl.Program:
+def books(executor: Any, steps: int, **breaks: BaseException | None) -> trl.Program:
     """Counts to `steps` in a book each; 4 steps are one too many."""
     Book.log.clear()
     with trl.Context("i") as ctx:

@@ -86,6 +86,23 @@ class Context(Frontend):
         value.named_if_new(name)
         self.add("output", [value.read], OutputAttrs(name, dims=value.domain))
 
+    def debug(self, *, nan: bool = True) -> None:
+        """Let programs compiled from here on stop at the first NaN that they make.
+
+        The error names the operation, its point and the line that wrote it; of a gradient also the
+        line that it is the gradient of. The interpreter runs them, whatever `Options.executor` says,
+        and looks at what every kernel makes: several times slower. `Options(check_nan=True)` is the
+        same for one program.
+
+        Args:
+            nan: whether they do; False switches it off again.
+        """
+        if not isinstance(nan, bool):
+            raise OptionError(f"nan={nan!r} is not possible.", hint="nan is True or False.")
+        self._checks_nan = nan
+
+    _checks_nan = False
+
     def before(self, a: Any, b: Any) -> None:
         """Run every point of `a` before the points of `b` that share its coordinates.
 
@@ -144,6 +161,8 @@ class Context(Frontend):
 
             def compiled(graph: Pdg) -> Program:
                 given = options or Options()
+                if self._checks_nan:
+                    given = given.with_(check_nan=True)
                 return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
 
             try:

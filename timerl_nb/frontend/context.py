@@ -105,6 +105,7 @@ class Context:
         self._ops: dict[int, Op] = {}
         self._streams = 0
         self._region: tuple[str, ...] = ()
+        self._gradient_of: Origin | None = None  # the line whose gradient is being written
         self._traversed: dict[int, Origin] = {}
         self.outputs: dict[str, Origin] = {}
         self._tokens: list[Any] = []
@@ -149,6 +150,16 @@ class Context:
             yield
         finally:
             self._region = before
+
+    @contextmanager
+    def gradient_of(self, op: Op) -> Iterator[None]:
+        """Operations written inside belong to the gradient of `op`."""
+        before = self._gradient_of
+        self._gradient_of = op.origin.gradient_of or op.origin
+        try:
+            yield
+        finally:
+            self._gradient_of = before
 
     def fix(self, bound: Index, value: int | Callable[[Mapping[str, int]], int]) -> None:
         """Let the program say a bound, which `compile` then does not take.
@@ -202,6 +213,8 @@ class Context:
             ShapeError: the kind does not take operands of these types.
         """
         origin = user_origin()
+        if self._gradient_of is not None:
+            origin = replace(origin, gradient_of=self._gradient_of)
         where = all_of(where, subsets_of(self.__getitem__, reads))
         try:
             op = operation(

@@ -32,6 +32,7 @@ class Executable(Inspectable):
         devices: among how many of them buffers are divided.
         budget: what buffers may take in all; None for what the plan says.
         compiled: XLA programs that earlier processes have compiled.
+        check_nan: the interpreter runs it, and stops at the first NaN.
     """
 
     def __init__(
@@ -44,13 +45,15 @@ class Executable(Inspectable):
         devices: int = 1,
         budget: int | None = None,
         compiled: CompiledCalls | None = None,
+        *,
+        check_nan: bool = False,
     ) -> None:
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
-        self._compiled = compiled
+        self._compiled, self.check_nan = compiled, check_nan
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
-            op_id: Kernel(plan, pdg[op_id])
+            op_id: Kernel(plan, pdg[op_id], pointed=check_nan)
             for op_id in executed
             if isinstance(pdg[op_id].attrs, DataflowAttrs)
         }
@@ -75,6 +78,8 @@ class Executable(Inspectable):
     @cached_property
     def _interpreted(self) -> str:
         """Why the interpreter runs the program; nothing where XLA does."""
+        if self.check_nan:
+            return "what every kernel makes is looked at for NaNs"
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
         found = why_not(self.ast, self.plan, self._devices)
@@ -83,7 +88,7 @@ class Executable(Inspectable):
     @cached_property
     def too_large(self) -> str:
         """Why XLA does not run a program that it could; nothing where that is not for its memory."""
-        if self._executor == "interpret":
+        if self._executor == "interpret" or self.check_nan:
             return ""
         return too_large(self._lowered, self._budget) or ""
 

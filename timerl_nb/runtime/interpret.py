@@ -26,6 +26,7 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import Kernel, start
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.nans import check_host, watched
 from timerl_nb.runtime.outputs import Returned
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import changed_already, ended
@@ -90,6 +91,7 @@ class Run:
             seed,
             recorder,
             progress and self._turned,
+            check_nan=executable.check_nan,
         )
         # parameters as they were at the last turn's end, which is no reason to keep them
         self._learned: dict[int, weakref.ref[Any]] = {}
@@ -273,8 +275,10 @@ class Run:
             self._space[f"kernel_{op_id}"] = plain if watch is None else watch.around(plain)
 
     def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
-        """What runs a kernel; it reports itself to a recorder."""
-        return kernel.run if self._recorder is None else self._support.timed(kernel.run)
+        """What runs a kernel; it reports itself to a recorder, or looks for NaNs."""
+        executable = self.executable
+        run = watched(kernel, executable.pdg.names) if executable.check_nan else kernel.run
+        return run if self._recorder is None else self._support.timed(run)
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:
@@ -318,8 +322,10 @@ class _Support:
         seed: int,
         recorder: Recorder | None,
         progress: Callable[[], object] | None,
+        *,
+        check_nan: bool = False,
     ) -> None:
-        self.ledger = ledger
+        self.ledger, self._check_nan = ledger, check_nan
         self._pdg = pdg
         self.seed = backend.seed_words(seed)
         self.host = Host(pdg.dims, plan.bounds, seed)
@@ -352,6 +358,8 @@ class _Support:
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
         op, begun = self._pdg[op_id], perf_counter()
         made = self.host.call(op.attrs, point, args, op.origin)
+        if self._check_nan:
+            check_host(op, point, made, self._pdg.dims)
         self._done(begun)
         return [self._arrive(x) for x in made]
 
