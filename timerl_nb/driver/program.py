@@ -434,7 +434,7 @@ class Program:
             except BaseException as error:
                 run.release(error)
                 raise
-        return Result.of(run, values, time.perf_counter() - start)
+        return Result.of(run, values, time.perf_counter() - start, self._owner.policies)
 
     def _make_run(
         self,
@@ -508,7 +508,7 @@ class Program:
         control = RunControl(held=bool(paused))
         control.speed = speed
         run = self.begin(seed, on_event=on_event, progress=control.turned)
-        return Running(control, run, watched, outputs)
+        return Running(control, run, watched, outputs, self._owner.policies)
 
     def _check_memory(self, *, recorded: bool = False) -> None:
         """Refuse to begin what ends for want of memory, before its first turn.

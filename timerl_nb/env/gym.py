@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -68,6 +68,13 @@ class GymEnvironment(Simulation):
             return self._gym.make(self._name, **self._options)
         except (self._gym.error.Error, TypeError) as error:
             raise EnvError(f"{self._made_as}: {error}") from None
+
+    def anew(self, *, max_steps: int | None = None) -> Self:
+        twin = super().anew(max_steps=max_steps)
+        twin._instances = twin._resource = None  # of dimensions of another program
+        if max_steps is not None:
+            twin._options = {**self._options, "max_episode_steps": max_steps}
+        return twin
 
     def begin(self, domain: Domain) -> Tensor:
         ctx = current()

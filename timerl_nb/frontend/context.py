@@ -23,6 +23,7 @@ from timerl_nb.errors import (
     user_origin,
     user_variables,
 )
+from timerl_nb.frontend.acting import Acting
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sizes import difference
@@ -114,6 +115,7 @@ class Context:
         self.parameters: dict[int, Any] = {}
         self.after_update: dict[int, Any] = {}  # parameters, by the merge that is their `next`
         self.rules: dict[int, Any] = {}  # of functions with a gradient of their own, by result
+        self.policies: list[Acting] = []  # what the program may act by
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------

@@ -13,12 +13,14 @@ from types import TracebackType
 from typing import Final
 
 from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin, warn
+from timerl_nb.frontend.acting import Acting
 from timerl_nb.live.frames import Frame, compiling_text
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl, Stopped
 from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.backends.jax import settled
 from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
+from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import RunProtocol
 
@@ -42,11 +44,14 @@ class Running:
         run: RunProtocol,
         watched: Watched,
         outputs: Sequence[str] | None,
+        acting: Sequence[Acting] = (),
     ) -> None:
         self._control = control
         self._telemetry = Telemetry(control, run, watched, outputs)
         self._turns = watched.progress.turns
-        self._course = _Course(control, run, watched, outputs, self._telemetry, user_origin())
+        self._course = _Course(
+            control, run, watched, outputs, self._telemetry, user_origin(), tuple(acting)
+        )
         weakref.finalize(self, _abandon, control).atexit = False
         self._course.begin()
 
@@ -206,9 +211,10 @@ class _Course:
         names: Sequence[str] | None,
         telemetry: Telemetry,
         begun_at: Origin,
+        acting: Sequence[Acting],
     ) -> None:
         self._control, self._run, self._watched, self._names = control, run, watched, names
-        self._telemetry, self._begun_at = telemetry, begun_at
+        self._telemetry, self._begun_at, self._acting = telemetry, begun_at, acting
         self._result: Result | None = None
         self._lost: dict[str, str] = {}
         self._error: BaseException | None = None
@@ -265,7 +271,7 @@ class _Course:
             except Stopped:
                 state = "stopped"
                 values = self._run.so_far(self._reached, self._names)
-            self._result = Result.of(self._run, values, time.perf_counter() - start)
+            self._result = self._made(values, start)
             self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
             state, self._error = "failed", error
@@ -274,13 +280,16 @@ class _Course:
             self._telemetry.error = str(error)
             try:
                 values = self._run.so_far(self._reached, self._names, self._lost)
-                self._result = Result.of(self._run, values, time.perf_counter() - start, error)
+                self._result = self._made(values, start, error)
             except Exception as why:
                 self._lost = {"all": str(why)}
             self._run.release(error)
         finally:
             atexit.unregister(self._leave)
             self._control.end(state)
+
+    def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
+        return Result.of(self._run, values, time.perf_counter() - start, self._acting, error)
 
     _unknown = True
 

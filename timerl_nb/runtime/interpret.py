@@ -26,6 +26,7 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import Kernel, start
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.nans import check_host, watched
 from timerl_nb.runtime.outputs import Returned
 from timerl_nb.runtime.run_progress import SoFar
@@ -290,6 +291,11 @@ class Run:
         return self.returned.lengths()
 
     @property
+    def kept(self) -> Sequence[Kept]:
+        """The checkpoints that it has written."""
+        return self._support.kept
+
+    @property
     def began(self) -> float:
         """When the run was made, as `time.perf_counter` counts."""
         return self._support.began
@@ -326,6 +332,7 @@ class _Support:
         check_nan: bool = False,
     ) -> None:
         self.ledger, self._check_nan = ledger, check_nan
+        self.kept: list[Kept] = []
         self._pdg = pdg
         self.seed = backend.seed_words(seed)
         self.host = Host(pdg.dims, plan.bounds, seed)
@@ -352,7 +359,8 @@ class _Support:
     ) -> None:
         begun = perf_counter()
         named = {n: backend.to_numpy(x) for n, x in arrays.items()}
-        write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+        path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+        self.kept.append(Kept(path, dict(point), tuple(named)))
         self._done(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:

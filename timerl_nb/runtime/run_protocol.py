@@ -10,6 +10,7 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.stopwatch import Stopwatch
@@ -25,6 +26,7 @@ class RunProtocol(Protocol):
         held_by: who says what it holds.
         began: when it was made, as `time.perf_counter` counts.
         compiling: for how many seconds it has been waiting for XLA to compile; None if it is not.
+        kept: the checkpoints that it has written so far.
         copies: what was copied between device and host so far, if it is recorded.
         coordinates: where the values of conditional outputs are, by name.
     """
@@ -38,6 +40,9 @@ class RunProtocol(Protocol):
 
     @property
     def compiling(self) -> float | None: ...
+
+    @property
+    def kept(self) -> Sequence[Kept]: ...
 
     @property
     def copies(self) -> Sequence[Copy]: ...

@@ -13,6 +13,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.xla.regions import OnHost
 from timerl_nb.symbolic.expr import Lin, sym
 
@@ -30,6 +31,7 @@ class HostOps:
         self._plan, self._pdg = plan, plan.pdg
         self._host = Host(self._pdg.dims, plan.bounds, seed)
         self._varying: dict[int, Mapping[int, Shape]] = {}
+        self.kept: list[Kept] = []
 
     def run(
         self, part: OnHost, at: tuple[int, ...], asked: Sequence[Any], length: Length
@@ -53,7 +55,8 @@ class HostOps:
         else:
             assert isinstance(op.attrs, CheckpointAttrs)
             named = dict(zip(op.attrs.names, found, strict=True))
-            write_checkpoint(op.attrs.path, point, named, op.origin)
+            path = write_checkpoint(op.attrs.path, point, named, op.origin)
+            self.kept.append(Kept(path, point, tuple(named)))
         return ()
 
     def _shapes(self, op: Op) -> Mapping[int, Shape]:

@@ -17,6 +17,7 @@ from timerl_nb.ir.selected import Coordinates
 from timerl_nb.loops.nodes import Guard, If, Loop
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs, Returned
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import changed_already, ended
@@ -292,6 +293,11 @@ class LoweredRun:
     def _on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
         """Run an operation on the host; returns what it makes."""
         return self._host.run(part, at, self._asked, self._length)
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """The checkpoints that it has written."""
+        return self._host.kept
 
     @property
     def copies(self) -> Sequence[Copy]:
