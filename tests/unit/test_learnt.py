@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import types
 from functools import cache
@@ -319,6 +320,19 @@ def test_several_networks_are_asked_about_until_one_is_marked() -> None:
         ctx.policy(first)
 
 
+def test_a_result_is_a_value_still() -> None:
+    """It can be sent to another process, which has no networks."""
+    result = run_of("reinforce")
+    again = pickle.loads(pickle.dumps(result))
+    np.testing.assert_array_equal(again["return"], result["return"])
+    assert again.parameters.keys() == result.parameters.keys() and result.policy().weights
+    with pytest.raises(OptionError, match="does not say which network") as failed:
+        again.policy()
+    assert "was copied or pickled" in failed.value.hint
+    weights = pickle.loads(pickle.dumps(result.policy().weights))
+    assert weights.keys() == result.policy().weights.keys()
+
+
 def test_marks_that_say_too_little() -> None:
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
@@ -327,6 +341,8 @@ def test_marks_that_say_too_little() -> None:
             ctx.policy(net)
         with pytest.raises(CallError, match="is no function"):
             ctx.policy(net, trl.env.spaces.Box(0, 1, (3,)), act=3)  # pyright: ignore
+        with pytest.raises(CallError, match="observations have one length"):
+            ctx.policy(net, trl.random.normal((3,), domain=(i,))[0 : i + 1])
         ctx.policy(net, trl.env.spaces.Box(0, 1, (3,)), lambda net, o: "left")
         ctx.output("w", net.weight)
     policy = ctx.compile({"I": 1}).execute().policy()
@@ -366,6 +382,35 @@ def test_an_act_that_uses_more_than_it_is_given() -> None:
         assert failed.value.origin.text.startswith("ctx.policy(net, ")
         assert "belongs to another context" in str(failed.value)
         assert "What to do: put all modules and parameters" in str(failed.value)
+
+
+def test_running_statistics_and_several_choices() -> None:
+    """What is saved and not trained is a weight, too; each of several choices is its own."""
+
+    class Net(trl.nn.Module):
+        def __init__(self, i: Any) -> None:
+            self.norm = trl.nn.BatchNorm(3, over="b", domain=(i,))
+            self.head = trl.nn.Linear(3, 5, domain=(i,))
+
+        def __call__(self, o: Any) -> Any:
+            return trl.distributions.MultiCategorical(self.head(self.norm.running(o)), (2, 3))
+
+    with trl.Context("b", "i") as ctx:
+        (b, _), (i, _) = ctx.dims
+        net = Net(i)
+        o = trl.random.normal((3,), 2.0, 3.0, domain=(b, i))
+        ctx.output("normed", net.norm(o))
+        ctx.policy(net, o)
+    policy = ctx.compile({"B": 50, "I": 40}).execute(seed=3).policy()
+    names = {k.rpartition(".")[2]: x for k, x in policy.weights.items() if "norm" in k}
+    np.testing.assert_allclose(names["mean"], [2, 2, 2], atol=0.7)
+    seen = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
+    normed = (seen - names["mean"]) / np.sqrt(names["variance"] + 1e-5)
+    (weight,) = (x for k, x in policy.weights.items() if x.shape == (3, 5))
+    logits = (normed * names["scale"] + names["shift"]) @ weight
+    want = np.stack([logits[:, :2].argmax(-1), logits[:, 2:].argmax(-1)], axis=-1)
+    np.testing.assert_array_equal(policy(seen), want)
+    assert policy(seen, seed=1).shape == (20, 2)
 
 
 # --- episodes ------------------------------------------------------------------------------------

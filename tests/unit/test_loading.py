@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save as safetensors
 
 import timerl_nb as trl
-from timerl_nb.errors import DomainError, ExecutionError, ShapeError
+from timerl_nb.errors import CallError, DomainError, ExecutionError, ShapeError
 from timerl_nb.runtime.checkpoint import write_checkpoint
 
 ARRAYS = {"actor.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "n": np.int32([7])}
@@ -133,10 +133,13 @@ def test_what_is_no_file_says_what_there_is(file: Path) -> None:
     assert "in its folder are the checkpoints i=9.safetensors." in str(failed.value)
     with pytest.raises(ExecutionError, match="is a folder") as failed:
         trl.load(file.parent)
-    assert failed.value.hint == "the checkpoints i=9.safetensors."
+    assert failed.value.hint == "in it are the checkpoints i=9.safetensors."
     with pytest.raises(ExecutionError, match="there is no file") as failed:
         trl.load(file.parent / "no" / "such")
     assert not failed.value.hint
+    for wrong in (3, "", None, b"x"):
+        with pytest.raises(CallError, match="a checkpoint is named by its file, not by"):
+            trl.load(wrong)  # pyright: ignore[reportArgumentType]
 
 
 # --- networks that start from values -------------------------------------------------------------
@@ -263,6 +266,36 @@ def test_an_average_that_follows_a_network() -> None:
     for k in range(6):
         want = result["net"][0] if k == 0 else 0.5 * want + 0.5 * result["net"][k]
         np.testing.assert_allclose(result["average"][k], want, rtol=1e-5)
+
+
+def test_a_target_network_follows_and_is_saved(tmp_path: Path) -> None:
+    """Parameters of its own, which nobody trains: each a tenth of the way to what was learnt."""
+    with trl.Context("i") as ctx:
+        ((i, _),) = ctx.dims
+        net = trl.nn.Linear(1, 1, domain=(i,), name="net")
+        held = {
+            p.name: trl.parameter(p[0], domain=(i,), name=f"target.{p.name}", trainable=False)
+            for p in net.params
+        }
+        for p in net.params:
+            held[p.name].update(held[p.name] * 0.9 + p.next * 0.1)
+        target = net.with_values(held)
+        one = trl.constant([1.0])
+        (net(one) - 3.0).square().sum().backward()
+        trl.optim.SGD(net.params, lr=0.1).step()
+        target.checkpoint(tmp_path)
+        ctx.output("target", target(one))
+        ctx.output("next", net.with_values([p.next for p in net.params])(one))
+        ctx.output("net", net(one))
+    result = ctx.compile({"I": 5}).execute()
+    np.testing.assert_allclose(result["next"][:-1], result["net"][1:], rtol=1e-6)
+    np.testing.assert_array_equal(result["target"][0], result["net"][0])
+    for k in range(4):
+        want = 0.9 * result["target"][k] + 0.1 * result["next"][k]
+        np.testing.assert_allclose(result["target"][k + 1], want, rtol=1e-5)
+    saved = trl.load(tmp_path / "i=4.safetensors")
+    assert set(saved) == {"target.net.weight", "target.net.bias"}
+    np.testing.assert_array_equal(saved["target.net.bias"], result.parameters["target.net.bias"])
 
 
 def test_fast_weights_are_a_step_of_their_own_for_every_task() -> None:

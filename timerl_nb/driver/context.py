@@ -122,6 +122,10 @@ class Context(Frontend):
                 "an observation has a shape and an element type.",
                 hint="ctx.policy(network, o): o is the tensor, or the space, of observations.",
             )
+        if not all(isinstance(n, int) for n in seen.shape):
+            raise CallError(
+                f"observations have one length: {seen!r} is none.", hint="give what a point sees."
+            )
         shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or called
         self.policies.append(Acting(network, shape, dtype, how, user_origin(), marked=True))
 

@@ -121,6 +121,10 @@ class Result(Mapping[str, Array]):
         """
         return entry_point("policy")(self._acting, self.parameters, self.kept, step)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # networks belong to a context, which stays where the program was written
+        return {**vars(self), "_acting": ()}
+
     def __getitem__(self, name: str) -> Array:
         if name not in self._outputs:
             raise OptionError(

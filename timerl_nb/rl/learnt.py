@@ -336,7 +336,8 @@ def _acting(candidates: Sequence[Acting]) -> Acting:
         raise OptionError(
             "the program does not say which network its policy is.",
             hint="write ctx.policy(network, o, act) in it: o is what an observation looks like, and "
-            "act(network, o) returns a distribution or an action; trl.DNNBuilder's say so themselves.",
+            "act(network, o) returns a distribution or an action; trl.DNNBuilder's say so themselves. "
+            "A result that was copied or pickled knows its parameters alone.",
         )
     raise OptionError(
         f"the program has {len(found)} networks that act.",

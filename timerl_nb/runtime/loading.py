@@ -13,8 +13,7 @@ from typing import Any, Final
 from safetensors import SafetensorError
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError
-from timerl_nb.frontend.arguments import folder
+from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.runtime.checkpoint import CHECKSUMS, TYPES, arrays_of, checksum
 
@@ -40,11 +39,16 @@ def load(path: str | PathLike[str]) -> dict[str, Array]:
         ExecutionError: there is no such file, it is none of safetensors, cut off, or damaged: the
             file and the field are named.
     """
-    file = Path(folder(path))
+    if not isinstance(path, str | PathLike) or not str(path):
+        raise CallError(
+            f"a checkpoint is named by its file, not by {path!r}.",
+            hint='trl.load("runs/first/i=9.safetensors").',
+        )
+    file = Path(path)
     try:
         content = file.read_bytes()
     except IsADirectoryError:
-        raise ExecutionError(f"{file} is a folder.", hint=_inside(file)) from None
+        raise ExecutionError(f"{file} is a folder.", hint=f"in it are {_inside(file)}") from None
     except FileNotFoundError:
         there = f"in its folder are {_inside(file.parent)}" if file.parent.is_dir() else ""
         raise ExecutionError(f"there is no file {file}.", hint=there) from None
@@ -69,7 +73,8 @@ def _header(file: Path, content: bytes) -> dict[str, Any]:
     if size > _LONGEST or content[8:9] not in (b"{", b""):
         raise ExecutionError(
             f"{file} is no checkpoint: it does not begin as safetensors files do.",
-            hint="load what x.checkpoint(folder) has written, or another safetensors file.",
+            hint="load what x.checkpoint(folder) has written, or another safetensors file: "
+            "safetensors.torch.save_file writes PyTorch's arrays, safetensors.numpy.save_file NumPy's.",
         )
     if len(content) < 8 + size:
         raise _damaged(file, f"it is cut off inside its header, after {len(content):,} bytes")
@@ -131,4 +136,4 @@ def _inside(folder: Path) -> str:
     """The checkpoints in a folder."""
     found = sorted((p.name for p in folder.glob("*.safetensors")), key=lambda n: (len(n), n))
     shown = [*found[:6], f"… ({len(found)} in all)"] if len(found) > 7 else found
-    return f"the checkpoints {', '.join(shown)}." if found else "no checkpoints."
+    return f"the checkpoints {', '.join(shown)}." if found else "no checkpoints of its own."
