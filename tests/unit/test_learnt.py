@@ -20,6 +20,7 @@ from timerl_nb.errors import (
     DomainError,
     EnvError,
     ExecutionError,
+    MissingNameError,
     OptionError,
     ShapeError,
 )
@@ -213,6 +214,17 @@ def test_whole_numbers_that_are_seen() -> None:
         with pytest.raises(ShapeError, match="an observation is int32") as failed:
             policy(wrong)
         assert said in failed.value.what
+
+
+def test_words_of_others() -> None:
+    policy = run_of("reinforce").policy()
+    for word, said in {
+        "predict": "call it: policy(observation)",
+        "params": "policy.weights",
+    }.items():
+        with pytest.raises(MissingNameError, match=f"a policy has no '{word}'") as failed:
+            getattr(policy, word)
+        assert said in failed.value.hint
 
 
 def test_seeds_that_are_none() -> None:

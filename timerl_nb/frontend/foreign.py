@@ -162,6 +162,20 @@ MODULES: Final[Mapping[str, str]] = {
     "to": _WHERE,
     "copy": "build the module twice.",
 }
+LEARNT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("predict", "act", "action", "forward", "sample", "get_action"),
+        "call it: policy(observation), with seed= to draw.",
+    ),
+    **dict.fromkeys(
+        ("parameters", "params", "state_dict", "named_parameters", "get_weights"),
+        "policy.weights are arrays by name.",
+    ),
+    **dict.fromkeys(("play", "rollout", "test"), "policy.evaluate(env, episodes) plays."),
+    **dict.fromkeys(
+        ("save", "checkpoint"), "the program does: dnn.checkpoint(folder); trl.load(path) reads it."
+    ),
+}
 _ARGUMENTS: Final[Mapping[str, str]] = {
     "dim": "axes are named axis=, symbolic dimensions over=",
     "keepdim": _NO_AXIS.rstrip("."),

@@ -30,7 +30,7 @@ from timerl_nb.errors import (
 from timerl_nb.frontend.acting import Acting
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.context import Context as Frontend
-from timerl_nb.frontend.foreign import all_asked
+from timerl_nb.frontend.foreign import LEARNT, all_asked, missing
 from timerl_nb.frontend.sources import Parameter, constant, data, like, where
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import until
@@ -158,6 +158,9 @@ class LearntPolicy:
         program = ctx.compile({B: count, T: bound}, tell=False)
         result = program.execute(seed, progress=False)
         return Episodes(result["return"], result["length"])
+
+    def __getattr__(self, name: str) -> Any:
+        raise missing("a policy", name, dir(type(self)), LEARNT)
 
     def __repr__(self) -> str:
         size = sum(x.size for x in self.weights.values())
