@@ -145,12 +145,12 @@ def test_what_is_no_file_says_what_there_is(file: Path) -> None:
 # --- networks that start from values -------------------------------------------------------------
 
 
-def following(folder: Path | None, load: Any = None) -> trl.Context:
-    """A network that follows data, with a checkpoint at i = 3."""
+def following(folder: Path | None, load: Any = None, *, late: bool = False) -> trl.Context:
+    """A network that follows data, with a checkpoint at i = 3; it is loaded first, or last of all."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         net = trl.nn.MLP([3, 4, 1], domain=(i,), name="net")
-        if load is not None:
+        if load is not None and not late:
             assert net.load(load) is net
         x = trl.random.normal((3,), domain=(i,))
         loss = (net(x) - x.sum()).square().sum()
@@ -161,6 +161,8 @@ def following(folder: Path | None, load: Any = None) -> trl.Context:
         ctx.output("loss", loss)
         for p in net.params:
             ctx.output(p.name, p)
+        if late:
+            net.load(load)
     return ctx
 
 
@@ -171,6 +173,8 @@ def test_a_network_starts_from_a_checkpoint_or_a_mapping(tmp_path: Path) -> None
         for name in first.parameters:
             np.testing.assert_array_equal(again[name][0], first[name][4], err_msg=name)
             assert not np.array_equal(again[name][1], again[name][0])
+    late = following(None, values, late=True).compile({"I": 2}).execute(seed=9)
+    assert all(np.array_equal(late[name], again[name]) for name in again)
     last = following(None, first.parameters).compile({"I": 1}).execute()
     for name, value in first.parameters.items():
         np.testing.assert_array_equal(last[name][0], value)
