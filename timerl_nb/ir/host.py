@@ -7,17 +7,18 @@ tokens that are ordinary operands (semantics.md §7). `Host` holds the resources
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.errors import ExecutionError, OptionError, Origin
 from timerl_nb.ir.attrs import Attrs, along_text, sizes_of_axes
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete
 from timerl_nb.symbolic.domain import Dims, Domain
 
@@ -87,6 +88,15 @@ class CallAttrs(Attrs):
         return self.domain
 
 
+def resources_of(ops: Iterable[Op]) -> dict[Resource, Origin]:
+    """The resources that operations use, in order, with the line of the first that uses each."""
+    found: dict[Resource, Origin] = {}
+    for op in sorted(ops, key=lambda op: op.id):
+        if isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None:
+            found.setdefault(op.attrs.resource, op.origin)
+    return found
+
+
 class Host:
     """The resources of one run, made when first used."""
 
@@ -142,6 +152,69 @@ class Host:
             make = resource.make
             self._states[resource] = _guarded(resource.name, {}, origin, make, bounds, self._seed)
         return self._states[resource]
+
+    def save(self, resources: Mapping[Resource, Origin]) -> list[dict[str, Array]]:
+        """What resources say of their states, as arrays by name: an array of its own, or what `save()` returns.
+
+        Args:
+            resources: those of the program, with the lines that use them; states are made as needed.
+
+        Raises:
+            ExecutionError: a `save()` raised, or returned something else.
+        """
+        return [self._saved(one, origin) for one, origin in resources.items()]
+
+    def _saved(self, resource: Resource, origin: Origin) -> dict[str, Array]:
+        state = self._state(resource, origin)
+        if isinstance(state, np.ndarray):
+            return {"": np.array(cast(Array, state))}
+        made: Any = _guarded(f"save() of {resource.name}", {}, origin, state.save)
+        what = type(made).__name__
+        if isinstance(made, Mapping):
+            found = {name: np.array(x) for name, x in cast("Mapping[Any, Any]", made).items()}
+            if all(
+                isinstance(n, str) and x.dtype.kind in "biuf" and x.dtype.itemsize <= 8
+                for n, x in found.items()
+            ):
+                return found
+        raise ExecutionError(
+            f"save() of {resource.name} returned {what}.",
+            origin=origin,
+            hint="return a dict: numbers or arrays of numbers by name.",
+        )
+
+    def load(
+        self, resources: Mapping[Resource, Origin], saved: Sequence[Mapping[str, Array]]
+    ) -> None:
+        """Give resources the states that they had when they were saved.
+
+        Raises:
+            ExecutionError: a `load()` raised.
+        """
+        for (resource, origin), arrays in zip(resources.items(), saved, strict=True):
+            state, what = self._state(resource, origin), f"load() of {resource.name}"
+            if isinstance(state, np.ndarray):
+                _guarded(what, {}, origin, np.copyto, state, arrays[""])
+            else:
+                _guarded(what, {}, origin, state.load, dict(arrays))
+
+    def check_saves(self, resources: Mapping[Resource, Origin]) -> None:
+        """Raise where a state cannot be saved; states are made as needed.
+
+        Raises:
+            OptionError: a state is no array, and has no `save()` and `load()`.
+        """
+        for resource, origin in resources.items():
+            state = self._state(resource, origin)
+            if not isinstance(state, np.ndarray) and not all(
+                callable(getattr(state, name, None)) for name in ("save", "load")
+            ):
+                raise OptionError(
+                    f"the state of {resource.name}, of type {type(state).__name__}, cannot be saved.",
+                    origin=origin,
+                    hint="give it save(), which returns numbers and arrays by name, and load(saved), "
+                    "which takes them; or run without a checkpoint.",
+                )
 
     def _checked(
         self,

@@ -33,6 +33,9 @@ class Running:
     begins (`paused=True`), but not in between.
 
     As a context manager it stops, on leaving, what still runs.
+
+    Args:
+        at_end: is called when the run has come to its end, and `over` when it is no more.
     """
 
     def __init__(
@@ -41,11 +44,15 @@ class Running:
         run: RunProtocol,
         watched: Watched,
         outputs: Sequence[str] | None,
+        at_end: Callable[[], None] = lambda: None,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
         self._control = control
         self._telemetry = Telemetry(control, run, watched, outputs)
         self._turns = watched.progress.turns
-        self._course = _Course(control, run, watched, outputs, self._telemetry, user_origin())
+        self._course = _Course(
+            control, run, watched, outputs, self._telemetry, user_origin(), at_end, over
+        )
         weakref.finalize(self, _abandon, control).atexit = False
         self._course.begin()
 
@@ -193,9 +200,12 @@ class _Course:
         names: Sequence[str] | None,
         telemetry: Telemetry,
         begun_at: Origin,
+        at_end: Callable[[], None],
+        over: Callable[[], None],
     ) -> None:
         self._control, self._run, self._watched, self._names = control, run, watched, names
         self._telemetry, self._begun_at = telemetry, begun_at
+        self._at_end, self._over = at_end, over
         self._result: Result | None = None
         self._lost: dict[str, str] = {}
         self._error: BaseException | None = None
@@ -248,6 +258,7 @@ class _Course:
             try:
                 self._control.enter()
                 self._run.complete()
+                self._at_end()
                 values = self._run.outputs(self._names)
             except Stopped:
                 state = "stopped"
@@ -267,6 +278,7 @@ class _Course:
             self._run.release()
         finally:
             atexit.unregister(self._leave)
+            self._over()
             self._control.end(state)
 
     _unknown = True

@@ -14,12 +14,11 @@ from timerl_nb.errors import OptionError
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.live.run_control import Stopped
 from timerl_nb.live.telemetry import Watched
-from timerl_nb.loops.nodes import Execute
+from timerl_nb.loops.nodes import Execute, inside
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.profiler.trace import Trace, write_trace
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.transfer import Copy
-from timerl_nb.runtime.xla.regions import inside
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.show.lineage import inside as within
 from timerl_nb.show.text import human_bytes

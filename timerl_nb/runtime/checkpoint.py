@@ -47,21 +47,28 @@ def write_checkpoint(
 
 def read_checkpoint(path: str | Path) -> dict[str, Array]:
     """The named arrays of a checkpoint file."""
+    return arrays_of(Path(path).read_bytes())
+
+
+def arrays_of(content: bytes) -> dict[str, Array]:
+    """The named arrays of a safetensors file's content."""
     found: dict[str, Array] = {}
-    for name, entry in deserialize(Path(path).read_bytes()):
-        flat = np.frombuffer(entry["data"], _TYPES[entry["dtype"]])
+    for name, entry in deserialize(content):
+        flat = np.frombuffer(entry["data"], TYPES[entry["dtype"]])
         found[name] = flat.reshape(entry["shape"])
     return found
 
 
-# safetensors' own reader for NumPy knows no bfloat16
-_TYPES: Final = {
+# by their names in files; safetensors' own reader for NumPy knows no bfloat16
+TYPES: Final = {
     "BOOL": NUMPY["bool"],
     "I8": NUMPY["i8"],
     "U8": NUMPY["u8"],
     "I16": NUMPY["i16"],
     "I32": NUMPY["i32"],
+    "U16": np.dtype(np.uint16),
     "U32": NUMPY["u32"],
+    "U64": np.dtype(np.uint64),
     "I64": NUMPY["i64"],
     "BF16": NUMPY["bf16"],
     "F16": NUMPY["f16"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import OptionError
@@ -13,7 +13,8 @@ from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
-from timerl_nb.loops.nodes import Ast, Execute
+from timerl_nb.loops.cuts import Cut, Cuts, parts_of
+from timerl_nb.loops.nodes import Ast, Execute, Loop
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
@@ -21,6 +22,8 @@ from timerl_nb.runtime.run_progress import RunProgress
 from timerl_nb.runtime.source import Source
 from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
 from timerl_nb.runtime.xla.lowered import Lowered, too_large, too_little, why_not
+
+_FILE: Final = "<timerl program>"
 
 
 class Executable(Inspectable):
@@ -116,6 +119,17 @@ class Executable(Inspectable):
             self.plan.statements, self.ast, None if lowered is None else lowered.loops
         )
 
+    def cuts(self, *, recorded: bool = False) -> Cuts:
+        """Where a run can be cut in two; one that is `recorded` is the interpreter's."""
+        lowered = None if recorded else self.lowered
+        return self._own_cuts if lowered is None else lowered.cuts
+
+    @cached_property
+    def _own_cuts(self) -> Cuts:
+        """Where the interpreter's runs can be cut."""
+        outer = [part for part in parts_of(self.ast.root) if isinstance(part, Loop)]
+        return Cuts(self.ast, self.plan, outer)
+
     @cached_property
     def source(self) -> str:
         """The program as Python, as the interpreter runs it."""
@@ -127,8 +141,14 @@ class Executable(Inspectable):
             source = self.source
             if record:
                 source = Source(self.pdg, self.ast, self.plan, self.kernels, record=True).text()
-            self._code[record] = compile(source, "<timerl program>", "exec")
+            self._code[record] = compile(source, _FILE, "exec")
         return self._code[record]
+
+    def rest(self, cut: Cut | None, *, record: bool) -> Any:
+        """The compiled program behind a cut, or at its end."""
+        rest = self._own_cuts.rest(cut)
+        source = Source(self.pdg, rest, self.plan, self.kernels, record=record).text()
+        return compile(source, _FILE, "exec")
 
     def compiles(self) -> dict[str, int]:
         """How often each kernel has been compiled so far."""

@@ -7,11 +7,14 @@ from typing import Any, Protocol
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.ir.ops import Op
+from timerl_nb.ir.host import Host
+from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.selected import Coordinates
+from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.ledger import Ledger
 from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.runtime.run_state import RunState
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.transfer import Copy
 
@@ -64,6 +67,15 @@ class RunProtocol(Protocol):
     def peek(self, wanted: Sequence[tuple[Op, Sequence[int]]]) -> Callable[[], list[list[Any]]]: ...
 
     def measure(self, watch: Stopwatch | None) -> None: ...
+
+    # between two turns: what it holds at points, by tensor; and the seed, the bound's lengths, the host's
+    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...
+
+    # ahead of its first turn: go on from there instead
+    def resume(self, state: RunState) -> None: ...
+
+    @property
+    def host(self) -> Host: ...
 
     def release(self) -> int: ...
 

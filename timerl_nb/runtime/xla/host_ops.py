@@ -28,7 +28,7 @@ class HostOps:
 
     def __init__(self, plan: MemoryPlan, seed: int) -> None:
         self._plan, self._pdg = plan, plan.pdg
-        self._host = Host(self._pdg.dims, plan.bounds, seed)
+        self.host = Host(self._pdg.dims, plan.bounds, seed)
         self._varying: dict[int, Mapping[int, Shape]] = {}
 
     def run(
@@ -47,9 +47,9 @@ class HostOps:
         for k, shape in self._shapes(op).items():
             found[k] = found[k][tuple(map(slice, concrete(shape, self._env(op, point, length))))]
         if isinstance(op.attrs, UdfAttrs):
-            return self._host.call(op.attrs, point, found, op.origin)
+            return self.host.call(op.attrs, point, found, op.origin)
         if isinstance(op.attrs, CallAttrs):
-            self._host.effect(op.attrs, point, found, op.origin)
+            self.host.effect(op.attrs, point, found, op.origin)
         else:
             assert isinstance(op.attrs, CheckpointAttrs)
             named = dict(zip(op.attrs.names, found, strict=True))
@@ -78,4 +78,4 @@ class HostOps:
 
     def close(self) -> None:
         """Close what can be closed of the functions' resources."""
-        self._host.close()
+        self.host.close()
