@@ -26,6 +26,9 @@ from timerl_nb.runtime.xla.run import LoweredRun
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*is read in slices"),
+    pytest.mark.filterwarnings(
+        "ignore:invalid value:RuntimeWarning"
+    ),  # of odd numbers, on the host
     pytest.mark.usefixtures("whatever_it_gains"),
 ]
 

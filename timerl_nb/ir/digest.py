@@ -89,7 +89,7 @@ class _Walk:
                 self.add(getattr(value, name))
         elif self._by_names:
             named = cast(Any, value if hasattr(value, "__qualname__") else type(value))
-            self._write(f"{named.__module__}.{named.__qualname__}")
+            self._write(named.__qualname__)  # its module is `__main__` where it is run
         else:
             raise TypeError(f"{type(value).__name__} has no contents to compare")
 

@@ -10,7 +10,7 @@ from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.cuts import Cut
-from timerl_nb.memory.layout import Buffer, Home, buffer_name
+from timerl_nb.memory.layout import Buffer, Home, buffer_name, latest_name
 from timerl_nb.runtime.run_state import Held
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.symbolic.arrays import values
@@ -41,18 +41,29 @@ class Placed:
         long as it is read through that merge.
         """
         homes, everywhere = self._layout.homes[tensor], np.ones(len(points), np.bool_)
-        own = [home for home in homes if home.buffer.name == buffer_name(tensor)]
-        names = {home.buffer.name for home in homes}
-        if own or len(names) == 1:
-            yield (own or homes)[0], everywhere
+        by_name = {home.buffer.name: home for home in homes}
+        beside = set(map(latest_name, by_name))
+        read = [name for name in by_name if name not in beside]
+        own = buffer_name(tensor)
+        if own in read or len(read) == 1:
+            yield self._kept(own if own in read else read[0], by_name), everywhere
             return
         joined = self._layout.merges
         for merge, anchor in joined.items():
-            if anchor.buffer.name in names:
+            if anchor.buffer.name in read:
                 living = self._cuts.live_through(self._cut, merge, joined).get(tensor)
                 if living is not None:
                     there = (points[:, None] == living[None]).all(2).any(1)
-                    yield next(h for h in homes if h.buffer.name == anchor.buffer.name), there
+                    yield self._kept(anchor.buffer.name, by_name), there
+
+    def _kept(self, name: str, homes: Mapping[str, Home]) -> Home:
+        """A home, or the one beside it where nobody reads on but from there: no turn leaves the other."""
+        flow, cut = self._lowered.flow, self._cut
+        if cut is not None and latest_name(name) in homes:
+            loop = self._cuts.loop(cut)
+            if name not in flow.before(loop.body) | flow.behind(loop):
+                return homes[latest_name(name)]
+        return homes[name]
 
     def _coordinates(self, home: Home, tensor: Tensor, points: Array) -> list[Array]:
         """The coordinates of points in the buffer of a home."""
