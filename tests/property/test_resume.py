@@ -14,7 +14,7 @@ import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
-from tests.property.test_xla import whatever_it_gains
+from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
 from tests.unit.checks import assert_equal, assert_same, with_swaps
 from timerl_nb.errors import BoundsError, ReadError, ScheduleError
 from timerl_nb.memory.swap import Slack, Swaps
@@ -175,6 +175,3 @@ def test_another_executor_goes_on_as_near_as_it_comes(
         event("within a call")
         return
     assert_same(want, gone_on(other, state), "gone on")
-
-
-__all__ = ["whatever_it_gains"]
