@@ -25,6 +25,7 @@ from tests.unit.checks import assert_equal, assert_same
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLError
 from timerl_nb.live.saving import Every
 from timerl_nb.loops.cuts import Cut
+from timerl_nb.memory.folded import FoldedPlan
 from timerl_nb.runtime.run_folder import VERSION, RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -33,11 +34,11 @@ BOUNDS = {"B": 4, "I": 9, "T": 8}
 _MADE: dict[str, trl.Program] = {}
 
 
-def learning(way: str = "interpret", **more: Any) -> trl.Program:
-    name = f"{way} {more}"
+def learning(way: str = "interpret", window: int | None = None, **more: Any) -> trl.Program:
+    name = f"{way} {window} {more}"
     if name not in _MADE:
         options = trl.Options(**WAYS[way], **more)
-        _MADE[name] = reinforce(hidden=(8,)).compile(BOUNDS, options)
+        _MADE[name] = reinforce(window, hidden=(8,)).compile(BOUNDS, options)
     return _MADE[name]
 
 
@@ -130,6 +131,65 @@ def test_a_run_is_saved_elsewhere_where_that_is_asked_for(tmp_path: Path) -> Non
     assert_alike(want, have)
     assert content == {path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()}
     assert RunFolder(tmp_path / "other").manifest().is_finished
+
+
+@pytest.mark.parametrize("vectorize", [True, False])
+def test_one_value_that_begins_two_recurrences_is_where_each_looks_for_it(
+    vectorize: bool, tmp_path: Path
+) -> None:
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        start = (trl.random.normal((3,), domain=()) * 2).named("start")
+        x, s = trl.random.normal((3,), domain=(i, t)), trl.tensor((3,), domain=(i, t))
+        s[i, 0], s[i, t + 1] = x[i, 0], (s * 0.5 + x[i, t + 1]).tanh()
+        a, b = trl.tensor((3,), domain=(i,)), trl.tensor((3,), domain=(i,))
+        a[0], a[i + 1] = start, (a * 0.5 + s[i, T - 1]).tanh()
+        b[0], b[i + 1] = start, (b * 0.3 + s[i, T - 1]).sin()
+        ctx.output("c", a[trl.max(i - 3, 0)] + b[trl.max(i - 1, 0)])
+        ctx.output("a", a)
+        ctx.output("b", b)
+    options = trl.Options(executor="xla", vectorize=vectorize)
+    program = ctx.compile({I: 8, T: 4}, options)
+    lowered = program.executable.lowered
+    assert lowered is not None
+    named = {name: tensor for tensor, name in program.memory.names.items()}
+    homes = {home.buffer.name for home in lowered.layout.homes[named["start"]]}
+    assert len(homes) == 4  # in each recurrence's buffer, and beside it; in none of its own
+    want = program.execute(seed=3)
+    for turns in (1, 2, 3, 4, 6):
+        cut_off(program, tmp_path / str(turns), turns, every=1)
+        assert_alike(want, program.resume(tmp_path / str(turns)))
+
+
+def test_a_long_run_that_is_planned_by_a_few_turns_is_cut_as_if_it_were_not() -> None:
+    few, whole = (learning(window=3).again(bounds={"I": many}).executable for many in (100_000, 40))
+    assert isinstance(few.plan, FoldedPlan) and not isinstance(whole.plan, FoldedPlan)
+    for turn, other in ((1, 1), (7, 7), (8, 8), (100_000 - 2, 38), (100_000, 40)):
+        live, known = (e.cuts().live(e.cuts().after(k)) for e, k in ((few, turn), (whole, other)))
+        moved = 99_960 * (turn != other)
+        assert {few.plan.names[k] for k in live} == {whole.plan.names[k] for k in known}
+        for tensor, points in live.items():
+            name = few.plan.names[tensor]
+            expected = next(x for k, x in known.items() if whole.plan.names[k] == name)
+            if name == "return":
+                assert len(points) == turn
+            else:
+                along = np.array([d == "i" for d in few.plan.pdg[tensor[0]].domain], int)
+                np.testing.assert_array_equal(points, expected + moved * along)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_is_planned_by_a_few_turns_is_cut_off_and_goes_on(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timerl_nb.memory.place.EXACT", 0)
+    options = trl.Options(**WAYS[way])
+    program = reinforce(3, hidden=(8,)).compile({"B": 2, "I": 97, "T": 6}, options)
+    assert isinstance(program.memory, FoldedPlan)
+    want = program.execute(seed=3)
+    cut_off(program, tmp_path, 60, every=30)
+    assert RunFolder(tmp_path).manifest().turn == 60
+    assert_alike(want, program.resume(tmp_path))
 
 
 # --- how often ------------------------------------------------------------------------------------
