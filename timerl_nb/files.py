@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -54,6 +56,16 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def drafts(folder: Path) -> list[Path]:
-    """What was being written when somebody was cut off, or is being written now."""
-    return [path for path in folder.iterdir() if _DRAFT.fullmatch(path.name)]
+def clear_drafts(folder: Path, idle: float = 0.0) -> None:
+    """Take away what was being written when somebody was cut off.
+
+    Args:
+        idle: seconds for which nothing was written to it, where others may be writing now.
+    """
+    for path in folder.iterdir():
+        if _DRAFT.fullmatch(path.name):
+            with suppress(
+                FileNotFoundError
+            ):  # its writer has moved it into place, or another was here
+                if not idle or time.time() - path.stat().st_mtime > idle:
+                    path.unlink()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 Points = set[tuple[str, tuple[int, ...]]]
 
 
-@sampled(RUNS)
+@sampled(RUNS // 2)
 @given(st.one_of(programs(), programs(4, last=chain)), st.sampled_from(VARIANTS + BLOCKS))
 def test_what_lives_between_turns_is_held_there(drawn: Drawn, options: dict[str, Any]) -> None:
     program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))

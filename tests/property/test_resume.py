@@ -97,7 +97,7 @@ def assert_goes_on(executable: Executable, random: Random) -> list[RunState]:
     return states
 
 
-@sampled(RUNS)
+@sampled(RUNS // 2)
 @given(
     st.one_of(programs(), programs(4, last=chain), programs(6, hosted, (*STEPS, hosted))),
     st.sampled_from(LOOPED),
@@ -111,7 +111,7 @@ def test_a_run_that_is_cut_goes_on_to_the_same_bits(
     assert_goes_on(program.executable, Random(seed))
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 4)
 @given(ending_programs(), st.sampled_from(LOOPED), st.sampled_from(EXECUTORS), st.integers(0, 9))
 def test_so_it_does_where_a_dimension_ends_early(
     drawn: tuple[Drawn, trl.RecurrentTensor],
@@ -130,7 +130,7 @@ def test_so_it_does_where_a_dimension_ends_early(
     assert_goes_on(program.executable, Random(seed))
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 4)
 @given(
     st.one_of(programs(), programs(4, last=chain)),
     st.sampled_from(LOOPED),
@@ -152,7 +152,7 @@ def test_so_it_does_where_values_wait_on_the_host(
     assert_goes_on(executable, random)
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 4)
 @given(
     st.one_of(programs(), programs(4, last=chain)),
     st.sampled_from(LOOPED),

@@ -12,8 +12,11 @@ from safetensors.numpy import save as to_bytes
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, Origin
-from timerl_nb.files import write_whole
+from timerl_nb.files import clear_drafts, write_whole
 from timerl_nb.ir.shapes import NUMPY
+
+# Seconds after which nobody writes a draft any more: several runs may write checkpoints in one folder.
+_IDLE: Final = 600.0
 
 
 def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
@@ -36,6 +39,7 @@ def write_checkpoint(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, payload)
+        clear_drafts(path.parent, _IDLE)
     except OSError as error:
         raise ExecutionError(
             f"the checkpoint {path} cannot be written: {error.strerror}.",

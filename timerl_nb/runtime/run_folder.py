@@ -21,7 +21,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import drafts, write_whole
+from timerl_nb.files import clear_drafts, write_whole
 from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.checkpoint import TYPES, arrays_of
 
@@ -104,8 +104,7 @@ class RunFolder:
             self._lock = open(self.path / _LOCK, "ab")  # noqa: SIM115
             if fcntl is not None:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for draft in drafts(self.path):
-                draft.unlink()
+            clear_drafts(self.path)
         except BlockingIOError:
             self.leave()
             raise ExecutionError(
