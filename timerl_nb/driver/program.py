@@ -569,7 +569,11 @@ class Program:
             control.speed = speed
             turned = each(kept.saving and kept.saving.turned, control.turned)
             run = self._make_run(kept.seed, on_event, turned)
-            kept.of(run, self.fused)
+            try:
+                kept.of(run, self.fused)
+            except BaseException:
+                run.release()
+                raise
         except BaseException:
             kept.leave()
             raise
