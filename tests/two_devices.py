@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,19 @@ def least(two: trl.Program) -> dict[str, Any]:
     }
 
 
+def resumed(two: trl.Program) -> dict[str, Any]:
+    """How far a run is from the whole that was cut on so many devices and goes on on so many."""
+    one, found = two.with_options(devices=1), dict[str, Any]()
+    for name, before, after in (("2 to 2", two, two), ("1 to 2", one, two), ("2 to 1", two, one)):
+        with tempfile.TemporaryDirectory() as folder:
+            with before.start(SEED, checkpoint=folder, every=1, paused=True) as run:
+                run.wait()
+                run.step()
+                run.wait()
+            found[name] = distance(after.resume(folder), after.execute(SEED))
+    return found
+
+
 def main() -> None:
     two = programs()
     plain = two["Monte Carlo"]
@@ -142,6 +156,7 @@ def main() -> None:
     failed = {"one by one": failures(plain), "two at once": failures(fused)}
     small = least(two["convolutions"])  # some blocks could not be divided
     found = {"programs": compare, "refusals": refusals, "failures": failed, "least": small}
+    found["resumed"] = resumed(plain)
     print(json.dumps(found))
 
 

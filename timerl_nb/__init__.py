@@ -40,6 +40,7 @@ from timerl_nb.frontend.windows import avg_pool, conv, conv_transpose, max_pool
 from timerl_nb.live.results import Result
 from timerl_nb.profiler import Profile, profile
 from timerl_nb.rl.policy import DNNBuilder
+from timerl_nb.runtime.loading import load
 from timerl_nb.show.sweeping import sweep
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "full",
     "grad",
     "like",
+    "load",
     "max",
     "max_pool",
     "min",

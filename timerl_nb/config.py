@@ -90,6 +90,8 @@ class Options:
             that vectorisation makes an axis of all that varies over it (environments, as a rule).
         backend: the engine that compiles kernels.
         isl_operations: the ceiling on isl's work in one scheduling, in its elementary operations.
+        check_nan: stop at the first NaN, and name the operation, its point and your line; the
+            interpreter runs the program then, and looks at what every kernel makes.
     """
 
     simplify: bool = True
@@ -111,6 +113,7 @@ class Options:
     devices: int = 1
     backend: Literal["jax"] = "jax"
     isl_operations: int = 100_000_000
+    check_nan: bool = False
 
     def __new__(cls, *unnamed: object, **options: Any) -> Self:
         if unnamed:
@@ -131,6 +134,7 @@ class Options:
             "tune",
             "fuse",
             "donate",
+            "check_nan",
         ):
             if not isinstance(getattr(self, name), bool):
                 raise _wrong(name, getattr(self, name), "True or False")

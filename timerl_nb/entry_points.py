@@ -13,7 +13,11 @@ from timerl_nb.errors import MissingPartError
 
 _REGISTERED: dict[str, Callable[..., Any]] = {}
 # The module that registers an entry point when it is imported.
-_BY: Final[Mapping[str, str]] = {"explore": "timerl_widgets", "export_html": "timerl_nb.show"}
+_BY: Final[Mapping[str, str]] = {
+    "explore": "timerl_widgets",
+    "export_html": "timerl_nb.show",
+    "policy": "timerl_nb.rl",
+}
 
 
 def register_entry_point(name: str, function: Callable[..., Any]) -> None:

@@ -35,11 +35,13 @@ class Origin:
     """The line of the user's program that wrote something, and what it called to do so.
 
     `call` is the name of a function of ours that does more than make a tensor, such as `backward`.
+    What belongs to a gradient knows the line `gradient_of` whose gradient it is.
     """
 
     file: str = "<unknown>"
     line: int = 0
     call: str = field(default="", compare=False)
+    gradient_of: Origin | None = field(default=None, repr=False)
 
     @property
     def text(self) -> str:
@@ -167,7 +169,7 @@ class TimeRLError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         # IPython shows this in place of the stack of compiler frames.
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
 
 
 class CallError(TimeRLError, TypeError):

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_DRAFT: Final = re.compile(r"\..+\.[0-9a-f]{16}")
 
 
-def write_whole(path: Path, content: bytes, *, private: bool = False, synced: bool = True) -> None:
+def write_whole(
+    path: Path, content: bytes | Iterable[bytes], *, private: bool = False, synced: bool = True
+) -> None:
     """Write a file at once: whoever reads it finds the old content or the new, never a part.
 
     Args:
+        content: all of it, or its parts in order.
         private: nobody but the user may read or write it; otherwise the process's mask says who.
-        synced: it is on the disk before it takes its place, so that no power cut leaves it empty.
+        synced: it is on the disk before it takes its place, so that no power cut leaves it empty, and
+            its place in the folder is before this returns.
 
     Raises:
         OSError: it cannot be written; what was there stays.
@@ -21,7 +32,8 @@ def write_whole(path: Path, content: bytes, *, private: bool = False, synced: bo
     mode = 0o600 if private else 0o666
     try:
         with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
+            for part in (content,) if isinstance(content, bytes) else content:
+                file.write(part)
             if synced:
                 file.flush()
                 os.fsync(file.fileno())
@@ -29,3 +41,31 @@ def write_whole(path: Path, content: bytes, *, private: bool = False, synced: bo
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+    if synced:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system can."""
+    if os.name == "nt":  # where folders are not opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def clear_drafts(folder: Path, idle: float = 0.0) -> None:
+    """Take away what was being written when somebody was cut off.
+
+    Args:
+        idle: seconds for which nothing was written to it, where others may be writing now.
+    """
+    for path in folder.iterdir():
+        if _DRAFT.fullmatch(path.name):
+            with suppress(
+                FileNotFoundError
+            ):  # its writer has moved it into place, or another was here
+                if not idle or time.time() - path.stat().st_mtime > idle:
+                    path.unlink()

@@ -210,3 +210,9 @@ def test_a_dimension_that_nothing_has_is_not_divided() -> None:
     lowered = program.executable.lowered
     assert lowered is not None
     assert Shards(program.memory, lowered.layout.buffers.values(), 1).dim.name == "b"
+
+
+def test_a_run_goes_on_on_as_many_devices_or_on_others(found: dict[str, Any]) -> None:
+    resumed = found["resumed"]
+    assert resumed["2 to 2"] == 0
+    assert max(resumed.values()) <= 1

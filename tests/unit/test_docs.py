@@ -38,9 +38,10 @@ def is_with_code(page: Path) -> bool:
 
 @pytest.mark.parametrize("page", [*filter(is_with_code, PAGES)], ids=lambda p: p.stem)
 def test_code_prints_what_the_page_says(
-    page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    page: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("TIMERL_EXECUTOR")  # what a user sees
+    monkeypatch.chdir(tmp_path)  # where they write
     text = page.read_text()
     namespace: dict[str, Any] = {}
     wrong: list[str] = []

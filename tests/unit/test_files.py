@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timerl_nb.files import write_whole
+from timerl_nb.files import clear_drafts, write_whole
 
 
 def test_a_file_is_replaced_and_who_may_read_it_is_as_asked(tmp_path: Path) -> None:
@@ -34,3 +34,23 @@ def test_what_cannot_be_written_leaves_what_was_there(
     with pytest.raises(KeyboardInterrupt):
         write_whole(tmp_path / "file", b"new")
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_drafts_that_nobody_writes_any_more_are_cleared(tmp_path: Path) -> None:
+    old, new, other = (
+        tmp_path / name
+        for name in (".a.bin.0123456789abcdef", ".b.bin.0123456789abcdef", ".c.bin.0123456789abcde")
+    )
+    for path in (old, new, other):
+        path.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    os.utime(other, (1, 1))
+    clear_drafts(tmp_path, idle=60)
+    assert sorted(tmp_path.iterdir()) == [new, other]
+    clear_drafts(tmp_path)
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_what_comes_in_parts_is_one_file(tmp_path: Path) -> None:
+    write_whole(tmp_path / "file", (bytes([k]) for k in range(3)))
+    assert (tmp_path / "file").read_bytes() == b"\0\1\2"

@@ -248,7 +248,6 @@ trl.env.make("gymnax.CartPole-v1")    | not supported yet
 trl.env.make("brax.ant")              | not supported yet
 trl.Options(backend="torch")          | does not run programs yet
 trl.Options(precision="f64")          | jax_enable_x64
-trl.Program.execute(None, resume="x") | cannot be resumed yet
 trl.distributions.Categoric           | did you mean Categorical
 trl.env.mak                           | did you mean make
 trl.nn.Linear(2, 3).parameters()      | module.params

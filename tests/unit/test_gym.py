@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -151,3 +152,54 @@ def test_several_choices_at_once_are_learnt() -> None:
     assert result["a"].shape == (8, 25, 6, 3) and (result["a"].max((0, 1, 2)) == [1, 2, 3]).all()
     np.testing.assert_allclose(result["entropy"][0], np.log(24), rtol=0.01)
     assert result["return"][0] < 4 and result["return"][-1] > 5
+
+
+def test_all_environments_are_closed_even_where_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[int] = []
+
+    def close(env: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
+        closed.append(id(env))
+        if len(closed) == 2:  # the first is the one that tells the spaces
+            raise OSError("no display")
+
+    monkeypatch.setattr(gymnasium.wrappers.TimeLimit, "close", close)
+    program = acting(None).compile({**BOUNDS, "T": 3})
+    with pytest.warns(
+        errors.TimeRLWarning, match="gym.CartPole-v1.close raised OSError: no display"
+    ):
+        result = program.execute(seed=SEED)
+    assert len(set(closed)) == 1 + BOUNDS["B"] and result["o"].shape == (3, 2, 3, 4)
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+@pytest.mark.parametrize("mode", [None, "next_step", "same_step"])
+def test_a_run_that_was_cut_off_goes_on_in_the_same_episodes(
+    mode: Any, executor: str, tmp_path: Path
+) -> None:
+    bounds = {"B": 3, "I": 5, "T": 17}
+    program = acting(mode).compile(bounds, trl.Options(executor=executor))
+    want = program.execute(seed=SEED)
+    for turns in (1, 3):
+        folder = tmp_path / str(turns)
+        with program.start(SEED, checkpoint=folder, every=1, paused=True) as run:
+            run.wait()
+            run.step(turns)
+            run.wait()
+        have = program.resume(folder)
+        for name, value in want.items():
+            np.testing.assert_array_equal(have[name], value)
+
+
+def test_an_environment_that_draws_for_itself_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = acting(None).compile({"B": 2, "I": 4, "T": 6}, trl.Options(executor="interpret"))
+    with program.start(SEED, checkpoint=tmp_path, every=1, paused=True) as run:
+        run.wait()
+        run.step(2)
+        run.wait()
+    monkeypatch.setattr("timerl_nb.env.gym._set_generator", lambda env, state: False)
+    with pytest.warns(
+        errors.TimeRLWarning, match="2 of 2 environments of gym.CartPole-v1 could not"
+    ):
+        program.resume(tmp_path)

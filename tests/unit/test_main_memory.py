@@ -234,3 +234,15 @@ def test_an_accelerator_leaves_main_memory_to_what_waits(
     assert "device_memory=None would do" in caught.value.hint
     plenty[0] = 0
     program.execute()
+
+
+def test_the_copy_that_is_saved_counts(plenty: list[int], tmp_path: Path) -> None:
+    program = backwards(1024).compile({"T": 8}, trl.Options(executor="interpret"))
+    plenty[0] = needed = program._main_memory
+    program.execute()
+    with pytest.raises(BudgetError) as found:
+        program.execute(checkpoint=tmp_path, every=1)
+    # all of x, or of y, when its loop ends
+    assert found.value.needed == needed + 8 * 4096
+    plenty[0] = needed + 8 * 4096
+    program.execute(checkpoint=tmp_path, every=1)

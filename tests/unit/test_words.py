@@ -465,6 +465,7 @@ ELSEWHERE: dict[str, str] = {
         ("grad", "value_and_grad", "custom_vjp"), "test_custom_gradients, test_autodiff"
     ),
     "checkpoint": "test_learning",
+    "load": "test_loading",
     "orthonormal": "test_operations",
     "conv_transpose": "test_operations",
     "window": "test_past",

@@ -84,7 +84,10 @@ class _Planned:
 
     def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
-        return self._executables.get(how, lambda: self._executable(*how, compiled))
+        return self._executables.get(
+            (*how, options.check_nan),
+            lambda: self._executable(*how, compiled, check_nan=options.check_nan),
+        )
 
     def _executable(
         self,
@@ -93,10 +96,13 @@ class _Planned:
         devices: int,
         budget: int | None,
         compiled: CompiledCalls | None,
+        *,
+        check_nan: bool,
     ) -> Stage:
         ast: Any = self.loops.artifact
         start, plan = time.perf_counter(), self.plan
-        executable = Executable(plan.pdg, ast, plan, executor, fuse, devices, budget, compiled)
+        how = executor, fuse, devices, budget, compiled
+        executable = Executable(plan.pdg, ast, plan, *how, check_nan=check_nan)
         summary = f"{len(executable.kernels)} kernels, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)
 

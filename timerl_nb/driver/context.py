@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -19,12 +19,13 @@ from timerl_nb.errors import (
     TimeRLError,
     user_origin,
 )
-from timerl_nb.frontend.arguments import checked_name
+from timerl_nb.frontend.actor import Actor, called
+from timerl_nb.frontend.arguments import checked_name, element_type
 from timerl_nb.frontend.bounds import check_bounds
 from timerl_nb.frontend.context import Context as Frontend
 from timerl_nb.frontend.foreign import CONTEXT, all_asked, missing
 from timerl_nb.frontend.ordering import order_of
-from timerl_nb.frontend.tensor import operand
+from timerl_nb.frontend.tensor import RecurrentTensor, operand
 from timerl_nb.frontend.until import Until, write_bound
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.needed import restricted
@@ -86,6 +87,65 @@ class Context(Frontend):
         value.named_if_new(name)
         self.add("output", [value.read], OutputAttrs(name, dims=value.domain))
 
+    def policy(
+        self, network: Any, o: Any = None, act: Callable[[Any, RecurrentTensor], Any] | None = None
+    ) -> None:
+        """Say by what the program acts: `result.policy()` is that, with what was learnt.
+
+        The network that `trl.DNNBuilder` makes says so itself, where there is one alone.
+
+        Args:
+            network: a module; or a list or mapping of modules and parameters.
+            o: what an observation looks like: a tensor or a space; of a policy that an environment's
+                spaces made it is known.
+            act: from the network and an observation to a distribution, or to an action: for a network
+                of values `lambda q, o: q(o).argmax(-1)`. By default the network is called. It may use
+                what it is given alone.
+
+        Raises:
+            CallError: `o` is missing, or `act` is no function.
+            DomainError: the program has said so before.
+        """
+        before = next((one for one in self.policies if one.marked), None)
+        if before is not None:
+            raise DomainError(
+                "the program has said by what it acts.",
+                others={"first at": before.origin},
+                hint="call ctx.policy once.",
+            )
+        if act is not None and not callable(act):
+            raise CallError(f"{act!r} is no function.", hint="act takes the network and o.")
+        known = next((one for one in self.policies if one.network is network), None)
+        seen = known if o is None else o
+        if seen is None or not hasattr(seen, "shape") or not hasattr(seen, "dtype"):
+            raise CallError(
+                "an observation has a shape and an element type.",
+                hint="ctx.policy(network, o): o is the tensor, or the space, of observations.",
+            )
+        if not all(isinstance(n, int) for n in seen.shape):
+            raise CallError(
+                f"observations have one length: {seen!r} is none.", hint="give what a point sees."
+            )
+        shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or called
+        self.policies.append(Actor(network, shape, dtype, how, user_origin(), marked=True))
+
+    def debug(self, *, nan: bool = True) -> None:
+        """Let programs compiled from here on stop at the first NaN that they make.
+
+        The error names the operation, its point and the line that wrote it; of a gradient also the
+        line that it is the gradient of. The interpreter runs them, whatever `Options.executor` says,
+        and looks at what every kernel makes: several times slower. `Options(check_nan=True)` is the
+        same for one program.
+
+        Args:
+            nan: whether they do; False switches it off again.
+        """
+        if not isinstance(nan, bool):
+            raise OptionError(f"nan={nan!r} is not possible.", hint="nan is True or False.")
+        self._checks_nan = nan
+
+    _checks_nan = False
+
     def before(self, a: Any, b: Any) -> None:
         """Run every point of `a` before the points of `b` that share its coordinates.
 
@@ -144,6 +204,8 @@ class Context(Frontend):
 
             def compiled(graph: Pdg) -> Program:
                 given = options or Options()
+                if self._checks_nan:
+                    given = given.with_(check_nan=True)
                 return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
 
             try:

@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
+from timerl_nb.driver.kept_run import Keeper, KeptRun
 from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline, unlimited
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
@@ -37,6 +38,7 @@ from timerl_nb.live.progress_bar import saying
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.running import Running
+from timerl_nb.live.saving import each
 from timerl_nb.live.telemetry import Watched
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import machine_refusal, on_the_machine, stated_refusal, stated_text
@@ -45,6 +47,7 @@ from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.passes.incrementalize import Incrementalize, without_effect
 from timerl_nb.runtime.backends.jax import is_accelerated
+from timerl_nb.runtime.backends.jax_forks import check_process
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.main_memory import main_memory_left
@@ -335,7 +338,9 @@ class Program:
         progress: bool | None = None,
         on_event: Recorder | None = None,
         outputs: Sequence[str] | None = None,
-        resume: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | str | None = None,
+        resume: str | os.PathLike[str] | None = None,
     ) -> Result:
         """Run the program to its end.
 
@@ -344,28 +349,66 @@ class Program:
             progress: show a progress bar over the outermost loop.
             on_event: is called with every read, write, free and launch (slower).
             outputs: the outputs to return; all by default.
-            resume: not yet: runs start at the beginning.
+            checkpoint: a folder in which the run saves its state, from which it can be resumed.
+            every: how often: after so many turns of the outermost loop, or "5min", the default.
+            resume: a folder in which a run of this program was saved: go on with it, and save it
+                there as often as before.
 
         Raises:
             BoundsError: a bound has no ceiling, and the program cannot be run again under a greater
                 one, or ends nowhere.
             BudgetError: it needs more memory than the machine has.
-            OptionError: an output of that name does not exist, or an argument is of another kind.
+            OptionError: an output of that name does not exist, an argument is of another kind, or
+                the run cannot be saved.
+            ExecutionError: the folder is in use, or cannot be written to; or what was saved there is
+                damaged, or of another program.
         """
-        if resume is not None:
-            raise OptionError(
-                "runs cannot be resumed yet.",
-                hint="start from saved values: trl.parameter(array, …), of a checkpoint's arrays.",
-            )
         self._check_run(on_event, outputs)
-        self._check_memory(recorded=on_event is not None)
         ends = self._open
         if ends is not None:
             self._check_repeatable(ends, on_event)
-        result = self._run_whole(_seed(seed), progress, on_event, outputs)
+        is_saved = checkpoint is not None or resume is not None
+        self._check_memory(recorded=on_event is not None, saved=is_saved)
+        kept = self._kept(_seed(seed), on_event, checkpoint, every, resume)
+        try:
+            result = self._run_whole(kept, progress, on_event, outputs)
+        finally:
+            kept.leave()
         if ends is None or result.lengths[ends].max() < self.bounds[ends]:
             return result
         return self._longer(ends).execute(seed, progress=progress, outputs=outputs)
+
+    def resume(self, folder: str | os.PathLike[str], **options: Any) -> Result:
+        """Go on with the run that was saved in a folder: `execute(resume=folder)`.
+
+        Args:
+            options: those of `execute`.
+        """
+        return self.execute(resume=folder, **options)
+
+    def _kept(
+        self, seed: int, on_event: Recorder | None, checkpoint: Any, every: Any, resume: Any
+    ) -> KeptRun:
+        """How a run is begun, or gone on with, and saved."""
+        if checkpoint is None and resume is None:
+            if every is not None:
+                raise OptionError(
+                    "every says how often a checkpoint is made, and none is asked for."
+                )
+            return KeptRun(seed)
+        if resume is not None and on_event is not None:
+            raise OptionError(
+                "events are those of a whole run, which resume goes on with.",
+                hint="leave out on_event, or resume.",
+            )
+        if self._open is not None:
+            why = "what is saved is one run alone"
+            raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
+        recorded = on_event is not None
+        keeper = Keeper(self.pdg, self.bounds, self.executable, recorded=recorded)
+        if resume is None:
+            return keeper.begun(seed, checkpoint, every)
+        return keeper.resumed(seed, checkpoint, every, resume)
 
     def _check_run(self, on_event: Recorder | None, outputs: Sequence[str] | None) -> None:
         """Refuse what no run can be made with."""
@@ -416,7 +459,7 @@ class Program:
 
     def _run_whole(
         self,
-        seed: int,
+        kept: KeptRun,
         progress: bool | None,
         on_event: Recorder | None,
         outputs: Sequence[str] | None,
@@ -424,16 +467,21 @@ class Program:
         shown = progress_by_default() if progress is None else progress
         turns = self.executable.progress(recorded=on_event is not None).turns
         start = time.perf_counter()
-        with tqdm(total=turns, disable=not shown or turns is None, leave=False) as bar:
-            run = self._make_run(seed, on_event, bar.update if shown else None)
+        with tqdm(
+            total=turns, initial=kept.turn, disable=not shown or turns is None, leave=False
+        ) as bar:
+            saved = kept.saving and kept.saving.turned
+            run = self._make_run(kept.seed, on_event, each(saved, bar.update if shown else None))
             try:
+                kept.of(run, self.fused)
                 with saying(bar, run):
                     run.complete()
+                kept.finish()
                 values = run.outputs(outputs)
-            except BaseException:
-                run.release()
+            except BaseException as error:
+                run.release(error)
                 raise
-        return Result.of(run, values, time.perf_counter() - start)
+        return Result.of(run, values, time.perf_counter() - start, self._owner.policies)
 
     def _make_run(
         self,
@@ -471,11 +519,15 @@ class Program:
                 again.
             BudgetError: it needs more memory than the machine has.
         """
-        self._check_memory(recorded=on_event is not None)
+        self._check_begin(recorded=on_event is not None)
+        return self._make_run(_seed(seed), on_event, progress, on_call)
+
+    def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
+        """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""
+        self._check_memory(recorded=recorded, saved=saved)
         if self._open is not None:
             why = "what is started and watched is one run alone"
             raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
-        return self._make_run(_seed(seed), on_event, progress, on_call)
 
     def start(
         self,
@@ -485,6 +537,9 @@ class Program:
         outputs: Sequence[str] | None = None,
         paused: bool = False,
         speed: float | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | str | None = None,
+        resume: str | os.PathLike[str] | None = None,
     ) -> Running:
         """Run the program on a thread of its own; returns at once.
 
@@ -494,28 +549,46 @@ class Program:
             outputs: the outputs to return; all by default.
             paused: wait before the first turn.
             speed: turns of the outermost loop a second at most.
+            checkpoint, every, resume: as for `execute`.
 
         Raises:
             BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
                 again, and what is watched is one run alone.
             BudgetError: it needs more memory than the machine has.
-            OptionError: an output of that name does not exist, or an argument is of another kind.
+            OptionError: an output of that name does not exist, an argument is of another kind, or
+                the run cannot be saved.
+            ExecutionError: as for `execute`.
         """
         self._check_run(on_event, outputs)
+        is_saved = checkpoint is not None or resume is not None
+        self._check_begin(recorded=on_event is not None, saved=is_saved)
         progress = self.executable.progress(recorded=on_event is not None)
         watched = Watched(self.meaning, self.memory, progress)
-        control = RunControl(held=bool(paused))
-        control.speed = speed
-        run = self.begin(seed, on_event=on_event, progress=control.turned)
-        return Running(control, run, watched, outputs)
+        kept = self._kept(_seed(seed), on_event, checkpoint, every, resume)
+        try:
+            control = RunControl(held=bool(paused), turn=kept.turn)
+            control.speed = speed
+            turned = each(kept.saving and kept.saving.turned, control.turned)
+            run = self._make_run(kept.seed, on_event, turned)
+            try:
+                kept.of(run, self.fused)
+            except BaseException:
+                run.release()
+                raise
+        except BaseException:
+            kept.leave()
+            raise
+        actors = self._owner.policies
+        return Running(control, run, watched, outputs, actors, kept.finish, kept.leave)
 
-    def _check_memory(self, *, recorded: bool = False) -> None:
+    def _check_memory(self, *, recorded: bool = False, saved: bool = False) -> None:
         """Refuse to begin what ends for want of memory, before its first turn.
 
         Args:
             recorded: the interpreter runs it, whose kernels are compiled as they are met.
+            saved: a copy of its state is made now and then.
         """
-        self._check_machine()
+        self._check_machine(self._copy if saved else 0)
         if self.options.budget is not None and not recorded:
             self._keep_within(self.options.budget)
 
@@ -539,19 +612,32 @@ class Program:
                 lowered.needed, limit, stated_text(self.memory, lowered.temporaries)
             )
 
-    def _check_machine(self) -> None:
+    def _check_machine(self, copy: int = 0) -> None:
         """Refuse to begin what ends with the machine's memory; it may be planned all the same.
 
-        So with 64-bit types, which JAX may have been told to have no more.
+        So with 64-bit types, which JAX may have been told to have no more, and in a forked process.
+
+        Args:
+            copy: bytes of a state that is saved.
         """
+        check_process()
         check_types(self.pdg)
         left = main_memory_left()
-        if left is None or self._main_memory <= left.nbytes:
+        if left is None or self._main_memory + copy <= left.nbytes:
             return
         shared = not is_accelerated()
-        needed, less = self._main_memory, self._less_memory(left.nbytes)
+        needed, less = self._main_memory + copy, self._less_memory(left.nbytes - copy)
         hint = less or "give smaller bounds, or let the process have more memory."
         raise machine_refusal(self.memory, needed, left.nbytes, left.why, hint, shared=shared)
+
+    @property
+    def _copy(self) -> int:
+        """The bytes of the largest of the states that are saved: of the first turn, the last, or the end."""
+        cuts, sizes = self.executable.cuts(), self.memory
+        turns = self.executable.progress().turns or 0
+        ends = [*(cut for k in (1, turns) if k and (cut := cuts.after(k)) is not None), None]
+        values = ({t: len(points) for t, points in cuts.live(cut).items()} for cut in ends)
+        return max(sum(sizes.stores[t].nbytes * n for t, n in one.items()) for one in values)
 
     @property
     def _main_memory(self) -> int:

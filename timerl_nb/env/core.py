@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
 from timerl_nb.frontend.arguments import checked_name
@@ -108,6 +109,17 @@ class Simulation(ABC):
         spaces = f"observations {self.obs_space}, actions {self.act_space}"
         modes = f"max_steps={self.max_steps}, autoreset={self.autoreset!r}"
         return f"Environment({self._made_as}: {spaces}, {modes})"
+
+    def anew(self, *, max_steps: int | None = None) -> Self:
+        """The same environment, neither reset nor stepped, whose episodes end once each.
+
+        Args:
+            max_steps: another length after which they are truncated.
+        """
+        twin = copy(self)
+        twin.autoreset, twin._reset, twin._stepped = None, None, None
+        twin.max_steps = max_steps or self.max_steps
+        return twin
 
     @abstractmethod
     def begin(self, domain: Domain) -> Tensor:

@@ -6,15 +6,18 @@ One Gymnasium environment per instance, stepped by host functions in the order t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.env.core import Autoreset, Simulation, Step, Tensor
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
-from timerl_nb.errors import EnvError
+from timerl_nb.errors import EnvError, warn
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
 from timerl_nb.frontend.udf import Resource, udf
@@ -68,13 +71,20 @@ class GymEnvironment(Simulation):
         except (self._gym.error.Error, TypeError) as error:
             raise EnvError(f"{self._made_as}: {error}") from None
 
+    def anew(self, *, max_steps: int | None = None) -> Self:
+        twin = super().anew(max_steps=max_steps)
+        twin._instances = twin._resource = None  # of dimensions of another program
+        if max_steps is not None:
+            twin._options = {**self._options, "max_episode_steps": max_steps}
+        return twin
+
     def begin(self, domain: Domain) -> Tensor:
         ctx = current()
         given = domain[:-1] or domain if self._instances is None else self._instances
         dims = as_dims(ctx, ctx.space, given)
 
         def make(sizes: Mapping[str, int], seed: int) -> _Instances:
-            return _Instances(self, self._make, tuple(sizes.values()), seed)
+            return _Instances(self, self._made_as, self._make, tuple(sizes.values()), seed)
 
         self._resource = Resource(make, instances=dims, name=self._made_as)
         return udf(
@@ -113,12 +123,16 @@ def distinct_seeds(seed: int, count: int) -> list[int]:
 class _Instances:
     """The environments of one run: the state that the host functions share."""
 
-    def __init__(self, env: GymEnvironment, make: Any, shape: tuple[int, ...], seed: int) -> None:
+    def __init__(
+        self, env: GymEnvironment, name: str, make: Any, shape: tuple[int, ...], seed: int
+    ) -> None:
+        self._name = name
         self._spaces = env.obs_space, env.act_space
         self._mode = env.autoreset
         self._ids = np.arange(int(np.prod(shape))).reshape(shape)
         self._envs = [make() for _ in range(self._ids.size)]
         self._seeds: list[int | None] = list(distinct_seeds(seed, self._ids.size))
+        self._begun: list[_Begun | None] = [None] * self._ids.size
         self._over = np.zeros(self._ids.size, bool)
         self._obs = np.zeros((self._ids.size, *env.obs_space.shape), NUMPY[env.obs_space.dtype])
 
@@ -131,6 +145,7 @@ class _Instances:
 
     def _restart(self, k: int) -> None:
         seed, self._seeds[k] = self._seeds[k], None
+        self._begun[k] = _Begun(seed, _generator(self._envs[k]) if seed is None else None)
         self._obs[k] = self._envs[k].reset(seed=seed)[0]
         self._over[k] = False
 
@@ -157,14 +172,96 @@ class _Instances:
 
     def _one(self, k: int, action: Array) -> tuple[float, bool, bool]:
         """Step one environment: reward, terminated, truncated."""
-        given = int(action) if isinstance(self._spaces[1], Discrete) else action
-        obs, reward, ended, cut, _ = self._envs[k].step(given)
+        begun = self._begun[k]
+        if begun is not None:
+            begun.actions.append(np.array(action))
+        obs, reward, ended, cut, _ = self._envs[k].step(self._given(action))
         self._obs[k], self._over[k] = obs, ended or cut
         return float(reward), bool(ended), bool(cut and not ended)
 
+    def _given(self, action: Array) -> Any:
+        """An action as Gymnasium has it."""
+        return int(action) if isinstance(self._spaces[1], Discrete) else action
+
+    def save(self) -> dict[str, Array]:
+        """How each environment began its episode, and the actions since: simulators show no more."""
+        begun = [one and [one.seed, one.generator] for one in self._begun]
+        actions = [one.actions if one else [] for one in self._begun]
+        kind = self._spaces[1]
+        return {
+            "over": self._over,
+            "observations": self._obs,
+            "begun": np.frombuffer(json.dumps([self._seeds, begun]).encode(), np.uint8),
+            "counts": np.array([len(some) for some in actions]),
+            "actions": np.array(
+                [action for some in actions for action in some], NUMPY[kind.dtype]
+            ).reshape(-1, *kind.shape),
+        }
+
+    def load(self, saved: Mapping[str, Array]) -> None:
+        """Begin each episode as it began, and act as was acted.
+
+        Where an environment shows no generator, or does not come to the same observation, it is
+        warned of that what follows is not what would have been.
+        """
+        self._seeds, begun = json.loads(saved["begun"].tobytes())
+        ends = np.cumsum(saved["counts"])
+        other: list[int] = []
+        for k, one in enumerate(begun):
+            if one is None:
+                continue
+            seed, generator = one
+            self._seeds[k] = seed
+            known = seed is not None or _set_generator(self._envs[k], generator)
+            self._restart(k)
+            if not known:
+                other.append(k)
+                continue
+            for action in saved["actions"][ends[k] - saved["counts"][k] : ends[k]]:
+                self._one(k, action)
+            self._over[k] = saved["over"][k]
+            if not np.array_equal(self._obs[k], saved["observations"][k]):
+                other.append(k)
+        if other:
+            warn(
+                f"{len(other)} of {len(self._envs)} environments of {self._name} could not be brought to "
+                "where they were: they are in other states, and the run goes on otherwise than it would "
+                "have.",
+                hint="its simulator should draw from `np_random` alone.",
+            )
+
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        with ExitStack() as closing:  # all, even where one fails
+            for env in self._envs:
+                closing.callback(env.close)
+
+
+@dataclass
+class _Begun:
+    """How an episode began: by a seed, or the state of a generator, if there is one; and what followed."""
+
+    seed: int | None
+    generator: Any
+    actions: list[Array] = field(default_factory=list[Array])
+
+
+def _generator(env: Any) -> Any:
+    """The state of an environment's generator; None where it shows none."""
+    with suppress(Exception):  # environments are others' code
+        state = env.unwrapped.np_random.bit_generator.state
+        json.dumps(state)
+        return state
+    return None
+
+
+def _set_generator(env: Any, state: Any) -> bool:
+    """Give an environment's generator a state; whether that could be."""
+    with suppress(Exception):
+        made = getattr(np.random, state["bit_generator"])()
+        made.state = state
+        env.unwrapped.np_random = np.random.Generator(made)
+        return True
+    return False
 
 
 def _gymnasium() -> Any:

@@ -123,7 +123,8 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         if op_id in active and op_id not in pending and op.kind != "merge":
             parts = total[op_id]
             if parts and op.kind in VJP:
-                _differentiate(ctx, graph, op, _added(parts, op.where), total)
+                with ctx.gradient_of(op):
+                    _differentiate(ctx, graph, op, _added(parts, op.where), total)
     for op_id, gradient in pending.items():
         parts, where = total.get(op_id), graph[op_id].where
         whole = _added(parts, where) if parts else zeros(gradient.shape, gradient.dtype)

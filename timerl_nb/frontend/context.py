@@ -23,6 +23,7 @@ from timerl_nb.errors import (
     user_origin,
     user_variables,
 )
+from timerl_nb.frontend.actor import Actor
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sizes import difference
@@ -105,6 +106,7 @@ class Context:
         self._ops: dict[int, Op] = {}
         self._streams = 0
         self._region: tuple[str, ...] = ()
+        self._gradient_of: Origin | None = None  # the line whose gradient is being written
         self._traversed: dict[int, Origin] = {}
         self.outputs: dict[str, Origin] = {}
         self._tokens: list[Any] = []
@@ -113,6 +115,7 @@ class Context:
         self.parameters: dict[int, Any] = {}
         self.after_update: dict[int, Any] = {}  # parameters, by the merge that is their `next`
         self.rules: dict[int, Any] = {}  # of functions with a gradient of their own, by result
+        self.policies: list[Actor] = []  # what the program may act by
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------
@@ -149,6 +152,16 @@ class Context:
             yield
         finally:
             self._region = before
+
+    @contextmanager
+    def gradient_of(self, op: Op) -> Iterator[None]:
+        """Operations written inside belong to the gradient of `op`."""
+        before = self._gradient_of
+        self._gradient_of = op.origin.gradient_of or op.origin
+        try:
+            yield
+        finally:
+            self._gradient_of = before
 
     def fix(self, bound: Index, value: int | Callable[[Mapping[str, int]], int]) -> None:
         """Let the program say a bound, which `compile` then does not take.
@@ -202,6 +215,8 @@ class Context:
             ShapeError: the kind does not take operands of these types.
         """
         origin = user_origin()
+        if self._gradient_of is not None:
+            origin = replace(origin, gradient_of=self._gradient_of)
         where = all_of(where, subsets_of(self.__getitem__, reads))
         try:
             op = operation(

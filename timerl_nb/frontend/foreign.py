@@ -136,7 +136,6 @@ MODULE: Final[Mapping[str, str]] = {
     "scan": "a recurrence is a tensor defined by branches: s[0] = …; s[t + 1] = ….",
     "fori_loop": "a recurrence is a tensor defined by branches: s[0] = …; s[t + 1] = ….",
     "save": 'x.checkpoint("folder").',
-    "load": "trl.constant(array), of an array that was read from the file.",
     "device": _WHERE,
     "Env": 'trl.env.make("CartPole-v1").',
     "gym": 'trl.env.make("gym.CartPole-v1").',
@@ -158,10 +157,24 @@ MODULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("state_dict", "save"), 'module.checkpoint("folder").'),
     **dict.fromkeys(("forward", "apply"), "call the module: module(x)."),
     **dict.fromkeys(("train", "eval"), "there are no modes: a program says what it computes."),
-    "load_state_dict": "trl.parameter(array) starts from given values.",
+    "load_state_dict": "module.load(path) starts from the values of a checkpoint, or of a mapping.",
     "zero_grad": "gradients are made anew at each iteration.",
     "to": _WHERE,
     "copy": "build the module twice.",
+}
+LEARNT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("predict", "act", "action", "forward", "sample", "get_action"),
+        "call it: policy(observation), with seed= to draw.",
+    ),
+    **dict.fromkeys(
+        ("parameters", "params", "state_dict", "named_parameters", "get_weights"),
+        "policy.weights are arrays by name.",
+    ),
+    **dict.fromkeys(("play", "rollout", "test"), "policy.evaluate(env, episodes) plays."),
+    **dict.fromkeys(
+        ("save", "checkpoint"), "the program does: dnn.checkpoint(folder); trl.load(path) reads it."
+    ),
 }
 _ARGUMENTS: Final[Mapping[str, str]] = {
     "dim": "axes are named axis=, symbolic dimensions over=",

@@ -386,12 +386,34 @@ class Parameter(RecurrentTensor):
         if along is not None:
             self._along = self._steps(along)
         after = self._updated = value.settled().named_if_new(f"{self.name}'")
-        self.ctx.set_branches(
-            self.op.id,
-            [initial_branch(self._init, self._along), *previous_branches(after, self._along)],
-        )
+        self._define()
         if self._next is not None:
             self.ctx.set_branches(self._next.read.source, [after.read])
+
+    def start_from(self, array: np.ndarray[Any, Any]) -> None:
+        """Let given values be the first ones, in place of what there was.
+
+        Args:
+            array: of the parameter's shape; or with leading axes for the dimensions of its domain
+                but the last, where it starts from other values at each of their points.
+        """
+        values, domain = array.astype(NUMPY[self.dtype]), self.op.domain[:-1]
+        with self.ctx.region("init"):
+            if values.ndim == self.rank:
+                first = const_tensor(self.ctx, values)
+            else:
+                attrs = ConstAttrs(ConstArray(values), domain)
+                first = tensor_of(self.ctx, self.ctx.add("data", [], attrs))
+        self._init = first
+        self._define()
+
+    def _define(self) -> None:
+        """Write down what the parameter is, as far as that is known."""
+        branches = [self._init.read]
+        if self._updated is not None:
+            first = initial_branch(self._init, self._along)
+            branches = [first, *previous_branches(self._updated, self._along)]
+        self.ctx.set_branches(self.op.id, branches)
 
     def _steps(self, along: Any) -> Domain:
         """The dimensions to change along: some of the domain, the last among them."""

@@ -35,7 +35,8 @@ class Resource:
     Args:
         make: called once a run as make(sizes, seed), where `sizes` are the bounds of the instance
             dimensions by name; what it returns is handed to every operation. A `close()` method is
-            called at the end of the run.
+            called at the end of the run, however it ends; where that fails, the run's error has a
+            note of it, and a run without one a warning.
         instances: dimensions over which there are instances that do not depend on each other.
         name: what errors and pictures call it.
     """

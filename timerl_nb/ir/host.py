@@ -7,17 +7,18 @@ tokens that are ordinary operands (semantics.md §7). `Host` holds the resources
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.errors import ExecutionError, OptionError, Origin, warn
 from timerl_nb.ir.attrs import Attrs, along_text, sizes_of_axes
+from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete
 from timerl_nb.symbolic.domain import Dims, Domain
 
@@ -87,12 +88,21 @@ class CallAttrs(Attrs):
         return self.domain
 
 
+def resources_of(ops: Iterable[Op]) -> dict[Resource, Origin]:
+    """The resources that operations use, in order, with the line of the first that uses each."""
+    found: dict[Resource, Origin] = {}
+    for op in sorted(ops, key=lambda op: op.id):
+        if isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None:
+            found.setdefault(op.attrs.resource, op.origin)
+    return found
+
+
 class Host:
     """The resources of one run, made when first used."""
 
     def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
-        self._states: dict[Resource, Any] = {}
+        self._states: dict[Resource, tuple[Any, Origin]] = {}  # and who used it first
 
     def call(
         self, attrs: UdfAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
@@ -140,8 +150,72 @@ class Host:
         if resource not in self._states:
             bounds = {d: self._dims[d].count(self._bounds) for d in resource.instances}
             make = resource.make
-            self._states[resource] = _guarded(resource.name, {}, origin, make, bounds, self._seed)
-        return self._states[resource]
+            state = _guarded(resource.name, {}, origin, make, bounds, self._seed)
+            self._states[resource] = state, origin
+        return self._states[resource][0]
+
+    def save(self, resources: Mapping[Resource, Origin]) -> list[dict[str, Array]]:
+        """What resources say of their states, as arrays by name: an array of its own, or what `save()` returns.
+
+        Args:
+            resources: those of the program, with the lines that use them; states are made as needed.
+
+        Raises:
+            ExecutionError: a `save()` raised, or returned something else.
+        """
+        return [self._saved(one, origin) for one, origin in resources.items()]
+
+    def _saved(self, resource: Resource, origin: Origin) -> dict[str, Array]:
+        state = self._state(resource, origin)
+        if isinstance(state, np.ndarray):
+            return {"": np.array(cast(Array, state))}
+        made: Any = _guarded(f"save() of {resource.name}", {}, origin, state.save)
+        what = type(made).__name__
+        if isinstance(made, Mapping):
+            found = {name: np.array(x) for name, x in cast("Mapping[Any, Any]", made).items()}
+            if all(
+                isinstance(n, str) and x.dtype.kind in "biuf" and x.dtype.itemsize <= 8
+                for n, x in found.items()
+            ):
+                return found
+        raise ExecutionError(
+            f"save() of {resource.name} returned {what}.",
+            origin=origin,
+            hint="return a dict: numbers or arrays of numbers by name.",
+        )
+
+    def load(
+        self, resources: Mapping[Resource, Origin], saved: Sequence[Mapping[str, Array]]
+    ) -> None:
+        """Give resources the states that they had when they were saved.
+
+        Raises:
+            ExecutionError: a `load()` raised.
+        """
+        for (resource, origin), arrays in zip(resources.items(), saved, strict=True):
+            state, what = self._state(resource, origin), f"load() of {resource.name}"
+            if isinstance(state, np.ndarray):
+                _guarded(what, {}, origin, np.copyto, state, arrays[""])
+            else:
+                _guarded(what, {}, origin, state.load, dict(arrays))
+
+    def check_saves(self, resources: Mapping[Resource, Origin]) -> None:
+        """Raise where a state cannot be saved; states are made as needed.
+
+        Raises:
+            OptionError: a state is no array, and has no `save()` and `load()`.
+        """
+        for resource, origin in resources.items():
+            state = self._state(resource, origin)
+            if not isinstance(state, np.ndarray) and not all(
+                callable(getattr(state, name, None)) for name in ("save", "load")
+            ):
+                raise OptionError(
+                    f"the state of {resource.name}, of type {type(state).__name__}, cannot be saved.",
+                    origin=origin,
+                    hint="give it save(), which returns numbers and arrays by name, and load(saved), "
+                    "which takes them; or run without a checkpoint.",
+                )
 
     def _checked(
         self,
@@ -175,13 +249,38 @@ class Host:
         dims = attrs.resource.instances if attrs.resource else attrs.axes
         return [attrs.axes.index(d) for d in dims if d in attrs.axes]
 
-    def close(self) -> None:
-        """Close every state that can be closed."""
-        for state in self._states.values():
-            close = getattr(state, "close", None)
-            if callable(close):
-                close()
-        self._states.clear()
+    def close(self, error: BaseException | None = None) -> None:
+        """Close every state that can be closed; where that fails, the others all the same.
+
+        Args:
+            error: what the run failed with: failures are noted on it, and warned of without it.
+        """
+        failed = self._close_all()
+        for one in failed:
+            if error is not None:
+                error.add_note(f"And then {one}")
+            else:
+                warn(f"the run is over, its results are whole, but {one.what}", origin=one.origin)
+
+    def _close_all(self) -> list[ExecutionError]:
+        failed: list[ExecutionError] = []
+        try:
+            while self._states:
+                resource, (state, origin) = self._states.popitem()
+                try:
+                    _guarded(f"{resource.name}.close", {}, origin, _close, state)
+                except ExecutionError as error:
+                    failed.append(error)
+        finally:  # an interrupt ends the closing of one alone
+            if self._states:
+                failed += self._close_all()
+        return failed
+
+
+def _close(state: Any) -> None:
+    close = getattr(state, "close", None)
+    if callable(close):
+        close()
 
 
 def _guarded(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
+from timerl_nb.frontend.actor import Actor
 from timerl_nb.ir.selected import Coordinates
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_protocol import RunProtocol
 
@@ -55,6 +59,7 @@ class Result(Mapping[str, Array]):
             of positions per dimension.
         lengths: the values of a dynamic bound, by its name, stacked over what it varies over;
             outputs along its dimension have zeros beyond.
+        kept: the checkpoints that it wrote.
     """
 
     _outputs: Mapping[str, Array] = field(repr=False)
@@ -66,15 +71,26 @@ class Result(Mapping[str, Array]):
         default_factory=dict[str, Coordinates], repr=False
     )
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
+    kept: Sequence[Kept] = field(default=(), repr=False)
+    _actors: Sequence[Actor] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, run: RunProtocol, values: Outputs, seconds: float) -> Result:
+    def of(
+        cls,
+        run: RunProtocol,
+        values: Outputs,
+        seconds: float,
+        actors: Sequence[Actor] = (),
+        error: BaseException | None = None,
+    ) -> Result:
         """The results of a run that has ended, which lets go of its memory.
 
         Args:
             values: by (role, name).
+            actors: what the program may act by.
+            error: what it failed with.
         """
-        kept = run.release()
+        kept = run.release(error)
         trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
         return cls(
             {name: x for (role, name), x in values.items() if role == "output"},
@@ -84,7 +100,30 @@ class Result(Mapping[str, Array]):
             run.instructions,
             run.coordinates,
             run.lengths(),
+            tuple(run.kept),
+            tuple(actors),
         )
+
+    def policy(self, step: int | Mapping[str, int] | None = None) -> Any:
+        """What was learnt, as a function of arrays: `a = result.policy()(observation)`.
+
+        It is the network that the program acts by: that of `trl.DNNBuilder`, or what `ctx.policy`
+        says. `policy.evaluate(env, episodes)` plays, `policy.weights` are its weights by name.
+
+        Args:
+            step: of which checkpoint that was kept: the iteration, or a point, {"i": 9}; as the last
+                iteration left the weights, by default.
+
+        Raises:
+            OptionError: there is no such step (those that there are are named), or the program does
+                not say by what it acts.
+            ExecutionError: the checkpoint is damaged, or weights are missing.
+        """
+        return entry_point("policy")(self._actors, self.parameters, self.kept, step)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # networks belong to a context, which stays where the program was written
+        return {**vars(self), "_actors": ()}
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._outputs:

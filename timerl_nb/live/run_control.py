@@ -29,8 +29,8 @@ class RunControl:
         ended: is set once the run has ended, however it did.
     """
 
-    def __init__(self, *, held: bool = False) -> None:
-        self.turn = 0
+    def __init__(self, *, held: bool = False, turn: int = 0) -> None:
+        self.turn = turn
         self.passed = time.perf_counter()
         self.ended = threading.Event()
         self._changed = threading.Condition()

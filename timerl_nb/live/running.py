@@ -13,11 +13,14 @@ from types import TracebackType
 from typing import Final
 
 from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin, warn
+from timerl_nb.frontend.actor import Actor
 from timerl_nb.live.frames import Frame, compiling_text
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl, Stopped
 from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.backends.jax import settled
+from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
+from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import RunProtocol
 
@@ -33,6 +36,9 @@ class Running:
     begins (`paused=True`), but not in between.
 
     As a context manager it stops, on leaving, what still runs.
+
+    Args:
+        at_end: is called when the run has come to its end, and `over` when it is no more.
     """
 
     def __init__(
@@ -41,11 +47,24 @@ class Running:
         run: RunProtocol,
         watched: Watched,
         outputs: Sequence[str] | None,
+        actors: Sequence[Actor] = (),
+        at_end: Callable[[], None] = lambda: None,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
         self._control = control
         self._telemetry = Telemetry(control, run, watched, outputs)
         self._turns = watched.progress.turns
-        self._course = _Course(control, run, watched, outputs, self._telemetry, user_origin())
+        self._course = _Course(
+            control,
+            run,
+            watched,
+            outputs,
+            self._telemetry,
+            user_origin(),
+            tuple(actors),
+            at_end,
+            over,
+        )
         weakref.finalize(self, _abandon, control).atexit = False
         self._course.begin()
 
@@ -53,11 +72,11 @@ class Running:
 
     def pause(self) -> None:
         """Hold the run at the end of this turn; the turns of a `step` that are left are not made."""
-        self._control.pause()
+        self._here().pause()
 
     def resume(self) -> None:
         """Let a paused run go on."""
-        self._control.resume()
+        self._here().resume()
 
     def step(self, turns: int = 1) -> None:
         """Let a paused run make so many turns, and pause again.
@@ -65,11 +84,11 @@ class Running:
         Raises:
             ExecutionError: the run is not paused.
         """
-        self._control.step(turns)
+        self._here().step(turns)
 
     def stop(self) -> None:
         """End the run at the end of this turn; `result` then has what was there."""
-        self._control.stop()
+        self._here().stop()
 
     @property
     def speed(self) -> float | None:
@@ -78,7 +97,17 @@ class Running:
 
     @speed.setter
     def speed(self, speed: float | None) -> None:
-        self._control.speed = speed
+        self._here().speed = speed
+
+    def _here(self) -> RunControl:
+        """What commands go to, and who waits asks.
+
+        Raises:
+            ExecutionError: the run goes on in another process, of which this one was forked.
+        """
+        if not self._control.ended.is_set():
+            check_process()
+        return self._control
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -104,7 +133,7 @@ class Running:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is paused or has ended; False if it has not after so many seconds."""
-        return self._control.wait(timeout)
+        return self._here().wait(timeout)
 
     def result(self, timeout: float | None = None) -> Result:
         """What the run returns; waits for its end.
@@ -118,12 +147,13 @@ class Running:
             ExecutionError: it is paused, and would not end by itself. Also what the run failed with,
                 whatever that is.
         """
+        control = self._here()
         if timeout is None and self.state == "paused":
             raise ExecutionError(
                 f"the run is paused after {self.turn} turns, and does not end.",
                 hint="resume() or stop() it first, or give a timeout.",
             )
-        if not self._control.ended.wait(timeout):
+        if not control.ended.wait(timeout):
             raise TimeoutError(f"the run has not ended within {timeout} s: {self!r}")
         return self._course.result()
 
@@ -148,6 +178,7 @@ class Running:
 
         Who takes longer misses frames in between, never the last.
         """
+        self._here()
         return self._telemetry.frames()
 
     def on_frame(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
@@ -169,7 +200,7 @@ class Running:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-        self._control.ended.wait()
+        self._here().ended.wait()
 
     def __repr__(self) -> str:
         of = "" if self._turns is None else f" of {self._turns}"
@@ -193,9 +224,13 @@ class _Course:
         names: Sequence[str] | None,
         telemetry: Telemetry,
         begun_at: Origin,
+        actors: Sequence[Actor],
+        at_end: Callable[[], None],
+        over: Callable[[], None],
     ) -> None:
         self._control, self._run, self._watched, self._names = control, run, watched, names
-        self._telemetry, self._begun_at = telemetry, begun_at
+        self._telemetry, self._begun_at, self._actors = telemetry, begun_at, actors
+        self._at_end, self._over = at_end, over
         self._result: Result | None = None
         self._lost: dict[str, str] = {}
         self._error: BaseException | None = None
@@ -248,11 +283,12 @@ class _Course:
             try:
                 self._control.enter()
                 self._run.complete()
+                self._at_end()
                 values = self._run.outputs(self._names)
             except Stopped:
                 state = "stopped"
                 values = self._run.so_far(self._reached, self._names)
-            self._result = Result.of(self._run, values, time.perf_counter() - start)
+            self._result = self._made(values, start)
             self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
             state, self._error = "failed", error
@@ -261,13 +297,17 @@ class _Course:
             self._telemetry.error = str(error)
             try:
                 values = self._run.so_far(self._reached, self._names, self._lost)
-                self._result = Result.of(self._run, values, time.perf_counter() - start)
+                self._result = self._made(values, start, error)
             except Exception as why:
                 self._lost = {"all": str(why)}
-            self._run.release()
+            self._run.release(error)
         finally:
             atexit.unregister(self._leave)
+            self._over()
             self._control.end(state)
+
+    def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
+        return Result.of(self._run, values, time.perf_counter() - start, self._actors, error)
 
     _unknown = True
 
@@ -281,6 +321,8 @@ class _Course:
 
     def _leave(self) -> None:
         """The interpreter exits: end the run, lest it be cut off in the middle of a call."""
+        if is_forked():
+            return
         self._control.stop()
         self._control.ended.wait(_GRACE)
 

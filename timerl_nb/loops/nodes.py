@@ -146,6 +146,11 @@ class Ast(Inspectable):
         self.values = dict(values)  # lifetime -> the tensors' names
         self.moved = dict(moved)  # lifetime -> the names of those that are swapped
 
+    def of(self, root: Node, shown: Mapping[int, Node | Guard] = MappingProxyType({})) -> Ast:
+        """Another nest of the same, with what new nodes are shown as."""
+        known = {**self._shown, **shown}
+        return Ast(root, self.names, self.values, self.moved, self._about, self.guarded, known)
+
     def __iter__(self) -> Iterator[Node]:
         """All nodes, a node before its parts."""
         stack: list[Node] = [self.root]
@@ -274,3 +279,8 @@ def children(node: Node) -> list[Node]:
     if isinstance(node, If):
         return [node.then] + ([node.other] if node.other is not None else [])
     return []
+
+
+def inside(node: Node) -> list[Node]:
+    """A node and all in it."""
+    return [node, *(n for part in children(node) for n in inside(part))]

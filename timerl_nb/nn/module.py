@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count
 from os import PathLike
-from typing import Any, Self, overload
+from typing import Any, Final, Self, overload
 
-from timerl_nb.errors import IndexExpressionError, user_origin
+import numpy as np
+
+from timerl_nb.errors import IndexExpressionError, ShapeError, user_origin
 from timerl_nb.frontend.arguments import folder
 from timerl_nb.frontend.context import current
-from timerl_nb.frontend.foreign import MODULES, all_asked, missing
+from timerl_nb.frontend.foreign import MODULES, all_asked, missing, taken
 from timerl_nb.frontend.indexing import Condition, Index
-from timerl_nb.frontend.sources import Parameter
+from timerl_nb.frontend.sources import Parameter, constant
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.runtime.loading import load
 from timerl_nb.symbolic.expr import TRUE, Cond
 
 
@@ -70,12 +75,86 @@ class Module:
     def _changed(self, change: Callable[[Parameter], Any]) -> Self:
         """A module with something else in place of each parameter."""
         twin = copy(self)
-        vars(twin).update({name: _replaced(value, change) for name, value in vars(self).items()})
+        vars(twin).update({name: replaced(value, change) for name, value in vars(self).items()})
         return twin
 
     def checkpoint(self, path: str | PathLike[str]) -> None:
         """Save the parameters after every iteration's update to the folder `path`."""
         ConditionalModule(self, TRUE).checkpoint(path)
+
+    def load(self, values: str | PathLike[str] | Mapping[str, Any]) -> Self:
+        """Let the parameters start from given values; returns the module itself.
+
+        Args:
+            values: a checkpoint file, or arrays by the parameters' names, as `trl.load` and
+                `result.parameters` have them; of exactly the parameters that are saved.
+
+        Raises:
+            ShapeError: names or shapes differ; all differences are listed.
+            ExecutionError: the file cannot be read, or is damaged.
+        """
+        given = values if isinstance(values, Mapping) else load(values)
+        arrays = {name: np.asarray(x) for name, x in given.items()}
+        whose = "what is given" if isinstance(values, Mapping) else f"the checkpoint {values}"
+        self._check(whose, arrays, lambda p, x: _starts(p, x) and _are_numbers(x), _AS_IT_WAS)
+        for p in self.saved:
+            p.start_from(arrays[p.name])
+        return self
+
+    def with_values(self, other: Module | Mapping[str, Any] | Sequence[Any]) -> Self:
+        """The same network with other parameters: a target's, an average, values after a step.
+
+        Args:
+            other: another module with the same parameters in the same order, whatever their names;
+                or tensors (or arrays) by the parameters' names; or a list of them in the order of
+                `params`, where all are trained. They may vary over any dimensions.
+
+        Raises:
+            ShapeError: they are not those of the network, one by one; all differences are listed.
+        """
+        saved = self.saved
+        given: dict[str, Any]
+        if isinstance(other, Mapping):
+            given = dict(other)
+        else:
+            several = (
+                other.saved if isinstance(other, Module) else taken(other, (list, tuple), *_OTHER)
+            )
+            if len(several) != len(saved):
+                raise ShapeError(
+                    f"the network has {len(saved)} parameters, and {len(several)} are given.",
+                    hint=f"its parameters are {', '.join(p.name for p in saved)}.",
+                )
+            given = {p.name: x for p, x in zip(saved, several, strict=True)}
+        found = {name: _tensor(self, name, x) for name, x in given.items()}
+        self._check("what is given", found, lambda p, x: x.type == p.type, _ALL)
+        return self._changed(lambda p: found[p.name])
+
+    def _check(
+        self,
+        whose: str,
+        given: Mapping[str, Any],
+        fits: Callable[[Parameter, Any], bool],
+        hint: str,
+    ) -> None:
+        """Refuse values that are not those of the parameters, one by one."""
+        saved = {p.name: p for p in self.saved}
+        if not saved:
+            raise ShapeError("the network has no parameters of its own.")
+        wrong = [f"{name} is missing" for name in saved if name not in given]
+        wrong += [f"{name} is none of its parameters" for name in given if name not in saved]
+        wrong += [
+            f"{name} is {_type(given[name])}, and here {p.type}"
+            for name, p in saved.items()
+            if name in given and not fits(p, given[name])
+        ]
+        if wrong:
+            more = [f"… and {len(wrong) - 20} more"] if len(wrong) > 20 else []
+            raise ShapeError(
+                f"{whose} does not fit the network, in {len(wrong)} of its parameters.",
+                evidence=[*wrong[:20], *more],
+                hint=hint,
+            )
 
 
 class ConditionalModule:
@@ -98,22 +177,61 @@ class ConditionalModule:
         ctx.at_end(write)
 
 
+_AS_IT_WAS: Final = (
+    "build the network as it was, with the same name=; or give a mapping with the names that it has "
+    "now."
+)
+_ALL: Final = (
+    "give a value for each; those that stay are the parameters themselves: "
+    "{**{p.name: p for p in dnn.saved}, name: value}."
+)
+_OTHER: Final = (
+    "a network, a mapping by name or a list",
+    "dnn.with_values(target) or {name: tensor}.",
+)
+
+
+def _tensor(module: Module, name: str, value: Any) -> RecurrentTensor:
+    """A value as a tensor of a parameter's element type, where it is a plain number or array."""
+    if isinstance(value, RecurrentTensor):
+        return value
+    of = next((p for p in module.saved if p.name == name), None)
+    return constant(value, None if of is None else of.dtype)
+
+
+def _starts(p: Parameter, x: np.ndarray[Any, Any]) -> bool:
+    """Whether an array has the shape of a parameter's first values."""
+    extra = x.ndim - p.rank
+    return x.shape[max(extra, 0) :] == p.shape and extra in (0, len(p.op.domain[:-1]))
+
+
+def _are_numbers(x: np.ndarray[Any, Any]) -> bool:
+    """Whether an array can be cast to floating-point numbers without being cut."""
+    return x.dtype.kind in "fiu" or x.dtype == NUMPY["bf16"]
+
+
+def _type(x: Any) -> str:
+    if isinstance(x, np.ndarray):
+        return f"{x.dtype}[{','.join(map(str, x.shape))}]"
+    return str(x.type)
+
+
 def free_name(kind: str) -> str:
     """A prefix of parameters' names that is not taken yet: `linear`, `linear2`, …"""
     taken = {p.name.split(".", 1)[0] for p in current().parameters.values()}
     return next(name for k in count(1) if (name := f"{kind}{k if k > 1 else ''}") not in taken)
 
 
-def _replaced(value: Any, change: Callable[[Parameter], Any]) -> Any:
-    """An attribute with its parameters changed, wherever `_parts` finds them."""
+def replaced(value: Any, change: Callable[[Parameter], Any]) -> Any:
+    """A module, or an attribute of one, with its parameters changed, wherever `_parts` finds them."""
     if isinstance(value, Parameter):
         return change(value)
     if isinstance(value, Module):
         return value._changed(change)
     if isinstance(value, list | tuple):
-        return type(value)(_replaced(x, change) for x in value)
+        return type(value)(replaced(x, change) for x in value)
     if isinstance(value, dict):
-        return {key: _replaced(x, change) for key, x in value.items()}
+        return {key: replaced(x, change) for key, x in value.items()}
     return value
 
 

@@ -14,12 +14,11 @@ from timerl_nb.errors import OptionError
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.live.run_control import Stopped
 from timerl_nb.live.telemetry import Watched
-from timerl_nb.loops.nodes import Execute
+from timerl_nb.loops.nodes import Execute, inside
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.profiler.trace import Trace, write_trace
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.transfer import Copy
-from timerl_nb.runtime.xla.regions import inside
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.show.lineage import inside as within
 from timerl_nb.show.text import human_bytes
@@ -172,8 +171,10 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         run.complete()
     except Stopped:
         pass
-    finally:
-        run.release()
+    except BaseException as error:
+        run.release(error)
+        raise
+    run.release()
     seconds = perf_counter() - run.began - begun
     about = _Names(program, run)
     copies = tuple(run.copies)

@@ -1,5 +1,6 @@
-"""Reinforcement-learning parts: policies built from an environment's spaces."""
+"""Reinforcement-learning parts: policies from an environment's spaces, and what was learnt."""
 
+from timerl_nb.rl.learnt import Episodes, LearntPolicy
 from timerl_nb.rl.policy import DNNBuilder, Policy
 
-__all__ = ["DNNBuilder", "Policy"]
+__all__ = ["DNNBuilder", "Episodes", "LearntPolicy", "Policy"]

@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 from timerl_nb.distributions import Categorical, MultiCategorical, Normal
 from timerl_nb.env.core import Simulation
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
-from timerl_nb.errors import EnvError, ShapeError, TimeRLError
+from timerl_nb.errors import EnvError, ShapeError, TimeRLError, user_origin
+from timerl_nb.frontend.actor import Actor, called
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.sources import Parameter, parameter
 from timerl_nb.frontend.tensor import RecurrentTensor
@@ -77,6 +78,8 @@ class Policy(Module):
         self._apart = design.critic == "apart"
         self._made: dict[int, tuple[RecurrentTensor, Actions]] = {}
         self._seen: dict[Read, RecurrentTensor] = {}
+        seen = tuple(env.obs_space.shape), env.obs_space.dtype
+        current().policies.append(Actor(self, *seen, called, user_origin()))
 
     def _changed(self, change: Callable[[Parameter], Any]) -> Self:
         twin = super()._changed(change)

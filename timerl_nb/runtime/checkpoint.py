@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,8 +14,11 @@ from safetensors.numpy import save as to_bytes
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, Origin
-from timerl_nb.files import write_whole
+from timerl_nb.files import clear_drafts, write_whole
 from timerl_nb.ir.shapes import NUMPY
+
+# Seconds after which nobody writes a draft any more: several runs may write checkpoints in one folder.
+_IDLE: Final = 600.0
 
 
 def checkpoint_file(folder: str, point: Mapping[str, int]) -> Path:
@@ -31,11 +36,14 @@ def write_checkpoint(
         ExecutionError: the folder cannot be written to.
     """
     path = checkpoint_file(folder, point)
-    meta = {d: str(v) for d, v in point.items()}
-    payload = to_bytes({n: np.asarray(x, order="C") for n, x in arrays.items()}, metadata=meta)
+    values = {n: np.asarray(x, order="C") for n, x in arrays.items()}
+    sums = json.dumps({n: checksum(x) for n, x in values.items()})
+    meta = {**{d: str(v) for d, v in point.items()}, CHECKSUMS: sums}
+    payload = to_bytes(values, metadata=meta)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, payload)
+        clear_drafts(path.parent, _IDLE)
     except OSError as error:
         raise ExecutionError(
             f"the checkpoint {path} cannot be written: {error.strerror}.",
@@ -47,21 +55,37 @@ def write_checkpoint(
 
 def read_checkpoint(path: str | Path) -> dict[str, Array]:
     """The named arrays of a checkpoint file."""
+    return arrays_of(Path(path).read_bytes())
+
+
+def arrays_of(content: bytes) -> dict[str, Array]:
+    """The named arrays of a safetensors file's content."""
     found: dict[str, Array] = {}
-    for name, entry in deserialize(Path(path).read_bytes()):
-        flat = np.frombuffer(entry["data"], _TYPES[entry["dtype"]])
+    for name, entry in deserialize(content):
+        flat = np.frombuffer(entry["data"], TYPES[entry["dtype"]])
         found[name] = flat.reshape(entry["shape"])
     return found
 
 
-# safetensors' own reader for NumPy knows no bfloat16
-_TYPES: Final = {
+CHECKSUMS: Final = "checksums of values"  # no dimension can be called so
+
+
+def checksum(array: Array) -> str:
+    """What tells whether an array is what was written: of its type, shape and bytes."""
+    head = f"{array.dtype.name} {list(array.shape)} "
+    return hashlib.sha256(head.encode() + array.tobytes()).hexdigest()
+
+
+# by their names in files; safetensors' own reader for NumPy knows no bfloat16
+TYPES: Final = {
     "BOOL": NUMPY["bool"],
     "I8": NUMPY["i8"],
     "U8": NUMPY["u8"],
     "I16": NUMPY["i16"],
     "I32": NUMPY["i32"],
+    "U16": np.dtype(np.uint16),
     "U32": NUMPY["u32"],
+    "U64": np.dtype(np.uint64),
     "I64": NUMPY["i64"],
     "BF16": NUMPY["bf16"],
     "F16": NUMPY["f16"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import OptionError
@@ -13,7 +13,8 @@ from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
-from timerl_nb.loops.nodes import Ast, Execute
+from timerl_nb.loops.cuts import Cut, Cuts, parts_of
+from timerl_nb.loops.nodes import Ast, Execute, Loop
 from timerl_nb.memory.budget import too_large
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax_cache import use_cache
@@ -22,6 +23,8 @@ from timerl_nb.runtime.run_progress import RunProgress
 from timerl_nb.runtime.source import Source
 from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
 from timerl_nb.runtime.xla.lowered import Lowered, too_little, why_not
+
+_FILE: Final = "<timerl program>"
 
 
 class Executable(Inspectable):
@@ -33,6 +36,7 @@ class Executable(Inspectable):
         devices: among how many of them buffers are divided.
         budget: what buffers may take in all; None for what the plan says.
         compiled: XLA programs that earlier processes have compiled.
+        check_nan: the interpreter runs it, and stops at the first NaN.
     """
 
     def __init__(
@@ -45,13 +49,15 @@ class Executable(Inspectable):
         devices: int = 1,
         budget: int | None = None,
         compiled: CompiledCalls | None = None,
+        *,
+        check_nan: bool = False,
     ) -> None:
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
-        self._compiled = compiled
+        self._compiled, self.check_nan = compiled, check_nan
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
-            op_id: Kernel(plan, pdg[op_id])
+            op_id: Kernel(plan, pdg[op_id], pointed=check_nan)
             for op_id in executed
             if isinstance(pdg[op_id].attrs, DataflowAttrs)
         }
@@ -76,6 +82,8 @@ class Executable(Inspectable):
     @cached_property
     def _interpreted(self) -> str:
         """Why the interpreter runs the program; nothing where XLA does."""
+        if self.check_nan:
+            return "what every kernel makes is looked at for NaNs"
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
         found = why_not(self.ast, self.plan, self._devices)
@@ -84,7 +92,7 @@ class Executable(Inspectable):
     @cached_property
     def too_large(self) -> str:
         """Why XLA does not run a program that it could; nothing where that is not for its memory."""
-        if self._executor == "interpret":
+        if self._executor == "interpret" or self.check_nan:
             return ""
         return too_large(self.plan, self._lowered.nbytes, self._budget)
 
@@ -117,6 +125,17 @@ class Executable(Inspectable):
             self.plan.statements, self.ast, None if lowered is None else lowered.loops
         )
 
+    def cuts(self, *, recorded: bool = False) -> Cuts:
+        """Where a run can be cut in two; one that is `recorded` is the interpreter's."""
+        lowered = None if recorded else self.lowered
+        return self._own_cuts if lowered is None else lowered.cuts
+
+    @cached_property
+    def _own_cuts(self) -> Cuts:
+        """Where the interpreter's runs can be cut."""
+        outer = [part for part in parts_of(self.ast.root) if isinstance(part, Loop)]
+        return Cuts(self.ast, self.plan, outer)
+
     @cached_property
     def source(self) -> str:
         """The program as Python, as the interpreter runs it."""
@@ -128,8 +147,14 @@ class Executable(Inspectable):
             source = self.source
             if record:
                 source = Source(self.pdg, self.ast, self.plan, self.kernels, record=True).text()
-            self._code[record] = compile(source, "<timerl program>", "exec")
+            self._code[record] = compile(source, _FILE, "exec")
         return self._code[record]
+
+    def rest(self, cut: Cut | None, *, record: bool) -> Any:
+        """The compiled program behind a cut, or at its end."""
+        rest = self._own_cuts.rest(cut)
+        source = Source(self.pdg, rest, self.plan, self.kernels, record=record).text()
+        return compile(source, _FILE, "exec")
 
     def compiles(self) -> dict[str, int]:
         """How often each kernel has been compiled so far."""

@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
 from timerl_nb.ir.attrs import OutputAttrs
-from timerl_nb.ir.host import Host
-from timerl_nb.ir.ops import Op
+from timerl_nb.ir.host import Host, resources_of
+from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.loops.cuts import Cut
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.swap import time_to_copy
 from timerl_nb.runtime.backends import jax as backend
@@ -26,9 +28,12 @@ from timerl_nb.runtime.checkpoint import write_checkpoint
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.kernel import Kernel, start
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.loading import Kept
+from timerl_nb.runtime.nans import check_host, watched
 from timerl_nb.runtime.outputs import Returned
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import changed_already, ended
+from timerl_nb.runtime.run_state import Held, RunState
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.stores import store_name
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
@@ -90,6 +95,7 @@ class Run:
             seed,
             recorder,
             progress and self._turned,
+            check_nan=executable.check_nan,
         )
         # parameters as they were at the last turn's end, which is no reason to keep them
         self._learned: dict[int, weakref.ref[Any]] = {}
@@ -103,13 +109,14 @@ class Run:
         self.returned = Returned(executable.pdg, plan, self._lengths)
         self._support.longest = self.returned.longest
         self._followed, self._recorder = follow or recorder is not None, recorder
-        self._space = self._namespace(record=self._followed)
+        self._seed = seed
+        self._space = self._namespace(executable.code(record=self._followed))
         self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
         self._program = self._space["program"]()
         self.instructions = 0
         self.finished = self.failed = False
 
-    def _namespace(self, *, record: bool) -> dict[str, Any]:
+    def _namespace(self, code: Any) -> dict[str, Any]:
         space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
         bind = backend.bind if self.executable.plan.swaps.all else (lambda x: x)
         dim = self.executable.pdg.dims.dynamic
@@ -133,7 +140,7 @@ class Run:
                 shape = (store.size, *sizes.shape(pdg[op_id], kind.shape))
                 fresh = backend.fresh(shape, kind.dtype)
                 space[f"new_{store_name((op_id, out))}"] = lambda fresh=fresh: bind(fresh())
-        exec(self.executable.code(record=record), space)
+        exec(code, space)
         return space
 
     # --- running -----------------------------------------------------------------------------
@@ -266,6 +273,78 @@ class Run:
 
         return at
 
+    # --- in two parts ------------------------------------------------------------------------
+
+    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
+        """What the run needs to go on between two turns, `live` of what it holds."""
+        dim, lengths = self.executable.pdg.dims.dynamic, None
+        if dim is not None:
+            lengths = self.lengths()[dim.bound]
+        made = self.executable.cuts(recorded=True).made
+        values = {t: self._held(t, made(t, points, lengths)) for t, points in live.items()}
+        saved = self.host.save(resources_of(self.executable.pdg))
+        return RunState(self._seed, turn, cut, values, lengths, saved)
+
+    def _held(self, tensor: Tensor, points: Array) -> Held:
+        """Those of some points that are held, and their values."""
+        plan, held, read = self.executable.plan, self._stores[tensor], dict[Any, Array]()
+        store, found = plan.stores[tensor], list[Array]()
+        there = np.zeros(len(points), np.bool_)
+        for k, row in enumerate(points.tolist()):
+            key = store.key(tuple(row))
+            if key not in read and (key in held or _is_away(held, key)):
+                read[key] = backend.to_numpy(held[key])
+            if key in read:
+                there[k] = True
+                block = read[key]
+                at = row[store.position] - store.first if store.kind == "block" else ...
+                found.append(block[at])
+        op = plan.pdg[tensor[0]]
+        kind = op.outputs[tensor[1]].type
+        shape = (len(found), *plan.sizes.shape(op, kind.shape))
+        return points[there], np.array(found, NUMPY[kind.dtype]).reshape(shape)
+
+    def resume(self, state: RunState) -> None:
+        """Go on from a state, where the run would begin."""
+        self._seed = state.seed
+        self._support.seed = backend.seed_words(state.seed)
+        away = self.executable.cuts(recorded=True).away
+        for tensor, (points, values) in state.values.items():
+            self._hold(tensor, points, values, away(state.cut, tensor, points))
+        if state.lengths is not None:
+            self._lengths |= dict(np.ndenumerate(state.lengths))
+        self.host.load(resources_of(self.executable.pdg), state.resources)
+        code = self.executable.rest(state.cut, record=self._followed)
+        self._space = self._namespace(code)
+        self._program = self._space["program"]()
+
+    def _hold(self, tensor: Tensor, points: Array, values: Array, away: Array) -> None:
+        """Have values as if they had just been made; those `away` are on the host."""
+        plan, held = self.executable.plan, self._stores[tensor]
+        store, made = plan.stores[tensor], dict[Any, Array]()
+        for row, value in zip(points.tolist(), values, strict=True):
+            key = store.key(tuple(row))
+            if store.kind == "block":
+                if key not in made:
+                    made[key] = np.zeros((store.size, *value.shape), value.dtype)
+                made[key][row[store.position] - store.first] = value
+            else:
+                made[key] = value
+        hosted = {store.key(tuple(row)) for row in points[away].tolist()}
+        for key, value in made.items():
+            fresh = self._support.arrive(backend.copied(value))  # nobody else has its memory
+            if key in hosted:
+                assert isinstance(held, SwapStore)
+                held.put_away(key, fresh)
+            else:
+                held[key] = fresh
+                self.ledger.live += store.unit
+
+    @property
+    def host(self) -> Host:
+        """The resources of the run."""
+        return self._support.host
+
     def measure(self, watch: Stopwatch | None) -> None:
         """From here on wait for every kernel and measure it; or, with None, do so no more."""
         for op_id, kernel in self.executable.kernels.items():
@@ -273,8 +352,10 @@ class Run:
             self._space[f"kernel_{op_id}"] = plain if watch is None else watch.around(plain)
 
     def _kernel(self, kernel: Kernel) -> Callable[..., Any]:
-        """What runs a kernel; it reports itself to a recorder."""
-        return kernel.run if self._recorder is None else self._support.timed(kernel.run)
+        """What runs a kernel; it reports itself to a recorder, or looks for NaNs."""
+        executable = self.executable
+        run = watched(kernel, executable.pdg.names) if executable.check_nan else kernel.run
+        return run if self._recorder is None else self._support.timed(run)
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:
@@ -286,6 +367,11 @@ class Run:
         return self.returned.lengths()
 
     @property
+    def kept(self) -> Sequence[Kept]:
+        """The checkpoints that it has written."""
+        return self._support.kept
+
+    @property
     def began(self) -> float:
         """When the run was made, as `time.perf_counter` counts."""
         return self._support.began
@@ -295,15 +381,19 @@ class Run:
         """What was copied between device and host so far, if the run is recorded."""
         return self._transfers.copies or ()
 
-    def release(self) -> int:
+    def release(self, error: BaseException | None = None) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""
         self._transfers.close()
         kept = self.ledger.live
         for store in self._stores.values():
             store.clear()
-        self._support.host.close()
         self.ledger.live = 0
+        self._support.host.close(error)
         return kept
+
+
+def _is_away(held: Mapping[Any, Any], key: Any) -> bool:
+    return isinstance(held, SwapStore) and held.is_away(key)
 
 
 class _Support:
@@ -318,8 +408,11 @@ class _Support:
         seed: int,
         recorder: Recorder | None,
         progress: Callable[[], object] | None,
+        *,
+        check_nan: bool = False,
     ) -> None:
-        self.ledger = ledger
+        self.ledger, self._check_nan = ledger, check_nan
+        self.kept: list[Kept] = []
         self._pdg = pdg
         self.seed = backend.seed_words(seed)
         self.host = Host(pdg.dims, plan.bounds, seed)
@@ -328,7 +421,7 @@ class _Support:
         self.copied = backend.copied
         self.points: Callable[[list[Any]], tuple[Any, ...]] = tuple
         swaps = bool(plan.swaps.all)
-        self._arrive = backend.bind if swaps else backend.to_device
+        self.arrive = backend.bind if swaps else backend.to_device
         self.trace = ledger.record_both if swaps else ledger.trace.append
         self.offload, self.fetch = transfers.leave, transfers.come_back
         self.settle = transfers.settle
@@ -346,14 +439,17 @@ class _Support:
     ) -> None:
         begun = perf_counter()
         named = {n: backend.to_numpy(x) for n, x in arrays.items()}
-        write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+        path = write_checkpoint(folder, point, named, self._pdg[op_id].origin)
+        self.kept.append(Kept(path, dict(point), tuple(named)))
         self._done(begun)
 
     def udf(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> list[Any]:
         op, begun = self._pdg[op_id], perf_counter()
         made = self.host.call(op.attrs, point, args, op.origin)
+        if self._check_nan:
+            check_host(op, point, made, self._pdg.dims)
         self._done(begun)
-        return [self._arrive(x) for x in made]
+        return [self.arrive(x) for x in made]
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
         op, begun = self._pdg[op_id], perf_counter()

@@ -10,13 +10,14 @@ compiled once, whatever the point: lengths that vary are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import ConstAttrs, RngAttrs
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, is_sliced
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Tensor, is_sliced
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape, Size, is_float
 from timerl_nb.memory.plan import MemoryPlan
@@ -25,18 +26,38 @@ from timerl_nb.memory.slices import Part
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_blocks
 from timerl_nb.runtime.backends import jax_rules as rules
-from timerl_nb.runtime.backends.jax_scope import Scope
+from timerl_nb.runtime.backends.jax_scope import Scope, holding_nans
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.symbolic.expr import Lin, Slice
 
 
-class Kernel:
-    """A dataflow operation, ready to be compiled under actual bounds."""
+@dataclass(frozen=True)
+class Again:
+    """A kernel computed once more, operation by operation.
 
-    def __init__(self, plan: MemoryPlan, op: Op) -> None:
+    Attributes:
+        point: where.
+        values: by the tensors of its body, and its operands, at their capacity.
+        lengths: how long each is in truth.
+    """
+
+    point: Mapping[str, int]
+    values: Mapping[Tensor, Any]
+    lengths: Mapping[Tensor, tuple[int, ...]]
+
+
+class Kernel:
+    """A dataflow operation, ready to be compiled under actual bounds.
+
+    Args:
+        pointed: it takes all coordinates of its point, whatever its contents depend on.
+    """
+
+    def __init__(self, plan: MemoryPlan, op: Op, *, pointed: bool = False) -> None:
         assert isinstance(op.attrs, DataflowAttrs)
         self.op, self.plan, self.sizes, self.pdg = op, plan, plan.sizes, plan.pdg
         self.body: tuple[Op, ...] = op.attrs.body
+        self.results = op.attrs.results
         self.operand_sizes: list[Shape] = [self.pdg.read_type(read).shape for read in op.inputs]
         self.needs_seed = any(inner.kind == "rng" for inner in self.body)
         self.accumulated = [k for k, o in enumerate(op.outputs) if o.reduce is not None]
@@ -51,7 +72,8 @@ class Kernel:
         consts = [inner for inner in self.body if isinstance(inner.attrs, ConstAttrs)]
         values = [inner.attrs.value for inner in consts if is_float(inner.dtype)]
         self.arrays = [value for value in values if value.array.size > 1]
-        self.coords = self._coordinates()
+        lengths = self.pdg.dims.lengths(op.domain)
+        self.coords = (*op.domain, *lengths) if pointed else self._coordinates()
         self.runs: dict[Any, Callable[..., Any]] = {}
         self._check_padding()
 
@@ -117,12 +139,16 @@ class Kernel:
     @property
     def run(self) -> Callable[..., Any]:
         """The compiled function: (seed, coordinates, operands, taken, slots, blocks) -> outputs."""
-        # what is bound to a device runs on that one alone
-        device = backend.device() if self.plan.swaps.all else None
+        device = self._device
         if device not in self.runs:
             taken = (3, 4, 5) if self.plan.donates else (5,)
             self.runs[device] = backend.compile_kernel(self.trace, taken, device)
         return self.runs[device]
+
+    @property
+    def _device(self) -> Any:
+        """What is bound to a device runs on that one alone; None for what is not."""
+        return backend.device() if self.plan.swaps.all else None
 
     def trace(
         self,
@@ -134,20 +160,71 @@ class Kernel:
         blocks: Sequence[Any],
     ) -> tuple[Any, ...]:
         """The outputs in the order `order`, in terms of the engine's arrays."""
-        point: Mapping[str, Any] = dict(zip(self.coords, coords, strict=True))
-        scope = self.scope(point, seed)
+        scope, arrays = self._given(seed, coords, operands, taken, blocks)
+        results = self._added(self.compute(scope, arrays), slots)
+        return self._put_away(scope, results, blocks)
+
+    def _given(
+        self,
+        seed: Any,
+        coords: Sequence[Any],
+        operands: Sequence[Any],
+        taken: Sequence[Any],
+        blocks: Sequence[Any],
+    ) -> tuple[Scope, dict[int, Any]]:
+        """What is known at a point, and the operands."""
+        scope = self.scope(dict(zip(self.coords, coords, strict=True)), seed)
         arrays = {k: self._operand(scope, k, x, blocks) for k, x in enumerate(operands)}
-        arrays |= dict(zip(self.taken, taken, strict=True))
-        results = self.compute(scope, arrays)
+        return scope, arrays | dict(zip(self.taken, taken, strict=True))
+
+    def _added(self, results: list[Any], slots: Sequence[Any]) -> list[Any]:
+        """The results, those that are added up with what there was."""
         for slot, k in zip(slots, self.accumulated, strict=True):
             reduce = self.op.outputs[k].reduce
             assert reduce is not None
             results[k] = COMBINE[reduce](slot, results[k])
+        return results
+
+    def _put_away(self, scope: Scope, results: list[Any], blocks: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs in their order, rows within their blocks."""
         for block, (k, store) in zip(blocks, self.blocks.items(), strict=True):
             cut = self.plan.placed.blocks[self.op.id, k].cut
-            row = point[store.along] - store.first
+            row = scope.point[store.along] - store.first
             results[k] = jax_blocks.with_row(block, row, results[k], cut=cut)
         return tuple(results[k] for k in self.order)
+
+    # --- looking for NaNs ------------------------------------------------------------------------
+
+    @cached_property
+    def looking(self) -> Callable[..., Any]:
+        """As `run`, and which results hold a NaN; it takes over nothing."""
+
+        def trace(
+            seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
+        ) -> tuple[tuple[Any, ...], Any]:
+            scope, arrays = self._given(seed, coords, operands, taken, blocks)
+            results = self._added(self.compute(scope, arrays), slots)
+            shapes = [output.type.shape for output in self.op.outputs]
+            found = holding_nans(scope, results, shapes)
+            return self._put_away(scope, results, blocks), found
+
+        return backend.compile_kernel(trace, (), self._device)
+
+    def again(
+        self, seed: Any, coords: Any, operands: Any, taken: Any, slots: Any, blocks: Any
+    ) -> Again:
+        """What it computes inside, for the arguments of `run`."""
+        scope, arrays = self._given(seed, coords, operands, taken, blocks)
+        done = self._inside(scope, arrays)
+        sizes = {(OPERAND, k): shape for k, shape in enumerate(self.operand_sizes)}
+        sizes |= {(inner.id, 0): inner.shape for inner in self.body}
+
+        def lengths(shape: Shape) -> tuple[int, ...]:
+            known = [(scope.length(size), scope.capacity(size)) for size in shape]
+            return tuple(most if n is None else int(n) for n, most in known)
+
+        point = {d: int(scope.point[d]) for d in self.op.domain}
+        return Again(point, done, {tensor: lengths(shape) for tensor, shape in sizes.items()})
 
     def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
         """What is known at a point while the kernel is traced."""
@@ -158,13 +235,17 @@ class Kernel:
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
         """What the outputs are at one point, or what it adds to them."""
+        done = self._inside(scope, operands)
+        return [done[key] for key in self.results]
+
+    def _inside(self, scope: Scope, operands: Mapping[int, Any]) -> dict[Tensor, Any]:
+        """The value of every operation inside, and the operands."""
         shapes = self._shapes()
-        done: dict[tuple[int, int], Any] = {(OPERAND, k): x for k, x in operands.items()}
+        done: dict[Tensor, Any] = {(OPERAND, k): x for k, x in operands.items()}
         for inner in self.body:
             args = [done[r.tensor] for r in inner.inputs]
             done[inner.id, 0] = rules.compute(scope, inner, args, shapes[inner.id])
-        assert isinstance(self.op.attrs, DataflowAttrs)
-        return [done[key] for key in self.op.attrs.results]
+        return done
 
     def own_block(self, part: Part) -> int | None:
         """Which of the blocks that the kernel writes a part is read from, if it is."""

@@ -6,11 +6,12 @@ of that form counts as not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from timerl_nb.ir.ops import Op, Read
-from timerl_nb.loops.nodes import Ast, Execute, Loop, Node, Sequence, children
+from timerl_nb.loops.cuts import count_of, parts_of
+from timerl_nb.loops.nodes import Ast, Execute, Loop, Node, children
 from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.expr import Lin, sym
 
@@ -38,7 +39,7 @@ class RunProgress:
         self, statements: Statements, ast: Ast, loops: Iterable[Loop] | None = None
     ) -> None:
         self._statements, self._pdg = statements, statements.pdg
-        self._parts = list(_parts(ast.root))
+        self._parts = list(parts_of(ast.root))
         all_loops = [part for part in self._parts if isinstance(part, Loop)]
         self._loops = all_loops if loops is None else list(loops)
         self.turns = self._turns()
@@ -58,7 +59,7 @@ class RunProgress:
         loops = self._loops
         if not loops or not all(loop.first.is_const and loop.last.is_const for loop in loops):
             return None
-        return sum(map(_count, loops))
+        return sum(map(count_of, loops))
 
     def _outer(self) -> str | None:
         """The dimension that moves with the counter of every outermost loop."""
@@ -139,7 +140,7 @@ class RunProgress:
         last = (0, 0)
         for k, part in enumerate(self._parts):
             if isinstance(part, Loop) and any(part is loop for loop in self._loops):
-                last = (k, min(turns, _count(part)))
+                last = (k, min(turns, count_of(part)))
                 turns -= last[1]
                 if turns <= 0:
                     break
@@ -185,15 +186,6 @@ class SoFar:
 _ALL = 1 << 40  # more than any bound
 
 
-def _parts(root: Node) -> Iterator[Node]:
-    """The parts of a nest that follow each other."""
-    if isinstance(root, Sequence):
-        for part in root.parts:
-            yield from _parts(part)
-    else:
-        yield root
-
-
 def _executed(node: Node) -> Iterable[Execute]:
     stack = [node]
     while stack:
@@ -201,7 +193,3 @@ def _executed(node: Node) -> Iterable[Execute]:
         if isinstance(node, Execute):
             yield node
         stack += children(node)
-
-
-def _count(loop: Loop) -> int:
-    return max(0, (loop.last.const - loop.first.const) // loop.step + 1)

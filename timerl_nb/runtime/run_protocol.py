@@ -7,11 +7,15 @@ from typing import Any, Protocol
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.ir.ops import Op
+from timerl_nb.ir.host import Host
+from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.selected import Coordinates
+from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.runtime.run_state import RunState
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.transfer import Copy
 
@@ -25,6 +29,7 @@ class RunProtocol(Protocol):
         held_by: who says what it holds.
         began: when it was made, as `time.perf_counter` counts.
         compiling: for how many seconds it has been waiting for XLA to compile; None if it is not.
+        kept: the checkpoints that it has written so far.
         copies: what was copied between device and host so far, if it is recorded.
         coordinates: where the values of conditional outputs are, by name.
     """
@@ -38,6 +43,9 @@ class RunProtocol(Protocol):
 
     @property
     def compiling(self) -> float | None: ...
+
+    @property
+    def kept(self) -> Sequence[Kept]: ...
 
     @property
     def copies(self) -> Sequence[Copy]: ...
@@ -65,7 +73,17 @@ class RunProtocol(Protocol):
 
     def measure(self, watch: Stopwatch | None) -> None: ...
 
-    def release(self) -> int: ...
+    # between two turns: what it holds at points, by tensor; and the seed, the bound's lengths, the host's
+    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...
+
+    # ahead of its first turn: go on from there instead
+    def resume(self, state: RunState) -> None: ...
+
+    @property
+    def host(self) -> Host: ...
+
+    # of a run that failed with `error`, what fails besides is noted on it
+    def release(self, error: BaseException | None = None) -> int: ...
 
 
 def ended() -> ExecutionError:

@@ -173,6 +173,12 @@ class SwapStore(dict[Any, Any]):
             )
             self._transfers.ledger.host += self.nbytes
 
+    def put_away(self, key: Any, value: Any) -> None:
+        """Have a value that is given (on the device) on the host alone."""
+        self[key] = value
+        self.copy(key)
+        self.drop(key)
+
     def drop(self, key: Any) -> None:
         """Let go of the value on the device once it is on the host."""
         self._wait(self._copies[key], key, "the host")

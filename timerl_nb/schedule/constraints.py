@@ -9,7 +9,7 @@ maximum only the arguments that move: isl then keeps a window's reader close beh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,7 +45,8 @@ class Use:
     """One statement's use of one tensor, merges looked through.
 
     `values` relates the reader's points to the tensor's, `near` is its part for proximity; `exact`
-    are the values at the length that a dynamic bound has there.
+    are the values at the length that a dynamic bound has there. `through` are the merges between, from
+    the reader on.
     """
 
     reader: int
@@ -54,6 +55,7 @@ class Use:
     values: Relation
     near: Relation
     exact: Relation
+    through: tuple[int, ...] = ()
 
     @property
     def tensor(self) -> Tensor:
@@ -81,14 +83,15 @@ class Constraints:
         ]
 
     @cached_property
+    def returned(self) -> list[Use]:
+        """Every use of a tensor by what the run returns."""
+        outputs = self.statements.outputs
+        return [use for one in outputs for use in self._uses(one.op, *one.operands)]
+
+    @cached_property
     def kept(self) -> dict[tuple[int, int], Set]:
         """The points of each tensor that the run returns."""
-        found: dict[tuple[int, int], Set] = {}
-        for output in self.statements.outputs:
-            for use in self._uses(output.op, *output.operands):
-                points, key = use.values.range(), use.tensor
-                found[key] = found[key] | points if key in found else points
-        return found
+        return points_of(self.returned)
 
     def _uses(self, op: Op, operand: Operand) -> Iterator[Use]:
         found = (self._use(op, access) for access in operand.accesses)
@@ -138,7 +141,8 @@ class Constraints:
         values, exact = crossed or (whole.at_some_length(), whole)
         if crossed and not anew:
             values = self._joined(values, whole.at_some_length())
-        return Use(op.id, *access.tensor, values, near, exact)
+        through = tuple(read.source for read in access.way[:-1])
+        return Use(op.id, *access.tensor, values, near, exact, through)
 
     # --- as edges for isl ------------------------------------------------------------------------
 
@@ -302,6 +306,15 @@ class Constraints:
                     last, of = (self.points[statement_name(op)] for op in (end, update))
                     same = Relation.reads(last, own, of)
                     yield Edge(statement_name(update), statement_name(end), same.inverse())
+
+
+def points_of(uses: Iterable[Use]) -> dict[tuple[int, int], Set]:
+    """By tensor, the points that uses are of."""
+    found: dict[tuple[int, int], Set] = {}
+    for use in uses:
+        points, key = use.values.range(), use.tensor
+        found[key] = found[key] | points if key in found else points
+    return found
 
 
 def _upper_end(dims: Dims, entry: Lin | Slice) -> Lin:

@@ -51,6 +51,7 @@ STAGE_OF: Final[Mapping[str, str]] = {
     "devices": "executable",
     "backend": "executable",
     "isl_operations": "schedule",
+    "check_nan": "executable",
 }
 SWITCH_OF: Final[Mapping[str, str]] = {"windows": "lift", "separate": "fuse"}
 

@@ -97,6 +97,19 @@ def masked(
     return x
 
 
+def holding_nans(
+    scope: Scope, arrays: Sequence[JaxArray], shapes: Sequence[Sequence[Size]]
+) -> JaxArray:
+    """Which arrays hold a NaN up to their true lengths."""
+    found: list[JaxArray] = []
+    for x, sizes in zip(arrays, shapes, strict=True):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            found.append(jnp.isnan(masked(scope, x, sizes, range(x.ndim), 0)).any())
+        else:
+            found.append(jnp.asarray(False))
+    return jnp.stack(found) if found else jnp.zeros((0,), bool)
+
+
 def grid_of(
     scope: Scope, axes: Sequence[str], sizes: Sequence[Size], starts: Sequence[Lin] = ()
 ) -> dict[str, JaxArray]:

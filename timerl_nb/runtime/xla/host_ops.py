@@ -13,6 +13,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.checkpoint import write_checkpoint
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.xla.regions import OnHost
 from timerl_nb.symbolic.expr import Lin, sym
 
@@ -28,8 +29,9 @@ class HostOps:
 
     def __init__(self, plan: MemoryPlan, seed: int) -> None:
         self._plan, self._pdg = plan, plan.pdg
-        self._host = Host(self._pdg.dims, plan.bounds, seed)
+        self.host = Host(self._pdg.dims, plan.bounds, seed)
         self._varying: dict[int, Mapping[int, Shape]] = {}
+        self.kept: list[Kept] = []
 
     def run(
         self, part: OnHost, at: tuple[int, ...], asked: Sequence[Any], length: Length
@@ -47,13 +49,14 @@ class HostOps:
         for k, shape in self._shapes(op).items():
             found[k] = found[k][tuple(map(slice, concrete(shape, self._env(op, point, length))))]
         if isinstance(op.attrs, UdfAttrs):
-            return self._host.call(op.attrs, point, found, op.origin)
+            return self.host.call(op.attrs, point, found, op.origin)
         if isinstance(op.attrs, CallAttrs):
-            self._host.effect(op.attrs, point, found, op.origin)
+            self.host.effect(op.attrs, point, found, op.origin)
         else:
             assert isinstance(op.attrs, CheckpointAttrs)
             named = dict(zip(op.attrs.names, found, strict=True))
-            write_checkpoint(op.attrs.path, point, named, op.origin)
+            path = write_checkpoint(op.attrs.path, point, named, op.origin)
+            self.kept.append(Kept(path, point, tuple(named)))
         return ()
 
     def _shapes(self, op: Op) -> Mapping[int, Shape]:
@@ -76,6 +79,6 @@ class HostOps:
             env[dim.bound] = length(tuple(map(sym, dim.over or ())), env)
         return env
 
-    def close(self) -> None:
-        """Close what can be closed of the functions' resources."""
-        self._host.close()
+    def close(self, error: BaseException | None = None) -> None:
+        """Close what can be closed of the functions' resources; `error` is what the run failed with."""
+        self.host.close(error)

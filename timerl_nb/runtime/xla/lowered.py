@@ -15,9 +15,11 @@ from typing import Any
 import jax
 from jax import lax
 
+from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop
+from timerl_nb.loops.cuts import Cuts
+from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop, inside
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.layout import Buffer
 from timerl_nb.memory.plan import MemoryPlan
@@ -26,7 +28,7 @@ from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, stated_by
 from timerl_nb.runtime.xla.flow import Flow, Names
 from timerl_nb.runtime.xla.lower import Lowering, State
-from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions, inside
+from timerl_nb.runtime.xla.regions import HOSTED, Around, Call, Move, OnHost, Part, Regions
 from timerl_nb.runtime.xla.shards import Shards
 
 # What XLA takes for any call (counters, scalars), which is not held against a budget.
@@ -123,6 +125,11 @@ class Lowered:
         called = [part.loop if isinstance(part, Call) else part.node for part in self._walked]
         return [node for node in called if isinstance(node, Loop)]
 
+    @cached_property
+    def cuts(self) -> Cuts:
+        """Where a run can be cut in two."""
+        return Cuts(self.ast, self.plan, self.loops)
+
     @property
     def _walked(self) -> Seq[Call | Around]:
         return [part for part in self.regions.parts if isinstance(part, Call | Around)]
@@ -209,6 +216,13 @@ class Lowered:
     def fresh(self, name: str) -> Any:
         """A buffer before anything is written to it."""
         return self._lowering.fresh(name)
+
+    def placed(self, name: str, array: Array) -> Any:
+        """A buffer with given contents, which nobody else has, where it lies."""
+        if self.shards is None:
+            return backend.copied(array)
+        placement = self.shards.placement(self.layout.buffers.get(name))
+        return backend.copied(jax.device_put(array, placement))
 
     def arrays(self) -> State:
         """The given arrays, where this thread's programs run."""

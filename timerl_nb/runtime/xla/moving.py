@@ -127,6 +127,22 @@ class Moving:
             return found.reshape(placed.size, *shape)[point[placed.position] - placed.first]
         return found.reshape(shape)
 
+    def put_away(self, tensor: Tensor, points: Array, values: Array) -> None:
+        """Have values on the host alone, as if they had left."""
+        store, size = self._plan.stores[tensor], self._size(tensor)
+        whole: dict[Any, Array] = {}
+        for row, value in zip(points.tolist(), values, strict=True):
+            key = store.key(tuple(row))
+            if key not in whole:
+                whole[key] = np.zeros(size, values.dtype)
+            if store.kind == "block":
+                rows = whole[key].reshape(store.size, *value.shape)
+                rows[row[store.position] - store.first] = value
+            else:
+                whole[key][...] = value.reshape(size)
+        for key, value in whole.items():
+            self._stores[tensor].put_away(key, backend.to_device(value))
+
     @property
     def copies(self) -> Sequence[Copy]:
         """What was copied so far, if that is noted."""

@@ -30,6 +30,7 @@ from timerl_nb.loops.nodes import (
     Offload,
     Transfer,
     children,
+    inside,
 )
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
@@ -310,11 +311,6 @@ def is_repeated(node: Node) -> bool:
         return False
     known = node.first.is_const and node.last.is_const and node.last.const > node.first.const
     return known and any(isinstance(inner, Loop) for inner in inside(node.body))
-
-
-def inside(node: Node) -> list[Node]:
-    """A node and all in it."""
-    return [node, *(n for part in children(node) for n in inside(part))]
 
 
 def _flat(nodes: Iterable[Node]) -> Sequence[Node]:

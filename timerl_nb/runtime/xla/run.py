@@ -8,24 +8,30 @@ from time import perf_counter
 from typing import Any
 
 import jax
+import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.events import Event, Recorder
-from timerl_nb.ir.ops import Op
+from timerl_nb.ir.host import Host, resources_of
+from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.selected import Coordinates
+from timerl_nb.loops.cuts import Cut
 from timerl_nb.loops.nodes import Guard, If, Loop
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger
+from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs, Returned
 from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import changed_already, ended
+from timerl_nb.runtime.run_state import Held, RunState
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.flow import LENGTHS
 from timerl_nb.runtime.xla.host_ops import HostOps
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.moving import Moving
+from timerl_nb.runtime.xla.placed import Placed
 from timerl_nb.runtime.xla.reading import Reading
 from timerl_nb.runtime.xla.regions import Around, Call, Move, OnHost, Part
 from timerl_nb.symbolic.evaluate import evaluate
@@ -54,8 +60,9 @@ class LoweredRun:
         self.ledger = Ledger()
         self.instructions = 0
         self.finished = self._begun = False
-        self._seed = backend.seed_words(seed)
+        self._given, self._seed = seed, backend.seed_words(seed)
         self._progress = progress
+        self._resumed: RunState | None = None
         self._state: dict[str, Any] = {}
         self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
         self._arrays = lowered.arrays()
@@ -81,7 +88,10 @@ class LoweredRun:
         self._waits = perf_counter()  # all calls are traced, if they were not
         self._state |= self.lowered.start()
         self._waits = None
-        self._all(self.lowered.regions.parts, ())
+        if self._resumed is None:
+            self._all(self.lowered.regions.parts, ())
+        else:
+            self._go_on(self._resumed)
         self._moving.settle()
         jax.block_until_ready(self._state)
         self.finished = True
@@ -103,10 +113,10 @@ class LoweredRun:
                 given = {k: self._made[k] for k in self.lowered.given[part.number - 1]}
                 self._asked = self._call(part, at, given)
 
-    def _repeat(self, call: Call, loop: Loop) -> None:
-        """Run a loop of which each call is one turn, or several."""
-        fuse = self.lowered.fuse
-        for first in range(loop.first.const, loop.last.const + 1, loop.step * fuse):
+    def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> None:
+        """Run a loop of which each call is one turn, or several; from some turn on."""
+        fuse, begin = self.lowered.fuse, loop.first.const if begin is None else begin
+        for first in range(begin, loop.last.const + 1, loop.step * fuse):
             count = min(fuse, (loop.last.const - first) // loop.step + 1)
             self._call(call, first, *([count] if fuse > 1 else []))
             self._turned(count)
@@ -165,9 +175,12 @@ class LoweredRun:
         else:
             self._loop(part, node, at)
 
-    def _loop(self, part: Around, loop: Loop, at: tuple[int, ...]) -> None:
+    def _loop(
+        self, part: Around, loop: Loop, at: tuple[int, ...], begin: int | None = None
+    ) -> None:
         env = dict(zip(part.counters, at, strict=True))
         first, last = evaluate(loop.first, env), evaluate(loop.last, env)
+        first = first if begin is None else begin
         turns = loop.turns
         if turns is not None and loop.late:
             begins = evaluate(loop.begins, {**env, turns.name: 0, loop.counter: 0})
@@ -207,6 +220,73 @@ class LoweredRun:
         if at is None:
             return int(lengths.max())
         return int(lengths[tuple(evaluate(e, env) for e in at)])
+
+    # --- in two parts ------------------------------------------------------------------------
+
+    def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
+        """What the run needs to go on between two turns, `live` of what it holds."""
+        lowered, read = self.lowered, dict[str, Array]()
+
+        def buffer(name: str) -> Array:
+            if name not in read:
+                read[name] = backend.to_numpy(self._look(name))
+            return read[name]
+
+        placed, copied = Placed(lowered, cut), self._moving.copied
+        found: dict[Tensor, Held] = {}
+        lengths = backend.to_numpy(self._look(LENGTHS)) if self._is_dynamic else None
+        for tensor, expected in live.items():
+            points = lowered.cuts.made(tensor, expected, lengths)
+            away = lowered.cuts.away(cut, tensor, points)
+            _, values = found[tensor] = placed.read(tensor, points, buffer)
+            for k in np.flatnonzero(away):
+                copy = copied(tensor, tuple(points[k].tolist()))
+                if copy is not None:  # under a dynamic bound its point may never have run
+                    values[k] = copy
+        saved = self.host.save(resources_of(lowered.plan.pdg))
+        return RunState(self._given, turn, cut, found, lengths, saved)
+
+    @property
+    def _is_dynamic(self) -> bool:
+        return self.lowered.plan.pdg.dims.dynamic is not None
+
+    def resume(self, state: RunState) -> None:
+        """Go on from a state, where the run would begin."""
+        self._given, self._seed = state.seed, backend.seed_words(state.seed)
+        self._resumed = state
+        self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
+
+    def _go_on(self, state: RunState) -> None:
+        """Run the parts behind a cut."""
+        lowered, held = self.lowered, dict[Tensor, Held]()
+        for tensor, (points, values) in state.values.items():
+            away = lowered.cuts.away(state.cut, tensor, points)
+            held[tensor] = points[~away], values[~away]
+            if away.any():
+                self._moving.put_away(tensor, points[away], values[away])
+        for name, array in Placed(lowered, state.cut).written(held).items():
+            if name not in lowered.flow.local:
+                self._state[name] = lowered.placed(name, array)
+        if state.lengths is not None:
+            lengths = state.lengths.astype(np.int32)
+            self._state[LENGTHS] = lowered.placed(LENGTHS, lengths)
+        if state.cut is None:
+            return
+        loop, parts = lowered.cuts.loop(state.cut), lowered.regions.parts
+        first = state.cut.turn + loop.step
+        for k, part in enumerate(parts):
+            if isinstance(part, Call) and part.loop is loop:
+                self._repeat(part, loop, first)
+            elif isinstance(part, Around) and part.node is loop:
+                self._loop(part, loop, (), first)
+            else:
+                continue
+            self._all(parts[k + 1 :], ())
+
+    @property
+    def host(self) -> Host:
+        """The resources of the run."""
+        return self._host.host
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -294,6 +374,11 @@ class LoweredRun:
         return self._host.run(part, at, self._asked, self._length)
 
     @property
+    def kept(self) -> Sequence[Kept]:
+        """The checkpoints that it has written."""
+        return self._host.kept
+
+    @property
     def copies(self) -> Sequence[Copy]:
         """What was copied between device and host so far, if the run is recorded."""
         return self._moving.copies
@@ -313,12 +398,12 @@ class LoweredRun:
             for point in product(*map(range, lengths.shape)):
                 self._known[point] = int(lengths[point])
 
-    def release(self) -> int:
+    def release(self, error: BaseException | None = None) -> int:
         """Let go of the buffers; returns their bytes."""
-        self._host.close()
         self._moving.close()
         self._state.clear()
         self._asked = self._made = ()
         self._waits = None
         kept, self.ledger.live = self.ledger.live, 0
+        self._host.close(error)
         return kept

@@ -1,0 +1,1 @@
+"""Folders as older versions have written them, which must stay readable."""

@@ -1,0 +1,89 @@
+"""What lives between two turns of random programs: what the interpreter holds there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import timerl_nb as trl
+from tests.eager import eagerly
+from tests.property.drawn import Drawn
+from tests.property.programs import chain, ending_programs, programs
+from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from timerl_nb.errors import BoundsError, ReadError, ScheduleError
+from timerl_nb.runtime.interpret import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
+
+Points = set[tuple[str, tuple[int, ...]]]
+
+
+@sampled(RUNS // 2)
+@given(st.one_of(programs(), programs(4, last=chain)), st.sampled_from(VARIANTS + BLOCKS))
+def test_what_lives_between_turns_is_held_there(drawn: Drawn, options: dict[str, Any]) -> None:
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    assert_live(program, exactly=True)
+
+
+@sampled(RUNS // 4)
+@given(ending_programs(), st.sampled_from(VARIANTS))
+def test_what_lives_is_among_it_where_a_dimension_ends_early(
+    drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]
+) -> None:
+    d, done = drawn
+    last = d.ctx.space.all[-1].bound
+    try:
+        bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
+        program = d.ctx.compile(bounds, chosen(d, options))
+    except (BoundsError, ReadError, ScheduleError) as error:
+        event(f"refused: {type(error).__name__}")
+        return
+    assert_live(program, exactly=False)
+
+
+def assert_live(program: trl.Program, *, exactly: bool) -> None:
+    """At every cut what lives is there; and nothing else, but for rows of blocks and sums."""
+    plan, progress = program.memory, program.executable.progress(recorded=True)
+    cuts = program.executable.cuts(recorded=True)
+    if cuts.why_none:
+        event(cuts.why_none)
+        return
+    seen, turns = list[tuple[Points, Points]](), [0]
+    # blocks go as a whole; a sum to which nothing was added is not there
+    loose = {
+        store.name
+        for (op_id, out), store in plan.stores.items()
+        if store.kind == "block" or plan.pdg[op_id].outputs[out].reduce is not None
+    }
+
+    def held() -> Points:
+        return {
+            (name, at if isinstance(at, tuple) else (at,))
+            for name, values in run.stores.items()
+            for at in values
+        }
+
+    def turned() -> None:
+        turns[0] += 1
+        if (cut := cuts.after(turns[0])) is None:
+            return
+        live = {
+            (plan.stores[tensor].name, tuple(row))
+            for tensor, rows in cuts.live(cut).items()
+            for row in rows.tolist()
+        }
+        seen.append((live, held()))
+
+    run = Run(program.executable, 0, progress=turned, follow=True)
+    with eagerly():
+        run.complete()
+    assert turns[0] == progress.turns
+    event(f"{min(len(seen), 3)} turns")
+    for live, there in seen:
+        assert {at for at in there - live if at[0] not in loose} == set()
+        if exactly:
+            assert {at for at in live - there if at[0] not in loose} == set()
+    run.release()

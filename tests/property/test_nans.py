@@ -1,0 +1,60 @@
+"""Random programs that are watched for NaNs: they run as ever, and what is found is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import timerl_nb as trl
+from tests.property.drawn import Drawn
+from tests.property.programs import chain, ending_programs, programs
+from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from tests.unit.checks import Expected
+from timerl_nb.errors import BoundsError, ExecutionError, ReadError, ScheduleError
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
+
+
+def watched(program: trl.Program, expected: Expected) -> None:
+    """The program does what it does, or names a NaN."""
+    try:
+        result = program.with_options(check_nan=True).execute(seed=3)
+    except ExecutionError as error:
+        assert "NaN" in error.what, error
+        event("a NaN")
+        plain = program.with_options(executor="interpret", fuse=False, simplify=False)
+        assert any(_holds_nan(x) for x in plain.execute(seed=3).values()), error
+        return
+    event("no NaN")
+    expected.assert_same(result, "watched")
+
+
+def _holds_nan(x: Any) -> bool:
+    return x.dtype.kind == "f" and bool(np.isnan(x).any())
+
+
+@sampled(RUNS // 8)
+@given(st.one_of(programs(), programs(4, last=chain)), st.sampled_from(VARIANTS + BLOCKS))
+def test_watched_programs_agree(drawn: Drawn, options: dict[str, Any]) -> None:
+    program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
+    watched(program, Expected(drawn.ctx.pdg(), drawn.bounds, 3))
+
+
+@sampled(RUNS // 8)
+@given(ending_programs(), st.sampled_from(VARIANTS))
+def test_watched_programs_end_early(
+    drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]
+) -> None:
+    d, done = drawn
+    last = d.ctx.space.all[-1].bound
+    try:
+        bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
+        program = d.ctx.compile(bounds, chosen(d, options))
+    except (BoundsError, ReadError, ScheduleError) as error:
+        event(f"refused: {type(error).__name__}")
+        return
+    watched(program, Expected(program.meaning, d.bounds, 3))

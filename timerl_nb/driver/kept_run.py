@@ -1,0 +1,196 @@
+"""How a run is kept in a folder: begun there, or gone on with from there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.ir.digest import digest_by_names
+from timerl_nb.ir.host import resources_of
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.live.resuming import Resuming
+from timerl_nb.live.saving import Every, Saving
+from timerl_nb.runtime.executable import Executable
+from timerl_nb.runtime.run_folder import MANIFEST, Manifest, RunFolder
+from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.run_state import RunState, Saved
+
+_USUALLY: Final = "5min"
+
+
+@dataclass(frozen=True)
+class KeptRun:
+    """What a run begins with, and what saves it.
+
+    Attributes:
+        seed: of all random streams.
+        state: where it goes on; None at the beginning.
+        saving: what is told of its turns; None where nothing is saved.
+    """
+
+    seed: int
+    state: RunState | None = None
+    saving: Saving | None = None
+
+    @property
+    def turn(self) -> int:
+        """How many turns were done before."""
+        return 0 if self.state is None else self.state.turn
+
+    def of(self, run: RunProtocol, resources: Pdg) -> None:
+        """Let a run that was just made go on from the state, and be saved.
+
+        Raises:
+            OptionError: a resource's state cannot be saved.
+            ExecutionError: a resource's `load()` raised.
+        """
+        if self.saving is not None:
+            run.host.check_saves(resources_of(resources))
+            self.saving.of(run)
+        if self.state is not None:
+            run.resume(self.state)
+
+    def finish(self) -> None:
+        """The run has come to its end."""
+        if self.saving is not None:
+            self.saving.finish()
+
+    def leave(self) -> None:
+        """The run is no more."""
+        if self.saving is not None:
+            self.saving.leave()
+
+
+class Keeper:
+    """Prepares the runs of a program that are kept.
+
+    Args:
+        pdg: what the user wrote.
+        recorded: whether it is the interpreter that runs it, whatever would.
+    """
+
+    def __init__(
+        self, pdg: Pdg, bounds: Mapping[str, int], executable: Executable, *, recorded: bool
+    ) -> None:
+        self._pdg, self._bounds, self._executable = pdg, bounds, executable
+        self._cuts = executable.cuts(recorded=recorded)
+
+    def begun(self, seed: int, checkpoint: Any, every: Any) -> KeptRun:
+        """A run that saves its state in a folder of its own.
+
+        Raises:
+            OptionError: it has no turns to save at, or an argument is of another kind.
+            ExecutionError: there is a run in the folder, or it cannot be written to.
+        """
+        often = Every.of(_USUALLY if every is None else every)
+        self._check_turns("checkpoint")
+        folder = _entered(checkpoint)
+        manifest = Manifest(
+            secrets.token_hex(8),
+            self._program,
+            self._graph,
+            {name: int(bound) for name, bound in self._bounds.items()},
+            self._executable.how,
+            seed,
+            often.text,
+            0,
+            None,
+            {},
+            tuple(one.name for one in resources_of(self._executable.pdg)),
+        )
+        return KeptRun(seed, None, Saving(folder, manifest, often, self._cuts))
+
+    def resumed(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> KeptRun:
+        """A run that goes on where it was saved last, and is saved there again, or elsewhere.
+
+        Raises:
+            OptionError: an argument is of another kind.
+            ExecutionError: no run of this program was saved there, or not one that can go on so.
+        """
+        source = RunFolder(_path("resume", resume))
+        before = source.manifest()
+        often = Every.of(before.every if every is None else every)
+        elsewhere = checkpoint is not None and _path("checkpoint", checkpoint) != source.path
+        if not elsewhere:
+            source.enter()
+        try:
+            manifest, arrays = source.read()
+            self._check_program(source.path, manifest)
+            if seed not in (0, manifest.seed):
+                raise OptionError(
+                    f"the run in {source.path} has the seed {manifest.seed}, not {seed}.",
+                    hint="leave out the seed.",
+                )
+            if manifest.cut is not None:
+                self._check_turns("resume")
+            saved = Saved(arrays, len(manifest.resources))
+            how = self._executable.how
+            found = Resuming(source.path, manifest, saved, self._cuts, self._graph, how)
+            state = found.state()
+            if manifest.is_finished:
+                source.leave()
+                return KeptRun(manifest.seed, state)
+            folder = _entered(checkpoint) if elsewhere else source
+        except BaseException:
+            source.leave()
+            raise
+        return KeptRun(manifest.seed, state, Saving(folder, manifest, often, self._cuts))
+
+    @property
+    def _program(self) -> str:
+        return digest_by_names(self._pdg)
+
+    @property
+    def _graph(self) -> str:
+        return digest_by_names(self._executable.pdg)
+
+    def _check_turns(self, argument: str) -> None:
+        if self._cuts.why_none:
+            raise OptionError(
+                f"{argument} is not possible: a run is saved between two turns, and "
+                f"{self._cuts.why_none}.",
+                hint='executor="interpret" runs every outermost loop turn by turn.'
+                if self._executable.lowered is not None
+                else "let a dimension be iterated over, or save values with ctx.checkpoint.",
+            )
+
+    def _check_program(self, path: Path, manifest: Manifest) -> None:
+        """Refuse another program, and other bounds."""
+        bounds = {name: int(bound) for name, bound in self._bounds.items()}
+        if manifest.program != self._program:
+            what = "of another program: the `program` of its manifest is another"
+        elif dict(manifest.bounds) != bounds:
+            names = [n for n in bounds if manifest.bounds.get(n) != bounds[n]]
+            was = ", ".join(f"{n} = {manifest.bounds.get(n)}" for n in names)
+            now = ", ".join(f"{n} = {bounds[n]}" for n in names)
+            what = f"under other bounds: {was}, where this program has {now}"
+        else:
+            return
+        raise ExecutionError(
+            f"the run in {path / MANIFEST} is {what}.",
+            hint="compile the program that was begun there, or begin this one in another folder.",
+        )
+
+
+def _path(argument: str, given: Any) -> Path:
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise OptionError(f"{argument}={given!r} is no folder.", hint="pass a path.")
+    return Path(os.fspath(given))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _entered(checkpoint: Any) -> RunFolder:
+    """A folder in which no run is yet."""
+    folder = RunFolder(_path("checkpoint", checkpoint))
+    folder.enter()
+    if folder.is_empty:
+        return folder
+    folder.leave()
+    raise ExecutionError(
+        f"there is a run in {folder.path} already.",
+        hint=f"go on with it by resume={os.fspath(folder.path)!r}, or give this one a folder of its own.",
+    )

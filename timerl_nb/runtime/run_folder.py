@@ -1,0 +1,272 @@
+"""A folder that a run saves its state in: one state, whole, and a manifest that says what it is.
+
+The manifest takes its place when the state is on the disk, and the state before it goes only then. So a
+run that is cut off, while it saves or not, leaves its last state that is whole. A lock that ends with the
+process keeps a second run out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError
+from timerl_nb.files import clear_drafts, write_whole
+from timerl_nb.loops.cuts import Cut
+from timerl_nb.runtime.checkpoint import TYPES, arrays_of
+
+try:
+    import fcntl
+except ImportError:  # a system without
+    fcntl = None
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = "timerl run"
+VERSION: Final = 1
+_LOCK: Final = "lock"
+_STATE: Final = "state-{}.safetensors"
+_DTYPES: Final = {dtype: name for name, dtype in TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder says of the run in it.
+
+    Attributes:
+        run: tells it from all others, and stays when it is resumed.
+        program: digest of what the user wrote.
+        graph: digest of what ran.
+        bounds: by name.
+        how: the executor and its options, in words.
+        seed: of all random streams.
+        every: how often it saves.
+        turn: how many turns are done; `cut` is where in the loop nest that is, None at its end.
+        lines: by tensor of the state, the line that wrote it.
+        resources: the names of those on the host, in order.
+        state: the file with the values; its `nbytes` and `sha256`.
+    """
+
+    run: str
+    program: str
+    graph: str
+    bounds: Mapping[str, int]
+    how: str
+    seed: int
+    every: str
+    turn: int
+    cut: Cut | None
+    lines: Mapping[str, str]
+    resources: tuple[str, ...]
+    state: str = ""
+    nbytes: int = 0
+    sha256: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        return self.cut is None
+
+    def to_json(self) -> dict[str, Any]:
+        body = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return {**body, "checksum": _checksum(body)}
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Attributes:
+        path: of the folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock: IO[bytes] | None = None
+
+    # --- who may ---------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Keep other runs out, and take away what one that was cut off has left.
+
+        Raises:
+            ExecutionError: another run is in it, or it cannot be written to.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / _LOCK, "ab")  # noqa: SIM115
+            if fcntl is not None:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            clear_drafts(self.path)
+        except BlockingIOError:
+            self.leave()
+            raise ExecutionError(
+                f"another run saves in {self.path}.",
+                hint="wait for its end, or give this one a folder of its own.",
+            ) from None
+        except OSError as error:
+            self.leave()
+            raise self._unwritable(self.path, error) from None
+
+    def leave(self) -> None:
+        """Let other runs in."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no run has saved in it."""
+        return not (self.path / MANIFEST).exists()
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write(self, manifest: Manifest, arrays: Mapping[str, Array]) -> Manifest:
+        """Save a state in the place of the last one; returns what is said of it.
+
+        Raises:
+            ExecutionError: it cannot be written; the last one is there still.
+        """
+        # a name of its own, as the last one is there until the manifest names this
+        name = _STATE.format(f"{manifest.turn}-{secrets.token_hex(4)}")
+        path, found, count = self.path / name, hashlib.sha256(), 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal count
+            for part in _safetensors(arrays):
+                found.update(part)
+                count += len(part)
+                yield part
+
+        try:
+            write_whole(path, counted())
+            made = replace(manifest, state=name, nbytes=count, sha256=found.hexdigest())
+            text = json.dumps(made.to_json(), indent=1, sort_keys=True)
+            write_whole(path := self.path / MANIFEST, text.encode())
+        except OSError as error:
+            raise self._unwritable(path, error) from None
+        with suppress(OSError):  # it is only in the way
+            for other in self.path.glob(_STATE.format("*")):
+                if other.name != name:
+                    other.unlink()
+        return made
+
+    def _unwritable(self, path: Path, error: OSError) -> ExecutionError:
+        return ExecutionError(
+            f"the run cannot save its state in {path}: {error.strerror}.",
+            hint="choose a folder that exists or can be made, with space left. What was saved last is "
+            "whole.",
+        )
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read(self) -> tuple[Manifest, dict[str, Array]]:
+        """What was saved last.
+
+        Raises:
+            ExecutionError: there is nothing, or not what was written: the file and the field are named.
+        """
+        manifest = self.manifest()
+        path = self.path / manifest.state
+        content = self._content(path)
+        if len(content) != manifest.nbytes:
+            raise _wrong(
+                path, f"has {len(content):,} bytes where {MANIFEST} says {manifest.nbytes:,}"
+            )
+        if hashlib.sha256(content).hexdigest() != manifest.sha256:
+            raise _wrong(
+                path, f"is not what was written: its checksum is not `sha256` of {MANIFEST}"
+            )
+        try:
+            return manifest, arrays_of(content)
+        except Exception as error:
+            raise _wrong(path, f"is no safetensors file: {error}") from error
+
+    def manifest(self) -> Manifest:
+        """What is said of the state that was saved last.
+
+        Raises:
+            ExecutionError: as for `read`.
+        """
+        path = self.path / MANIFEST
+        if not path.exists():
+            raise ExecutionError(
+                f"no run has saved its state in {self.path}.",
+                hint="execute(checkpoint=folder, every=10) does so; what ctx.checkpoint writes are "
+                "values, with which no run can go on.",
+            )
+        try:
+            given: Any = json.loads(self._content(path))
+        except ValueError as error:
+            raise _wrong(path, f"is no JSON: {error}") from None
+        if not isinstance(given, dict) or given.get("format") != FORMAT:
+            raise _wrong(path, f"is no manifest of a run: its `format` is not {FORMAT!r}")
+        version = given.pop("version", None)
+        if version != VERSION:
+            newer = isinstance(version, int) and version > VERSION
+            raise ExecutionError(
+                f"{path} is of `version` {version!r}; this version of TimeRL-nb reads {VERSION}.",
+                hint="update TimeRL-nb." if newer else "it is damaged, or was never whole.",
+            )
+        checksum = given.pop("checksum", None)
+        if checksum != _checksum({"version": version, **given}):
+            raise _wrong(path, "is not what was written: its `checksum` is another")
+        del given["format"]
+        return _manifest(path, given)
+
+    def _content(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise _wrong(path, f"cannot be read: {error.strerror}") from None
+
+
+def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
+    """A manifest of the fields of its file."""
+    kinds: dict[str, Any] = {
+        **dict.fromkeys(("bounds", "lines"), dict),
+        **dict.fromkeys(("seed", "turn", "nbytes"), int),
+        "cut": dict | None,
+        "resources": list,
+    }
+    for name in (field.name for field in fields(Manifest)):
+        if not isinstance(given.get(name, ...), kinds.get(name, str)):
+            raise _wrong(path, f"has no `{name}`, or one of another kind")
+    cut = given["cut"]
+    with suppress(TypeError):
+        at = None if cut is None else Cut(**cut)
+        return Manifest(**{**given, "cut": at, "resources": tuple(given["resources"])})
+    raise _wrong(path, f"has fields beside those of version {VERSION}")
+
+
+def _wrong(path: Path, what: str) -> ExecutionError:
+    return ExecutionError(
+        f"{path} {what}.", hint="take a copy of the folder from before, or begin the run anew."
+    )
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _safetensors(arrays: Mapping[str, Array]) -> Iterator[bytes]:
+    """A file of arrays part by part, so that no more than one array is there twice."""
+    header: dict[str, Any] = {}
+    at = 0
+    for name, array in arrays.items():
+        end = at + array.nbytes
+        kind = _DTYPES[array.dtype]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        yield np.ascontiguousarray(array).tobytes()

@@ -1,0 +1,72 @@
+"""What a run needs to go on between two turns: values by tensor and point, whoever held them, and what is not in values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from timerl_nb.arrays import Array
+from timerl_nb.ir.ops import Tensor
+from timerl_nb.loops.cuts import Cut
+
+# The points of a tensor that are held, a row each, and their values, one after the other.
+Held = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """A run between two turns.
+
+    Attributes:
+        seed: of all random streams, whose draws depend on nothing else but where they are made.
+        turn: how many turns are done.
+        cut: where that is in the loop nest; None at its end.
+        values: what is needed still, or returned.
+        lengths: a dynamic bound at every point of what it varies over, its ceiling where it is not
+            known yet.
+        resources: what those on the host said of themselves, in the order of the program.
+    """
+
+    seed: int
+    turn: int
+    cut: Cut | None
+    values: Mapping[Tensor, Held]
+    lengths: Array | None = None
+    resources: Sequence[Mapping[str, Array]] = field(default_factory=tuple[Mapping[str, Array]])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the values."""
+        return sum(points.nbytes + values.nbytes for points, values in self.values.values())
+
+    def arrays(self, names: Mapping[Tensor, str]) -> dict[str, Array]:
+        """All that is in arrays, by name."""
+        found: dict[str, Array] = {}
+        for tensor, (points, values) in self.values.items():
+            found |= {_POINTS + names[tensor]: points, _VALUES + names[tensor]: values}
+        if self.lengths is not None:
+            found[_LENGTHS] = self.lengths
+        for k, arrays in enumerate(self.resources):
+            found |= {f"resource {k}: {name}": array for name, array in arrays.items()}
+        return found
+
+
+class Saved:
+    """What was saved of a run, in arrays by name.
+
+    Attributes:
+        values: by the names of tensors.
+        lengths, resources: as in a state.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], resources: int) -> None:
+        def behind(start: str) -> dict[str, Array]:
+            return {n.removeprefix(start): x for n, x in arrays.items() if n.startswith(start)}
+
+        points, values = behind(_POINTS), behind(_VALUES)
+        self.values = {name: (points[name], found) for name, found in values.items()}
+        self.lengths = arrays.get(_LENGTHS)
+        self.resources = [behind(f"resource {k}: ") for k in range(resources)]
+
+
+_POINTS, _VALUES, _LENGTHS = "points of ", "values of ", "lengths"
