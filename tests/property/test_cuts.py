@@ -12,8 +12,7 @@ import timerl_nb as trl
 from tests.eager import eagerly
 from tests.property.drawn import Drawn
 from tests.property.programs import chain, ending_programs, programs
-from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
-from timerl_nb.errors import BoundsError, ReadError, ScheduleError
+from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
 from timerl_nb.runtime.interpret import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
@@ -33,13 +32,8 @@ def test_what_lives_between_turns_is_held_there(drawn: Drawn, options: dict[str,
 def test_what_lives_is_among_it_where_a_dimension_ends_early(
     drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]
 ) -> None:
-    d, done = drawn
-    last = d.ctx.space.all[-1].bound
-    try:
-        bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
-        program = d.ctx.compile(bounds, chosen(d, options))
-    except (BoundsError, ReadError, ScheduleError) as error:
-        event(f"refused: {type(error).__name__}")
+    program = ending(drawn, options)
+    if program is None:
         return
     assert_live(program, exactly=False)
 

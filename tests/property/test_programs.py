@@ -80,6 +80,18 @@ def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
     return trl.Options(**{**options, "incrementalize": blocks})
 
 
+def ending(drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]) -> trl.Program | None:
+    """A program whose last dimension ends where a condition holds; None where it is refused."""
+    d, done = drawn
+    last = d.ctx.space.all[-1].bound
+    bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
+    try:
+        return d.ctx.compile(bounds, chosen(d, options))
+    except (BoundsError, ReadError, ScheduleError) as error:
+        event(f"refused: {type(error).__name__}")
+        return None
+
+
 def sampled(examples: int) -> Callable[[Any], Any]:
     """So many examples, on the visible devices by turns."""
     chosen = settings(

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
-from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
 from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
 from tests.unit.checks import assert_equal, assert_same, with_swaps
-from timerl_nb.errors import BoundsError, ReadError, ScheduleError
 from timerl_nb.memory.swap import Slack, Swaps
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
@@ -119,13 +118,8 @@ def test_so_it_does_where_a_dimension_ends_early(
     executor: dict[str, Any],
     seed: int,
 ) -> None:
-    d, done = drawn
-    last = d.ctx.space.all[-1].bound
-    try:
-        bounds = {**d.bounds, last: trl.until(done, at_most=d.bounds[last])}
-        program = d.ctx.compile(bounds, chosen(d, {**options, **executor}))
-    except (BoundsError, ReadError, ScheduleError) as error:
-        event(f"refused: {type(error).__name__}")
+    program = ending(drawn, {**options, **executor})
+    if program is None:
         return
     assert_goes_on(program.executable, Random(seed))
 

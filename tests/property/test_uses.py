@@ -12,6 +12,7 @@ import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import programs
 from tests.property.test_programs import RUNS, sampled
+from tests.unit.test_swap import ending_sums
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.uses import Calendar, Uses
 from timerl_nb.symbolic.gaps import Ends, Gaps
@@ -28,16 +29,8 @@ def test_pauses_are_isls_gaps(drawn: Drawn, options: dict[str, Any], ahead: int)
 
 
 def test_pauses_under_a_bound_that_the_run_finds() -> None:
-    with trl.Context("t") as ctx:
-        ((t, T),) = ctx.dims
-        x = trl.random.normal((2,), domain=(t,))
-        y = trl.tensor((2,), "f32", domain=(t,)).named("y")
-        y[t < 2] = x
-        y[t + 2] = 0.5 * y[t] + x[t + 1]
-        ctx.output("y", y)
-        done = x.sum() > 0.3
     for options in WAYS:
-        plan = ctx.compile({T: trl.until(done, at_most=6)}, trl.Options(**options)).memory
+        plan = ending_sums(6, **options).memory
         assert all(check(plan, ahead) for ahead in range(3))
 
 

@@ -12,7 +12,7 @@ import timerl_nb as trl
 from tests.patterns import values
 from timerl_nb.events import Event
 from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.checkpoint import read_checkpoint
+from timerl_nb.runtime.loading import load
 
 X = values(2, 7)
 
@@ -95,9 +95,9 @@ def test_checkpoints_of_conditional_tensors(tmp_path: Path) -> None:
 
     run(write)
     assert [p.name for p in (tmp_path / "points").iterdir()] == ["b=1,t=5.safetensors"]
-    saved = read_checkpoint(tmp_path / "points" / "b=1,t=5.safetensors")
+    saved = load(tmp_path / "points" / "b=1,t=5.safetensors")
     np.testing.assert_allclose(saved["y"], X[1, 5] * 2)
-    saved = read_checkpoint(tmp_path / "sums" / "t=2.safetensors")
+    saved = load(tmp_path / "sums" / "t=2.safetensors")
     np.testing.assert_allclose(saved["total"], X[:, 2].sum(), rtol=1e-6)
 
 

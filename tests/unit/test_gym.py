@@ -12,7 +12,7 @@ import pytest
 import timerl_nb as trl
 from tests.unit.checks import assert_same
 from timerl_nb import errors
-from timerl_nb.env.gym import distinct_seeds
+from timerl_nb.env.gym import _Instances, distinct_seeds  # pyright: ignore[reportPrivateUsage]
 from timerl_nb.ir.reference import Reference
 
 BOUNDS = {"B": 3, "I": 2, "T": 40}
@@ -188,6 +188,21 @@ def test_a_run_that_was_cut_off_goes_on_in_the_same_episodes(
         have = program.resume(folder)
         for name, value in want.items():
             np.testing.assert_array_equal(have[name], value)
+
+
+def test_what_a_state_takes_is_kept_of_runs_that_save_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+
+    def close(self: _Instances) -> None:
+        kept.append(sum(len(one.actions) for one in self._begun if one))  # pyright: ignore[reportPrivateUsage]
+
+    monkeypatch.setattr(_Instances, "close", close)
+    program = acting(None).compile({"B": 2, "I": 3, "T": 6}, trl.Options(executor="interpret"))
+    program.execute(seed=SEED)
+    program.execute(seed=SEED, checkpoint=tmp_path, every=1)
+    assert kept[0] == 0 < kept[1]
 
 
 def test_an_environment_that_draws_for_itself_is_warned_of(

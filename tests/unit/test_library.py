@@ -13,7 +13,8 @@ import pytest
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.errors import DomainError, ShapeError
-from timerl_nb.runtime.checkpoint import checkpoint_file, read_checkpoint, write_checkpoint
+from timerl_nb.runtime.checkpoint import checkpoint_file, write_checkpoint
+from timerl_nb.runtime.loading import load
 
 
 def quadratic(make: Any, steps: int = 6) -> trl.Result:
@@ -247,12 +248,12 @@ def test_checkpoints_hold_the_parameters_after_the_update(tmp_path: Path) -> Non
     result = ctx.compile({"B": 2, "I": 20, "T": 4}).execute()
     files = sorted(p.name for p in (tmp_path / "saved").iterdir())
     assert files == ["i=19.safetensors", "i=9.safetensors"]
-    last = read_checkpoint(tmp_path / "saved" / "i=19.safetensors")
+    last = load(tmp_path / "saved" / "i=19.safetensors")
     assert set(last) == set(result.parameters)
     for name, value in result.parameters.items():
         np.testing.assert_array_equal(last[name], value)
     assert not (
-        read_checkpoint(tmp_path / "saved/i=9.safetensors")["actor.weight"] == last["actor.weight"]
+        load(tmp_path / "saved/i=9.safetensors")["actor.weight"] == last["actor.weight"]
     ).all()
 
 
@@ -262,7 +263,7 @@ def test_a_single_tensor_can_be_saved(tmp_path: Path) -> None:
         x = trl.data(np.arange(6.0), domain=(t,)).named("x")
         x[t % 3 == 2].checkpoint(str(tmp_path))
     ctx.compile({T: 6}).execute()
-    saved = {p.name: float(read_checkpoint(p)["x"]) for p in tmp_path.iterdir()}
+    saved = {p.name: float(load(p)["x"]) for p in tmp_path.iterdir()}
     assert saved == {"t=2.safetensors": 2.0, "t=5.safetensors": 5.0}
 
 
@@ -279,7 +280,7 @@ def test_a_checkpoint_is_whole_or_not_there(
     with pytest.raises(trl.errors.ExecutionError, match="No space left on device"):
         write_checkpoint(folder, {"i": 1}, {"w": np.zeros(3, np.float32)})
     assert [p.name for p in tmp_path.iterdir()] == ["i=1.safetensors"]
-    np.testing.assert_array_equal(read_checkpoint(checkpoint_file(folder, {"i": 1}))["w"], 1)
+    np.testing.assert_array_equal(load(checkpoint_file(folder, {"i": 1}))["w"], 1)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from timerl_nb.errors import (
     TimeRLError,
 )
 from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.checkpoint import read_checkpoint
+from timerl_nb.runtime.loading import load
 
 Piece = Callable[[], None]
 
@@ -120,9 +120,9 @@ def test_target_networks_in_the_natural_order(tmp_path: Path) -> None:
         tw, tc = 0.9 * tw + 0.1 * w, 0.9 * tc + 0.1 * c
         np.testing.assert_allclose(result["net.weight.next"][k], w, rtol=1e-5)
         np.testing.assert_allclose(result["target.weight.next"][k], tw, rtol=1e-5)
-    saved = read_checkpoint(tmp_path / "net" / "i=5.safetensors")
+    saved = load(tmp_path / "net" / "i=5.safetensors")
     np.testing.assert_array_equal(saved["net.weight"], result["net.weight.next"][5])
-    saved = read_checkpoint(tmp_path / "target" / "i=7.safetensors")
+    saved = load(tmp_path / "target" / "i=7.safetensors")
     np.testing.assert_array_equal(saved["target.weight.next"], result.parameters["target.weight"])
 
 
@@ -352,10 +352,10 @@ def test_a_module_is_saved_as_it_is_when_complete(tmp_path: Path) -> None:
         with pytest.raises(DomainError, match="others than those that the optimiser took"):
             optimizer.step()
     ctx.compile({I: 2}).execute()
-    assert set(read_checkpoint(tmp_path / "net" / "i=1.safetensors")) == {
+    assert set(load(tmp_path / "net" / "i=1.safetensors")) == {
         *("body.weight", "body.bias", "head.weight", "head.bias", "more")
     }
-    assert read_checkpoint(tmp_path / "x" / "i=1.safetensors")["twice"] == 2.0
+    assert load(tmp_path / "x" / "i=1.safetensors")["twice"] == 2.0
 
 
 # --- algorithms with target networks --------------------------------------------------------------------

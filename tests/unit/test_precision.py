@@ -20,7 +20,7 @@ from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.shapes import promote
 from timerl_nb.runtime.backends import jax_rules
 from timerl_nb.runtime.backends.jax_scope import Scope
-from timerl_nb.runtime.checkpoint import read_checkpoint
+from timerl_nb.runtime.loading import load
 
 RNG = np.random.default_rng(0)
 INSIDE = {"log": (0, 9), "sqrt": (0, 9), "log1p": (-0.9, 9), "erf_inv": (-0.99, 0.99)}
@@ -198,5 +198,5 @@ def test_half_precision_parameters_are_saved(tmp_path: Path) -> None:
         w.checkpoint(str(tmp_path))
     result = ctx.compile({"I": 2}).execute()
     assert result.parameters["w"].dtype == np.dtype(bfloat16)
-    saved = read_checkpoint(tmp_path / "i=1.safetensors")["w"]
+    saved = load(tmp_path / "i=1.safetensors")["w"]
     np.testing.assert_array_equal(saved.astype(np.float32), 0.5)

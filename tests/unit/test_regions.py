@@ -14,7 +14,7 @@ from tests.unit.checks import assert_same
 from tests.unit.test_udf import VARIANTS, Counters, counting
 from timerl_nb import errors
 from timerl_nb.ir.reference import Reference
-from timerl_nb.runtime.checkpoint import read_checkpoint
+from timerl_nb.runtime.loading import load
 from timerl_nb.runtime.xla.lowered import why_not
 
 BOUNDS = {"B": 3, "I": 2, "T": 4}
@@ -104,7 +104,7 @@ def test_iterations_with_checkpoints_stay_whole(tmp_path: Path) -> None:
         result = program.execute(seed=5)
         files = sorted(folder.iterdir())
         assert [p.name for p in files] == ["i=19.safetensors", "i=9.safetensors"]
-        saved.append({f"{p.name} {k}": x for p in files for k, x in read_checkpoint(p).items()})
+        saved.append({f"{p.name} {k}": x for p in files for k, x in load(p).items()})
         if executor == "xla":
             assert "checkpoint (it writes a file), on the host" in program.executable.how
             # the beginning, two calls an iteration, and for each file a call and the file

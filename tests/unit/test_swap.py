@@ -269,8 +269,8 @@ def test_what_never_runs_has_nothing_to_swap() -> None:
     assert program.execute()["never"].shape == (0,)
 
 
-def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
-    """A value that outlives the run has one last use, whatever the length turns out to be."""
+def ending_sums(at_most: int, **options: Any) -> trl.Program:
+    """A recurrence two steps back that ends where a condition holds."""
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         x = trl.random.normal((2,), domain=(t,))
@@ -279,7 +279,12 @@ def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
         y[t + 2] = 0.5 * y[t] + x[t + 1]
         ctx.output("y", y)
         done = x.sum() > 0.3
-    program = ctx.compile({T: trl.until(done, at_most=3)})
+    return ctx.compile({T: trl.until(done, at_most=at_most)}, trl.Options(**options))
+
+
+def test_gaps_are_those_of_the_ceiling_where_a_dimension_ends_early() -> None:
+    """A value that outlives the run has one last use, whatever the length turns out to be."""
+    program = ending_sums(3)
     classes = program.memory.swapping.classes(Slack(0, 0))
     last: dict[str, list[int]] = {}
     for swap in classes:

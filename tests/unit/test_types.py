@@ -18,7 +18,7 @@ from tests.unit.checks import assert_same
 from timerl_nb.errors import ShapeError
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.shapes import NUMPY, WIDE, promote
-from timerl_nb.runtime.checkpoint import read_checkpoint
+from timerl_nb.runtime.loading import load
 
 RNG = np.random.default_rng(0)
 FEW = ("i8", "u8", "i16")
@@ -205,7 +205,7 @@ def test_frames_take_one_byte_each_wherever_they_are_kept(frames: str, tmp_path:
     np.testing.assert_allclose(result["mean"], result["o"].mean(2), rtol=1e-6)
     files = sorted((tmp_path / "u8").rglob("*.safetensors"))
     assert len(files) == 36
-    assert all(x.dtype == np.uint8 for file in files for x in read_checkpoint(file).values())
+    assert all(x.dtype == np.uint8 for file in files for x in load(file).values())
 
 
 # --- 64 bits --------------------------------------------------------------------------------------

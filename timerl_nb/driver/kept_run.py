@@ -50,7 +50,7 @@ class KeptRun:
             ExecutionError: a resource's `load()` raised.
         """
         if self.saving is not None:
-            run.host.check_saves(resources_of(resources))
+            run.host.begin_saving(resources_of(resources))
             self.saving.of(run)
         if self.state is not None:
             run.resume(self.state)

@@ -229,7 +229,7 @@ class Search:
         return self._graphs[key]
 
     def _contracted(self, decision: Decision) -> int:
-        """Bytes below which no plan of it comes, known before anything is fused."""
+        """Bytes below which no plan comes, known before anything is fused."""
         pdg = self._whole(decision)
         if pdg is None:
             return 0
@@ -238,6 +238,7 @@ class Search:
         return self._floors[pdg]
 
     def _is_hopeless(self, decision: Decision) -> bool:
+        """Whether it cannot fit, however it is fused."""
         return self._limited and self._contracted(decision) > self._budget
 
     def _seconds(self, decision: Decision) -> float:
@@ -248,10 +249,7 @@ class Search:
         return max(known, self._estimate(self._first))
 
     def _estimate(self, decision: Decision) -> float:
-        """What the cost model says; of blocks along a dimension, the largest take fewest.
-
-        What cannot fit is not asked.
-        """
+        """What the cost model says, 0 of what cannot fit; of blocks along a dimension, the largest take fewest."""
         if self._is_hopeless(decision):
             return 0.0
         pdg = self._graph(decision)
@@ -262,12 +260,13 @@ class Search:
         return self._quick[pdg]
 
     def _floor(self, decision: Decision) -> int:
-        """The same, known better where it may fit."""
+        """Bytes below which no plan of it comes; of what may fit those of the fused graph."""
         if self._is_hopeless(decision):
             return self._contracted(decision)
         return self._lower_bound(decision)
 
     def _lower_bound(self, decision: Decision) -> int:
+        """The same of the fused graph."""
         pdg = self._graph(decision)
         if pdg is None:
             return 0
@@ -305,7 +304,7 @@ class Search:
         return self._bases[1]
 
     def _bound(self, decision: Decision) -> int:
-        """The same as its floor, known better since there is a schedule."""
+        """The same, known better since there is a schedule."""
         pdg, floor = self._graph(decision), self._lower_bound(decision)
         if pdg is not None and decision not in self._least_of:
             self._least_of[decision] = floor
@@ -483,4 +482,4 @@ def _cut(one: Decision, dim: Dim, size: int) -> Decision:
 def _blocks_text(one: Decision) -> str:
     if one.blocks is None:
         return _FOR_SPEED
-    return ", ".join(f"{name}: {size}" for name, size in one.blocks or ()) or "whole"
+    return ", ".join(f"{name}: {size}" for name, size in one.blocks) or "whole"

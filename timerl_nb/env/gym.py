@@ -132,6 +132,7 @@ class _Instances:
         self._ids = np.arange(int(np.prod(shape))).reshape(shape)
         self._envs = [make() for _ in range(self._ids.size)]
         self._seeds: list[int | None] = list(distinct_seeds(seed, self._ids.size))
+        self._saves = False
         self._begun: list[_Begun | None] = [None] * self._ids.size
         self._over = np.zeros(self._ids.size, bool)
         self._obs = np.zeros((self._ids.size, *env.obs_space.shape), NUMPY[env.obs_space.dtype])
@@ -145,7 +146,8 @@ class _Instances:
 
     def _restart(self, k: int) -> None:
         seed, self._seeds[k] = self._seeds[k], None
-        self._begun[k] = _Begun(seed, _generator(self._envs[k]) if seed is None else None)
+        if self._saves:
+            self._begun[k] = _Begun(seed, _generator(self._envs[k]) if seed is None else None)
         self._obs[k] = self._envs[k].reset(seed=seed)[0]
         self._over[k] = False
 
@@ -182,6 +184,10 @@ class _Instances:
     def _given(self, action: Array) -> Any:
         """An action as Gymnasium has it."""
         return int(action) if isinstance(self._spaces[1], Discrete) else action
+
+    def begin_saving(self) -> None:
+        """From here on keep what `save` returns, which takes memory for each step of an episode."""
+        self._saves = True
 
     def save(self) -> dict[str, Array]:
         """How each environment began its episode, and the actions since: simulators show no more."""

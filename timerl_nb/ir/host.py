@@ -199,14 +199,14 @@ class Host:
             else:
                 _guarded(what, {}, origin, state.load, dict(arrays))
 
-    def check_saves(self, resources: Mapping[Resource, Origin]) -> None:
-        """Raise where a state cannot be saved; states are made as needed.
+    def begin_saving(self, resources: Mapping[Resource, Origin]) -> None:
+        """Tell states that they will be saved, those that have `begin_saving()`; they are made as needed.
 
         Raises:
             OptionError: a state is no array, and has no `save()` and `load()`.
         """
         for resource, origin in resources.items():
-            state = self._state(resource, origin)
+            state: Any = self._state(resource, origin)
             if not isinstance(state, np.ndarray) and not all(
                 callable(getattr(state, name, None)) for name in ("save", "load")
             ):
@@ -216,6 +216,9 @@ class Host:
                     hint="give it save(), which returns numbers and arrays by name, and load(saved), "
                     "which takes them; or run without a checkpoint.",
                 )
+            told: Any = getattr(cast(Any, state), "begin_saving", None)
+            if callable(told):
+                _guarded(f"begin_saving() of {resource.name}", {}, origin, told)
 
     def _checked(
         self,

@@ -53,11 +53,6 @@ def write_checkpoint(
     return path
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Array]:
-    """The named arrays of a checkpoint file."""
-    return arrays_of(Path(path).read_bytes())
-
-
 def arrays_of(content: bytes) -> dict[str, Array]:
     """The named arrays of a safetensors file's content."""
     found: dict[str, Array] = {}
