@@ -263,6 +263,27 @@ def test_an_end_by_what_starts_from_another_tensor(options: dict[str, Any]) -> N
     assert_same(want, run(program), "run")
 
 
+@pytest.mark.parametrize("ends", [1, 2, 6])
+@pytest.mark.parametrize("behind", [0, 1])
+def test_what_ends_a_dimension_looks_no_further_than_its_window(ends: int, behind: int) -> None:
+    for of in (lambda t, T: trl.min(t + 1, T), lambda t, T: trl.min(T, t + 1)):
+        with trl.Context("t") as ctx:
+            ((t, T),) = ctx.dims
+            x = trl.random.normal((), domain=(t,))
+            total = x[trl.max(t - behind, 0) : of(t, T)].sum(axis=0)
+            ctx.output("total", total)
+            done = total > 0.5  # of nothing beyond t, whatever T is
+        program = ctx.compile({T: trl.until(done, at_most=ends)})
+        lengths = set[int]()
+        for seed in range(4):
+            reference = Reference(program.meaning, {"T": ends}, seed)
+            result = program.execute(seed=seed)
+            assert_same(reference.lengths(), result.lengths, "lengths")
+            assert_same(reference.outputs("output"), result, "outputs")
+            lengths.add(int(result.lengths["T"]))
+        assert len(lengths) > 1 or ends < 6
+
+
 def test_one_length_for_all_iterations() -> None:
     """A condition over t alone: the bound does not vary."""
     with trl.Context("i", "t") as ctx:

@@ -8,6 +8,7 @@ run a program is tested against it. An explicit stack serves, since T = 500 is d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import REDUCE, RULES, Env, identity
 from timerl_nb.ir.selected import Coordinates, selected
 from timerl_nb.ir.shapes import HALF, NUMPY, concrete, is_float
-from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.domain import Dim, Domain
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Slice
 
@@ -134,15 +135,25 @@ class Reference:
 
     # --- where a dynamic dimension ends ------------------------------------------------------------
 
-    def length_at(self, point: tuple[int, ...]) -> int:
-        """A dynamic bound at a point of what it varies over.
+    def length_at(self, point: tuple[int, ...], enough: int | None = None) -> int:
+        """A dynamic bound at a point of what it varies over; from `enough` on, whatever is known.
 
         Raises:
             _Unknown: it has not been found yet.
         """
-        if point not in self._ends:
-            raise _Unknown(point)
-        return self._ends[point]
+        enough = self._sizes[self._dynamic.name] if enough is None else enough
+        if not self._is_found(point, enough):
+            raise _Unknown((*point, enough))
+        return self._ends.get(point, self._reached.get(point, 1))
+
+    def _is_found(self, point: tuple[int, ...], enough: int) -> bool:
+        return point in self._ends or self._reached.get(point, 1) >= enough
+
+    @property
+    def _dynamic(self) -> Dim:
+        dim = self.pdg.dims.dynamic
+        assert dim is not None
+        return dim
 
     def _settled(self, ask: Callable[[], Any]) -> Any:
         """The answer to a question, with the dynamic bounds found that it depends on."""
@@ -150,14 +161,17 @@ class Reference:
             try:
                 return ask()
             except _Unknown as unknown:
-                self._demand([(_END, unknown.point)])
+                self._demand([(_END, unknown.wanted)])
 
-    def _search(self, point: tuple[int, ...]) -> list[Key]:
-        """What to know next in order to find a dynamic bound; nothing once it has been found."""
-        bound, dim = self.pdg.bound, self.pdg.dims.dynamic
-        assert bound is not None and dim is not None
-        for k in range(self._reached.get(point, 1) - 1, self._sizes[dim.name]):
+    def _search(self, point: tuple[int, ...], enough: int) -> list[Key]:
+        """What to know next in order to find a dynamic bound; nothing once it is, or is enough."""
+        bound, dim = self.pdg.bound, self._dynamic
+        assert bound is not None
+        # at the ceiling's last point it ends whatever holds there
+        for k in range(self._reached.get(point, 1) - 1, self._sizes[dim.name] - 1):
             self._reached[point] = k + 1
+            if k + 1 >= enough:
+                return []
             named = {**dict(zip(dim.over or (), point, strict=True)), dim.name: k}
             env = _Env(self, bound.domain, [named[d] for d in bound.domain])
             keys = self._keys(bound.inputs[0], env)
@@ -181,7 +195,7 @@ class Reference:
         if dims.dynamic is not None and dims.ends(op.domain):
             at = env[dims.dynamic.name]
             known = tuple(env[d] for d in dims.dynamic.over or ())
-            if at >= self._reached.get(known, 1) and at >= env[dims.dynamic.bound]:
+            if at >= self.length_at(known, at + 1):
                 return False
         return bool(evaluate(op.where, env))
 
@@ -198,7 +212,7 @@ class Reference:
         open_: set[Key] = set()
         while stack:
             key, ready = stack.pop()
-            if key in self._memo or (key[0] == _END and key[1] in self._ends):
+            if key in self._memo or (key[0] == _END and self._is_found(key[1][:-1], key[1][-1])):
                 open_.discard(key)
                 continue
             if key in open_ and not ready:
@@ -206,7 +220,7 @@ class Reference:
             try:
                 needed = self._needed(key, ready)
             except _Unknown as unknown:
-                stack += [(key, ready), ((_END, unknown.point), False)]
+                stack += [(key, ready), ((_END, unknown.wanted), False)]
                 continue
             if key not in self._memo:
                 open_.add(key)
@@ -216,7 +230,7 @@ class Reference:
     def _needed(self, key: Key, ready: bool) -> list[Key]:
         """What to know before a key; if that is known, compute it."""
         if key[0] == _END:
-            return self._search(key[1])
+            return self._search(key[1][:-1], key[1][-1])
         op = self.pdg[key[0]]
         env = self._env(op, key[1])
         reads = self._active(op, env)
@@ -227,8 +241,8 @@ class Reference:
 
     def _circular(self, key: Key) -> ScheduleError:
         if key[0] == _END:
-            dim = self.pdg.dims.dynamic
-            assert dim is not None and self.pdg.bound is not None
+            dim = self._dynamic
+            assert self.pdg.bound is not None
             return ScheduleError(
                 f"where {dim.name} ends depends on where it ends.",
                 origin=self.pdg.bound.origin,
@@ -338,18 +352,22 @@ class Reference:
         return np.asarray(result, self.dtype(op.dtype))
 
 
-_END: Final = -2  # in a key: not an operation, but a dynamic bound
+_END: Final = -2  # in a key: not an operation, but a dynamic bound, and how much of it is enough
 
 
 class _Unknown(Exception):
-    """A dynamic bound is asked for that has not been found yet."""
+    """A dynamic bound is asked for that has not been found yet.
 
-    def __init__(self, point: tuple[int, ...]) -> None:
+    Attributes:
+        wanted: the point of what it varies over, and from which value on any will do.
+    """
+
+    def __init__(self, wanted: tuple[int, ...]) -> None:
         super().__init__()
-        self.point = point
+        self.wanted = wanted
 
 
-class _Env(dict[str, int]):
+class _Env(dict[str, Any]):
     """The symbols at a point; a dynamic bound is found when it is asked for."""
 
     def __init__(self, ref: Reference, domain: Domain, point: Sequence[int]) -> None:
@@ -359,11 +377,72 @@ class _Env(dict[str, int]):
         super().__init__({**bounds, **dict(zip(domain, point, strict=True))})
         self._ref, self._dim = ref, dim
 
-    def __missing__(self, name: str) -> int:
+    def __missing__(self, name: str) -> _Length:
         if name != self._dim.bound:
             raise KeyError(name)
-        self[name] = self._ref.length_at(tuple(self[d] for d in self._dim.over or ()))
+        self[name] = _Length(self._ref, tuple(self[d] for d in self._dim.over or ()))
         return self[name]
+
+
+@dataclass(frozen=True, eq=False)
+class _Length:
+    """A dynamic bound, times a number, plus one: as much of it is found as a comparison needs.
+
+    So what `min(t + n, T)` says depends on no condition beyond t + n.
+    """
+
+    ref: Reference
+    point: tuple[int, ...]
+    times: int = 1
+    plus: int = 0
+
+    def __index__(self) -> int:
+        return self.ref.length_at(self.point) * self.times + self.plus
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(int(self), dtype)
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return replace(self, plus=self.plus + other)
+        return int(self) + other
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return replace(self, times=self.times * other, plus=self.plus * other)
+        return int(self) * other
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -1 * other
+
+    def __rsub__(self, other: Any) -> Any:
+        return -1 * self + other
+
+    def __floordiv__(self, other: int) -> int:
+        return int(self) // other
+
+    def __mod__(self, other: int) -> int:
+        return int(self) % other
+
+    def __ge__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return int(self) >= np.asarray(other)
+        if self.times < 0:
+            return not self._reaches((self.plus - other) // -self.times + 1)
+        return self._reaches(-((self.plus - other) // self.times))
+
+    def __lt__(self, other: Any) -> Any:
+        return np.logical_not(self >= other)
+
+    def __eq__(self, other: object) -> Any:
+        return int(self) == other
+
+    # min and max alone ask so, who may return either of two that are equal
+    __gt__ = __ge__
+    __radd__, __rmul__ = __add__, __mul__
+
+    def _reaches(self, least: int) -> bool:
+        return self.ref.length_at(self.point, least) >= least
 
 
 def in_order(stacked: Array, sink: Op) -> Array:

@@ -144,7 +144,7 @@ def same_shape(a: Shape, b: Shape) -> bool:
 
 def concrete(shape: Shape, env: Mapping[str, int]) -> tuple[int, ...]:
     """The shape with every size evaluated; negative lengths are empty."""
-    return tuple(s if isinstance(s, int) else max(0, evaluate(s, env)) for s in shape)
+    return tuple(s if isinstance(s, int) else max(0, int(evaluate(s, env))) for s in shape)
 
 
 def subst_shape(shape: Shape, by: Mapping[str, Lin]) -> Shape:
