@@ -21,7 +21,7 @@ from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.statements.statements import Statement, statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin
-from timerl_nb.symbolic.polyhedra import Relation, Set, union
+from timerl_nb.symbolic.polyhedra import Likeness, Relation, Set, union
 from timerl_nb.symbolic.scheduling import Edge
 
 WHY_NOT: Final[Mapping[str, str]] = {
@@ -208,9 +208,9 @@ def _without(plan: MemoryPlan, taken: Mapping[Tensor, list[Edge]]) -> Iterator[L
     """The lifetimes without the frees of what is taken over; tensors that part ways are apart."""
     count = 0
     for life in plan.lifetimes.values():
-        alike: dict[str, list[Tensor]] = {}
+        alike: dict[tuple[tuple[str, Likeness], ...], list[Tensor]] = {}
         for tensor in life.tensors:
-            key = "; ".join(f"{e.sink}: {e.pairs}" for e in taken.get(tensor, ()))
+            key = tuple((e.sink, e.pairs.likeness) for e in taken.get(tensor, ()))
             alike.setdefault(key, []).append(tensor)
         for tensors in alike.values():
             name = f"V{count}"

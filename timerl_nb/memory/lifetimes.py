@@ -16,7 +16,7 @@ from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import sym
-from timerl_nb.symbolic.polyhedra import Relation, Set
+from timerl_nb.symbolic.polyhedra import Likeness, Relation, Set
 from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
 
 
@@ -52,12 +52,12 @@ def find_lifetimes(
     """
     pdg = constraints.pdg
     whole = {tensor: _projection(pdg, tensor, k) for tensor, k in (blocks or {}).items()}
-    readers: dict[Tensor, dict[tuple[str, str], Edge]] = {}  # many read the same points
+    readers: dict[Tensor, dict[tuple[str, Likeness], Edge]] = {}  # many read the same points
     for use in constraints.uses:
         name, tensor = statement_name(pdg[use.reader]), use.tensor
         values = use.values.then(whole[tensor]) if tensor in whole else use.values
         edge = Edge("", name, values.inverse())
-        readers.setdefault(tensor, {}).setdefault((name, str(edge.pairs)), edge)
+        readers.setdefault(tensor, {}).setdefault((name, edge.pairs.likeness), edge)
     alike: dict[tuple[object, ...], list[Tensor]] = {}
     for op in constraints.statements.ops.values():
         for out, output in enumerate(op.outputs):
@@ -67,7 +67,7 @@ def find_lifetimes(
                 op.id,
                 output.domain,
                 (blocks or {}).get((op.id, out)),
-                str(kept) if kept else "",
+                kept and kept.likeness,
                 frozenset(uses),
             )
             alike.setdefault(key, []).append((op.id, out))

@@ -86,7 +86,7 @@ class LivePoints:
             for out, output in enumerate(op.outputs):
                 kept = self._kept.get((op.id, out))
                 readers = frozenset(self._readers.get((op.id, out), ()))
-                key = op.id, output.domain, str(kept or ""), readers
+                key = op.id, output.domain, kept and kept.likeness, readers
                 alike.setdefault(key, []).append((op.id, out))
         before = {name: self._done(name, around) for name in self._times}
         found: list[tuple[Sequence[Tensor], Listing]] = []

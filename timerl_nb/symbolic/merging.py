@@ -19,6 +19,7 @@ from typing import Any
 import islpy as isl
 
 from timerl_nb.symbolic.ceiling import spend
+from timerl_nb.symbolic.polyhedra import to_int
 
 _IN, _OUT, _PARAM = isl.dim_type.in_, isl.dim_type.out, isl.dim_type.param
 _KIND = isl.schedule_node_type
@@ -92,7 +93,7 @@ def _shift(row: list[_Part], first: int, later: int, needs: _Between, near: _Bet
         return None
     held = [_ahead(one, other, pairs) for pairs in needs.get((first, later), ())]
     least = [d.dim_min_val(0) for d in held or close]
-    return -min(value.to_python() for value in least) if all(v.is_int() for v in least) else None
+    return -min(map(to_int, least)) if all(v.is_int() for v in least) else None
 
 
 def _waiting(first: int, later: int, needs: _Between) -> list[int]:

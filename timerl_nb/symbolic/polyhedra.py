@@ -44,6 +44,21 @@ def primed(name: str) -> str:
     return name + "'"
 
 
+class Likeness:
+    """A set or relation as a key; its text would be one too, but islpy leaves a copy of each."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: isl.Set | isl.Map) -> None:
+        self.raw: Any = raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Likeness) and self.raw.plain_is_equal(other.raw)
+
+
 # --- expressions to isl ------------------------------------------------------------------------
 
 
@@ -65,18 +80,24 @@ def _map_of(
 # --- isl to expressions ------------------------------------------------------------------------
 
 
+def to_int(value: isl.Val) -> int:
+    """An integer; beyond 64 bits by its text, which is slow and of which islpy leaves a copy."""
+    short = value.get_num_si()  # 0 where it does not fit
+    return short if short or value.is_zero() else value.to_python()
+
+
 def _aff_lin(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> tuple[Lin, int]:
     """The affine expression times its denominator, and the denominator."""
-    scale = aff.get_denominator_val().to_python()
-    scaled = aff.scale_val(isl.Val(scale))
-    total = const(scaled.get_constant_val().to_python())
+    scale = to_int(aff.get_denominator_val())
+    scaled = aff if scale == 1 else aff.scale_val(isl.Val(scale))
+    total = const(to_int(scaled.get_constant_val()))
     for kind, of in ((_IN, names), (_PARAM, bounds)):
         for k, name in enumerate(of):
-            coef = scaled.get_coefficient_val(kind, k).to_python()
+            coef = to_int(scaled.get_coefficient_val(kind, k))
             if coef:
                 total = total + sym(name) * coef
     for k in range(scaled.dim(_DIV)):
-        coef = scaled.get_coefficient_val(_DIV, k).to_python()
+        coef = to_int(scaled.get_coefficient_val(_DIV, k))
         if coef:
             # isl's division variables are floors of affine expressions
             inner, by = _aff_lin(scaled.get_div(k), names, bounds)
@@ -107,9 +128,11 @@ def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
 def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     """A piecewise affine function of the named dimensions as one expression."""
     pieces: list[tuple[isl.Set, isl.Aff]] = []
-    few: isl.PwAff = coalesced(pw)
+    few: isl.PwAff = pw if pw.n_piece() == 1 else coalesced(pw)
     few.foreach_piece(lambda s, a: pieces.append((s, a)))
     lins = [_aff(a, names, bounds) for _, a in pieces]
+    if len(lins) == 1:
+        return lins[0]
     distinct = dict(zip(lins, (isl.PwAff.from_aff(aff) for _, aff in pieces), strict=True))
     extremum = _as_extremum(pw, distinct) if len(distinct) <= _MOST_PIECES else None
     if extremum is not None:
@@ -203,8 +226,7 @@ class Set:
             return None
         point = spend(isl.Set.sample_point, self.raw)
         found = {
-            name: point.get_coordinate_val(_SET, k).to_python()
-            for k, name in enumerate(self.domain)
+            name: to_int(point.get_coordinate_val(_SET, k)) for k, name in enumerate(self.domain)
         }
         return found | _length(self.dims, point)
 
@@ -215,7 +237,7 @@ class Set:
             return None
         point = self.raw.sample_point()
         bounds = {
-            name: point.get_coordinate_val(_PARAM, k).to_python()
+            name: to_int(point.get_coordinate_val(_PARAM, k))
             for k, name in enumerate(self.dims.bounds)
         }
         return found | bounds
@@ -241,9 +263,7 @@ class Set:
         n = len(self.domain)
         raw = self.at(bounds).raw.project_out(_PARAM, 0, len(self.dims.bounds))
         raw.foreach_point(
-            lambda p: found.append(
-                tuple(p.get_coordinate_val(_SET, k).to_python() for k in range(n))
-            )
+            lambda p: found.append(tuple(to_int(p.get_coordinate_val(_SET, k)) for k in range(n)))
         )
         return iter(sorted(found))
 
@@ -269,7 +289,12 @@ class Set:
         image = spend(isl.Set.apply, self.at(bounds).raw, value)
         if image.is_empty():
             return 0
-        return spend(isl.Set.dim_max_val, image, 0).to_python()
+        return to_int(spend(isl.Set.dim_max_val, image, 0))
+
+    @property
+    def likeness(self) -> Likeness:
+        """A key: equal for those that isl knows to be the same without computing."""
+        return Likeness(self.raw)
 
     def __str__(self) -> str:
         return str(self.raw)
@@ -304,7 +329,7 @@ def _length(dims: Dims, point: isl.Point) -> dict[str, int]:
     if dims.dynamic is None:
         return {}
     name = dims.dynamic.bound
-    return {name: point.get_coordinate_val(_PARAM, dims.bounds.index(name)).to_python()}
+    return {name: to_int(point.get_coordinate_val(_PARAM, dims.bounds.index(name)))}
 
 
 def _at_some_length(raw: Any, dims: Dims) -> Any:
@@ -416,7 +441,7 @@ class Relation:
             return None
         point = spend(isl.Set.sample_point, self.raw.wrap())
         values = [
-            point.get_coordinate_val(_SET, k).to_python()
+            to_int(point.get_coordinate_val(_SET, k))
             for k in range(len(self.left) + len(self.right))
         ]
         cut = len(self.left)
@@ -514,6 +539,11 @@ class Relation:
     def last(self) -> Relation:
         """Per left point its lexicographically last right point."""
         return self._like(spend(isl.Map.lexmax, self.raw))
+
+    @property
+    def likeness(self) -> Likeness:
+        """A key: equal for those that isl knows to be the same without computing."""
+        return Likeness(self.raw)
 
     def __str__(self) -> str:
         return str(self.raw)

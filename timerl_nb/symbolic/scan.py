@@ -31,7 +31,7 @@ from timerl_nb.symbolic.expr import (
     pick,
     sym,
 )
-from timerl_nb.symbolic.polyhedra import Point, ceilings_set
+from timerl_nb.symbolic.polyhedra import Point, ceilings_set, to_int
 from timerl_nb.symbolic.scheduling import ScheduleTree, bottom_up
 
 Node = TypeVar("Node")
@@ -250,7 +250,7 @@ def _translated(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilde
         last = _integer(end.get_op_arg(1), known)
         if end.get_op_type() == isl.ast_expr_op_type.lt:
             last = last - 1
-        step = node.for_get_inc().get_val().to_python()
+        step = to_int(node.for_get_inc().get_val())
         body = _translated(node.for_get_body(), known, builder)
         depth = int(counter.removeprefix("c"))  # isl's own name for it
         return builder.loop(depth, counter, first, last, step, body)
@@ -264,7 +264,7 @@ def _translated(node: isl.AstNode, known: Mapping[str, Lin], builder: LoopBuilde
 
 def _integer(e: isl.AstExpr, known: Mapping[str, Lin]) -> Lin:
     if e.get_type() == isl.ast_expr_type.int:
-        return const(e.get_val().to_python())
+        return const(to_int(e.get_val()))
     if e.get_type() == isl.ast_expr_type.id:
         name = e.get_id().get_name()
         return known.get(name) or sym(name)

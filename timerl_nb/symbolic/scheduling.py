@@ -68,7 +68,7 @@ def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
 def _united(dims: Dims, maps: Iterable[isl.Map]) -> isl.UnionMap:
     total = isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, f"[{', '.join(dims.bounds)}] -> {{ }}")
     for one in maps:
-        total = spend(isl.UnionMap.union, total, isl.UnionMap.from_map(one))
+        total = spend(isl.UnionMap.add_map, total, one)
     return spend(isl.UnionMap.coalesce, total)
 
 
