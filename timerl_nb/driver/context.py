@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from timerl_nb.config import Options
 from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.onlooker import made_known
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import See, unseen
 from timerl_nb.errors import (
@@ -209,14 +210,14 @@ class Context(Frontend):
                 return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
 
             try:
-                return compiled(pdg)
+                return made_known(compiled(pdg))
             except ReadError as error:
                 # outside under such small bounds alone, and perhaps where nothing is needed
                 less = restricted(pdg, under=actual)
                 if less is pdg:
                     raise
                 try:
-                    return compiled(less)
+                    return made_known(compiled(less))
                 except ReadError:
                     raise error from None
         except TimeRLError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,10 @@ class KeptRun:
     def turn(self) -> int:
         """How many turns were done before."""
         return 0 if self.state is None else self.state.turn
+
+    def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
+        """`turned`, which may end the run: where it is saved, it is saved before it does."""
+        return turned if self.saving is None else self.saving.at_stop(turned)
 
     def of(self, run: RunProtocol, resources: Pdg) -> None:
         """Let a run that was just made go on from the state, and be saved.

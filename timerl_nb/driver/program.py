@@ -18,6 +18,7 @@ from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.kept_run import Keeper, KeptRun
+from timerl_nb.driver.onlooker import made_known, run_begins
 from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline, unlimited
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
@@ -294,7 +295,8 @@ class Program:
         # what is chosen within a budget depends on the bounds
         keeps = not options and holds_for_all_bounds(changed)
         front = self._front if keeps else None
-        return Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
+        made = Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
+        return made_known(made)
 
     def _under(self, bounds: Mapping[Any, int]) -> dict[str, int]:
         """The program's bounds with some changed."""
@@ -363,6 +365,7 @@ class Program:
             ExecutionError: the folder is in use, or cannot be written to; or what was saved there is
                 damaged, or of another program.
         """
+        run_begins(self)
         self._check_run(on_event, outputs)
         ends = self._open
         if ends is not None:
@@ -519,6 +522,7 @@ class Program:
                 again.
             BudgetError: it needs more memory than the machine has.
         """
+        run_begins(self)
         self._check_begin(recorded=on_event is not None)
         return self._make_run(_seed(seed), on_event, progress, on_call)
 
@@ -559,6 +563,7 @@ class Program:
                 the run cannot be saved.
             ExecutionError: as for `execute`.
         """
+        run_begins(self)
         self._check_run(on_event, outputs)
         is_saved = checkpoint is not None or resume is not None
         self._check_begin(recorded=on_event is not None, saved=is_saved)
@@ -568,7 +573,7 @@ class Program:
         try:
             control = RunControl(held=bool(paused), turn=kept.turn)
             control.speed = speed
-            turned = each(kept.saving and kept.saving.turned, control.turned)
+            turned = each(kept.saving and kept.saving.turned, kept.at_stop(control.turned))
             run = self._make_run(kept.seed, on_event, turned)
             try:
                 kept.of(run, self.fused)
@@ -683,6 +688,8 @@ class Program:
         Args:
             seed: of all random streams; counts at the first instruction.
         """
+        if self._run is None:
+            run_begins(self)
         if self._open is not None:
             raise _asks_for_ceiling(
                 self._open, self.bounds[self._open], "steps are of one run alone"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from timerl_nb.errors import OptionError
+from timerl_nb.live.run_control import Stopped
 from timerl_nb.loops.cuts import Cut, Cuts
 from timerl_nb.runtime.run_folder import Manifest, RunFolder
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -75,6 +76,20 @@ class Saving:
             cut = self._cuts.after(self.turn)
             if cut is not None:
                 self._save(cut)
+
+    def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
+        """`turned`, which may end the run: what is done by then is saved before it does."""
+
+        def told(count: int = 1) -> None:
+            try:
+                turned(count)
+            except Stopped:
+                cut = self._cuts.after(self.turn)
+                if cut is not None and self.turn > self._saved[0]:
+                    self._save(cut)
+                raise
+
+        return told
 
     def finish(self) -> None:
         """The run has ended."""

@@ -77,7 +77,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         body = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return {**body, "checksum": _checksum(body)}
+        return {**body, "checksum": checksum_of(body)}
 
 
 class RunFolder:
@@ -216,7 +216,7 @@ class RunFolder:
                 hint="update TimeRL-nb." if newer else "it is damaged, or was never whole.",
             )
         checksum = given.pop("checksum", None)
-        if checksum != _checksum({"version": version, **given}):
+        if checksum != checksum_of({"version": version, **given}):
             raise _wrong(path, "is not what was written: its `checksum` is another")
         del given["format"]
         return _manifest(path, given)
@@ -252,7 +252,8 @@ def _wrong(path: Path, what: str) -> ExecutionError:
     )
 
 
-def _checksum(body: Mapping[str, Any]) -> str:
+def checksum_of(body: Mapping[str, Any]) -> str:
+    """What tells a body of JSON from all others."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
