@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,14 +120,13 @@ class Asked:
         asked = cls(**given)
         try:
             about = algorithm(asked.algorithm)
-            for name, value in asked.arguments.items():
-                about.argument(name).checked(value)
+            checked = {n: about.argument(n).checked(x) for n, x in asked.arguments.items()}
         except OptionError as error:
             raise ExecutionError(
                 f"{path} asks for what this version of TimeRL-nb does not have: {error.what}",
                 hint="use the version that began the run.",
             ) from error
-        return asked
+        return replace(asked, arguments=checked)
 
 
 def write_json(path: Path, kind: str, version: int, body: Mapping[str, Any]) -> None:

@@ -40,8 +40,9 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
         run = program.start(asked.seed, checkpoint=folder, every=asked.every)
     else:
         run = program.start(resume=folder)
-        if not quiet and run.turn:
-            print(f"it goes on after turn {run.turn} of {run.turns}")
+        if not quiet:
+            done = run.turn == run.turns
+            print("it had finished" if done else f"it goes on after turn {run.turn} of {run.turns}")
     try:
         _show(run, shown=not quiet and progress_by_default())
         result = run.result()
@@ -72,16 +73,21 @@ def go_on(folder: Path, *, quiet: bool = False) -> int:
 
 
 def finals(result: Result) -> dict[str, float]:
-    """The last value of each output that is one number per turn."""
+    """Of each output that is one number per turn, the mean over the last tenth of the turns."""
     return {
-        name: float(x[-1])
+        name: float(np.mean(x[-_last(x) :], dtype=np.float64))
         for name, x in result.items()
         if x.ndim == 1 and len(x) and np.issubdtype(x.dtype, np.number)
     }
 
 
+def _last(x: Any) -> int:
+    """How many the last tenth are, one at least."""
+    return max(1, len(x) // 10)
+
+
 def kept_finals(folder: Path) -> Mapping[str, float] | None:
-    """The last values that a finished run has left in its folder; None of one that has not finished.
+    """The `finals` that a finished run has left in its folder; None of one that has not finished.
 
     Raises:
         ExecutionError: what it has left is damaged.
@@ -142,7 +148,9 @@ def _stopped(run: Running, folder: Path) -> int:
 def _course(x: Any) -> str:
     """An output in a few words."""
     if x.ndim == 1 and len(x) > 1:
-        return f"{x[0]:.6g} at first, {x[-1]:.6g} at last"
+        count = _last(x)
+        late = f"the last {count}" if count > 1 else "the last"
+        return f"{x[0]:.6g} at the first turn, {np.mean(x[-count:]):.6g} over {late}"
     return f"{x.item():.6g}" if math.prod(x.shape) == 1 else f"of shape {x.shape}"
 
 

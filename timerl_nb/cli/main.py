@@ -26,6 +26,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Do what the words say, those of the process by default; returns the exit status (`outcome`)."""
     words = sys.argv[1:] if words is None else words
     name = words[0] if words else ""
+    own = words[: words.index("--")] if "--" in words else words
     if name not in COMMANDS:
         said = f"there is no command {name!r}" if name else "no command is given"
         known = one_of(name, list(COMMANDS))
@@ -34,5 +35,5 @@ def main(words: Sequence[str] | None = None) -> int:
     return outcome(
         f"timerl {name}",
         partial(COMMANDS[name], words[1:]),
-        traceback="--traceback" in words,
+        traceback="--traceback" in own,
     )

@@ -7,7 +7,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,7 +79,12 @@ class Script:
                 hint="give a Python script; `jupyter nbconvert --to script` makes one of a notebook.",
             )
         script = cls(path, whole)
-        with looked_on(_Onlooker(script)), _as_python_does(path, words):
+        # what it prints goes beside what is said of it
+        with (
+            redirect_stdout(sys.stderr),
+            looked_on(_Onlooker(script)),
+            _as_python_does(path, words),
+        ):
             try:
                 runpy.run_path(str(path), run_name="__main__")
             except (_Enough, SystemExit):

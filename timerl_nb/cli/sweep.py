@@ -268,7 +268,9 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
         rows = _rows(runs, folder)
         _write_table(folder / TABLE, rows)
     print(_table(sweep, rows))
-    print(f"all rows are in {folder / TABLE}")
+    print(
+        f"of each run the mean over the last tenth of its turns; all rows are in {folder / TABLE}"
+    )
     if failed:
         print(
             f"{len(failed)} did not finish; each says why in {OUTPUT} of its folder. "
@@ -294,7 +296,7 @@ def _last_words(folder: Path) -> str:
 
 
 def _rows(runs: Sequence[tuple[str, dict[str, Any], Asked]], folder: Path) -> list[dict[str, Any]]:
-    """Of each run what it was given, its outputs' last values, and its folder."""
+    """Of each run what it was given, its outputs over the last tenth of the turns, and its folder."""
     found: list[dict[str, Any]] = []
     for name, own, _ in runs:
         given = {key: written(value) for key, value in own.items()}
@@ -318,7 +320,7 @@ def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Over the seeds of each combination, the mean of each output's last value, least and most."""
+    """Of each combination, over its seeds: the mean of each output, the least and the most."""
     grid = list(sweep.grid)
     done = [row for row in rows if row["state"] == "finished"]
     outputs = [n for n in (done[0] if done else {}) if n not in (*grid, "seed", "state", "folder")]
