@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -120,7 +121,10 @@ class Ray:
             if self._address
             else {"num_cpus": self._count, "include_dashboard": False}
         )
-        ray.init(log_to_driver=False, configure_logging=False, **options)
+        with warnings.catch_warnings():
+            # Ray's own processes are forked to run another program at once, which harms no thread
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            ray.init(log_to_driver=False, configure_logging=False, **options)
         try:
             # a worker for each run alone, as a process is: JAX keeps what it has for good
             task = ray.remote(num_cpus=1, max_calls=1, max_retries=0)(_in_worker)
