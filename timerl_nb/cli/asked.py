@@ -82,7 +82,7 @@ class Asked:
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(not one.name.startswith(".") for one in os.scandir(folder)):
+            if any(not name.startswith(".") for name in os.listdir(folder)):
                 raise ExecutionError(
                     f"{folder} is not empty.",
                     hint=f"`timerl resume {folder}` goes on with a run; or give another --folder.",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import traceback as tracebacks
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
-from timerl_nb.errors import Origin, TimeRLError, user_origin
+from timerl_nb.errors import TimeRLError
 
 FINE: Final = 0
 FAILED: Final = 1
@@ -22,14 +23,13 @@ def outcome(name: str, do: Callable[[], int], *, traceback: bool = False) -> int
         name: of the command, ahead of what an error says.
         traceback: show where an error arose.
     """
-    called_at = user_origin()
     try:
         return do()
     except TimeRLError as error:
         if traceback:
             tracebacks.print_exception(error)
         else:
-            print(f"{name}: {told(error, called_at)}", file=sys.stderr)
+            print(f"{name}: {told(error)}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print(f"\n{name}: interrupted.", file=sys.stderr)
@@ -38,9 +38,9 @@ def outcome(name: str, do: Callable[[], int], *, traceback: bool = False) -> int
         return exit.code if isinstance(exit.code, int) else FINE
 
 
-def told(error: TimeRLError, called_at: Origin) -> str:
-    """What an error says, without the line that called us, which is nobody's."""
-    line = f"\n  at {error.origin}"
-    ours = not error.origin.line or error.origin.file == called_at.file
-    text = str(error).replace(line, "", 1) if ours else str(error)
+def told(error: TimeRLError) -> str:
+    """What an error says, without a line of ours: it would be nobody's to mend."""
+    file = error.origin.file
+    ours = not error.origin.line or Path(file).parent == Path(__file__).parent
+    text = str(error).replace(f"\n  at {error.origin}", "", 1) if ours else str(error)
     return "\n".join([text, *getattr(error, "__notes__", ())])

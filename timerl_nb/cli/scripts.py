@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import linecache
 import runpy
 import sys
 import traceback
@@ -14,7 +15,7 @@ from pathlib import Path
 from timerl_nb.cli.parser import Parser, bounds, merged
 from timerl_nb.driver.onlooker import looked_on
 from timerl_nb.driver.program import Program
-from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin
+from timerl_nb.errors import ExecutionError, Origin, TimeRLError
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class _Onlooker:
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    def compiled(self, program: Program) -> None:
-        self._script.compiled.append(Compiled(program, user_origin()))
+    def compiled(self, program: Program, origin: Origin) -> None:
+        self._script.compiled.append(Compiled(program, origin))
 
-    def begins(self, program: Program) -> None:
+    def begins(self, program: Program, origin: Origin) -> None:
         if not self._script.whole:
-            self._script.stopped = user_origin()
+            self._script.stopped = origin
             raise _Enough
 
 
@@ -79,6 +80,7 @@ class Script:
                 hint="give a Python script; `jupyter nbconvert --to script` makes one of a notebook.",
             )
         script = cls(path, whole)
+        linecache.checkcache(str(path))  # of another file of that name, in this process
         # what it prints goes beside what is said of it
         with (
             redirect_stdout(sys.stderr),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -96,8 +96,8 @@ class Keeper:
         folder = _entered(checkpoint)
         manifest = Manifest(
             secrets.token_hex(8),
-            self._program,
-            self._graph,
+            digest_by_names(self._pdg),
+            digest_by_names(self._executable.pdg),
             {name: int(bound) for name, bound in self._bounds.items()},
             self._executable.how,
             seed,
@@ -134,7 +134,8 @@ class Keeper:
                 self._check_turns("resume")
             saved = Saved(arrays, len(manifest.resources))
             how = self._executable.how
-            found = Resuming(source.path, manifest, saved, self._cuts, self._graph, how)
+            same = manifest.graph in _known_as(self._executable.pdg)
+            found = Resuming(source.path, manifest, saved, self._cuts, how, same=same)
             state = found.state()
             if manifest.is_finished:
                 source.leave()
@@ -144,14 +145,6 @@ class Keeper:
             source.leave()
             raise
         return KeptRun(manifest.seed, state, Saving(folder, manifest, often, self._cuts))
-
-    @property
-    def _program(self) -> str:
-        return digest_by_names(self._pdg)
-
-    @property
-    def _graph(self) -> str:
-        return digest_by_names(self._executable.pdg)
 
     def _check_turns(self, argument: str) -> None:
         if self._cuts.why_none:
@@ -166,7 +159,7 @@ class Keeper:
     def _check_program(self, path: Path, manifest: Manifest) -> None:
         """Refuse another program, and other bounds."""
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
-        if manifest.program != self._program:
+        if manifest.program not in _known_as(self._pdg):
             what = "of another program: the `program` of its manifest is another"
         elif dict(manifest.bounds) != bounds:
             names = [n for n in bounds if manifest.bounds.get(n) != bounds[n]]
@@ -179,6 +172,15 @@ class Keeper:
             f"the run in {path / MANIFEST} is {what}.",
             hint="compile the program that was begun there, or begin this one in another folder.",
         )
+
+
+def _known_as(pdg: Pdg) -> Iterator[str]:
+    """The digests that manifests have of a graph: where its lines stand, and which it shares, is no part.
+
+    At first they told which operations share a line.
+    """
+    yield digest_by_names(pdg)
+    yield digest_by_names(pdg, lines=True)
 
 
 def _path(argument: str, given: Any) -> Path:

@@ -7,17 +7,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar
 
+from timerl_nb.errors import Origin, user_origin
+
 Made = TypeVar("Made")
 
 
 class Onlooker(Protocol):
     """What is told of programs; it may raise, which reaches the script."""
 
-    def compiled(self, program: Any) -> None:
-        """A program was compiled, or compiled again under other bounds or options."""
+    def compiled(self, program: Any, origin: Origin) -> None:
+        """A line compiled a program, or compiled one again under other bounds or options."""
 
-    def begins(self, program: Any) -> None:
-        """A program is about to run, whole or step by step; nothing of it has happened yet."""
+    def begins(self, program: Any, origin: Origin) -> None:
+        """A line is about to run a program, or a step of it; nothing of it has happened yet."""
 
 
 _LOOKS: Final = ContextVar[Onlooker | None]("looks", default=None)
@@ -37,7 +39,7 @@ def made_known(program: Made) -> Made:
     """The program, which whoever looks on is told of."""
     looker = _LOOKS.get()
     if looker is not None:
-        looker.compiled(program)
+        looker.compiled(program, user_origin())
     return program
 
 
@@ -45,4 +47,4 @@ def run_begins(program: Any) -> None:
     """Tell whoever looks on that a program is about to run."""
     looker = _LOOKS.get()
     if looker is not None:
-        looker.begins(program)
+        looker.begins(program, user_origin())

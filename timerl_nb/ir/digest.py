@@ -42,9 +42,13 @@ def digest(pdg: Pdg) -> Digest | None:
     return Digest(text, tuple(walk.origins))
 
 
-def digest_by_names(pdg: Pdg) -> str:
-    """The number where functions and other objects count by their names alone."""
-    walk = _Walk(by_names=True)
+def digest_by_names(pdg: Pdg, *, lines: bool = False) -> str:
+    """The number where functions and other objects count by their names alone.
+
+    Args:
+        lines: which operations share a line counts.
+    """
+    walk = _Walk(by_names=True, lines=lines)
     walk.add((pdg.dims, tuple(pdg), pdg.orders))
     return hashlib.sha256("".join(walk.written).encode()).hexdigest()
 
@@ -54,10 +58,11 @@ class _Walk:
 
     Args:
         by_names: take in the names of what has no contents to compare.
+        lines: take in which operations share one.
     """
 
-    def __init__(self, *, by_names: bool = False) -> None:
-        self._by_names = by_names
+    def __init__(self, *, by_names: bool = False, lines: bool = True) -> None:
+        self._by_names, self._lines = by_names, lines
         self.written: list[str] = []
         self.origins: dict[Origin, int] = {}
         self._nodes: dict[Node, int] = {}
@@ -74,7 +79,8 @@ class _Walk:
         elif isinstance(value, Node):
             self._node(value)
         elif isinstance(value, Origin):
-            self._write(f"line:{self.origins.setdefault(value, len(self.origins))}")
+            if self._lines:
+                self._write(f"line:{self.origins.setdefault(value, len(self.origins))}")
         elif isinstance(value, tuple):
             parts = cast("tuple[Any, ...]", value)
             self._all(f"tuple:{len(parts)}", parts)
