@@ -24,6 +24,7 @@ from timerl_nb.cli import attended_run, bench, lab, main, sweep, train, workers
 from timerl_nb.cli.arguments import algorithm, described, written
 from timerl_nb.cli.asked import ASKED, Asked
 from timerl_nb.cli.main import COMMANDS
+from tests.conftest import SHARED
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--hidden", "4", "--bounds", "B=2,T=5,I=4"]
@@ -58,6 +59,7 @@ RUNS = "program.execute()"
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TIMERL_PROGRESS", "0")
+    monkeypatch.setenv("TIMERL_CACHE", os.environ[SHARED])  # nothing patched here compiles anything
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'widgets'}")
 
 
@@ -356,6 +358,30 @@ def test_a_script_is_profiled(capsys: pytest.CaptureFixture[str]) -> None:
         assert json.loads(Path(name).read_text())["traceEvents"]
 
 
+def test_what_the_page_types_works(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Here(workers.Processes):
+        """Runs of this very process."""
+
+        def _once(self, folder: Path) -> int:
+            return main(["resume", str(folder), "--quiet"])
+
+    monkeypatch.setattr(sweep, "Processes", Here)
+    Path("train.py").write_text(SCRIPT)
+    typed = re.findall(r"^\$ timerl (.*)$", (ROOT / "docs/running.md").read_text(), re.MULTILINE)
+    assert {words.split()[0] for words in typed} == {
+        "train",
+        "resume",
+        "explain",
+        "profile",
+        "sweep",
+    }
+    for words in typed:
+        assert timerl_command.main(words.split()) == 0, words
+    assert [row["state"] for row in table(Path("runs/seeds"))] == ["finished"] * 2
+
+
 # --- beside --------------------------------------------------------------------------------------
 
 
@@ -464,19 +490,19 @@ def test_a_sweep_does_what_is_missing_alone(
     monkeypatch.setattr(sweep, "Processes", Here)
     words = ["sweep", "reinforce", *SMALL, "--set", "hidden=4,4", "--set", "hidden=3"]
     words.remove("--hidden"), words.remove("4")
-    words += ["--set", "baseline=true,false", "--seeds", "2", "--folder", "sweep"]
+    words += ["--seeds", "2", "--folder", "sweep"]
     assert main(words) == 1
     out, err = capsys.readouterr()
-    assert "4 did not finish" in err and "`timerl resume sweep`" in err
-    assert len(asked) == 8 and asked[0] == "000-hidden=4,4-baseline=true-seed=0"
+    assert "2 did not finish" in err and "`timerl resume sweep`" in err
+    assert len(asked) == 4 and asked[0] == "000-hidden=4,4-seed=0"
     rows = table(Path("sweep"))
-    assert [row["state"] for row in rows] == ["finished", "missing"] * 4
-    assert [row["return"] == "" for row in rows] == [False, True] * 4
+    assert [row["state"] for row in rows] == ["finished", "missing"] * 2
+    assert [row["return"] == "" for row in rows] == [False, True] * 2
     monkeypatch.setattr(Here, "failing", "none")
     assert main(["resume", "sweep"]) == 0
-    assert len(asked) == 12 and all("seed=1" in name for name in asked[8:])
+    assert len(asked) == 6 and all("seed=1" in name for name in asked[4:])
     assert all(float(row["return"]) > 0 for row in table(Path("sweep")))
-    assert out.count("  4,4") == 2  # two combinations with these widths
+    assert re.search(r"^ +4,4 +1 ", out, re.MULTILINE)  # one run with these widths has finished
 
 
 def test_ray_is_asked_for_where_it_is_missing(
