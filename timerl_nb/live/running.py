@@ -17,6 +17,7 @@ from timerl_nb.frontend.actor import Actor
 from timerl_nb.live.frames import Frame, compiling_text
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl, Stopped
+from timerl_nb.live.run_log import RunLog
 from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.backends.jax import settled
 from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
@@ -39,6 +40,7 @@ class Running:
 
     Args:
         at_end: is called when the run has come to its end, and `over` when it is no more.
+        log: what tells of it.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Running:
         actors: Sequence[Actor] = (),
         at_end: Callable[[], None] = lambda: None,
         over: Callable[[], None] = lambda: None,
+        log: RunLog | None = None,
     ) -> None:
         self._control = control
         self._telemetry = Telemetry(control, run, watched, outputs)
@@ -64,6 +67,7 @@ class Running:
             tuple(actors),
             at_end,
             over,
+            log,
         )
         weakref.finalize(self, _abandon, control).atexit = False
         self._course.begin()
@@ -227,10 +231,11 @@ class _Course:
         actors: Sequence[Actor],
         at_end: Callable[[], None],
         over: Callable[[], None],
+        log: RunLog | None,
     ) -> None:
         self._control, self._run, self._watched, self._names = control, run, watched, names
         self._telemetry, self._begun_at, self._actors = telemetry, begun_at, actors
-        self._at_end, self._over = at_end, over
+        self._at_end, self._over, self._log = at_end, over, log
         self._result: Result | None = None
         self._lost: dict[str, str] = {}
         self._error: BaseException | None = None
@@ -281,6 +286,8 @@ class _Course:
         start, state = time.perf_counter(), "finished"
         try:
             try:
+                if self._log is not None:
+                    self._log.of(self._run)
                 self._control.enter()
                 self._run.complete()
                 self._at_end()
@@ -288,6 +295,8 @@ class _Course:
             except Stopped:
                 state = "stopped"
                 values = self._run.so_far(self._reached, self._names)
+            if self._log is not None:
+                self._log.finish(values, self._run.coordinates, state)
             self._result = self._made(values, start)
             self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
@@ -295,6 +304,8 @@ class _Course:
             if isinstance(error, TimeRLError) and error.origin == Origin():
                 error.origin = self._begun_at  # there is no line of the user's on this thread
             self._telemetry.error = str(error)
+            if self._log is not None:
+                self._log.fail(error)
             try:
                 values = self._run.so_far(self._reached, self._names, self._lost)
                 self._result = self._made(values, start, error)
