@@ -495,13 +495,14 @@ class Program:
                 kept.finish()
                 values = run.outputs(outputs)
                 if log is not None:
-                    log.finish(values, run.coordinates, "finished")
+                    log.finish(values, "finished")
             except BaseException as error:
                 if log is not None:
                     log.fail(error)
                 run.release(error)
                 raise
-        return Result.of(run, values, time.perf_counter() - start, self._owner.policies)
+        seconds = time.perf_counter() - start
+        return Result.of(run, values, seconds, self._owner.policies, along=watched.along)
 
     def _watched(self, *, recorded: bool) -> Watched:
         """What is watched of a run."""

@@ -166,10 +166,12 @@ class RunLog:
             now = time.perf_counter()
             self._free = now + _REST * (now - begun)
 
-    def finish(self, values: Outputs, coordinates: Mapping[str, Coordinates], state: str) -> None:
+    def finish(self, values: Outputs, state: str) -> None:
         """The run has finished or stopped with these outputs."""
+        assert self._run is not None
+        coordinates, length = self._run.coordinates, self._length
         columns = {
-            name: self._by_point(values["output", name], coordinates.get(name))
+            name: self._by_point(values["output", name], coordinates.get(name), length)
             for name in self._columns
             if ("output", name) in values
         }
@@ -192,6 +194,13 @@ class RunLog:
             self._end(told, {"ended": "failed", "error": f"{type(error).__name__}: {error}"}, ())
 
     # --- rows --------------------------------------------------------------------------------------
+
+    @property
+    def _length(self) -> int | None:
+        """How many rows there are in all, where a dynamic bound says so."""
+        bound = self._watched.along.bound
+        found = None if self._run is None or bound is None else self._run.lengths().get(bound)
+        return None if found is None or found.ndim else int(found)
 
     @property
     def _seconds(self) -> float:
@@ -249,9 +258,12 @@ class RunLog:
             for k in points
         ]
 
-    def _by_point(self, values: Array, at: Coordinates | None) -> dict[int, Any]:
-        points = range(len(values)) if at is None else at[self._along].tolist()
-        return dict(zip(points, map(number, values), strict=True))
+    def _by_point(
+        self, values: Array, at: Coordinates | None, length: int | None
+    ) -> dict[int, Any]:
+        if at is not None:
+            return dict(zip(at[self._along].tolist(), map(number, values), strict=True))
+        return dict(enumerate(map(number, values[:length])))
 
     # --- loggers -----------------------------------------------------------------------------------
 

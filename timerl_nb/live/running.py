@@ -296,7 +296,7 @@ class _Course:
                 state = "stopped"
                 values = self._run.so_far(self._reached, self._names)
             if self._log is not None:
-                self._log.finish(values, self._run.coordinates, state)
+                self._log.finish(values, state)
             self._result = self._made(values, start)
             self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
@@ -318,7 +318,8 @@ class _Course:
             self._control.end(state)
 
     def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
-        return Result.of(self._run, values, time.perf_counter() - start, self._actors, error)
+        seconds, along = time.perf_counter() - start, self._watched.along
+        return Result.of(self._run, values, seconds, self._actors, error, along)
 
     _unknown = True
 

@@ -27,6 +27,7 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.frames import Curve, Frame, Held
 from timerl_nb.live.process_metrics import ProcessMetrics
+from timerl_nb.live.result_frame import Along
 from timerl_nb.live.run_control import ENDS, RunControl
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax import memory_in_use
@@ -79,6 +80,13 @@ class Watched:
         return {
             n: op for n, op in outputs.items() if self._is_number(op, 1) and op.attrs.dims == outer
         }
+
+    @property
+    def along(self) -> Along:
+        """What outputs are stacked over."""
+        bound = None if self.outer is None else self.pdg.dims[self.outer].bound
+        dims = {name: op.attrs.dims for name, op in self.outputs(None).items()}
+        return Along(self.outer, bound, dims)
 
     def numbers(self, names: Sequence[str] | None) -> list[str]:
         """The outputs that are one number of the whole run."""
@@ -165,9 +173,8 @@ class Telemetry:
         self._waiting = 0  # iterators
         self.latest: Frame | None = None
         self.error: str | None = None
-        self._curves = {
-            n: _Growing(op, watched.is_late(op)) for n, op in watched.curves(names).items()
-        }
+        curves = watched.curves(names) if watched.progress.outer is not None else {}
+        self._curves = {n: _Growing(op, watched.is_late(op)) for n, op in curves.items()}
         self._asked, self._looked = False, 0
         self._taken: _Taken | None = None
         self._final: Outputs = {}
