@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
@@ -37,7 +36,7 @@ from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.log_folder import LogFolder
-from timerl_nb.live.progress_bar import saying
+from timerl_nb.live.progress_bar import compiling, saying, turns_bar
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.run_log import Logger, RunLog, loggers_of
@@ -379,7 +378,7 @@ class Program:
             if loggers:
                 raise _asks_for_ceiling(ends, self.bounds[ends], "what is logged is one run alone")
         is_saved = checkpoint is not None or resume is not None
-        self._check_memory(recorded=on_event is not None, saved=is_saved)
+        self._check_memory(recorded=on_event is not None, saved=is_saved, shown=_shown(progress))
         kept = self._kept(_seed(seed), on_event, checkpoint, every, resume)
         try:
             result = self._run_whole(kept, progress, on_event, outputs, loggers)
@@ -476,16 +475,15 @@ class Program:
         outputs: Sequence[str] | None,
         loggers: Sequence[Logger],
     ) -> Result:
-        shown = progress_by_default() if progress is None else progress
+        shown = _shown(progress)
         watched = self._watched(recorded=on_event is not None)
         turns = watched.progress.turns
         start = time.perf_counter()
         log = self._log(loggers, watched, outputs, kept)
-        with tqdm(
-            total=turns, initial=kept.turn, disable=not shown or turns is None, leave=False
-        ) as bar:
+        with turns_bar(turns, kept.turn, shown=shown) as bar:
+            counted = bar.update if shown and turns is not None else None
             told = kept.saving and kept.saving.turned, log and log.turned
-            run = self._make_run(kept.seed, on_event, each(*told, bar.update if shown else None))
+            run = self._make_run(kept.seed, on_event, each(*told, counted))
             try:
                 kept.of(run, self.fused)
                 if log is not None:
@@ -574,7 +572,7 @@ class Program:
 
     def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
         """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""
-        self._check_memory(recorded=recorded, saved=saved)
+        self._check_memory(recorded=recorded, saved=saved, shown=_shown(None))
         if self._open is not None:
             why = "what is started and watched is one run alone"
             raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
@@ -635,16 +633,20 @@ class Program:
         actors = self._owner.policies
         return Running(control, run, watched, outputs, actors, kept.finish, kept.leave, telling)
 
-    def _check_memory(self, *, recorded: bool = False, saved: bool = False) -> None:
+    def _check_memory(
+        self, *, recorded: bool = False, saved: bool = False, shown: bool = False
+    ) -> None:
         """Refuse to begin what ends for want of memory, before its first turn.
 
         Args:
             recorded: the interpreter runs it, whose kernels are compiled as they are met.
             saved: a copy of its state is made now and then.
+            shown: say so where it waits for XLA, which then states what it takes.
         """
         self._check_machine(self._copy if saved else 0)
         if self.options.budget is not None and not recorded:
-            self._keep_within(self.options.budget)
+            with compiling(shown=shown):
+                self._keep_within(self.options.budget)
 
     def _keep_within(self, limit: int) -> None:
         """Compile again, a few times at most, where XLA states more than was estimated and there is."""
@@ -837,6 +839,11 @@ def _asks_for_ceiling(name: str, bound: int, why: str, origin: Origin | None = N
         origin=origin,
         hint=f"give one: {{{name}: trl.until({bound.until}, at_most=500)}}.",
     )
+
+
+def _shown(progress: bool | None) -> bool:
+    """Whether progress is shown, if it was not said."""
+    return progress_by_default() if progress is None else progress
 
 
 def _seed(seed: Any) -> int:

@@ -209,10 +209,12 @@ class Running:
     def __repr__(self) -> str:
         of = "" if self._turns is None else f" of {self._turns}"
         parts = [f"turn {self.turn}{of}", self.state]
+        waits = self._course.compiling
+        if waits is not None:
+            parts += [compiling_text(waits)]
         if (frame := self.latest) is not None:
-            waits = frame.compiling
-            rate = f"{frame.turns_per_second:.3g} turns/s"
-            parts += [rate if waits is None else compiling_text(waits)]
+            if waits is None:
+                parts += [f"{frame.turns_per_second:.3g} turns/s"]
             parts += [f"{n} = {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
         return f"Running({', '.join(parts)})"
 
@@ -272,6 +274,11 @@ class _Course:
     @property
     def _reached(self) -> SoFar:
         return SoFar(self._watched.progress, self._control.turn)
+
+    @property
+    def compiling(self) -> float | None:
+        """For how many seconds the run has been waiting for XLA to compile; None if it is not."""
+        return None if self._control.ended.is_set() else self._run.compiling
 
     def take_error(self) -> BaseException | None:
         """The error, which somebody then knows of."""
