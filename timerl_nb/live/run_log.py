@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,7 +23,6 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.live.telemetry import Watched
 from timerl_nb.runtime.outputs import Outputs
-from timerl_nb.runtime.run_progress import SoFar
 from timerl_nb.runtime.run_protocol import RunProtocol
 
 Row = Mapping[str, Any]
@@ -113,7 +113,7 @@ class RunLog:
             "versions": _versions(),
         }
         self._check_names()
-        self._live = {n: op for n, op in self._columns.items() if not watched.is_late(op)}
+        self._live = self._in_turns()
         self._waiting = list(loggers)
         self._told: list[_Told] = []
         self._run: RunProtocol | None = None
@@ -121,6 +121,34 @@ class RunLog:
         self._start = time.perf_counter()
         self._last = self._turn, 0.0  # what rates are counted from
         self._free = 0.0  # when rows may be written again
+
+    def _in_turns(self) -> dict[str, Op]:
+        """The columns that are known turn by turn, and not only once others are known whole."""
+        early = {n: op for n, op in self._columns.items() if not self._watched.is_late(op)}
+        begins = {name: self._first_turn(op) for name, op in early.items()}
+        first = min(early, key=lambda name: begins[name], default=None)
+        if first is None:
+            return {}
+        count = self._count
+        return {
+            name: op
+            for name, op in early.items()
+            if self._points(early[first], max(0, begins[name] - 1)) < count
+        }
+
+    def _first_turn(self, op: Op) -> int:
+        """After how many turns something of an output is known."""
+        turns = range(1, (self._watched.progress.turns or 0) + 1)
+        return 1 + bisect_left(turns, 1, key=lambda turn: self._points(op, turn))
+
+    def _points(self, op: Op, turns: int) -> int:
+        return self._watched.progress.points(op, turns) if turns else 0
+
+    @property
+    def _count(self) -> int:
+        """How many rows there are at most."""
+        pdg, bounds = self._watched.pdg, self._watched.plan.bounds
+        return pdg.dims[self._along].count(bounds)
 
     def _check_names(self) -> None:
         for name in (*TIMES, self._along):
@@ -176,7 +204,9 @@ class RunLog:
             if ("output", name) in values
         }
         numbers = {n: number(values["output", n]) for n in self._numbers if ("output", n) in values}
-        end = max((point + 1 for found in columns.values() for point in found), default=0)
+        ends = {name: max(found, default=-1) + 1 for name, found in columns.items()}
+        # what is made ahead of the turns, of those that were not made, is no row
+        end = max((ends[name] for name in (self._live or columns) if name in ends), default=0)
         rows = self._rows(range(self._first, end), columns, self._turn)
         late = {name: found for name, found in columns.items() if name not in self._live}
         for told in tuple(self._told):
@@ -211,12 +241,9 @@ class RunLog:
 
     def _there(self, turn: int) -> int:
         """How many rows are known after so many turns."""
-        so_far = SoFar(self._watched.progress, turn)
-        counts = [so_far.points(op) for op in self._live.values()]
-        if not counts or not turn:
+        if not self._live or not turn:
             return 0
-        pdg, bounds = self._watched.pdg, self._watched.plan.bounds
-        return min(*counts, pdg.dims[self._along].count(bounds))
+        return min(self._count, *(self._points(op, turn) for op in self._live.values()))
 
     def _write_live(self) -> None:
         """Write the rows that are known by now."""
