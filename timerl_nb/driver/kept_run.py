@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,10 @@ from timerl_nb.runtime.run_state import RunState, Saved
 _USUALLY: Final = "5min"
 
 
+def _new_name() -> str:
+    return secrets.token_hex(8)
+
+
 @dataclass(frozen=True)
 class KeptRun:
     """What a run begins with, and what saves it.
@@ -31,16 +35,23 @@ class KeptRun:
         seed: of all random streams.
         state: where it goes on; None at the beginning.
         saving: what is told of its turns; None where nothing is saved.
+        name: tells it from all others, and stays when it is resumed.
     """
 
     seed: int
     state: RunState | None = None
     saving: Saving | None = None
+    name: str = field(default_factory=_new_name)
 
     @property
     def turn(self) -> int:
         """How many turns were done before."""
         return 0 if self.state is None else self.state.turn
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it had come to its end."""
+        return self.state is not None and self.state.cut is None
 
     def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
         """`turned`, which may end the run: where it is saved, it is saved before it does."""
@@ -95,7 +106,7 @@ class Keeper:
         self._check_turns("checkpoint")
         folder = _entered(checkpoint)
         manifest = Manifest(
-            secrets.token_hex(8),
+            _new_name(),
             digest_by_names(self._pdg),
             digest_by_names(self._executable.pdg),
             {name: int(bound) for name, bound in self._bounds.items()},
@@ -107,7 +118,8 @@ class Keeper:
             {},
             tuple(one.name for one in resources_of(self._executable.pdg)),
         )
-        return KeptRun(seed, None, Saving(folder, manifest, often, self._cuts))
+        saving = Saving(folder, manifest, often, self._cuts)
+        return KeptRun(seed, None, saving, manifest.run)
 
     def resumed(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> KeptRun:
         """A run that goes on where it was saved last, and is saved there again, or elsewhere.
@@ -139,12 +151,13 @@ class Keeper:
             state = found.state()
             if manifest.is_finished:
                 source.leave()
-                return KeptRun(manifest.seed, state)
+                return KeptRun(manifest.seed, state, None, manifest.run)
             folder = _entered(checkpoint) if elsewhere else source
         except BaseException:
             source.leave()
             raise
-        return KeptRun(manifest.seed, state, Saving(folder, manifest, often, self._cuts))
+        saving = Saving(folder, manifest, often, self._cuts)
+        return KeptRun(manifest.seed, state, saving, manifest.run)
 
     def _check_turns(self, argument: str) -> None:
         if self._cuts.why_none:

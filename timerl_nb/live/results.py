@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,9 +15,13 @@ from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.frontend.actor import Actor
 from timerl_nb.ir.selected import Coordinates
+from timerl_nb.live.result_file import damaged, read_result, write_result
+from timerl_nb.live.result_frame import Along, output_frame, turns_frame
 from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_protocol import RunProtocol
+
+_WHERE: Final = "coordinates of "
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ class Result(Mapping[str, Array]):
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     kept: Sequence[Kept] = field(default=(), repr=False)
     _actors: Sequence[Actor] = field(default=(), repr=False)
+    _along: Along = field(default_factory=Along, repr=False)
 
     @classmethod
     def of(
@@ -82,6 +89,7 @@ class Result(Mapping[str, Array]):
         seconds: float,
         actors: Sequence[Actor] = (),
         error: BaseException | None = None,
+        along: Along = Along(),  # noqa: B008 (a frozen value)
     ) -> Result:
         """The results of a run that has ended, which lets go of its memory.
 
@@ -89,6 +97,7 @@ class Result(Mapping[str, Array]):
             values: by (role, name).
             actors: what the program may act by.
             error: what it failed with.
+            along: what outputs are stacked over.
         """
         kept = run.release(error)
         trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
@@ -102,6 +111,7 @@ class Result(Mapping[str, Array]):
             run.lengths(),
             tuple(run.kept),
             tuple(actors),
+            along,
         )
 
     def policy(self, step: int | Mapping[str, int] | None = None) -> Any:
@@ -120,6 +130,88 @@ class Result(Mapping[str, Array]):
             ExecutionError: the checkpoint is damaged, or weights are missing.
         """
         return entry_point("policy")(self._actors, self.parameters, self.kept, step)
+
+    def frame(self, name: str | None = None) -> Any:
+        """The outputs as a table of pandas: a row per turn, a column per output that is one number there.
+
+        The index is the outermost dimension; outputs that are not defined at all of it have NaN elsewhere.
+
+        Args:
+            name: of one output, whatever it varies over: a row per number, indexed by its dimensions
+                and then by its axes.
+
+        Raises:
+            MissingPartError: pandas is not installed.
+            OptionError: there is no such output, or none that is one number per turn.
+        """
+        if name is None:
+            return turns_frame(self._outputs, self.coordinates, self.lengths, self._along)
+        x, dims = self[name], self._along.dims.get(name, ())
+        return output_frame(name, x, self.coordinates.get(name), dims)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all that the run returned to one file, whole or not at all: see `Result.load`.
+
+        It is a safetensors file: numbers and text, and nothing to execute. What was there is replaced.
+
+        Args:
+            path: the file; its folder is made.
+
+        Raises:
+            ExecutionError: it cannot be written.
+        """
+        memory = self.memory
+        timelines = {"timeline": memory._timeline, "host": memory._host}
+        groups = {
+            "output": self._outputs,
+            "parameter": self.parameters,
+            "length": self.lengths,
+            "memory": {n: np.asarray(x, np.int64) for n, x in timelines.items()},
+            **{f"{_WHERE}{name}": where for name, where in self.coordinates.items()},
+        }
+        about = {
+            "seconds": self.seconds,
+            "instructions": self.instructions,
+            "memory": {"peak": memory.peak, "kept": memory.kept, "by": memory.by},
+            "kept": [[os.fspath(k.path), dict(k.point), list(k.names)] for k in self.kept],
+            "along": asdict(self._along),
+        }
+        return write_result(path, groups, about)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """What `result.save(path)` has written; it has no `policy()`, but its weights.
+
+        Raises:
+            ExecutionError: there is no such file, or not one of a result, or it is damaged.
+        """
+        groups, about = read_result(path)
+        try:
+            timelines, along = groups["memory"], about["along"]
+            memory = RunMemory(
+                about["memory"]["peak"],
+                tuple(timelines["timeline"].tolist()),
+                about["memory"]["kept"],
+                tuple(timelines["host"].tolist()),
+                about["memory"]["by"],
+            )
+            dims = {name: tuple(found) for name, found in along["dims"].items()}
+            return cls(
+                groups.get("output", {}),
+                groups.get("parameter", {}),
+                memory,
+                about["seconds"],
+                about["instructions"],
+                {n.removeprefix(_WHERE): x for n, x in groups.items() if n.startswith(_WHERE)},
+                groups.get("length", {}),
+                tuple(
+                    Kept(Path(path), point, tuple(names)) for path, point, names in about["kept"]
+                ),
+                (),
+                Along(along["outer"], along["bound"], dims),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise damaged(path, error) from None
 
     def __getstate__(self) -> dict[str, Any]:
         # networks belong to a context, which stays where the program was written
