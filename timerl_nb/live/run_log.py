@@ -28,6 +28,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 Row = Mapping[str, Any]
 TIMES: Final = ("turn", "seconds", "turns_per_second")
 _REST: Final = 20  # rows are written again after so many times what writing them has taken
+_SOON: Final = 0.5  # seconds until that is known
 _ALL: Final = 1 << 62
 
 
@@ -192,7 +193,9 @@ class RunLog:
         if begun >= self._free and self._told:
             self._write_live()
             now = time.perf_counter()
-            self._free = now + _REST * (now - begun)
+            rest = _REST * (now - begun)
+            # what is made once for all, such as what copies buffers, is made when rows are written first
+            self._free = now + (rest if self._free else min(rest, _SOON))
 
     def finish(self, values: Outputs, state: str) -> None:
         """The run has finished or stopped with these outputs."""
