@@ -20,11 +20,11 @@ import pytest
 
 import timerl_command
 import timerl_nb as trl
+from tests.conftest import SHARED
 from timerl_nb.cli import attended_run, bench, lab, main, sweep, train, workers
 from timerl_nb.cli.arguments import algorithm, described, written
 from timerl_nb.cli.asked import ASKED, Asked
 from timerl_nb.cli.main import COMMANDS
-from tests.conftest import SHARED
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--hidden", "4", "--bounds", "B=2,T=5,I=4"]
@@ -228,7 +228,7 @@ def test_every_argument_of_an_algorithm_can_be_typed(name: str) -> None:
 def test_a_run_is_kept_stopped_and_gone_on_with(capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path("here")
     words = ["train", "reinforce", "--hidden", "4", "--steps", "3", "--bounds", "B=2,T=5"]
-    words += ["--bounds", "I=300", "--seed", "4", "--every", "1", "--folder", "here"]
+    words += ["--bounds", "I=300", "--seed", "4", "--every", "1", "--log", "--folder", "here"]
     killer = when_saved(folder, lambda: os.kill(os.getpid(), signal.SIGINT))
     assert main(words) == 130
     killer.join()
@@ -257,6 +257,11 @@ def test_a_run_is_kept_stopped_and_gone_on_with(capsys: pytest.CaptureFixture[st
         np.testing.assert_array_equal(space["policy"].weights[name], value)
     kept = attended_run.kept_finals(folder)
     assert kept == {name: float(np.mean(x[-30:], dtype=np.float64)) for name, x in whole.items()}
+
+    with open(folder / "log.csv") as file:
+        logged = list(csv.DictReader(file))
+    assert [int(row["i"]) for row in logged] == list(range(300))
+    assert [float(row["return"]) for row in logged] == whole["return"].tolist()
 
     assert main(["resume", "here", "--quiet"]) == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("finished: 300 turns")

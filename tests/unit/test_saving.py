@@ -89,7 +89,7 @@ def test_a_resumed_run_can_be_watched_and_stopped_again(tmp_path: Path) -> None:
         run.stop()
         part = run.result()
     np.testing.assert_array_equal(part["return"], want["return"][:7])
-    assert RunFolder(tmp_path).manifest().turn == 6
+    assert RunFolder(tmp_path).manifest().turn == 7  # it is saved where it is stopped
     with program.start(resume=tmp_path) as run:
         assert_alike(want, run.result())
 

@@ -32,6 +32,7 @@ class Asked:
         options: those of `trl.Options` that were given.
         seed: of all random streams.
         every: how often it saves.
+        log: whether its outputs are written to the folder, row by row.
     """
 
     algorithm: str
@@ -40,6 +41,7 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     seed: int = 0
     every: str = "5min"
+    log: bool = False
 
     def program(self) -> Program:
         """The program, compiled.
@@ -111,6 +113,7 @@ class Asked:
         kinds: dict[str, Any] = {
             **dict.fromkeys(("arguments", "bounds", "options"), dict),
             "seed": int,
+            "log": bool,
         }
         for name in (one.name for one in fields(cls)):
             if not isinstance(given.get(name, ...), kinds.get(name, str)):

@@ -17,6 +17,7 @@ from timerl_nb.cli.outcome import INTERRUPTED
 from timerl_nb.config import progress_by_default
 from timerl_nb.driver.program import Program
 from timerl_nb.live.frames import Frame, compiling_text
+from timerl_nb.live.log_folder import CSV, JSONL
 from timerl_nb.live.results import Result
 from timerl_nb.live.running import Running
 from timerl_nb.runtime.run_folder import RunFolder
@@ -36,10 +37,13 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
         program: what `asked` compiles to.
         quiet: say how it ended alone.
     """
+    log = folder if asked.log else None
     if RunFolder(folder).is_empty:
-        run = program.start(asked.seed, checkpoint=folder, every=asked.every)
+        for name in (JSONL, CSV):  # of a run that left no state to go on from
+            (folder / name).unlink(missing_ok=True)
+        run = program.start(asked.seed, checkpoint=folder, every=asked.every, log=log)
     else:
-        run = program.start(resume=folder)
+        run = program.start(resume=folder, log=log)
         if not quiet:
             done = run.turn == run.turns
             print("it had finished" if done else f"it goes on after turn {run.turn} of {run.turns}")

@@ -130,6 +130,11 @@ def parser_of(command: str, chosen: Algorithm, examples: str) -> Parser:
         help="how often the state is saved: 10 is after ten turns of the outermost loop; 30s, 5min, "
         "2h (default: 5min)",
     )
+    parser.add_argument(
+        "--log",
+        action="store_true",
+        help="write what the program puts out turn by turn to log.csv and log.jsonl of the folder",
+    )
     return parser
 
 
@@ -145,7 +150,7 @@ def asked_for(chosen: Algorithm, given: argparse.Namespace, seed: int) -> Asked:
     options = {name: literal(text) for name, text in given.option}
     own = merged(given.bounds)
     under = {**_usual(chosen.make(**arguments), own), **own}
-    return Asked(chosen.name, arguments, under, options, seed, given.every)
+    return Asked(chosen.name, arguments, under, options, seed, given.every, given.log)
 
 
 def _usual(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
