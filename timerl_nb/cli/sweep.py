@@ -264,6 +264,9 @@ def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: st
                 done += 1
                 ends = ", ".join(f"{name} {value:.6g}" for name, value in finals.items())
                 _say(f"[{done}/{len(runs)}] {path.name}: {ends}")
+    except KeyboardInterrupt:
+        print(f"\nstopped, and saved; `timerl resume {folder}` does what is missing.", flush=True)
+        raise
     finally:
         rows = _rows(runs, folder)
         _write_table(folder / TABLE, rows)
