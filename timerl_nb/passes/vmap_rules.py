@@ -341,7 +341,8 @@ def _output(site: Site) -> Made:
 
 def _udf(site: Site) -> Made:
     attrs: UdfAttrs = site.op.attrs
-    if attrs.resource is not None and site.dim.name not in attrs.resource.instances:
+    apart = attrs.resource is None or site.dim.name in attrs.resource.instances
+    if not apart and not site.dim.seeds:
         raise Refused(f"{attrs.resource.name} is one for all {site.dim.name}")
     if not attrs.batched:
         raise Refused("its function takes one point at a time (batched=False)")
