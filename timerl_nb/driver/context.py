@@ -210,15 +210,21 @@ class Context(Frontend):
                     hint='name what the run returns: ctx.output("y", x).',
                 )
 
-            if seeds is not None:
-                beside = Seeds.beside(pdg.dims)
-                pdg, actual = beside.run(pdg).pdg, {beside.dim.bound: int(seeds), **actual}
+            given = options or Options()
+            if self._checks_nan:
+                given = given.with_(check_nan=True)
 
             def compiled(graph: Pdg) -> Program:
-                given = options or Options()
-                if self._checks_nan:
-                    given = given.with_(check_nan=True)
-                return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+                if seeds is None:
+                    return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+                several = Seeds.beside(graph.dims)
+                under = {several.dim.bound: int(seeds), **actual}
+                try:
+                    compiler = Compiler(several.run(graph).pdg)
+                    return Program(compiler, under, given, self, None, see, tell=tell)
+                except TimeRLError:
+                    Compiler(graph).source(actual)  # what is wrong without seeds is said so
+                    raise
 
             try:
                 return compiled(pdg)
