@@ -62,7 +62,7 @@ def assert_rows(
         np.testing.assert_allclose(*sums, rtol=1e-3, atol=1e-4 + want.calls_off)
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 6)
 @given(
     st.one_of(programs(), programs(6, hosted, (*STEPS, *[hosted] * 3))),
     st.sampled_from(OPTIONS),
@@ -99,7 +99,7 @@ def test_each_row_is_a_run_alone(
     assert small.seeds == seeds
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 6)
 @given(ending_programs((*STEPS, hosted)), st.sampled_from(OPTIONS), ways(), st.sampled_from(FIRST))
 def test_each_row_ends_by_itself(
     drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any], way: Way, first: int
