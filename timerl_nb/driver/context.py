@@ -21,7 +21,7 @@ from timerl_nb.errors import (
     user_origin,
 )
 from timerl_nb.frontend.actor import Actor, called
-from timerl_nb.frontend.arguments import checked_name, element_type
+from timerl_nb.frontend.arguments import checked_name, element_type, is_whole
 from timerl_nb.frontend.bounds import check_bounds
 from timerl_nb.frontend.context import Context as Frontend
 from timerl_nb.frontend.foreign import CONTEXT, all_asked, missing
@@ -31,6 +31,7 @@ from timerl_nb.frontend.until import Until, write_bound
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.passes.seeds import Seeds
 from timerl_nb.symbolic.expr import Lin
 
 
@@ -171,6 +172,7 @@ class Context(Frontend):
         bounds: Mapping[Any, int | Until],
         options: Options | None = None,
         *,
+        seeds: int | None = None,
         see: See = unseen,
         tell: bool = True,
     ) -> Program:
@@ -180,12 +182,16 @@ class Context(Frontend):
             bounds: a positive integer for the bound of each dimension; for one of them
                 `trl.until(done, at_most=500)`: it ends where the tensor `done` holds.
             options: the decisions of the compilation.
+            seeds: so many runs side by side, in one more dimension: outputs and parameters get a
+                leading axis, along which row s is what `execute(seed=base + s)` returns of the program
+                without it. It takes about as much memory as so many runs.
             see: is called with every stage of the program, in order, as soon as it is there.
             tell: issue the program's `warnings`.
 
         Raises:
             BoundsError: a bound is missing, unknown or neither a positive integer nor a condition
                 that can end its dimension.
+            OptionError: `seeds` is no positive integer.
             ReadError, BranchError: a tensor is read where it is not defined, has two values at a
                 point or none.
             ScheduleError: no order of execution exists.
@@ -193,6 +199,8 @@ class Context(Frontend):
         """
         if options is not None and not isinstance(options, Options):
             raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
+        if seeds is not None:
+            _check_seeds(seeds)
         try:
             actual, ends = check_bounds(self, bounds)
             dims = [dim for dim in self.space if dim.bound in ends]
@@ -203,11 +211,21 @@ class Context(Frontend):
                     hint='name what the run returns: ctx.output("y", x).',
                 )
 
+            given = options or Options()
+            if self._checks_nan:
+                given = given.with_(check_nan=True)
+
             def compiled(graph: Pdg) -> Program:
-                given = options or Options()
-                if self._checks_nan:
-                    given = given.with_(check_nan=True)
-                return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+                if seeds is None:
+                    return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+                several = Seeds.beside(graph.dims)
+                under = {several.dim.bound: int(seeds), **actual}
+                try:
+                    compiler = Compiler(several.run(graph).pdg)
+                    return Program(compiler, under, given, self, None, see, tell=tell)
+                except TimeRLError:
+                    Compiler(graph).source(actual)  # what is wrong without seeds is said so
+                    raise
 
             try:
                 return made_known(compiled(pdg))
@@ -222,3 +240,11 @@ class Context(Frontend):
                     raise error from None
         except TimeRLError as error:
             raise error.with_traceback(None) from None
+
+
+def _check_seeds(seeds: Any) -> None:
+    if not is_whole(seeds) or seeds < 1:
+        raise OptionError(
+            f"seeds={seeds!r} is not possible.",
+            hint="seeds=8 is eight runs side by side; which they are, execute(seed=100) says.",
+        )

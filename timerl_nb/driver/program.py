@@ -36,7 +36,7 @@ from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.progress_bar import saying
-from timerl_nb.live.results import Result
+from timerl_nb.live.results import Result, Rows
 from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.running import Running
 from timerl_nb.live.saving import each
@@ -197,6 +197,12 @@ class Program:
         return self._artifact("pdg")
 
     @property
+    def seeds(self) -> int | None:
+        """With how many seeds a run is made at once, as rows of what it returns; None for one run."""
+        dim = self.pdg.dims.seeds
+        return dim.count(self.bounds) if dim else None
+
+    @property
     def meaning(self) -> Pdg:
         """The graph as the user wrote it, with what a dynamic bound means for it."""
         dynamic = self.pdg.bound is not None
@@ -347,7 +353,8 @@ class Program:
         """Run the program to its end.
 
         Args:
-            seed: of all random streams; the same seed gives the same result.
+            seed: of all random streams; the same seed gives the same result. Of a program for several
+                seeds it is the first.
             progress: show a progress bar over the outermost loop.
             on_event: is called with every read, write, free and launch (slower).
             outputs: the outputs to return; all by default.
@@ -372,7 +379,7 @@ class Program:
             self._check_repeatable(ends, on_event)
         is_saved = checkpoint is not None or resume is not None
         self._check_memory(recorded=on_event is not None, saved=is_saved)
-        kept = self._kept(_seed(seed), on_event, checkpoint, every, resume)
+        kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume)
         try:
             result = self._run_whole(kept, progress, on_event, outputs)
         finally:
@@ -460,6 +467,25 @@ class Program:
             )
         return self._twice
 
+    def _seed(self, seed: Any) -> int:
+        """The seed of a run, the first of several."""
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise OptionError(f"the seed must be an integer, not {seed!r}.")
+        if not -(2**63) <= seed < 2**64:
+            raise OptionError(f"the seed must have 64 bits, which {seed} has not.")
+        last = int(seed) + (self.seeds or 1) - 1
+        if last >= 2**64:
+            raise OptionError(
+                f"the seeds must have 64 bits, which the last, {last}, has not.",
+                hint=f"with seeds={self.seeds} the first is at most {2**64 - (self.seeds or 1)}.",
+            )
+        return int(seed)
+
+    def _rows(self, seed: int) -> Rows | None:
+        """The runs that are made at once, from a seed on, where the program is several."""
+        dim = self.pdg.dims.seeds
+        return Rows(dim.name, tuple(range(seed, seed + dim.count(self.bounds)))) if dim else None
+
     def _run_whole(
         self,
         kept: KeptRun,
@@ -484,7 +510,8 @@ class Program:
             except BaseException as error:
                 run.release(error)
                 raise
-        return Result.of(run, values, time.perf_counter() - start, self._owner.policies)
+        seconds, rows = time.perf_counter() - start, self._rows(kept.seed)
+        return Result.of(run, values, seconds, self._owner.policies, rows=rows)
 
     def _make_run(
         self,
@@ -524,7 +551,7 @@ class Program:
         """
         run_begins(self)
         self._check_begin(recorded=on_event is not None)
-        return self._make_run(_seed(seed), on_event, progress, on_call)
+        return self._make_run(self._seed(seed), on_event, progress, on_call)
 
     def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
         """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""
@@ -569,7 +596,7 @@ class Program:
         self._check_begin(recorded=on_event is not None, saved=is_saved)
         progress = self.executable.progress(recorded=on_event is not None)
         watched = Watched(self.meaning, self.memory, progress)
-        kept = self._kept(_seed(seed), on_event, checkpoint, every, resume)
+        kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume)
         try:
             control = RunControl(held=bool(paused), turn=kept.turn)
             control.speed = speed
@@ -583,8 +610,8 @@ class Program:
         except BaseException:
             kept.leave()
             raise
-        actors = self._owner.policies
-        return Running(control, run, watched, outputs, actors, kept.finish, kept.leave)
+        actors, rows = self._owner.policies, self._rows(kept.seed)
+        return Running(control, run, watched, outputs, actors, kept.finish, kept.leave, rows)
 
     def _check_memory(self, *, recorded: bool = False, saved: bool = False) -> None:
         """Refuse to begin what ends for want of memory, before its first turn.
@@ -699,7 +726,7 @@ class Program:
             self._run = None
         if self._run is None:
             self._check_machine()
-            self._run = Run(self.executable, _seed(seed), follow=True)
+            self._run = Run(self.executable, self._seed(seed), follow=True)
         done = self._run.step()
         if done is None:
             self._run.release()
@@ -790,14 +817,6 @@ def _asks_for_ceiling(name: str, bound: int, why: str, origin: Origin | None = N
         origin=origin,
         hint=f"give one: {{{name}: trl.until({bound.until}, at_most=500)}}.",
     )
-
-
-def _seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise OptionError(f"the seed must be an integer, not {seed!r}.")
-    if not -(2**63) <= seed < 2**64:
-        raise OptionError(f"the seed must have 64 bits, which {seed} has not.")
-    return int(seed)
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, cast
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import Origin
 from timerl_nb.ir.attrs import ConstArray
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.symbolic.domain import LATER
 from timerl_nb.symbolic.expr import Node
 
 
@@ -66,7 +67,7 @@ class _Walk:
         self.written: list[str] = []
         self.origins: dict[Origin, int] = {}
         self._nodes: dict[Node, int] = {}
-        self._fields: dict[type, tuple[str, ...]] = {}
+        self._fields: dict[type, tuple[Field[Any], ...]] = {}
 
     def add(self, value: Any) -> None:
         """Add a value.
@@ -89,10 +90,12 @@ class _Walk:
         elif is_dataclass(value) and not isinstance(value, type):
             kind = type(value)
             if kind not in self._fields:
-                self._fields[kind] = tuple(f.name for f in fields(kind))
+                self._fields[kind] = tuple(fields(kind))
             self._write(kind.__qualname__)
-            for name in self._fields[kind]:
-                self.add(getattr(value, name))
+            for one in self._fields[kind]:
+                inner = getattr(value, one.name)
+                if LATER not in one.metadata or inner != one.default:
+                    self.add(inner)
         elif self._by_names:
             named = cast(Any, value if hasattr(value, "__qualname__") else type(value))
             self._write(named.__qualname__)  # its module is `__main__` where it is run

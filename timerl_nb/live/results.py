@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from timerl_nb.arrays import Array
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.frontend.actor import Actor
+from timerl_nb.frontend.arguments import is_whole
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs
@@ -47,8 +48,19 @@ class RunMemory:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Runs side by side: the dimension that counts them, and the seed of each."""
+
+    dim: str
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Result(Mapping[str, Array]):
     """What a run returned: outputs by name, stacked over their domains.
+
+    Of a program that was compiled for several seeds all have a leading axis with a row for each; of
+    conditional tensors' outputs, `coordinates` say which are of which.
 
     Attributes:
         parameters: each parameter's value after the last iteration.
@@ -73,6 +85,7 @@ class Result(Mapping[str, Array]):
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     kept: Sequence[Kept] = field(default=(), repr=False)
     _actors: Sequence[Actor] = field(default=(), repr=False)
+    _rows: Rows | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -82,6 +95,7 @@ class Result(Mapping[str, Array]):
         seconds: float,
         actors: Sequence[Actor] = (),
         error: BaseException | None = None,
+        rows: Rows | None = None,
     ) -> Result:
         """The results of a run that has ended, which lets go of its memory.
 
@@ -89,6 +103,7 @@ class Result(Mapping[str, Array]):
             values: by (role, name).
             actors: what the program may act by.
             error: what it failed with.
+            rows: the runs that it was, where they are several.
         """
         kept = run.release(error)
         trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
@@ -102,6 +117,48 @@ class Result(Mapping[str, Array]):
             run.lengths(),
             tuple(run.kept),
             tuple(actors),
+            rows,
+        )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the rows; none where the program runs with one seed."""
+        return self._rows.seeds if self._rows else ()
+
+    def row(self, s: int) -> Result:
+        """What the run with `seeds[s]` returned, as a program without several seeds would have.
+
+        `memory`, `seconds` and `instructions` stay those of all.
+
+        Raises:
+            OptionError: there is no such row.
+        """
+        if self._rows is None:
+            raise OptionError(
+                "the program runs with one seed.", hint="ctx.compile(bounds, seeds=8) makes rows."
+            )
+        dim, seeds = self._rows.dim, self._rows.seeds
+        if not is_whole(s) or not 0 <= s < len(seeds):
+            raise OptionError(
+                f"there is no row {s!r}.",
+                hint=f"row 0 has the seed {seeds[0]}, row {len(seeds) - 1} the seed {seeds[-1]}.",
+            )
+        here = {name: at[dim] == s for name, at in self.coordinates.items()}
+        return replace(
+            self,
+            _outputs={n: x[here[n]] if n in here else x[s] for n, x in self._outputs.items()},
+            parameters={n: x[s] for n, x in self.parameters.items()},
+            coordinates={
+                n: {d: x[here[n]] for d, x in at.items() if d != dim}
+                for n, at in self.coordinates.items()
+            },
+            lengths={n: x[s] for n, x in self.lengths.items()},
+            kept=tuple(
+                replace(one, point={d: v for d, v in one.point.items() if d != dim})
+                for one in self.kept
+                if one.point[dim] == s
+            ),
+            _rows=None,
         )
 
     def policy(self, step: int | Mapping[str, int] | None = None) -> Any:
@@ -119,6 +176,11 @@ class Result(Mapping[str, Array]):
                 not say by what it acts.
             ExecutionError: the checkpoint is damaged, or weights are missing.
         """
+        if self._rows is not None:
+            raise OptionError(
+                f"there are {len(self.seeds)} policies, one for each seed.",
+                hint=f"result.row(0).policy() is that of the seed {self.seeds[0]}.",
+            )
         return entry_point("policy")(self._actors, self.parameters, self.kept, step)
 
     def __getstate__(self) -> dict[str, Any]:

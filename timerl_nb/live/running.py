@@ -15,7 +15,7 @@ from typing import Final
 from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin, warn
 from timerl_nb.frontend.actor import Actor
 from timerl_nb.live.frames import Frame, compiling_text
-from timerl_nb.live.results import Result
+from timerl_nb.live.results import Result, Rows
 from timerl_nb.live.run_control import RunControl, Stopped
 from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.backends.jax import settled
@@ -39,6 +39,7 @@ class Running:
 
     Args:
         at_end: is called when the run has come to its end, and `over` when it is no more.
+        rows: the runs that it is, where they are several.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Running:
         actors: Sequence[Actor] = (),
         at_end: Callable[[], None] = lambda: None,
         over: Callable[[], None] = lambda: None,
+        rows: Rows | None = None,
     ) -> None:
         self._control = control
         self._telemetry = Telemetry(control, run, watched, outputs)
@@ -64,6 +66,7 @@ class Running:
             tuple(actors),
             at_end,
             over,
+            rows,
         )
         weakref.finalize(self, _abandon, control).atexit = False
         self._course.begin()
@@ -227,10 +230,11 @@ class _Course:
         actors: Sequence[Actor],
         at_end: Callable[[], None],
         over: Callable[[], None],
+        rows: Rows | None,
     ) -> None:
         self._control, self._run, self._watched, self._names = control, run, watched, names
         self._telemetry, self._begun_at, self._actors = telemetry, begun_at, actors
-        self._at_end, self._over = at_end, over
+        self._at_end, self._over, self._rows = at_end, over, rows
         self._result: Result | None = None
         self._lost: dict[str, str] = {}
         self._error: BaseException | None = None
@@ -307,7 +311,8 @@ class _Course:
             self._control.end(state)
 
     def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
-        return Result.of(self._run, values, time.perf_counter() - start, self._actors, error)
+        seconds = time.perf_counter() - start
+        return Result.of(self._run, values, seconds, self._actors, error, self._rows)
 
     _unknown = True
 

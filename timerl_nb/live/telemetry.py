@@ -55,22 +55,33 @@ class Watched:
     progress: RunProgress
 
     def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
-        """The outputs that are one number per turn."""
+        """The outputs that are one number per turn, of each seed where there are several."""
         pdg, outer, found = self.plan.pdg, self.progress.outer, dict[str, Op]()
         for op in pdg.sinks:
             attrs = op.attrs
             if not isinstance(attrs, OutputAttrs) or attrs.role != "output" or op.where is not TRUE:
                 continue
             alone = len(pdg.read_type(op.inputs[0]).shape) == len(attrs.axes)
-            if alone and attrs.dims == (outer,) and (names is None or attrs.name in names):
+            if (
+                alone
+                and self._without_seeds(attrs.dims) == [outer]
+                and (names is None or attrs.name in names)
+            ):
                 found[attrs.name] = op
         return found
 
+    def _without_seeds(self, dims: Sequence[str]) -> list[str]:
+        seeds = self.plan.pdg.dims.seeds
+        return [d for d in dims if seeds is None or d != seeds.name]
+
     def is_late(self, output: Op) -> bool:
         """Whether an output is seen at the end only, since it has become one batch of all turns."""
-        turns = self.progress.turns
-        return bool(output.attrs.axes) or (
-            turns is not None and not self.progress.points(output, turns)
+        turns, single = self.progress.turns, self._without_seeds(output.domain)
+        in_turns = len(single) == len(output.domain)  # each with the numbers of all seeds
+        return (
+            bool(self._without_seeds(output.attrs.axes))
+            or not in_turns
+            or (turns is not None and not self.progress.points(output, turns))
         )
 
     @cached_property
@@ -396,14 +407,20 @@ class _Growing:
             self._at = np.concatenate([self._at, np.zeros_like(self._at)])
             self._values = np.concatenate([self._values, np.zeros_like(self._values)])
         self._at[self._count : end] = points
-        self._values[self._count : end] = [float(x) for x in values]
+        self._values[self._count : end] = [_mean(x) for x in values]
         self._count = end
 
     def replace(self, values: Array) -> None:
-        self._at, self._count = np.arange(len(values)), len(values)
-        self._values = np.asarray(values, np.float64)
+        wide = np.asarray(values, np.float64)
+        self._values = wide.mean(axis=0) if wide.ndim > 1 else wide  # of all seeds
+        self._at, self._count = np.arange(len(self._values)), len(self._values)
 
     def curve(self) -> Curve:
         at, values = self._at[: self._count], self._values[: self._count]
         at.flags.writeable = values.flags.writeable = False
         return Curve(at, values, self.is_late)
+
+
+def _mean(x: Any) -> float:
+    """A number; of several seeds their mean."""
+    return float(np.asarray(x, np.float64).mean())
