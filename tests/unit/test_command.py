@@ -20,11 +20,11 @@ import pytest
 
 import timerl_command
 import timerl_nb as trl
+from tests.conftest import SHARED
 from timerl_nb.cli import attended_run, bench, lab, main, sweep, train, workers
 from timerl_nb.cli.arguments import algorithm, described, written
 from timerl_nb.cli.asked import ASKED, Asked
 from timerl_nb.cli.main import COMMANDS
-from tests.conftest import SHARED
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--hidden", "4", "--bounds", "B=2,T=5,I=4"]
@@ -290,6 +290,21 @@ def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["resume", str(path.parent), "--quiet"]) == 0
     (path.parent / "manifest.json").write_text("{}")
     assert main(["resume", str(path.parent), "--quiet"]) == 1
+
+
+def test_several_seeds_are_one_run(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "reinforce", *SMALL, "--seeds", "2", "--seed", "3", "--folder", "here"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "seeds 3 to 4" in said and "result.row(0).policy()" in said
+    lines = [line.strip() for line in said.partition("next, in a notebook:\n")[2].splitlines()]
+    space: dict[str, Any] = {}
+    exec("\n".join(lines[:-1]), space)
+    program = trl.algorithms.reinforce(hidden=[4]).compile({"B": 2, "I": 4, "T": 5})
+    alone = [program.execute(seed=seed)["return"] for seed in (3, 4)]
+    np.testing.assert_allclose(space["result"]["return"], alone, rtol=1e-5)
+    kept = attended_run.kept_finals(Path("here"))
+    assert kept is not None and kept["return"] == pytest.approx(np.mean([x[-1] for x in alone]))
 
 
 def test_usual_bounds_are_those_that_are_free() -> None:

@@ -32,6 +32,7 @@ class Asked:
         options: those of `trl.Options` that were given.
         seed: of all random streams.
         every: how often it saves.
+        seeds: how many runs side by side, the first with `seed`; None for one alone.
     """
 
     algorithm: str
@@ -40,6 +41,7 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     seed: int = 0
     every: str = "5min"
+    seeds: int | None = None
 
     def program(self) -> Program:
         """The program, compiled.
@@ -49,7 +51,8 @@ class Asked:
         """
         about = algorithm(self.algorithm)
         given = {n: about.argument(n).checked(value) for n, value in self.arguments.items()}
-        return about.make(**given).compile(self.bounds, Options(**self.options))
+        options = Options(**self.options)
+        return about.make(**given).compile(self.bounds, options, seeds=self.seeds)
 
     def in_python(self) -> list[str]:
         """Lines that make the same program."""
@@ -61,6 +64,7 @@ class Asked:
         ]
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         under = f"{dict(self.bounds)!r}" + (f", trl.Options({options})" if options else "")
+        under += "" if self.seeds is None else f", seeds={self.seeds}"
         return [
             "import timerl_nb as trl",
             f"ctx = trl.algorithms.{self.algorithm}({', '.join(given)})",
@@ -70,7 +74,10 @@ class Asked:
     def __str__(self) -> str:
         env = self.arguments.get("env")
         sizes = ", ".join(f"{name} = {bound}" for name, bound in self.bounds.items())
-        return f"{self.algorithm}{f' on {env}' if env else ''}: {sizes}, seed {self.seed}"
+        seeds = f"seed {self.seed}"
+        if self.seeds is not None:
+            seeds = f"seeds {self.seed} to {self.seed + self.seeds - 1}"
+        return f"{self.algorithm}{f' on {env}' if env else ''}: {sizes}, {seeds}"
 
     # --- in a folder -----------------------------------------------------------------------------
 
@@ -111,6 +118,7 @@ class Asked:
         kinds: dict[str, Any] = {
             **dict.fromkeys(("arguments", "bounds", "options"), dict),
             "seed": int,
+            "seeds": int | None,
         }
         for name in (one.name for one in fields(cls)):
             if not isinstance(given.get(name, ...), kinds.get(name, str)):

@@ -53,7 +53,7 @@ def attend(asked: Asked, program: Program, folder: Path, *, quiet: bool = False)
     write_json(folder / RESULT, FORMAT, VERSION, {"outputs": written})
     print(f"finished: {run.turn} turns, {result.seconds:.1f} s; kept in {folder}")
     for name, x in result.items():
-        print(f"  {name:10} {_course(x)}")
+        print(f"  {name:10} {_course(x, len(result.seeds))}")
     if not quiet:
         print(_next(asked, folder, result))
     return 0
@@ -73,17 +73,18 @@ def go_on(folder: Path, *, quiet: bool = False) -> int:
 
 
 def finals(result: Result) -> dict[str, float]:
-    """Of each output that is one number per turn, the mean over the last tenth of the turns."""
+    """Of each output that is one number per turn, the mean over the last tenth of the turns, and all seeds."""
+    axes = 2 if result.seeds else 1
     return {
-        name: float(np.mean(x[-_last(x) :], dtype=np.float64))
+        name: float(np.mean(x[..., -_last(x) :], dtype=np.float64))
         for name, x in result.items()
-        if x.ndim == 1 and len(x) and np.issubdtype(x.dtype, np.number)
+        if x.ndim == axes and x.size and np.issubdtype(x.dtype, np.number)
     }
 
 
 def _last(x: Any) -> int:
     """How many the last tenth are, one at least."""
-    return max(1, len(x) // 10)
+    return max(1, x.shape[-1] // 10)
 
 
 def kept_finals(folder: Path) -> Mapping[str, float] | None:
@@ -145,19 +146,20 @@ def _stopped(run: Running, folder: Path) -> int:
     return INTERRUPTED
 
 
-def _course(x: Any) -> str:
+def _course(x: Any, seeds: int) -> str:
     """An output in a few words."""
-    if x.ndim == 1 and len(x) > 1:
+    if x.ndim == 1 + bool(seeds) and x.shape[-1] > 1:
         count = _last(x)
         late = f"the last {count}" if count > 1 else "the last"
-        return f"{x[0]:.6g} at the first turn, {np.mean(x[-count:]):.6g} over {late}"
+        of = f", means of {seeds} seeds" if seeds else ""
+        return f"{np.mean(x[..., 0]):.6g} at the first turn, {np.mean(x[..., -count:]):.6g} over {late}{of}"
     return f"{x.item():.6g}" if math.prod(x.shape) == 1 else f"of shape {x.shape}"
 
 
 def _next(asked: Asked, folder: Path, result: Result) -> str:
     lines = [*asked.in_python(), f"result = program.resume({str(folder)!r})"]
     if result.parameters:
-        lines += ["policy = result.policy()"]
+        lines += [f"policy = result{'.row(0)' if result.seeds else ''}.policy()"]
         if "env" in asked.arguments:
             env = asked.arguments["env"]
             lines += [f"policy.evaluate({env!r}, episodes=10).returns.mean()"]

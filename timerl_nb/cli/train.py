@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from timerl_nb import algorithms
 from timerl_nb.cli.arguments import Algorithm, algorithm, written
 from timerl_nb.cli.asked import Asked
 from timerl_nb.cli.attended_run import attend
-from timerl_nb.cli.parser import Parser, bounds, literal, merged, named, typed
+from timerl_nb.cli.parser import Parser, bounds, literal, merged, named, positive, typed
 from timerl_nb.driver.context import Context
 from timerl_nb.errors import ExecutionError, OptionError, one_of
 from timerl_nb.live.saving import Every
@@ -33,7 +34,7 @@ timerl {command} ALGORITHM --help says what each takes.
 examples:
 {examples}"""
 
-_EXAMPLES: Final = """  timerl train reinforce --env CartPole-v1 --steps 5
+_EXAMPLES: Final = """  timerl train reinforce --env CartPole-v1 --steps 5 --seeds 8
   timerl train ppo --env CartPole-v1 --lr 3e-3 --bounds B=32,I=50 --folder runs/ppo --every 10
   timerl train clipped_ppo --env CartPole-v1 --bounds B=8,T=128,I=500
 
@@ -51,6 +52,11 @@ def main(words: Sequence[str]) -> int:
     parser = parser_of("train", chosen, _EXAMPLES)
     parser.add_argument("--seed", type=int, default=0, help="of all random streams (default: 0)")
     parser.add_argument(
+        "--seeds",
+        type=positive,
+        help="so many runs side by side in one program, with seeds from --seed on",
+    )
+    parser.add_argument(
         "--folder",
         type=Path,
         help="where the run is kept; a new one below runs by default",
@@ -59,7 +65,7 @@ def main(words: Sequence[str]) -> int:
         "--quiet", action="store_true", help="no progress, and no advice at the end"
     )
     given = parser.read(words[1:])
-    asked = asked_for(chosen, given, given.seed)
+    asked = replace(asked_for(chosen, given, given.seed), seeds=given.seeds)
     program = asked.program()
     folder = _claimed(asked, given.folder)
     if not given.quiet:
