@@ -21,14 +21,9 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import clear_drafts, write_whole
+from timerl_nb.files import clear_drafts, lock, write_whole
 from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.checkpoint import TYPES, arrays_of
-
-try:
-    import fcntl
-except ImportError:  # a system without
-    fcntl = None
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "timerl run"
@@ -102,9 +97,10 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / _LOCK, "ab")  # noqa: SIM115
-            if fcntl is not None:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._lock)
             clear_drafts(self.path)
+            with suppress(ExecutionError):  # what is damaged is left as it is
+                self._clear("" if self.is_empty else self.manifest().state)
         except BlockingIOError:
             self.leave()
             raise ExecutionError(
@@ -152,11 +148,15 @@ class RunFolder:
             write_whole(path := self.path / MANIFEST, text.encode())
         except OSError as error:
             raise self._unwritable(path, error) from None
-        with suppress(OSError):  # it is only in the way
-            for other in self.path.glob(_STATE.format("*")):
-                if other.name != name:
-                    other.unlink()
+        self._clear(name)
         return made
+
+    def _clear(self, keep: str) -> None:
+        """Take away all states but one."""
+        with suppress(OSError):  # they are only in the way
+            for other in self.path.glob(_STATE.format("*")):
+                if other.name != keep:
+                    other.unlink()
 
     def _unwritable(self, path: Path, error: OSError) -> ExecutionError:
         return ExecutionError(
