@@ -30,8 +30,15 @@ ABOUT: Final = "kills (SIGKILL), of training and of saving"
 COUNT: Final = 100
 MINUTES: Final = 60.0
 ROOT: Final = Path(__file__).parents[2]
-# programs, and how many turns: enough that several kills fall into a run
-TURNS: Final = {"reinforce": 300, "clipped": 600, "hosted": 200, "interpreted": 150}
+# programs, and how many turns of runs that save after each, and of those that save now and then:
+# enough that several kills fall into a run
+TURNS: Final = {
+    "reinforce": (300, 2000),
+    "clipped": (600, 3000),
+    "hosted": (200, 800),
+    "interpreted": (150, 600),
+}
+EVERY: Final = ("1", "0.4s")
 MOMENTS: Final = ("saving", "training", "saving", "anywhere")
 LONGEST: Final = 300.0  # seconds without a turn: it hangs
 
@@ -44,7 +51,9 @@ def run(progress: Progress) -> None:
     while progress.goes_on:
         number = progress.kept.setdefault("runs", 0)
         name = names[number % len(names)]
-        killed = Killed(name, TURNS[name], progress.seed + number, progress.folder / str(number))
+        often = (number + number // len(names)) % 2
+        place, seed = progress.folder / str(number), progress.seed + number
+        killed = Killed(name, TURNS[name][often], EVERY[often], seed, place)
         random = Random(f"{progress.seed} {progress.done}")
         while progress.goes_on and not killed.is_ended:
             fell, wrong = killed.kill(random.choice(MOMENTS), random)
@@ -69,6 +78,7 @@ class Killed:
 
     name: str
     turns: int
+    every: str
     seed: int
     place: Path
     folder_share: float = 0.0
@@ -153,7 +163,7 @@ class Killed:
 
     def _process(self, result: str, folder: Path | None) -> subprocess.Popen[bytes]:
         given = [self.name, str(self.turns), str(self.seed), str(self.place / result)]
-        return process("tests.torture.subjects", [*given, *([str(folder)] if folder else [])])
+        return process("tests.torture.subjects", [*given, *([str(folder), self.every] if folder else [])])
 
     def _turn(self) -> int:
         """How many turns are done, as is kept."""
@@ -180,7 +190,7 @@ class Killed:
             was_there = is_there
 
     def __str__(self) -> str:
-        return f"run {self.place.name} of {self.name}, seed {self.seed},"
+        return f"run {self.place.name} of {self.name}, seed {self.seed}, every {self.every},"
 
 
 def process(module: str, given: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -1,7 +1,7 @@
 """The programs that are tortured. As a script: one process of a run, which begins, goes on or is whole.
 
-`python -m tests.torture.subjects NAME TURNS SEED RESULT [FOLDER]` writes what a run has given to the
-file RESULT; with a folder it is saved there after every turn, and gone on with where there is one.
+`python -m tests.torture.subjects NAME TURNS SEED RESULT [FOLDER EVERY]` writes what a run has given to
+the file RESULT; with a folder it is saved there every so often, and gone on with where there is one.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def differs(want: Mapping[str, np.ndarray], have: Mapping[str, np.ndarray]) -> s
     return ""
 
 
-def main(name: str, turns: str, seed: str, result: str, folder: str = "") -> None:
+def main(name: str, turns: str, seed: str, result: str, folder: str = "", every: str = "1") -> None:
     program = SUBJECTS[name](int(turns))
     if not folder:
         given = program.execute(seed=int(seed))
     elif RunFolder(folder).is_empty:
-        given = program.execute(seed=int(seed), checkpoint=folder, every=1)
+        given = program.execute(seed=int(seed), checkpoint=folder, every=every)
     else:
         given = program.resume(folder)
     write_whole(Path(result), save(given_by(given)), synced=False)

@@ -70,7 +70,10 @@ class Saving:
         """The run has made so many turns."""
         self.turn += count
         turn, then = self._saved
-        done = (self.turn - turn) if self._every.turns else time.monotonic() - then
+        now = time.monotonic()
+        if now < then:  # the clock was put back: what went by since is not known
+            self._saved = turn, now
+        done = (self.turn - turn) if self._every.turns else now - then
         if done >= (self._every.turns or self._every.seconds):
             cut = self._cuts.after(self.turn)
             if cut is not None:
