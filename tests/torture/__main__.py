@@ -15,10 +15,11 @@ import sys
 import time
 from pathlib import Path
 
-from tests.torture import cycles, kills, toggles
+from tests.torture import clock, costs, cycles, faults, kills, toggles, turns, writers
 from tests.torture.progress import Progress
 
-PARTS = {part.__name__.rpartition(".")[2]: part for part in (kills, cycles, toggles)}
+WHOLE = (kills, faults, writers, clock, turns, toggles, cycles, costs)
+PARTS = {part.__name__.rpartition(".")[2]: part for part in WHOLE}
 FOLDER = Path("build/torture")
 
 
@@ -52,9 +53,7 @@ def _progress(folder: Path, name: str, seed: int, seconds: float = 0.0) -> Progr
     def said(text: str) -> None:
         print(text, flush=True)
 
-    return Progress(
-        folder, name, seed=seed, count=PARTS[name].COUNT, seconds=seconds, said=said
-    )
+    return Progress(folder, name, seed=seed, count=PARTS[name].COUNT, seconds=seconds, said=said)
 
 
 def _apart(folder: Path, name: str, seed: int, end: float) -> bool:
@@ -76,7 +75,10 @@ def _apart(folder: Path, name: str, seed: int, end: float) -> bool:
 
 def table(rows: list[dict[str, object]]) -> str:
     """The parts, as Markdown."""
-    lines = ["| part | tried | of | found wrong | seconds | measured |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| part | tried | of | found wrong | seconds | measured |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         figures = row["figures"]
         assert isinstance(figures, dict)

@@ -115,4 +115,6 @@ def missed(saved: list[int], moves: list[float], seconds: float) -> str:
 
 def walk(turns: int) -> trl.Program:
     """A small program of so many turns."""
-    return learning("interpret") if turns == TURNS else learning("interpret").with_bounds({"I": turns})
+    return (
+        learning("interpret") if turns == TURNS else learning("interpret").with_bounds({"I": turns})
+    )

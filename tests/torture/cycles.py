@@ -41,7 +41,9 @@ def within(k: int) -> trl.Program:
         (b, B), (t, T) = ctx.dims
         x = trl.random.normal((64,), domain=(b, t))
         ctx.output("y", (x[b, t:T].sum(axis=0) * 2).mean(over=(b, t)))
-    return ctx.compile({B: 8, T: 32 + k % 3}, trl.Options(executor="interpret", device_memory="1MB"))
+    return ctx.compile(
+        {B: 8, T: 32 + k % 3}, trl.Options(executor="interpret", device_memory="1MB")
+    )
 
 
 WORKS: Final[tuple[Callable[[int], trl.Program], ...]] = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -268,4 +268,8 @@ def read_only(folder: Path) -> str:
             return "the run ends as if it could write"
     finally:
         folder.chmod(0o755)
-    return _left(Fault("state", "interpret", 0, "open", "EACCES"), folder, wanted("state", "interpret", folder))
+    return _left(
+        Fault("state", "interpret", 0, "open", "EACCES"),
+        folder,
+        wanted("state", "interpret", folder),
+    )

@@ -125,7 +125,9 @@ class Killed:
         drafts = [path.name for path in there if path.name.startswith(".")]
         states = [path.name for path in there if path.name.startswith("state-")]
         if not (self.folder / MANIFEST).exists():
-            return ("while a state was written" if drafts or states else "before the first state"), []
+            return (
+                "while a state was written" if drafts or states else "before the first state"
+            ), []
         wrong = list[str]()
         try:
             manifest, _ = RunFolder(self.folder).read()
@@ -163,7 +165,9 @@ class Killed:
 
     def _process(self, result: str, folder: Path | None) -> subprocess.Popen[bytes]:
         given = [self.name, str(self.turns), str(self.seed), str(self.place / result)]
-        return process("tests.torture.subjects", [*given, *([str(folder), self.every] if folder else [])])
+        return process(
+            "tests.torture.subjects", [*given, *([str(folder), self.every] if folder else [])]
+        )
 
     def _turn(self) -> int:
         """How many turns are done, as is kept."""
@@ -171,9 +175,7 @@ class Killed:
             return RunFolder(self.folder).manifest().turn
         return -1
 
-    def _wait(
-        self, child: subprocess.Popen[bytes], end: float, turn: int | None = None
-    ) -> None:
+    def _wait(self, child: subprocess.Popen[bytes], end: float, turn: int | None = None) -> None:
         """Wait until then, or the child's end, or until it is further than a turn."""
         while time.monotonic() < end and child.poll() is None:
             if turn is not None and self._turn() > turn:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from timerl_widgets import Explorer
+
 import timerl_nb as trl
 from tests.torture.growth import Growth
 from tests.torture.progress import Progress
-from timerl_widgets import Explorer
 
 ABOUT: Final = "toggles of the explorer's options"
 COUNT: Final = 200
