@@ -160,7 +160,7 @@ def tried(fault: Fault, folder: Path) -> str:
     want = wanted(fault.of, fault.way, folder)
     rmtree(folder, ignore_errors=True)
     prepared(fault.of, folder)
-    disk = Disk(folder, fault.at, fault.code, onward=fault.onward)
+    disk, ended = Disk(folder, fault.at, fault.code, onward=fault.onward), False
     try:
         with disk.spinning():
             have = begun(fault.of, fault.way, folder)
@@ -178,7 +178,8 @@ def tried(fault: Fault, folder: Path) -> str:
             return "the run ends as if nothing had failed"
         if other := differs(want, have):
             return f"ends otherwise: {other}"
-    if fault.of == "state":
+        ended = True
+    if fault.of == "state" and not ended:
         saves = sum(call.startswith(f"rename .{MANIFEST}") for call in disk.calls[: fault.at])
         turn = _saved(folder)
         if turn != (_turn(fault.way, saves) if saves else None):

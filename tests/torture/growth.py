@@ -61,7 +61,7 @@ class Growth:
             "MiB at the end": round(self.resident[-1], 1),
             "growth": f"{self.share:+.1%}",
             "of which allocated, MiB": round(allocated() - then, 1),
-            "our own objects more": more,
+            "our own objects more": dict(Counter(more).most_common(6)),
         }
 
 

@@ -33,12 +33,13 @@ ROOT: Final = Path(__file__).parents[2]
 # programs, and how many turns of runs that save after each, and of those that save now and then:
 # enough that several kills fall into a run
 TURNS: Final = {
-    "reinforce": (300, 2000),
-    "clipped": (600, 3000),
+    "reinforce": (1200, 4000),
+    "clipped": (1500, 4000),
     "hosted": (200, 800),
     "interpreted": (150, 600),
 }
 EVERY: Final = ("1", "0.4s")
+MOST: Final = 12  # kills of a run
 MOMENTS: Final = ("saving", "training", "saving", "anywhere")
 LONGEST: Final = 300.0  # seconds without a turn: it hangs
 
@@ -55,7 +56,8 @@ def run(progress: Progress) -> None:
         place, seed = progress.folder / str(number), progress.seed + number
         killed = Killed(name, TURNS[name][often], EVERY[often], seed, place)
         random = Random(f"{progress.seed} {progress.done}")
-        while progress.goes_on and not killed.is_ended:
+        last = progress.kept.setdefault("until", progress.done + MOST)
+        while progress.goes_on and progress.done < last and not killed.is_ended:
             fell, wrong = killed.kill(random.choice(MOMENTS), random)
             if fell is not None:
                 progress.add(fell)
@@ -64,7 +66,7 @@ def run(progress: Progress) -> None:
             progress.tried(*wrong, tries=fell is not None)
         progress.tried(*killed.end(), tries=0)
         progress.add("runs compared with whole ones")
-        progress.kept["runs"] += 1
+        progress.kept = {"runs": number + 1}
         progress.save()
 
 

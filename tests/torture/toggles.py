@@ -28,10 +28,11 @@ def explorer() -> Explorer:
 
 def run(progress: Progress) -> None:
     growth, shown = Growth(), explorer()
+    given = shown.program.options
     for k in range(progress.count):
         if not progress.has_time:
             break
-        wrong = toggle(shown, k)
+        wrong = toggle(shown, given, k)
         growth.add()
         if wrong or (k + 1 > progress.done and (k + 1 == progress.count or k % 10 == 9)):
             progress.done, progress.figures = k + 1, growth.figures()
@@ -39,9 +40,10 @@ def run(progress: Progress) -> None:
             progress.save()
 
 
-def toggle(shown: Explorer, k: int) -> list[str]:
-    """Switch an option off, or on again; what is wrong then."""
-    name, value = SWITCHES[k // 2 % len(SWITCHES)], bool(k % 2)
+def toggle(shown: Explorer, given: trl.Options, k: int) -> list[str]:
+    """Switch an option off, or back to what it was; what is wrong then."""
+    name = SWITCHES[k // 2 % len(SWITCHES)]
+    value = getattr(given, name) if k % 2 else False
     shown._handle_custom_msg({"kind": "options", "changes": {name: value}}, [])
     if not shown.wait(LONGEST):
         return [f"{name}={value} is not drawn after {LONGEST:.0f} s"]

@@ -6,21 +6,24 @@ longest process.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import timerl_nb as trl
 from tests.torture.growth import Growth
 from tests.torture.progress import Progress
+from timerl_nb.runtime.run_folder import MANIFEST, RunFolder
 
 ABOUT: Final = "turns of one run"
-MANY: Final = {"xla": 1_000_000, "interpret": 20_000}
+MANY: Final[dict[Executor, int]] = {"xla": 1_000_000, "interpret": 20_000}
 COUNT: Final = sum(MANY.values())
 MINUTES: Final = 40.0
-PARTS: Final = 200  # of a run, after each of which memory is looked at
 SAVES: Final = 20
+SECONDS: Final = 1.0  # after which memory is looked at again
+
+Executor = Literal["xla", "interpret"]
 
 
-def small(executor: str, turns: int) -> trl.Program:
+def small(executor: Executor, turns: int) -> trl.Program:
     """A loop within a loop; what it returns is of its end alone, so that nothing need grow."""
     with trl.Context("i", "t") as ctx:
         (i, I), (t, T) = ctx.dims
@@ -40,36 +43,29 @@ def run(progress: Progress) -> None:
     for executor, turns in MANY.items():
         if progress.has_time and progress.kept.get(executor, 0) < turns:
             wrong = walked(progress, executor, turns)
-            if wrong:
-                progress.tried(*wrong, tries=0)
+            progress.tried(*wrong, tries=0)
 
 
-def walked(progress: Progress, executor: str, turns: int) -> list[str]:
+def walked(progress: Progress, executor: Executor, turns: int) -> list[str]:
     """Go on with the run of an executor; what is wrong."""
     program, folder = small(executor, turns), progress.folder / executor
-    saved: dict[str, Any] = {"checkpoint": folder, "every": turns // SAVES}
-    if (folder / "manifest.json").exists():
-        saved = {"resume": folder}
-    growth, part = Growth(), turns // PARTS
-    before = progress.kept.get(executor, 0)
-    with program.start(seed=progress.seed, paused=True, **saved) as running:
-        running.wait()
-        while running.turn < turns and progress.has_time:
-            running.step(min(part, turns - running.turn))
-            running.wait()
+    begun = (folder / MANIFEST).exists()
+    before = RunFolder(folder).manifest().turn if begun else 0
+    given: dict[str, Any] = {"checkpoint": folder, "every": turns // SAVES}
+    if begun:
+        given = {"resume": folder}
+    growth = Growth()
+    with program.start(progress.seed, **given) as running:
+        while not running.wait(SECONDS) and progress.has_time:
             growth.add()
         done = running.turn
-    # what is kept is the last state, up to which the next call need not go again
-    kept = done if done == turns else done // saved_every(turns) * saved_every(turns)
+        if running.state == "failed":
+            running.result()
+    # what is kept is the last state, from which the next call goes on
+    kept = RunFolder(folder).manifest().turn if (folder / MANIFEST).exists() else 0
     progress.kept[executor] = kept
-    tries = max(kept - before, 0)
-    for name, value in growth.figures().items():
-        progress.figures[f"{executor}, {name}"] = value
+    progress.figures |= {f"{executor}, {name}": value for name, value in growth.figures().items()}
     progress.figures[f"{executor}, turns"] = kept
     progress.figures[f"{executor}, turns in one process"] = done - before
-    progress.tried(tries=tries)
+    progress.tried(tries=kept - before)
     return [f"{executor}: {text}" for text in growth.wrong]
-
-
-def saved_every(turns: int) -> int:
-    return turns // SAVES

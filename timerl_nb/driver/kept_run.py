@@ -101,7 +101,7 @@ class Keeper:
             0,
             None,
             {},
-            tuple(one.name for one in resources_of(self._executable.pdg)),
+            self._resources,
         )
         return KeptRun(seed, None, Saving(folder, manifest, often, self._cuts))
 
@@ -128,18 +128,23 @@ class Keeper:
                 )
             if manifest.cut is not None:
                 self._check_turns("resume")
-            saved = Saved(arrays, len(manifest.resources))
+            state = source.path / manifest.state
+            saved = Saved(state, arrays, len(manifest.resources))
             how = self._executable.how
             found = Resuming(source.path, manifest, saved, self._cuts, self._graph, how)
-            state = found.state()
+            gone_on = found.state()
             if manifest.is_finished:
                 source.leave()
-                return KeptRun(manifest.seed, state)
+                return KeptRun(manifest.seed, gone_on)
             folder = _entered(checkpoint) if elsewhere else source
         except BaseException:
             source.leave()
             raise
-        return KeptRun(manifest.seed, state, Saving(folder, manifest, often, self._cuts))
+        return KeptRun(manifest.seed, gone_on, Saving(folder, manifest, often, self._cuts))
+
+    @property
+    def _resources(self) -> tuple[str, ...]:
+        return tuple(one.name for one in resources_of(self._executable.pdg))
 
     @property
     def _program(self) -> str:
@@ -164,6 +169,8 @@ class Keeper:
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
         if manifest.program != self._program:
             what = "of another program: the `program` of its manifest is another"
+        elif manifest.resources != self._resources:
+            what = f"of other `resources`: {manifest.resources}, not {self._resources}"
         elif dict(manifest.bounds) != bounds:
             names = [n for n in bounds if manifest.bounds.get(n) != bounds[n]]
             was = ", ".join(f"{n} = {manifest.bounds.get(n)}" for n in names)

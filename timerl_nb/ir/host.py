@@ -195,7 +195,7 @@ class Host:
         for (resource, origin), arrays in zip(resources.items(), saved, strict=True):
             state, what = self._state(resource, origin), f"load() of {resource.name}"
             if isinstance(state, np.ndarray):
-                _guarded(what, {}, origin, np.copyto, state, arrays[""])
+                _guarded(what, {}, origin, lambda to, of: np.copyto(to, of[""]), state, arrays)
             else:
                 _guarded(what, {}, origin, state.load, dict(arrays))
 

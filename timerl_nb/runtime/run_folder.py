@@ -177,17 +177,17 @@ class RunFolder:
         path = self.path / manifest.state
         content = self._content(path)
         if len(content) != manifest.nbytes:
-            raise _wrong(
+            raise damaged(
                 path, f"has {len(content):,} bytes where {MANIFEST} says {manifest.nbytes:,}"
             )
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
-            raise _wrong(
+            raise damaged(
                 path, f"is not what was written: its checksum is not `sha256` of {MANIFEST}"
             )
         try:
             return manifest, arrays_of(content)
         except Exception as error:
-            raise _wrong(path, f"is no safetensors file: {error}") from error
+            raise damaged(path, f"is no safetensors file: {error}") from error
 
     def manifest(self) -> Manifest:
         """What is said of the state that was saved last.
@@ -205,9 +205,9 @@ class RunFolder:
         try:
             given: Any = json.loads(self._content(path))
         except ValueError as error:
-            raise _wrong(path, f"is no JSON: {error}") from None
+            raise damaged(path, f"is no JSON: {error}") from None
         if not isinstance(given, dict) or given.get("format") != FORMAT:
-            raise _wrong(path, f"is no manifest of a run: its `format` is not {FORMAT!r}")
+            raise damaged(path, f"is no manifest of a run: its `format` is not {FORMAT!r}")
         version = given.pop("version", None)
         if version != VERSION:
             newer = isinstance(version, int) and version > VERSION
@@ -217,7 +217,7 @@ class RunFolder:
             )
         checksum = given.pop("checksum", None)
         if checksum != _checksum({"version": version, **given}):
-            raise _wrong(path, "is not what was written: its `checksum` is another")
+            raise damaged(path, "is not what was written: its `checksum` is another")
         del given["format"]
         return _manifest(path, given)
 
@@ -225,7 +225,7 @@ class RunFolder:
         try:
             return path.read_bytes()
         except OSError as error:
-            raise _wrong(path, f"cannot be read: {error.strerror}") from None
+            raise damaged(path, f"cannot be read: {error.strerror}") from None
 
 
 def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
@@ -238,15 +238,16 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
     }
     for name in (field.name for field in fields(Manifest)):
         if not isinstance(given.get(name, ...), kinds.get(name, str)):
-            raise _wrong(path, f"has no `{name}`, or one of another kind")
+            raise damaged(path, f"has no `{name}`, or one of another kind")
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)
         return Manifest(**{**given, "cut": at, "resources": tuple(given["resources"])})
-    raise _wrong(path, f"has fields beside those of version {VERSION}")
+    raise damaged(path, f"has fields beside those of version {VERSION}")
 
 
-def _wrong(path: Path, what: str) -> ExecutionError:
+def damaged(path: Path, what: str) -> ExecutionError:
+    """The error of a file of a run that is not what was written."""
     return ExecutionError(
         f"{path} {what}.", hint="take a copy of the folder from before, or begin the run anew."
     )
