@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Of `make fuzz`, how many programs from which seed on; of `make mutants`, how many mistakes of which
-# seed; and at most how many minutes (all it takes).
+# seed; of `make torture`, which parts (all); and at most how many minutes (all it takes).
 COUNT ?= $(if $(filter mutants,$(MAKECMDGOALS)),200,5000)
 SEED ?= 0
 MINUTES ?=
+PARTS ?=
 # One process of tests more than there are cores, since some wait for a browser; four at most.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 # Made by widgets/bundle.py, which knows all sources; make only asks it when one of them is newer.
@@ -17,7 +18,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check types layers format notebooks fuzz mutants bench bench-full pictures lock clean
+.PHONY: lab test setup check types layers format notebooks fuzz mutants torture bench bench-full pictures lock clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -75,6 +76,9 @@ fuzz: setup  ## random programs: 2,000 against the reference, COUNT from SEED on
 mutants: setup  ## COUNT mistakes of the seed SEED in the compiler: which does no test notice?
 	@test -d build/mutants/site || $(BIN)/uv pip install --quiet --python $(BIN)/python --target build/mutants/site coverage==7.17.3
 	@$(BIN)/python -m tests.mutants $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only $(ONLY))
+
+torture: setup  ## kill runs, fill disks, compile a thousand times: the PARTS of docs/reliability.md
+	@$(BIN)/python -m tests.torture $(PARTS) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)
 	$(BIN)/python -m benchmarks

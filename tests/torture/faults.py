@@ -181,7 +181,10 @@ def tried(fault: Fault, folder: Path) -> str:
         ended = True
     if fault.of == "state" and not ended:
         saves = sum(call.startswith(f"rename .{MANIFEST}") for call in disk.calls[: fault.at])
-        turn = _saved(folder)
+        try:
+            turn = _saved(folder)
+        except TimeRLError as error:
+            return f"what was saved is lost: {error}"
         if turn != (_turn(fault.way, saves) if saves else None):
             return f"keeps turn {turn} after {saves} saves"
     return _left(fault, folder, want)

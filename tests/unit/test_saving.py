@@ -346,19 +346,19 @@ def test_files_that_are_damaged_are_named(name: str, tmp_path: Path) -> None:
 
 
 CRAFTED: Mapping[str, tuple[Callable[[dict[str, Array]], object], str]] = {
-    "points without values": (lambda x: x.pop("values of loss"), r"a value of 'loss' for each"),
-    "values without points": (lambda x: x.pop("points of loss"), r"a value of 'loss' for each"),
+    "points without values": (lambda x: x.pop("values of return"), r"a value of 'return' for each"),
+    "values without points": (lambda x: x.pop("points of return"), r"a value of 'return' for each"),
     "fewer values": (
-        lambda x: x.update({"values of loss": x["values of loss"][1:]}),
-        r"a value of 'loss' for each of its points",
+        lambda x: x.update({"values of return": x["values of return"][1:]}),
+        r"a value of 'return' for each of its points",
     ),
     "points of another kind": (
-        lambda x: x.update({"points of loss": x["points of loss"] * 0.5}),
-        r"a value of 'loss' for each of its points",
+        lambda x: x.update({"points of return": x["points of return"] * 0.5}),
+        r"a value of 'return' for each of its points",
     ),
     "less": (
-        lambda x: [x.pop(f"{what} of loss") for what in ("points", "values")],
-        r"cannot go on so: loss lives here .*, and was not saved",
+        lambda x: [x.pop(f"{what} of return") for what in ("points", "values")],
+        r"cannot go on so: return lives here .*, and was not saved",
     ),
 }
 
