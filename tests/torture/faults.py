@@ -26,10 +26,12 @@ from timerl_nb.errors import ExecutionError, TimeRLError
 from timerl_nb.runtime.run_folder import MANIFEST, RunFolder
 
 ABOUT: Final = "faults of the disk, at every call"
-COUNT: Final = 100_000  # fewer: as many as there are calls
+COUNT: Final = 0  # as many as there are calls
 MINUTES: Final = 30.0
 SEED: Final = 3
 TURNS: Final = 4
+# bytes that are too few for a file: for none, for its header, for a part of it
+FULL: Final = {"state": (0, 1, 100, 5000, 16_384, 30_000), "value": (0, 1, 100, 5000, 16_384)}
 STALE: Final = ".state-1-00ff.safetensors.fedcba9876543210"  # of a process that was killed
 
 
@@ -94,8 +96,12 @@ def run(progress: Progress) -> None:
         for fault in every_fault(of, way, folder)
     ]
     rest: list[tuple[str, Callable[[], str]]] = [
-        (f"full after {most:,} bytes", lambda most=most: full_disk(folder, most))
-        for most in (0, 1, 100, 5000, 16_384, 30_000)
+        (
+            f"full after {most:,} bytes, {of}",
+            lambda of=of, most=most: full_disk(of, "interpret", folder, most),
+        )
+        for of, sizes in FULL.items()
+        for most in sizes
     ]
     if os.geteuid():
         rest.append(("a folder that is read-only", lambda: read_only(folder)))
@@ -105,7 +111,8 @@ def run(progress: Progress) -> None:
         if progress.done < len(faults):
             fault = faults[progress.done]
             name, wrong = str(fault), tried(fault, folder)
-            progress.add(f"{fault.code}, {fault.call.split()[0]}")
+            progress.add(fault.code)
+            progress.add(f"at {fault.call.split()[0]}")
         else:
             name, act = rest[progress.done - len(faults)]
             wrong = act()
@@ -242,24 +249,21 @@ def _left(fault: Fault, folder: Path, want: dict[str, np.ndarray]) -> str:
     return ""
 
 
-def full_disk(folder: Path, most: int) -> str:
-    """What is wrong where no file can be longer; of both kinds of files."""
-    for of in ("state", "value"):
-        want = wanted(of, "interpret", folder)
-        rmtree(folder, ignore_errors=True)
-        try:
-            with full(most):
-                begun(of, "interpret", folder)
-        except TimeRLError as error:
-            if other := _unclear(error, folder, "EFBIG"):
-                return other
-        except BaseException as error:
-            return f"a bare {type(error).__name__} from inside: {error}"
-        else:
-            return "the run ends as if there were space"
-        if other := _left(Fault(of, "interpret", 0, "write", "EFBIG"), folder, want):
+def full_disk(of: str, way: str, folder: Path, most: int) -> str:
+    """What is wrong where no file can be longer than so many bytes, which are too few."""
+    want = wanted(of, way, folder)
+    rmtree(folder, ignore_errors=True)
+    try:
+        with full(most):
+            begun(of, way, folder)
+    except TimeRLError as error:
+        if other := _unclear(error, folder, "EFBIG"):
             return other
-    return ""
+    except BaseException as error:
+        return f"a bare {type(error).__name__} from inside: {error}"
+    else:
+        return "the run ends as if there were space"
+    return _left(Fault(of, way, 0, "write", "EFBIG"), folder, want)
 
 
 def read_only(folder: Path) -> str:

@@ -18,7 +18,7 @@ class Progress:
         folder: of the whole; a part has a file and a folder in it.
         name: of the part.
         seed: of what is drawn.
-        count: how many tries there are to be.
+        count: how many tries there are to be; 0 where the part finds that out.
         seconds: after how many no other try is begun.
         said: is told of every try.
 
@@ -39,12 +39,13 @@ class Progress:
         seconds: float = float("inf"),
         said: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self.folder, self.name, self.seed, self.count = folder / f"{name}-{seed}", name, seed, count
+        self.folder, self.name, self.seed = folder / f"{name}-{seed}", name, seed
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file, self._said = self.folder.with_suffix(".json"), said
         known: dict[str, Any] = {}
         if self._file.exists():
             known = json.loads(self._file.read_text())
+        self.count = count or known.get("count", 0)
         self.done: int = known.get("done", 0)
         self.wrong: list[str] = known.get("wrong", [])
         self.figures: dict[str, Any] = known.get("figures", {})

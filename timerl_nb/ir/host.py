@@ -195,7 +195,7 @@ class Host:
         for (resource, origin), arrays in zip(resources.items(), saved, strict=True):
             state, what = self._state(resource, origin), f"load() of {resource.name}"
             if isinstance(state, np.ndarray):
-                _guarded(what, {}, origin, lambda to, of: np.copyto(to, of[""]), state, arrays)
+                _guarded(what, {}, origin, _copy, arrays, state)
             else:
                 _guarded(what, {}, origin, state.load, dict(arrays))
 
@@ -284,6 +284,11 @@ def _close(state: Any) -> None:
     close = getattr(state, "close", None)
     if callable(close):
         close()
+
+
+def _copy(saved: Mapping[str, Array], state: Array) -> None:
+    """Give an array the values that it had."""
+    np.copyto(state, saved[""])
 
 
 def _guarded(
