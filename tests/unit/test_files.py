@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from timerl_nb.files import clear_drafts, write_whole
+from timerl_nb import files
+from timerl_nb.files import clear_drafts, lock, write_whole
 
 
 def test_a_file_is_replaced_and_who_may_read_it_is_as_asked(tmp_path: Path) -> None:
@@ -54,3 +56,27 @@ def test_drafts_that_nobody_writes_any_more_are_cleared(tmp_path: Path) -> None:
 def test_what_comes_in_parts_is_one_file(tmp_path: Path) -> None:
     write_whole(tmp_path / "file", (bytes([k]) for k in range(3)))
     assert (tmp_path / "file").read_bytes() == b"\0\1\2"
+
+
+@pytest.mark.parametrize("system", ["unix", "windows"])
+def test_a_file_is_held_by_one(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if system == "windows":  # as its documentation has it
+        held = set[str]()
+
+        def locking(file: int, mode: int, count: int) -> None:
+            assert (mode, count) == (2, 1)
+            name = os.readlink(f"/proc/self/fd/{file}")
+            if name in held:
+                raise PermissionError(13, "Permission denied")
+            held.add(name)
+
+        monkeypatch.setattr(files, "fcntl", None)
+        monkeypatch.setattr(
+            files, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2), raising=False
+        )
+    with open(tmp_path / "lock", "ab") as one, open(tmp_path / "lock", "ab") as other:
+        lock(one)
+        with pytest.raises(BlockingIOError):
+            lock(other)

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from timerl_nb.cli import MEANWHILE, main
-
 ROOT = Path(__file__).parent.parent.parent
 LOCKS = ("requirements.lock", "requirements.uv.lock", "requirements.build.lock")
 UV = Path(sys.executable).parent / "uv"
@@ -79,18 +77,14 @@ def test_a_wheel_is_built_with_pinned_tools_and_carries_its_licences(tmp_path: P
         about = next(name for name in names if name.endswith("METADATA"))
         assert "License-Expression: Apache-2.0" in archive.read(about).decode()
         entry = next(name for name in names if name.endswith("entry_points.txt"))
-        assert "timerl = timerl_nb.cli:main" in archive.read(entry).decode()
+        assert "timerl = timerl_command:main" in archive.read(entry).decode()
     for part in ("licenses/LICENSE", "licenses/widgets/NOTICES.md", "static/explorer.js"):
         assert any(name.endswith(part) for name in names), part
-    assert {"timerl_nb/py.typed", "timerl_nb/show/static/offpage.js"} <= {*names}
-
-
-def test_the_command_says_that_it_is_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "program.py"]) == 2
-    said = capsys.readouterr().err
-    assert "no commands yet" in said and "export_html" in said and "make lab" not in said
-    assert main([]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1 + len(MEANWHILE)
+    assert {
+        "timerl_command/__init__.py",
+        "timerl_nb/py.typed",
+        "timerl_nb/show/static/offpage.js",
+    } <= {*names}
 
 
 def test_a_tool_of_another_hash_builds_nothing(tmp_path: Path) -> None:

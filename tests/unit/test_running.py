@@ -469,6 +469,51 @@ def test_a_bar_says_what_a_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert said == ["compiling with XLA, 12 s so far", ""]
 
 
+@pytest.mark.parametrize("kind", ["turns", "no turns", "a budget"])
+def test_execute_says_in_a_plain_terminal_that_xla_compiles(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("timerl_nb.live.progress_bar._SECOND", 0.01)
+    program = learning("xla")
+    if kind == "no turns":
+        with trl.Context("t") as ctx:
+            ((t, T),) = ctx.dims
+            ctx.output("x", trl.value(t) * 2)
+        program = ctx.compile({T: 4}, trl.Options(executor="xla"))
+    elif kind == "a budget":
+        program = program.with_options(device_memory="1MiB")
+    name = "temporaries" if kind == "a budget" else "start"
+    found, said = vars(Lowered)[name], list[str]()
+
+    def slow(lowered: Lowered) -> Any:
+        deadline = time.monotonic() + 30
+        while not said or ("compiling with XLA" not in said[-1] and time.monotonic() < deadline):
+            said.append(capfd.readouterr().err)
+            time.sleep(0.005)
+        return found.func(lowered) if kind == "a budget" else found(lowered)
+
+    monkeypatch.setattr(Lowered, name, property(slow) if kind == "a budget" else slow)
+    program.execute(progress=True)
+    assert "compiling with XLA, 0 s so far" in said[-1]
+
+
+def test_a_run_that_nobody_watches_says_that_xla_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, start = threading.Event(), Lowered.start
+
+    def slow(lowered: Lowered) -> Any:
+        assert go.wait(30)
+        return start(lowered)
+
+    monkeypatch.setattr(Lowered, "start", slow)
+    with learning("xla").start() as run:
+        while "compiling" not in repr(run):
+            time.sleep(0.005)
+        assert run.latest is None and "0 s so far" in repr(run)
+        go.set()
+        run.result()
+    assert repr(run) == "Running(turn 12 of 12, finished)"
+
+
 def test_frames_are_json(program: Program) -> None:
     *_, last = program.start().frames()
     data = json.loads(json.dumps(last.to_json(), allow_nan=False))

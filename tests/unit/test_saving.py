@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from random import Random
 from shutil import copytree
 from typing import Any
 
@@ -19,9 +14,10 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from tests.killed import WAYS, walking
 from tests.reinforce import reinforce
+from tests.torture.subjects import WAYS, walking
 from tests.unit.checks import assert_equal, assert_same
+from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLError
 from timerl_nb.live.saving import Every
 from timerl_nb.loops.cuts import Cut
@@ -89,7 +85,7 @@ def test_a_resumed_run_can_be_watched_and_stopped_again(tmp_path: Path) -> None:
         run.stop()
         part = run.result()
     np.testing.assert_array_equal(part["return"], want["return"][:7])
-    assert RunFolder(tmp_path).manifest().turn == 6
+    assert RunFolder(tmp_path).manifest().turn == 7  # it is saved where it is stopped
     with program.start(resume=tmp_path) as run:
         assert_alike(want, run.result())
 
@@ -349,6 +345,59 @@ def test_files_that_are_damaged_are_named(name: str, tmp_path: Path) -> None:
         learning().resume(folder)
 
 
+CRAFTED: Mapping[str, tuple[Callable[[dict[str, Array]], object], str]] = {
+    "points without values": (lambda x: x.pop("values of return"), r"a value of 'return' for each"),
+    "values without points": (lambda x: x.pop("points of return"), r"a value of 'return' for each"),
+    "fewer values": (
+        lambda x: x.update({"values of return": x["values of return"][1:]}),
+        r"a value of 'return' for each of its points",
+    ),
+    "points of another kind": (
+        lambda x: x.update({"points of return": x["points of return"] * 0.5}),
+        r"a value of 'return' for each of its points",
+    ),
+    "less": (
+        lambda x: [x.pop(f"{what} of return") for what in ("points", "values")],
+        r"cannot go on so: return lives here .*, and was not saved",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_whole_folder_that_lacks_something_is_refused(name: str, tmp_path: Path) -> None:
+    """With checksums that are right: by somebody's hand, or another program's."""
+    change, text = CRAFTED[name]
+    cut_off(learning(), tmp_path)
+    folder = RunFolder(tmp_path)
+    manifest, arrays = folder.read()
+    change(arrays)
+    folder.write(manifest, arrays)
+    with pytest.raises(ExecutionError, match=text):
+        learning().resume(tmp_path)
+
+
+@pytest.mark.parametrize("resources", [(), ("counter", "counter"), ("other",)])
+def test_other_resources_are_refused(resources: tuple[str, ...], tmp_path: Path) -> None:
+    program = counting(Counter, "interpret")
+    cut_off(program, tmp_path)
+    folder = RunFolder(tmp_path)
+    manifest, arrays = folder.read()
+    folder.write(replace(manifest, resources=resources), arrays)
+    with pytest.raises(ExecutionError, match=r"is of other `resources`: "):
+        program.resume(tmp_path)
+
+
+def test_a_resource_of_which_nothing_was_saved_is_named(tmp_path: Path) -> None:
+    program = walking("interpret", 6)
+    cut_off(program, tmp_path)
+    folder = RunFolder(tmp_path)
+    manifest, arrays = folder.read()
+    del arrays["resource 0: "]
+    folder.write(manifest, arrays)
+    with pytest.raises(ExecutionError, match=r"load\(\) of total raised KeyError"):
+        program.resume(tmp_path)
+
+
 @pytest.mark.parametrize("version", range(1, VERSION + 1))
 def test_what_versions_up_to_this_have_saved_is_read(version: int, tmp_path: Path) -> None:
     """Written by tests/kept/__main__.py of that version, with what it saved in another form beside."""
@@ -363,39 +412,15 @@ def test_what_versions_up_to_this_have_saved_is_read(version: int, tmp_path: Pat
 # --- disks ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES])
-@pytest.mark.parametrize("name", ["fsync", "replace"])
-def test_what_cannot_be_written_leaves_what_was_saved_last(
-    name: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program, plain, left = learning(), getattr(os, name), [9]
-    want = program.execute(seed=3)
-
-    def fails(*args: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(code, os.strerror(code))
-        return plain(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, name, fails)
-        with pytest.raises(
-            ExecutionError, match=f"cannot save its state in .*: {os.strerror(code)}"
-        ):
-            program.execute(3, checkpoint=tmp_path, every=1)
-    turn = RunFolder(tmp_path).manifest().turn
-    assert 1 <= turn < 9
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-    assert_alike(want, program.resume(tmp_path))
-
-
 def test_drafts_of_a_run_that_was_cut_off_are_cleared(tmp_path: Path) -> None:
     cut_off(learning(), tmp_path)
     for name in (".manifest.json.0123456789abcdef", ".state-6-00ff.safetensors.fedcba9876543210"):
         (tmp_path / name).write_bytes(b"half of it")
     (tmp_path / ".mine").write_bytes(b"a user's")
+    (tmp_path / "state-6-00ff.safetensors").write_bytes(b"whole, but no manifest names it")
     learning().resume(tmp_path)
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".mine"]
+    kept = RunFolder(tmp_path).manifest().state
+    assert {path.name for path in tmp_path.iterdir()} == {".mine", "lock", "manifest.json", kept}
 
 
 # --- resources on the host --------------------------------------------------------------------------
@@ -473,32 +498,3 @@ def test_what_a_resource_raises_is_told_and_loses_nothing(tmp_path: Path) -> Non
         program.execute(checkpoint=tmp_path / "other", every=1)
     broken[0] = False
     assert_alike(want, program.resume(tmp_path))
-
-
-# --- killed ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("way", "kills"), [("interpret", 2), ("xla", 2), ("fused", 1)])
-def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
-    way: str, kills: int, tmp_path: Path
-) -> None:
-    random, turns = Random(), [0]
-    for _ in range(kills):
-        command = [sys.executable, "-m", "tests.killed", str(tmp_path), way]
-        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as child:
-            ends = time.monotonic() + 120
-            while time.monotonic() < ends and child.poll() is None:
-                manifest = tmp_path / "manifest.json"
-                if manifest.exists() and json.loads(manifest.read_text())["turn"] > turns[-1]:
-                    break
-                time.sleep(0.01)
-            time.sleep(random.uniform(0, 0.2))
-            child.send_signal(signal.SIGKILL)
-            child.wait()
-            assert child.stderr is not None
-            assert child.returncode in (-signal.SIGKILL, 0), child.stderr.read().decode()
-        turns.append(RunFolder(tmp_path).manifest().turn)
-    assert turns == sorted(turns) and turns[-1] > 0
-    program = walking(way)
-    assert_alike(program.execute(seed=7), program.resume(tmp_path))
-    assert len(list(tmp_path.iterdir())) == 3

@@ -8,8 +8,10 @@ from typing import Any, NoReturn
 
 from timerl_nb.config import Options
 from timerl_nb.driver.compiler import Compiler
+from timerl_nb.driver.onlooker import made_known
 from timerl_nb.driver.program import Program
 from timerl_nb.driver.stages import See, unseen
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import (
     CallError,
     DomainError,
@@ -20,7 +22,7 @@ from timerl_nb.errors import (
     user_origin,
 )
 from timerl_nb.frontend.actor import Actor, called
-from timerl_nb.frontend.arguments import checked_name, element_type
+from timerl_nb.frontend.arguments import checked_name, element_type, is_whole
 from timerl_nb.frontend.bounds import check_bounds
 from timerl_nb.frontend.context import Context as Frontend
 from timerl_nb.frontend.foreign import CONTEXT, all_asked, missing
@@ -30,6 +32,7 @@ from timerl_nb.frontend.until import Until, write_bound
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.passes.seeds import Seeds
 from timerl_nb.symbolic.expr import Lin
 
 
@@ -129,6 +132,39 @@ class Context(Frontend):
         shape, dtype, how = tuple(seen.shape), element_type(seen.dtype), act or called
         self.policies.append(Actor(network, shape, dtype, how, user_origin(), marked=True))
 
+    def evaluate(
+        self,
+        env: Any,
+        episodes: int = 10,
+        every: int = 1,
+        *,
+        sample: bool = False,
+        max_steps: int | None = None,
+    ) -> RecurrentTensor:
+        """The returns of episodes that are played after iterations, by the weights as these left them.
+
+        `ctx.output("evaluation", ctx.evaluate(env, episodes=8, every=5).mean())` is their mean after every
+        fifth iteration. The environment is another one like `env`; what is drawn has streams of its own, so
+        that all else in the program is as without. All episodes are played side by side, for as many steps as
+        one may take at most; those that are over stand still.
+
+        Args:
+            env: a name, or what `trl.env.make` returns.
+            episodes: how many.
+            every: after how many iterations, along the first dimension that the network changes along.
+            sample: draw actions, as the program does; the most likely ones otherwise.
+            max_steps: the longest that an episode may be; the environment's own by default.
+
+        Returns an array of as many returns, over the iterations, where they are made.
+
+        Raises:
+            OptionError: the program does not say by what it acts, or that is not trained yet.
+            EnvError: the environment shows something else than the network sees, takes other actions, or its
+                episodes have no end.
+        """
+        found = entry_point("evaluate")
+        return found(self, env, episodes, every, sample=sample, max_steps=max_steps)
+
     def debug(self, *, nan: bool = True) -> None:
         """Let programs compiled from here on stop at the first NaN that they make.
 
@@ -170,6 +206,7 @@ class Context(Frontend):
         bounds: Mapping[Any, int | Until],
         options: Options | None = None,
         *,
+        seeds: int | None = None,
         see: See = unseen,
         tell: bool = True,
     ) -> Program:
@@ -179,12 +216,16 @@ class Context(Frontend):
             bounds: a positive integer for the bound of each dimension; for one of them
                 `trl.until(done, at_most=500)`: it ends where the tensor `done` holds.
             options: the decisions of the compilation.
+            seeds: so many runs side by side, in one more dimension: outputs and parameters get a
+                leading axis, along which row s is what `execute(seed=base + s)` returns of the program
+                without it. It takes about as much memory as so many runs.
             see: is called with every stage of the program, in order, as soon as it is there.
             tell: issue the program's `warnings`.
 
         Raises:
             BoundsError: a bound is missing, unknown or neither a positive integer nor a condition
                 that can end its dimension.
+            OptionError: `seeds` is no positive integer.
             ReadError, BranchError: a tensor is read where it is not defined, has two values at a
                 point or none.
             ScheduleError: no order of execution exists.
@@ -192,6 +233,8 @@ class Context(Frontend):
         """
         if options is not None and not isinstance(options, Options):
             raise OptionError(f"{options!r} are no options.", hint="pass trl.Options(...).")
+        if seeds is not None:
+            _check_seeds(seeds)
         try:
             actual, ends = check_bounds(self, bounds)
             dims = [dim for dim in self.space if dim.bound in ends]
@@ -202,22 +245,40 @@ class Context(Frontend):
                     hint='name what the run returns: ctx.output("y", x).',
                 )
 
+            given = options or Options()
+            if self._checks_nan:
+                given = given.with_(check_nan=True)
+
             def compiled(graph: Pdg) -> Program:
-                given = options or Options()
-                if self._checks_nan:
-                    given = given.with_(check_nan=True)
-                return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+                if seeds is None:
+                    return Program(Compiler(graph), actual, given, self, None, see, tell=tell)
+                several = Seeds.beside(graph.dims)
+                under = {several.dim.bound: int(seeds), **actual}
+                try:
+                    compiler = Compiler(several.run(graph).pdg)
+                    return Program(compiler, under, given, self, None, see, tell=tell)
+                except TimeRLError:
+                    Compiler(graph).source(actual)  # what is wrong without seeds is said so
+                    raise
 
             try:
-                return compiled(pdg)
+                return made_known(compiled(pdg))
             except ReadError as error:
                 # outside under such small bounds alone, and perhaps where nothing is needed
                 less = restricted(pdg, under=actual)
                 if less is pdg:
                     raise
                 try:
-                    return compiled(less)
+                    return made_known(compiled(less))
                 except ReadError:
                     raise error from None
         except TimeRLError as error:
             raise error.with_traceback(None) from None
+
+
+def _check_seeds(seeds: Any) -> None:
+    if not is_whole(seeds) or seeds < 1:
+        raise OptionError(
+            f"seeds={seeds!r} is not possible.",
+            hint="seeds=8 is eight runs side by side; which they are, execute(seed=100) says.",
+        )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,10 @@ from timerl_nb.runtime.run_state import RunState, Saved
 _USUALLY: Final = "5min"
 
 
+def _new_name() -> str:
+    return secrets.token_hex(8)
+
+
 @dataclass(frozen=True)
 class KeptRun:
     """What a run begins with, and what saves it.
@@ -31,16 +35,27 @@ class KeptRun:
         seed: of all random streams.
         state: where it goes on; None at the beginning.
         saving: what is told of its turns; None where nothing is saved.
+        name: tells it from all others, and stays when it is resumed.
     """
 
     seed: int
     state: RunState | None = None
     saving: Saving | None = None
+    name: str = field(default_factory=_new_name)
 
     @property
     def turn(self) -> int:
         """How many turns were done before."""
         return 0 if self.state is None else self.state.turn
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it had come to its end."""
+        return self.state is not None and self.state.cut is None
+
+    def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
+        """`turned`, which may end the run: where it is saved, it is saved before it does."""
+        return turned if self.saving is None else self.saving.at_stop(turned)
 
     def of(self, run: RunProtocol, resources: Pdg) -> None:
         """Let a run that was just made go on from the state, and be saved.
@@ -91,9 +106,9 @@ class Keeper:
         self._check_turns("checkpoint")
         folder = _entered(checkpoint)
         manifest = Manifest(
-            secrets.token_hex(8),
-            self._program,
-            self._graph,
+            _new_name(),
+            digest_by_names(self._pdg),
+            digest_by_names(self._executable.pdg),
             {name: int(bound) for name, bound in self._bounds.items()},
             self._executable.how,
             seed,
@@ -101,9 +116,10 @@ class Keeper:
             0,
             None,
             {},
-            tuple(one.name for one in resources_of(self._executable.pdg)),
+            self._resources,
         )
-        return KeptRun(seed, None, Saving(folder, manifest, often, self._cuts))
+        saving = Saving(folder, manifest, often, self._cuts)
+        return KeptRun(seed, None, saving, manifest.run)
 
     def resumed(self, seed: int, checkpoint: Any, every: Any, resume: Any) -> KeptRun:
         """A run that goes on where it was saved last, and is saved there again, or elsewhere.
@@ -128,26 +144,25 @@ class Keeper:
                 )
             if manifest.cut is not None:
                 self._check_turns("resume")
-            saved = Saved(arrays, len(manifest.resources))
+            state = source.path / manifest.state
+            saved = Saved(state, arrays, len(manifest.resources))
             how = self._executable.how
-            found = Resuming(source.path, manifest, saved, self._cuts, self._graph, how)
-            state = found.state()
+            same = manifest.graph in _known_as(self._executable.pdg)
+            found = Resuming(source.path, manifest, saved, self._cuts, how, same=same)
+            gone_on = found.state()
             if manifest.is_finished:
                 source.leave()
-                return KeptRun(manifest.seed, state)
+                return KeptRun(manifest.seed, gone_on, None, manifest.run)
             folder = _entered(checkpoint) if elsewhere else source
         except BaseException:
             source.leave()
             raise
-        return KeptRun(manifest.seed, state, Saving(folder, manifest, often, self._cuts))
+        saving = Saving(folder, manifest, often, self._cuts)
+        return KeptRun(manifest.seed, gone_on, saving, manifest.run)
 
     @property
-    def _program(self) -> str:
-        return digest_by_names(self._pdg)
-
-    @property
-    def _graph(self) -> str:
-        return digest_by_names(self._executable.pdg)
+    def _resources(self) -> tuple[str, ...]:
+        return tuple(one.name for one in resources_of(self._executable.pdg))
 
     def _check_turns(self, argument: str) -> None:
         if self._cuts.why_none:
@@ -162,8 +177,10 @@ class Keeper:
     def _check_program(self, path: Path, manifest: Manifest) -> None:
         """Refuse another program, and other bounds."""
         bounds = {name: int(bound) for name, bound in self._bounds.items()}
-        if manifest.program != self._program:
+        if manifest.program not in _known_as(self._pdg):
             what = "of another program: the `program` of its manifest is another"
+        elif manifest.resources != self._resources:
+            what = f"of other `resources`: {manifest.resources}, not {self._resources}"
         elif dict(manifest.bounds) != bounds:
             names = [n for n in bounds if manifest.bounds.get(n) != bounds[n]]
             was = ", ".join(f"{n} = {manifest.bounds.get(n)}" for n in names)
@@ -175,6 +192,15 @@ class Keeper:
             f"the run in {path / MANIFEST} is {what}.",
             hint="compile the program that was begun there, or begin this one in another folder.",
         )
+
+
+def _known_as(pdg: Pdg) -> Iterator[str]:
+    """The digests that manifests have of a graph: where its lines stand, and which it shares, is no part.
+
+    At first they told which operations share a line.
+    """
+    yield digest_by_names(pdg)
+    yield digest_by_names(pdg, lines=True)
 
 
 def _path(argument: str, given: Any) -> Path:

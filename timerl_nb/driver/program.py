@@ -7,17 +7,18 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.kept_run import Keeper, KeptRun
+from timerl_nb.driver.onlooker import made_known, run_begins
 from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline, unlimited
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
@@ -31,12 +32,16 @@ from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, until
 from timerl_nb.ir.attrs import OutputAttrs
+from timerl_nb.ir.digest import digest_by_names
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.live.progress_bar import saying
+from timerl_nb.live.log_folder import LogFolder
+from timerl_nb.live.progress_bar import compiling, saying, turns_bar
+from timerl_nb.live.result_frame import Rows
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl
+from timerl_nb.live.run_log import Logger, RunLog, loggers_of
 from timerl_nb.live.running import Running
 from timerl_nb.live.saving import each
 from timerl_nb.live.telemetry import Watched
@@ -196,6 +201,12 @@ class Program:
         return self._artifact("pdg")
 
     @property
+    def seeds(self) -> int | None:
+        """With how many seeds a run is made at once, as rows of what it returns; None for one run."""
+        dim = self.pdg.dims.seeds
+        return dim.count(self.bounds) if dim else None
+
+    @property
     def meaning(self) -> Pdg:
         """The graph as the user wrote it, with what a dynamic bound means for it."""
         dynamic = self.pdg.bound is not None
@@ -294,7 +305,8 @@ class Program:
         # what is chosen within a budget depends on the bounds
         keeps = not options and holds_for_all_bounds(changed)
         front = self._front if keeps else None
-        return Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
+        made = Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
+        return made_known(made)
 
     def _under(self, bounds: Mapping[Any, int]) -> dict[str, int]:
         """The program's bounds with some changed."""
@@ -341,11 +353,13 @@ class Program:
         checkpoint: str | os.PathLike[str] | None = None,
         every: int | str | None = None,
         resume: str | os.PathLike[str] | None = None,
+        log: Any = None,
     ) -> Result:
         """Run the program to its end.
 
         Args:
-            seed: of all random streams; the same seed gives the same result.
+            seed: of all random streams; the same seed gives the same result. Of a program for several
+                seeds it is the first.
             progress: show a progress bar over the outermost loop.
             on_event: is called with every read, write, free and launch (slower).
             outputs: the outputs to return; all by default.
@@ -353,6 +367,9 @@ class Program:
             every: how often: after so many turns of the outermost loop, or "5min", the default.
             resume: a folder in which a run of this program was saved: go on with it, and save it
                 there as often as before.
+            log: a folder for `log.csv` and `log.jsonl`, to which the outputs that are one number per turn
+                of the outermost loop are written as they are made; or a function of a row, or what
+                `trl.logs` makes; or a list of these.
 
         Raises:
             BoundsError: a bound has no ceiling, and the program cannot be run again under a greater
@@ -360,18 +377,22 @@ class Program:
             BudgetError: it needs more memory than the machine has.
             OptionError: an output of that name does not exist, an argument is of another kind, or
                 the run cannot be saved.
-            ExecutionError: the folder is in use, or cannot be written to; or what was saved there is
-                damaged, or of another program.
+            ExecutionError: a folder is in use, or cannot be written to; what was saved there is
+                damaged, or of another program; or there is another run's log.
         """
+        run_begins(self)
         self._check_run(on_event, outputs)
+        loggers = () if log is None else loggers_of(log, LogFolder)
         ends = self._open
         if ends is not None:
             self._check_repeatable(ends, on_event)
+            if loggers:
+                raise _asks_for_ceiling(ends, self.bounds[ends], "what is logged is one run alone")
         is_saved = checkpoint is not None or resume is not None
-        self._check_memory(recorded=on_event is not None, saved=is_saved)
-        kept = self._kept(_seed(seed), on_event, checkpoint, every, resume)
+        self._check_memory(recorded=on_event is not None, saved=is_saved, shown=_shown(progress))
+        kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume)
         try:
-            result = self._run_whole(kept, progress, on_event, outputs)
+            result = self._run_whole(kept, progress, on_event, outputs, loggers)
         finally:
             kept.leave()
         if ends is None or result.lengths[ends].max() < self.bounds[ends]:
@@ -457,31 +478,84 @@ class Program:
             )
         return self._twice
 
+    def _seed(self, seed: Any) -> int:
+        """The seed of a run, the first of several."""
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise OptionError(f"the seed must be an integer, not {seed!r}.")
+        if not -(2**63) <= seed < 2**64:
+            raise OptionError(f"the seed must have 64 bits, which {seed} has not.")
+        last = int(seed) + (self.seeds or 1) - 1
+        if last >= 2**64:
+            raise OptionError(
+                f"the seeds must have 64 bits, which the last, {last}, has not.",
+                hint=f"with seeds={self.seeds} the first is at most {2**64 - (self.seeds or 1)}.",
+            )
+        return int(seed)
+
     def _run_whole(
         self,
         kept: KeptRun,
         progress: bool | None,
         on_event: Recorder | None,
         outputs: Sequence[str] | None,
+        loggers: Sequence[Logger],
     ) -> Result:
-        shown = progress_by_default() if progress is None else progress
-        turns = self.executable.progress(recorded=on_event is not None).turns
+        shown = _shown(progress)
+        watched = self._watched(kept, recorded=on_event is not None)
+        turns = watched.progress.turns
         start = time.perf_counter()
-        with tqdm(
-            total=turns, initial=kept.turn, disable=not shown or turns is None, leave=False
-        ) as bar:
-            saved = kept.saving and kept.saving.turned
-            run = self._make_run(kept.seed, on_event, each(saved, bar.update if shown else None))
+        log = self._log(loggers, watched, outputs, kept)
+        with turns_bar(turns, kept.turn, shown=shown) as bar:
+            counted = bar.update if shown and turns is not None else None
+            told = kept.saving and kept.saving.turned, log and log.turned
+            run = self._make_run(kept.seed, on_event, each(*told, counted))
             try:
                 kept.of(run, self.fused)
+                if log is not None:
+                    log.of(run)
                 with saying(bar, run):
                     run.complete()
                 kept.finish()
                 values = run.outputs(outputs)
+                if log is not None:
+                    log.finish(values, "finished")
             except BaseException as error:
+                if log is not None:
+                    log.fail(error)
                 run.release(error)
                 raise
-        return Result.of(run, values, time.perf_counter() - start, self._owner.policies)
+        seconds = time.perf_counter() - start
+        return Result.of(run, values, seconds, self._owner.policies, along=watched.along)
+
+    def _watched(self, kept: KeptRun, *, recorded: bool) -> Watched:
+        """What is watched of a run."""
+        progress, dim = self.executable.progress(recorded=recorded), self.pdg.dims.seeds
+        rows = Rows(dim.name, range(kept.seed, kept.seed + (self.seeds or 1))) if dim else None
+        return Watched(self.meaning, self.memory, progress, rows)
+
+    def _log(
+        self,
+        loggers: Sequence[Logger],
+        watched: Watched,
+        outputs: Sequence[str] | None,
+        kept: KeptRun,
+    ) -> RunLog | None:
+        """What tells loggers of a run, which is about to begin; None without any."""
+        if not loggers:
+            return None
+        plain = asdict(Options(executor=self.options.executor))
+        options = {k: v for k, v in asdict(self.options).items() if plain[k] != v}
+        about = {
+            "run": kept.name,
+            "program": digest_by_names(self.pdg),
+            "bounds": {name: int(bound) for name, bound in self.bounds.items()},
+            "how": self.executable.how,
+            "options": {"executor": self.options.executor, **options},
+            "seed": kept.seed,
+        }
+        log = RunLog(loggers, watched, outputs, about)
+        log.begin(kept.turn, over=kept.is_over)
+        return log
 
     def _make_run(
         self,
@@ -519,12 +593,13 @@ class Program:
                 again.
             BudgetError: it needs more memory than the machine has.
         """
+        run_begins(self)
         self._check_begin(recorded=on_event is not None)
-        return self._make_run(_seed(seed), on_event, progress, on_call)
+        return self._make_run(self._seed(seed), on_event, progress, on_call)
 
     def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
         """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""
-        self._check_memory(recorded=recorded, saved=saved)
+        self._check_memory(recorded=recorded, saved=saved, shown=_shown(None))
         if self._open is not None:
             why = "what is started and watched is one run alone"
             raise _asks_for_ceiling(self._open, self.bounds[self._open], why)
@@ -540,6 +615,7 @@ class Program:
         checkpoint: str | os.PathLike[str] | None = None,
         every: int | str | None = None,
         resume: str | os.PathLike[str] | None = None,
+        log: Any = None,
     ) -> Running:
         """Run the program on a thread of its own; returns at once.
 
@@ -549,7 +625,7 @@ class Program:
             outputs: the outputs to return; all by default.
             paused: wait before the first turn.
             speed: turns of the outermost loop a second at most.
-            checkpoint, every, resume: as for `execute`.
+            checkpoint, every, resume, log: as for `execute`.
 
         Raises:
             BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
@@ -559,38 +635,46 @@ class Program:
                 the run cannot be saved.
             ExecutionError: as for `execute`.
         """
+        run_begins(self)
         self._check_run(on_event, outputs)
+        loggers = () if log is None else loggers_of(log, LogFolder)
         is_saved = checkpoint is not None or resume is not None
         self._check_begin(recorded=on_event is not None, saved=is_saved)
-        progress = self.executable.progress(recorded=on_event is not None)
-        watched = Watched(self.meaning, self.memory, progress)
-        kept = self._kept(_seed(seed), on_event, checkpoint, every, resume)
+        kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume)
         try:
+            watched = self._watched(kept, recorded=on_event is not None)
             control = RunControl(held=bool(paused), turn=kept.turn)
             control.speed = speed
-            turned = each(kept.saving and kept.saving.turned, control.turned)
-            run = self._make_run(kept.seed, on_event, turned)
+            telling = self._log(loggers, watched, outputs, kept)
+            told = kept.saving and kept.saving.turned, telling and telling.turned
+            run = self._make_run(kept.seed, on_event, each(*told, kept.at_stop(control.turned)))
             try:
                 kept.of(run, self.fused)
-            except BaseException:
+            except BaseException as error:
+                if telling is not None:
+                    telling.fail(error)
                 run.release()
                 raise
         except BaseException:
             kept.leave()
             raise
         actors = self._owner.policies
-        return Running(control, run, watched, outputs, actors, kept.finish, kept.leave)
+        return Running(control, run, watched, outputs, actors, kept.finish, kept.leave, telling)
 
-    def _check_memory(self, *, recorded: bool = False, saved: bool = False) -> None:
+    def _check_memory(
+        self, *, recorded: bool = False, saved: bool = False, shown: bool = False
+    ) -> None:
         """Refuse to begin what ends for want of memory, before its first turn.
 
         Args:
             recorded: the interpreter runs it, whose kernels are compiled as they are met.
             saved: a copy of its state is made now and then.
+            shown: say so where it waits for XLA, which then states what it takes.
         """
         self._check_machine(self._copy if saved else 0)
         if self.options.budget is not None and not recorded:
-            self._keep_within(self.options.budget)
+            with compiling(shown=shown):
+                self._keep_within(self.options.budget)
 
     def _keep_within(self, limit: int) -> None:
         """Compile again, a few times at most, where XLA states more than was estimated and there is."""
@@ -683,6 +767,8 @@ class Program:
         Args:
             seed: of all random streams; counts at the first instruction.
         """
+        if self._run is None:
+            run_begins(self)
         if self._open is not None:
             raise _asks_for_ceiling(
                 self._open, self.bounds[self._open], "steps are of one run alone"
@@ -692,7 +778,7 @@ class Program:
             self._run = None
         if self._run is None:
             self._check_machine()
-            self._run = Run(self.executable, _seed(seed), follow=True)
+            self._run = Run(self.executable, self._seed(seed), follow=True)
         done = self._run.step()
         if done is None:
             self._run.release()
@@ -785,12 +871,9 @@ def _asks_for_ceiling(name: str, bound: int, why: str, origin: Origin | None = N
     )
 
 
-def _seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise OptionError(f"the seed must be an integer, not {seed!r}.")
-    if not -(2**63) <= seed < 2**64:
-        raise OptionError(f"the seed must have 64 bits, which {seed} has not.")
-    return int(seed)
+def _shown(progress: bool | None) -> bool:
+    """Whether progress is shown, if it was not said."""
+    return progress_by_default() if progress is None else progress
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:

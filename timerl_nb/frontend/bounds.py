@@ -59,6 +59,8 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
 def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
     """All bounds, those that the program says itself among them, in the context's order.
 
+    Ahead of them are those of dimensions that the context does not have.
+
     Raises:
         BoundsError: what the program says is no bound.
     """
@@ -70,7 +72,8 @@ def fixed_bounds(ctx: Context, given: Mapping[str, int]) -> dict[str, int]:
                 hint=f"leave out ctx.fix, and pass {{{name}: …}} to compile.",
             )
         found[name] = bound_value(name, value(_Known(name, found)) if callable(value) else value)
-    return {name: found[name] for name in ctx.space.bounds}
+    own = ctx.space.bounds
+    return {n: v for n, v in found.items() if n not in own} | {n: found[n] for n in own}
 
 
 class _Known(dict[str, int]):

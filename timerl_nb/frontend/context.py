@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from itertools import count
 from typing import Any, Self
 
 from timerl_nb.errors import (
@@ -105,6 +106,9 @@ class Context:
         )
         self._ops: dict[int, Op] = {}
         self._streams = 0
+        self._apart: tuple[str, int] | None = (
+            None  # whose streams are named, and how many there are
+        )
         self._region: tuple[str, ...] = ()
         self._gradient_of: Origin | None = None  # the line whose gradient is being written
         self._traversed: dict[int, Origin] = {}
@@ -393,10 +397,38 @@ class Context:
         """Let the points of one operation run before those of another."""
         self._orders.append(order)
 
-    def next_stream(self) -> int:
-        """The ordinal of the next random operation."""
+    def next_stream(self) -> int | str:
+        """The ordinal of the next random operation; within `streams`, a name made of it."""
+        if self._apart is not None:
+            name, count = self._apart
+            self._apart = name, count + 1
+            return self.named_stream(f"{name}.{count}", shared=False)
         self._streams += 1
         return self._streams - 1
+
+    @contextmanager
+    def streams(self, name: str) -> Iterator[None]:
+        """Random operations written inside draw from streams of their own: others draw as without them."""
+        before, self._apart = self._apart, (name, 0)
+        try:
+            yield
+        finally:
+            self._apart = before
+
+    def add_dim(self, name: str, size: int) -> tuple[Index, Index]:
+        """Add an innermost dimension with a fixed bound, which is none of the user's `dims`.
+
+        Returns its variable and its bound, named like `name`, as far as that is free.
+        """
+        taken = {*self.space.names, *self.space.bounds}
+        for k in count(1):
+            one = f"{name}{k if k > 1 else ''}"
+            bound = _bound_name(one)
+            if not taken & {one, bound}:
+                break
+        self.space = Dims((*self.space, Dim(one, bound)))
+        self.fixed[bound] = size
+        return Index(self, sym(one)), Index(self, sym(bound))
 
     def named_stream(self, name: str, *, shared: bool) -> str:
         """A stream that the user names.

@@ -330,6 +330,11 @@ class Parameter(RecurrentTensor):
         return self._trainable
 
     @property
+    def along(self) -> Domain:
+        """The dimensions that it changes along, the last one fastest; none without an update."""
+        return () if self._updated is None else self._along
+
+    @property
     def has_grad(self) -> bool:
         return self._gradient is not None
 

@@ -172,6 +172,10 @@ class RngAttrs(_Given):
     starts: tuple[Lin, ...] = ()
     shared: bool = False  # others may draw from the stream, too
 
+    def over(self, dims: Dims) -> Domain:
+        seeds = {dims.seeds.name} if dims.seeds else set[str]()
+        return dims.ordered({*super().over(dims), *seeds - set(self.axes)})
+
     def __str__(self) -> str:
         return (
             f"stream={self.stream} of ({', '.join(self.dims)}){along_text(self.axes, self.starts)}"

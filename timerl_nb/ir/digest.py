@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from typing import Any, cast
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import Origin
 from timerl_nb.ir.attrs import ConstArray
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.symbolic.domain import LATER
 from timerl_nb.symbolic.expr import Node
 
 
@@ -42,9 +43,13 @@ def digest(pdg: Pdg) -> Digest | None:
     return Digest(text, tuple(walk.origins))
 
 
-def digest_by_names(pdg: Pdg) -> str:
-    """The number where functions and other objects count by their names alone."""
-    walk = _Walk(by_names=True)
+def digest_by_names(pdg: Pdg, *, lines: bool = False) -> str:
+    """The number where functions and other objects count by their names alone.
+
+    Args:
+        lines: which operations share a line counts.
+    """
+    walk = _Walk(by_names=True, lines=lines)
     walk.add((pdg.dims, tuple(pdg), pdg.orders))
     return hashlib.sha256("".join(walk.written).encode()).hexdigest()
 
@@ -54,14 +59,15 @@ class _Walk:
 
     Args:
         by_names: take in the names of what has no contents to compare.
+        lines: take in which operations share one.
     """
 
-    def __init__(self, *, by_names: bool = False) -> None:
-        self._by_names = by_names
+    def __init__(self, *, by_names: bool = False, lines: bool = True) -> None:
+        self._by_names, self._lines = by_names, lines
         self.written: list[str] = []
         self.origins: dict[Origin, int] = {}
         self._nodes: dict[Node, int] = {}
-        self._fields: dict[type, tuple[str, ...]] = {}
+        self._fields: dict[type, tuple[Field[Any], ...]] = {}
 
     def add(self, value: Any) -> None:
         """Add a value.
@@ -74,7 +80,8 @@ class _Walk:
         elif isinstance(value, Node):
             self._node(value)
         elif isinstance(value, Origin):
-            self._write(f"line:{self.origins.setdefault(value, len(self.origins))}")
+            if self._lines:
+                self._write(f"line:{self.origins.setdefault(value, len(self.origins))}")
         elif isinstance(value, tuple):
             parts = cast("tuple[Any, ...]", value)
             self._all(f"tuple:{len(parts)}", parts)
@@ -83,10 +90,12 @@ class _Walk:
         elif is_dataclass(value) and not isinstance(value, type):
             kind = type(value)
             if kind not in self._fields:
-                self._fields[kind] = tuple(f.name for f in fields(kind))
+                self._fields[kind] = tuple(fields(kind))
             self._write(kind.__qualname__)
-            for name in self._fields[kind]:
-                self.add(getattr(value, name))
+            for one in self._fields[kind]:
+                inner = getattr(value, one.name)
+                if LATER not in one.metadata or inner != one.default:
+                    self.add(inner)
         elif self._by_names:
             named = cast(Any, value if hasattr(value, "__qualname__") else type(value))
             self._write(named.__qualname__)  # its module is `__main__` where it is run

@@ -8,7 +8,8 @@ tokens that are ordinary operands (semantics.md §7). `Host` holds the resources
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, cast
@@ -30,8 +31,8 @@ class Resource:
     """Something on the host that operations use in order.
 
     Args:
-        make: called once a run as make(sizes, seed): the bounds of the instance dimensions by name,
-            and the run's seed; returns the state that the functions get.
+        make: called once a run, and for each seed of several, as make(sizes, seed): the bounds of the
+            instance dimensions by name, and the seed; returns the state that the functions get.
         instances: the dimensions over which there are independent instances.
         name: what errors and pictures call it.
     """
@@ -102,7 +103,8 @@ class Host:
 
     def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
-        self._states: dict[Resource, tuple[Any, Origin]] = {}  # and who used it first
+        # by resource and how much greater the seed is, with who used it first
+        self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
 
     def call(
         self, attrs: UdfAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
@@ -118,11 +120,15 @@ class Host:
             ExecutionError: the function failed, or returned something else than it declared.
         """
         given: list[Any] = [np.asarray(x) for x in args]
+        seeds = self._dims.seeds
+        if attrs.resource is not None and seeds is not None and seeds.name in attrs.axes:
+            return self._by_seeds(attrs, seeds.name, point, given, origin)
         order = self._order(attrs)
         if attrs.resource is not None:
             given = [x.transpose(*order, *range(len(order), x.ndim)) for x in given]
             at = tuple(point.get(d, slice(None)) for d in attrs.resource.instances)
-            given = [self._state(attrs.resource, origin), at, *given]
+            after = point[seeds.name] if seeds else 0
+            given = [self._state(attrs.resource, after, origin), at, *given]
         made: Any = _guarded(attrs.name, point, origin, attrs.function, *given)
         values: list[Any] = [*made] if isinstance(made, tuple) else [made]
         if not attrs.types:  # called for its effect on the resource
@@ -139,6 +145,32 @@ class Host:
             found.append(np.zeros(concrete(attrs.outputs[-1].shape, self._bounds), np.bool_))
         return found
 
+    def _by_seeds(
+        self,
+        attrs: UdfAttrs,
+        name: str,
+        point: Mapping[str, int],
+        args: Sequence[Array],
+        origin: Origin,
+    ) -> list[Array]:
+        """The outputs where the seeds are an axis: the function is called for one after the other."""
+        axis = attrs.axes.index(name)
+        left = (
+            (*attrs.axes[:axis], *attrs.axes[axis + 1 :]),
+            (*attrs.sizes[:axis], *attrs.sizes[axis + 1 :]),
+        )
+        alone = replace(attrs, axes=left[0], sizes=left[1])
+        rows = [
+            self.call(alone, {**point, name: s}, [x.take(s, axis) for x in args], origin)
+            for s in range(self._seeds)
+        ]
+        return [np.stack(parts, axis) for parts in zip(*rows, strict=True)]
+
+    @property
+    def _seeds(self) -> int:
+        """How many runs there are side by side, each with states of its own."""
+        return self._dims.seeds.count(self._bounds) if self._dims.seeds else 1
+
     def effect(
         self, attrs: CallAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
     ) -> None:
@@ -146,13 +178,13 @@ class Host:
         given = [np.asarray(x) for x in args]
         _guarded(attrs.name, point, origin, attrs.function, dict(point), *given)
 
-    def _state(self, resource: Resource, origin: Origin) -> Any:
-        if resource not in self._states:
+    def _state(self, resource: Resource, after: int, origin: Origin) -> Any:
+        if (resource, after) not in self._states:
             bounds = {d: self._dims[d].count(self._bounds) for d in resource.instances}
-            make = resource.make
-            state = _guarded(resource.name, {}, origin, make, bounds, self._seed)
-            self._states[resource] = state, origin
-        return self._states[resource][0]
+            make, seed = resource.make, self._seed + after
+            state = _guarded(resource.name, {}, origin, make, bounds, seed)
+            self._states[resource, after] = state, origin
+        return self._states[resource, after][0]
 
     def save(self, resources: Mapping[Resource, Origin]) -> list[dict[str, Array]]:
         """What resources say of their states, as arrays by name: an array of its own, or what `save()` returns.
@@ -163,10 +195,21 @@ class Host:
         Raises:
             ExecutionError: a `save()` raised, or returned something else.
         """
-        return [self._saved(one, origin) for one, origin in resources.items()]
+        return [
+            {
+                self._name(after, name): array
+                for after in range(self._seeds)
+                for name, array in self._saved(one, after, origin).items()
+            }
+            for one, origin in resources.items()
+        ]
 
-    def _saved(self, resource: Resource, origin: Origin) -> dict[str, Array]:
-        state = self._state(resource, origin)
+    def _name(self, after: int, name: str) -> str:
+        """What a state's array is called among those of all runs."""
+        return f"{self._dims.seeds.name}={after} {name}" if self._dims.seeds else name
+
+    def _saved(self, resource: Resource, after: int, origin: Origin) -> dict[str, Array]:
+        state = self._state(resource, after, origin)
         if isinstance(state, np.ndarray):
             return {"": np.array(cast(Array, state))}
         made: Any = _guarded(f"save() of {resource.name}", {}, origin, state.save)
@@ -193,11 +236,19 @@ class Host:
             ExecutionError: a `load()` raised.
         """
         for (resource, origin), arrays in zip(resources.items(), saved, strict=True):
-            state, what = self._state(resource, origin), f"load() of {resource.name}"
-            if isinstance(state, np.ndarray):
-                _guarded(what, {}, origin, np.copyto, state, arrays[""])
-            else:
-                _guarded(what, {}, origin, state.load, dict(arrays))
+            for after in range(self._seeds):
+                head = self._name(after, "")
+                own = {n.removeprefix(head): x for n, x in arrays.items() if n.startswith(head)}
+                self._load(resource, after, own, origin)
+
+    def _load(
+        self, resource: Resource, after: int, arrays: dict[str, Array], origin: Origin
+    ) -> None:
+        state, what = self._state(resource, after, origin), f"load() of {resource.name}"
+        if isinstance(state, np.ndarray):
+            _guarded(what, {}, origin, _copy, arrays, state)
+        else:
+            _guarded(what, {}, origin, state.load, arrays)
 
     def begin_saving(self, resources: Mapping[Resource, Origin]) -> None:
         """Tell states that they will be saved, those that have `begin_saving()`; they are made as needed.
@@ -205,8 +256,8 @@ class Host:
         Raises:
             OptionError: a state is no array, and has no `save()` and `load()`.
         """
-        for resource, origin in resources.items():
-            state: Any = self._state(resource, origin)
+        for (resource, origin), after in product(resources.items(), range(self._seeds)):
+            state: Any = self._state(resource, after, origin)
             if not isinstance(state, np.ndarray) and not all(
                 callable(getattr(state, name, None)) for name in ("save", "load")
             ):
@@ -269,7 +320,7 @@ class Host:
         failed: list[ExecutionError] = []
         try:
             while self._states:
-                resource, (state, origin) = self._states.popitem()
+                (resource, _), (state, origin) = self._states.popitem()
                 try:
                     _guarded(f"{resource.name}.close", {}, origin, _close, state)
                 except ExecutionError as error:
@@ -284,6 +335,11 @@ def _close(state: Any) -> None:
     close = getattr(state, "close", None)
     if callable(close):
         close()
+
+
+def _copy(saved: Mapping[str, Array], state: Array) -> None:
+    """Give an array the values that it had."""
+    np.copyto(state, saved[""])
 
 
 def _guarded(

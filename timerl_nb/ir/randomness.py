@@ -4,7 +4,8 @@ The generator is threefry2x32 with 20 rounds (Salmon et al. 2011). A key starts 
 stream and every original coordinate but the first are folded into it; the first coordinate is the
 instance (environments come first in a context), and counts: element e of instance n of a value with
 m elements has the 64-bit counter n * m + e, and its bits are the exclusive or of the two words.
-So a draw does not depend on when, in what batch, or how often it is made.
+So a draw does not depend on when, in what batch, or how often it is made. The coordinate of a
+dimension that counts seeds is none of these: it is added to the seed.
 
 The arithmetic works on any arrays of unsigned 32-bit integers, NumPy's and JAX's alike.
 """
@@ -50,6 +51,13 @@ def zero(array: Any) -> Any:
 def stream_words(stream: int | str) -> tuple[int, int]:
     """The counter that stands for a stream; named streams never meet numbered ones."""
     return (1, crc32(stream.encode())) if isinstance(stream, str) else (0, stream)
+
+
+def moved(seed: Words, by: Any) -> Words:
+    """The seed of 64 bits that is `by` after another; `by` is an unsigned 32-bit array."""
+    high, low = seed
+    later = low + by
+    return high + (later < by).astype(high.dtype), later
 
 
 def counter(coord: Any, count: int, element: Any) -> Words:

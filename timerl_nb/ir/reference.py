@@ -44,6 +44,7 @@ class Reference:
         self.pdg, self.bounds, self.precise = pdg, dict(bounds), precise
         high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
         self.seed = (high, low)
+        self.seeds = pdg.dims.seeds.name if pdg.dims.seeds else None
         self._memo: dict[Key, tuple[Array, ...]] = {}
         # a dynamic bound by point of what it varies over, and how many points there are at least
         self._ends: dict[tuple[int, ...], int] = {}

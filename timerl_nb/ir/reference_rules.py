@@ -37,9 +37,10 @@ Env = Mapping[str, int]
 
 
 class Evaluator(Protocol):
-    """What the rules ask of whoever evaluates: the run's seed, and the types it computes in."""
+    """What the rules ask of whoever evaluates: seed, the dimension that counts seeds, and types."""
 
     seed: tuple[Array, Array]
+    seeds: str | None
 
     def dtype(self, dtype: str) -> np.dtype[Any]: ...
 
@@ -122,11 +123,16 @@ def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     sizes, shape = concrete(attrs.sizes, env), concrete(attrs.shape, env)
     grid = _grid(attrs, sizes, env)
     rank = len(sizes) + 1  # the axes, then the elements of one point's value
-    coords = [np.array(grid[d], np.uint32) for d in attrs.dims]
-    coords = [c[..., None] if c.ndim else c.reshape((1,) * rank) for c in coords]
+
+    def at(d: str) -> Array:
+        coord = np.array(grid[d], np.uint32)
+        return coord[..., None] if coord.ndim else coord.reshape((1,) * rank)
+
+    seed = ref.seed if ref.seeds is None else randomness.moved(ref.seed, at(ref.seeds))
+    coords = [at(d) for d in attrs.dims]
     high, low = (np.array([w], np.uint32) for w in randomness.stream_words(attrs.stream))
     elements = np.arange(prod(shape), dtype=np.uint32)
-    drawn = randomness.bits(ref.seed, (high, low), coords, elements, prod(shape))
+    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape))
     return np.broadcast_to(drawn, (*sizes, prod(shape))).reshape((*sizes, *shape))
 
 

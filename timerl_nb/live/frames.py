@@ -116,7 +116,7 @@ class Frame:
         busy: the fraction of a turn's time that was spent inside kernels (of XLA: inside calls), each
             waited for, in the turn that was measured last; None until one was. About one turn a second
             is measured: waiting for every kernel in all of them would cost too much.
-        curves: outputs by name, those with one number per turn.
+        curves: outputs by name, those with one number per turn; of several seeds their mean.
         held: live bytes; None where XLA runs the nest, and nobody sees what lives when.
         buffers: the bytes of XLA's buffers in all; None where the interpreter runs.
         compiling: for how many seconds the run has been waiting for XLA to compile; None if it is not.

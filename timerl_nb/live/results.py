@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,10 +14,15 @@ from timerl_nb.arrays import Array
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.frontend.actor import Actor
+from timerl_nb.frontend.arguments import is_whole
 from timerl_nb.ir.selected import Coordinates
+from timerl_nb.live.result_file import damaged, read_result, write_result
+from timerl_nb.live.result_frame import Along, Rows, output_frame, seeds_frame, turns_frame
 from timerl_nb.runtime.loading import Kept
 from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_protocol import RunProtocol
+
+_WHERE: Final = "coordinates of "
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,9 @@ class RunMemory:
 class Result(Mapping[str, Array]):
     """What a run returned: outputs by name, stacked over their domains.
 
+    Of a program that was compiled for several seeds all have a leading axis with a row for each; of
+    conditional tensors' outputs, `coordinates` say which are of which.
+
     Attributes:
         parameters: each parameter's value after the last iteration.
         memory: what it held.
@@ -73,6 +83,7 @@ class Result(Mapping[str, Array]):
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     kept: Sequence[Kept] = field(default=(), repr=False)
     _actors: Sequence[Actor] = field(default=(), repr=False)
+    _along: Along = field(default_factory=Along, repr=False)
 
     @classmethod
     def of(
@@ -82,6 +93,7 @@ class Result(Mapping[str, Array]):
         seconds: float,
         actors: Sequence[Actor] = (),
         error: BaseException | None = None,
+        along: Along = Along(),  # noqa: B008 (a frozen value)
     ) -> Result:
         """The results of a run that has ended, which lets go of its memory.
 
@@ -89,6 +101,7 @@ class Result(Mapping[str, Array]):
             values: by (role, name).
             actors: what the program may act by.
             error: what it failed with.
+            along: what outputs are stacked over.
         """
         kept = run.release(error)
         trace, host = tuple(run.ledger.timeline()), tuple(run.ledger.host_trace)
@@ -102,6 +115,47 @@ class Result(Mapping[str, Array]):
             run.lengths(),
             tuple(run.kept),
             tuple(actors),
+            along,
+        )
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the rows; none where the program runs with one seed."""
+        return tuple(self._along.rows.seeds) if self._along.rows else ()
+
+    def row(self, s: int) -> Result:
+        """What the run with `seeds[s]` returned, as a program without several seeds would have.
+
+        `memory`, `seconds` and `instructions` stay those of all.
+
+        Raises:
+            OptionError: there is no such row.
+        """
+        rows = self._along.rows
+        if rows is None:
+            raise OptionError(
+                "the program runs with one seed.", hint="ctx.compile(bounds, seeds=8) makes rows."
+            )
+        dim, seeds = rows.dim, rows.seeds
+        if not is_whole(s) or not 0 <= s < len(seeds):
+            raise OptionError(
+                f"there is no row {s!r}.",
+                hint=f"row 0 has the seed {seeds[0]}, row {len(seeds) - 1} the seed {seeds[-1]}.",
+            )
+        at = self.coordinates
+        parts = {n: rows.part(s, x, at.get(n)) for n, x in self._outputs.items()}
+        return replace(
+            self,
+            _outputs={n: x for n, (x, _) in parts.items()},
+            parameters={n: x[s] for n, x in self.parameters.items()},
+            coordinates={n: where for n, (_, where) in parts.items() if where is not None},
+            lengths={n: x[s] for n, x in self.lengths.items()},
+            kept=tuple(
+                replace(one, point={d: v for d, v in one.point.items() if d != dim})
+                for one in self.kept
+                if one.point[dim] == s
+            ),
+            _along=self._along.of_one(),
         )
 
     def policy(self, step: int | Mapping[str, int] | None = None) -> Any:
@@ -119,7 +173,97 @@ class Result(Mapping[str, Array]):
                 not say by what it acts.
             ExecutionError: the checkpoint is damaged, or weights are missing.
         """
+        if self._along.rows is not None:
+            raise OptionError(
+                f"there are {len(self.seeds)} policies, one for each seed.",
+                hint=f"result.row(0).policy() is that of the seed {self.seeds[0]}.",
+            )
         return entry_point("policy")(self._actors, self.parameters, self.kept, step)
+
+    def frame(self, name: str | None = None) -> Any:
+        """The outputs as a table of pandas: a row per turn, a column per output that is one number there.
+
+        The index is the outermost dimension, behind the seed where there are several; outputs that are not defined at all of it have NaN elsewhere.
+
+        Args:
+            name: of one output, whatever it varies over: a row per number, indexed by its dimensions
+                and then by its axes.
+
+        Raises:
+            MissingPartError: pandas is not installed.
+            OptionError: there is no such output, or none that is one number per turn.
+        """
+        if name is None and self._along.rows is not None:
+            tables = {seed: self.row(s).frame() for s, seed in enumerate(self.seeds)}
+            return seeds_frame(tables, self._along.rows.dim)
+        if name is None:
+            return turns_frame(self._outputs, self.coordinates, self.lengths, self._along)
+        return output_frame(name, self[name], self.coordinates.get(name), self._along)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write all that the run returned to one file, whole or not at all: see `Result.load`.
+
+        It is a safetensors file: numbers and text, and nothing to execute. What was there is replaced.
+
+        Args:
+            path: the file; its folder is made.
+
+        Raises:
+            ExecutionError: it cannot be written.
+        """
+        memory = self.memory
+        timelines = {"timeline": memory._timeline, "host": memory._host}
+        groups = {
+            "output": self._outputs,
+            "parameter": self.parameters,
+            "length": self.lengths,
+            "memory": {n: np.asarray(x, np.int64) for n, x in timelines.items()},
+            **{f"{_WHERE}{name}": where for name, where in self.coordinates.items()},
+        }
+        about = {
+            "seconds": self.seconds,
+            "instructions": self.instructions,
+            "memory": {"peak": memory.peak, "kept": memory.kept, "by": memory.by},
+            "kept": [[os.fspath(k.path), dict(k.point), list(k.names)] for k in self.kept],
+            "along": {**asdict(self._along), "rows": self._along.rows and self._along.rows.kept},
+        }
+        return write_result(path, groups, about)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """What `result.save(path)` has written; it has no `policy()`, but its weights.
+
+        Raises:
+            ExecutionError: there is no such file, or not one of a result, or it is damaged.
+        """
+        groups, about = read_result(path)
+        try:
+            timelines, along = groups["memory"], about["along"]
+            memory = RunMemory(
+                about["memory"]["peak"],
+                tuple(timelines["timeline"].tolist()),
+                about["memory"]["kept"],
+                tuple(timelines["host"].tolist()),
+                about["memory"]["by"],
+            )
+            dims = {name: tuple(found) for name, found in along["dims"].items()}
+            rows = along["rows"] and Rows(along["rows"]["dim"], range(*along["rows"]["seeds"]))
+            return cls(
+                groups.get("output", {}),
+                groups.get("parameter", {}),
+                memory,
+                about["seconds"],
+                about["instructions"],
+                {n.removeprefix(_WHERE): x for n, x in groups.items() if n.startswith(_WHERE)},
+                groups.get("length", {}),
+                tuple(
+                    Kept(Path(path), point, tuple(names)) for path, point, names in about["kept"]
+                ),
+                (),
+                Along(along["outer"], along["bound"], dims, rows),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise damaged(path, error) from None
 
     def __getstate__(self) -> dict[str, Any]:
         # networks belong to a context, which stays where the program was written

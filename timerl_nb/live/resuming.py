@@ -28,15 +28,15 @@ class Resuming:
     """Finds where a program can go on.
 
     Args:
-        graph: digest of the graph that it runs.
-        how: how it runs it, in words.
+        how: how it runs its graph, in words.
+        same: whether that graph is the one that was saved.
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, saved: Saved, cuts: Cuts, graph: str, how: str
+        self, path: Path, manifest: Manifest, saved: Saved, cuts: Cuts, how: str, *, same: bool
     ) -> None:
         self._path, self._manifest, self._saved, self._cuts = path, manifest, saved, cuts
-        self._how, self._same = how, graph == manifest.graph
+        self._how, self._same = how, same
         self._tensors = {name: tensor for tensor, name in cuts.plan.names.items()}
 
     def state(self) -> RunState:

@@ -17,6 +17,7 @@ from timerl_nb.frontend.actor import Actor
 from timerl_nb.live.frames import Frame, compiling_text
 from timerl_nb.live.results import Result
 from timerl_nb.live.run_control import RunControl, Stopped
+from timerl_nb.live.run_log import RunLog
 from timerl_nb.live.telemetry import Telemetry, Watched
 from timerl_nb.runtime.backends.jax import settled
 from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
@@ -39,6 +40,7 @@ class Running:
 
     Args:
         at_end: is called when the run has come to its end, and `over` when it is no more.
+        log: what tells of it.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Running:
         actors: Sequence[Actor] = (),
         at_end: Callable[[], None] = lambda: None,
         over: Callable[[], None] = lambda: None,
+        log: RunLog | None = None,
     ) -> None:
         self._control = control
         self._telemetry = Telemetry(control, run, watched, outputs)
@@ -64,6 +67,7 @@ class Running:
             tuple(actors),
             at_end,
             over,
+            log,
         )
         weakref.finalize(self, _abandon, control).atexit = False
         self._course.begin()
@@ -205,10 +209,12 @@ class Running:
     def __repr__(self) -> str:
         of = "" if self._turns is None else f" of {self._turns}"
         parts = [f"turn {self.turn}{of}", self.state]
+        waits = self._course.compiling
+        if waits is not None:
+            parts += [compiling_text(waits)]
         if (frame := self.latest) is not None:
-            waits = frame.compiling
-            rate = f"{frame.turns_per_second:.3g} turns/s"
-            parts += [rate if waits is None else compiling_text(waits)]
+            if waits is None:
+                parts += [f"{frame.turns_per_second:.3g} turns/s"]
             parts += [f"{n} = {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
         return f"Running({', '.join(parts)})"
 
@@ -227,10 +233,11 @@ class _Course:
         actors: Sequence[Actor],
         at_end: Callable[[], None],
         over: Callable[[], None],
+        log: RunLog | None,
     ) -> None:
         self._control, self._run, self._watched, self._names = control, run, watched, names
         self._telemetry, self._begun_at, self._actors = telemetry, begun_at, actors
-        self._at_end, self._over = at_end, over
+        self._at_end, self._over, self._log = at_end, over, log
         self._result: Result | None = None
         self._lost: dict[str, str] = {}
         self._error: BaseException | None = None
@@ -268,6 +275,11 @@ class _Course:
     def _reached(self) -> SoFar:
         return SoFar(self._watched.progress, self._control.turn)
 
+    @property
+    def compiling(self) -> float | None:
+        """For how many seconds the run has been waiting for XLA to compile; None if it is not."""
+        return None if self._control.ended.is_set() else self._run.compiling
+
     def take_error(self) -> BaseException | None:
         """The error, which somebody then knows of."""
         self._unknown = False
@@ -281,6 +293,8 @@ class _Course:
         start, state = time.perf_counter(), "finished"
         try:
             try:
+                if self._log is not None:
+                    self._log.of(self._run)
                 self._control.enter()
                 self._run.complete()
                 self._at_end()
@@ -288,6 +302,8 @@ class _Course:
             except Stopped:
                 state = "stopped"
                 values = self._run.so_far(self._reached, self._names)
+            if self._log is not None:
+                self._log.finish(values, state)
             self._result = self._made(values, start)
             self._telemetry.finish(values)
         except BaseException as error:  # for whoever asks for the result
@@ -295,6 +311,8 @@ class _Course:
             if isinstance(error, TimeRLError) and error.origin == Origin():
                 error.origin = self._begun_at  # there is no line of the user's on this thread
             self._telemetry.error = str(error)
+            if self._log is not None:
+                self._log.fail(error)
             try:
                 values = self._run.so_far(self._reached, self._names, self._lost)
                 self._result = self._made(values, start, error)
@@ -307,7 +325,8 @@ class _Course:
             self._control.end(state)
 
     def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
-        return Result.of(self._run, values, time.perf_counter() - start, self._actors, error)
+        seconds, along = time.perf_counter() - start, self._watched.along
+        return Result.of(self._run, values, seconds, self._actors, error, along)
 
     _unknown = True
 

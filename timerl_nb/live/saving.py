@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from timerl_nb.errors import OptionError
+from timerl_nb.live.run_control import Stopped
 from timerl_nb.loops.cuts import Cut, Cuts
 from timerl_nb.runtime.run_folder import Manifest, RunFolder
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -70,11 +71,28 @@ class Saving:
         """The run has made so many turns."""
         self.turn += count
         turn, then = self._saved
-        done = (self.turn - turn) if self._every.turns else time.monotonic() - then
+        now = time.monotonic()
+        if now < then:  # the clock was put back: what went by since is not known
+            self._saved = turn, now
+        done = (self.turn - turn) if self._every.turns else now - then
         if done >= (self._every.turns or self._every.seconds):
             cut = self._cuts.after(self.turn)
             if cut is not None:
                 self._save(cut)
+
+    def at_stop(self, turned: Callable[..., object]) -> Callable[..., object]:
+        """`turned`, which may end the run: what is done by then is saved before it does."""
+
+        def told(count: int = 1) -> None:
+            try:
+                turned(count)
+            except Stopped:
+                cut = self._cuts.after(self.turn)
+                if cut is not None and self.turn > self._saved[0]:
+                    self._save(cut)
+                raise
+
+        return told
 
     def finish(self) -> None:
         """The run has ended."""

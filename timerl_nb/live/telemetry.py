@@ -10,7 +10,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +27,7 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.frames import Curve, Frame, Held
 from timerl_nb.live.process_metrics import ProcessMetrics
+from timerl_nb.live.result_frame import Along, Rows
 from timerl_nb.live.run_control import ENDS, RunControl
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax import memory_in_use
@@ -35,6 +36,7 @@ from timerl_nb.runtime.run_progress import RunProgress, SoFar
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Lin, sym
 
 RATE: Final = 15.0  # frames a second, at most
@@ -48,30 +50,93 @@ _BROKEN: Final = "no more frames can be made of the run, which goes on."
 
 @dataclass(frozen=True)
 class Watched:
-    """What is watched of a program: its graph before all passes, its plan, and its turns."""
+    """What is watched of a program.
+
+    Attributes:
+        pdg: its graph before all passes.
+        progress: its turns.
+        rows: the runs side by side that it is; None of one.
+    """
 
     pdg: Pdg
     plan: MemoryPlan
     progress: RunProgress
+    rows: Rows | None = None
+
+    def outputs(self, names: Sequence[str] | None) -> dict[str, Op]:
+        """The outputs that the run returns, of those names."""
+        return {
+            op.attrs.name: op
+            for op in self.plan.pdg.sinks
+            if isinstance(op.attrs, OutputAttrs)
+            and op.attrs.role == "output"
+            and (names is None or op.attrs.name in names)
+        }
+
+    @cached_property
+    def outer(self) -> str | None:
+        """The dimension that turns are of; without turns, the first that an output has alone."""
+        if self.progress.outer is not None:
+            return self.progress.outer
+        numbers = (op for op in self.outputs(None).values() if self._is_number(op, 1))
+        alone = {self._single(op.attrs.dims)[0] for op in numbers}
+        return next((d for d in self.pdg.dims.names if d in alone), None)
 
     def curves(self, names: Sequence[str] | None) -> dict[str, Op]:
-        """The outputs that are one number per turn."""
-        pdg, outer, found = self.plan.pdg, self.progress.outer, dict[str, Op]()
-        for op in pdg.sinks:
-            attrs = op.attrs
-            if not isinstance(attrs, OutputAttrs) or attrs.role != "output" or op.where is not TRUE:
-                continue
-            alone = len(pdg.read_type(op.inputs[0]).shape) == len(attrs.axes)
-            if alone and attrs.dims == (outer,) and (names is None or attrs.name in names):
-                found[attrs.name] = op
-        return found
+        """The outputs that are one number per turn, or in some turns: see `points`.
+
+        Of several seeds they are one number each.
+        """
+        return {
+            name: op
+            for name, op in self.outputs(names).items()
+            if self._is_number(op, 1) and self._single(op.attrs.dims) == (self.outer,)
+        }
+
+    @property
+    def along(self) -> Along:
+        """What outputs are stacked over."""
+        bound = None if self.outer is None else self.pdg.dims[self.outer].bound
+        dims = {name: op.attrs.dims for name, op in self.outputs(None).items()}
+        return Along(self.outer, bound, dims, self.rows)
+
+    def numbers(self, names: Sequence[str] | None) -> list[str]:
+        """The outputs that are one number of the whole run."""
+        return [name for name, op in self.outputs(names).items() if self._is_number(op, 0)]
+
+    def _is_number(self, output: Op, dims: int) -> bool:
+        """Whether an output is one number at each point of so many dimensions."""
+        attrs, kind = output.attrs, self.plan.pdg.read_type(output.inputs[0])
+        return len(self._single(attrs.dims)) == dims and len(kind.shape) == len(attrs.axes)
+
+    def points(self, output: Op, points: Iterable[int]) -> Sequence[int]:
+        """Those points of the outermost dimension at which an output is defined."""
+        if output.where is TRUE or self.outer is None:
+            return list(points)
+        bounds = self.plan.bounds
+        return [k for k in points if evaluate(output.where, {**bounds, self.outer: k})]
+
+    def mean(self, x: Array, at: Array | None) -> tuple[Array, Array | None]:
+        """A curve, and where its values are: of several seeds, their mean at each point."""
+        if self.rows is None:
+            return x, at
+        if at is None:
+            return x.mean(axis=0, dtype=np.float64), None
+        points, which = np.unique(at, return_inverse=True)
+        return np.bincount(which, x.astype(np.float64)) / np.bincount(which), points
+
+    def _single(self, dims: Sequence[str]) -> tuple[str, ...]:
+        """Dimensions but that of several seeds."""
+        return tuple(d for d in dims if self.rows is None or d != self.rows.dim)
 
     def is_late(self, output: Op) -> bool:
         """Whether an output is seen at the end only, since it has become one batch of all turns."""
-        turns = self.progress.turns
-        return bool(output.attrs.axes) or (
-            turns is not None and not self.progress.points(output, turns)
-        )
+        turns, outer = self.progress.turns, self.progress.outer
+        if self._single(output.attrs.axes) or turns is None or outer is None:
+            return True
+        if self._single(output.domain) != output.domain:  # seed by seed
+            return True
+        return not self.progress.points(output, turns)
 
     @cached_property
     def steps(self) -> int | None:
@@ -135,9 +200,8 @@ class Telemetry:
         self._waiting = 0  # iterators
         self.latest: Frame | None = None
         self.error: str | None = None
-        self._curves = {
-            n: _Growing(op, watched.is_late(op)) for n, op in watched.curves(names).items()
-        }
+        curves = watched.curves(names) if watched.progress.outer is not None else {}
+        self._curves = {n: _Growing(op, watched.is_late(op)) for n, op in curves.items()}
         self._asked, self._looked = False, 0
         self._taken: _Taken | None = None
         self._final: Outputs = {}
@@ -266,7 +330,8 @@ class Telemetry:
         if state in ENDS:
             for name, growing in self._curves.items():
                 if ("output", name) in self._final:
-                    growing.replace(self._final["output", name])
+                    at = self._run.coordinates.get(name, {}).get(str(self._watched.outer))
+                    growing.replace(*self._watched.mean(self._final["output", name], at))
         elif taken is not None:
             for (name, points), values in zip(taken.points, taken.bring(), strict=True):
                 self._curves[name].extend(points, values)
@@ -327,7 +392,10 @@ class Telemetry:
             return
         so_far = SoFar(self._watched.progress, self._control.turn)
         live = {name: grown for name, grown in self._curves.items() if not grown.is_late}
-        new = {name: grown.new(so_far.points(grown.op)) for name, grown in live.items()}
+        new = {
+            name: grown.new(self._watched.points(grown.op, grown.since(so_far.points(grown.op))))
+            for name, grown in live.items()
+        }
         new = {name: points for name, points in new.items() if len(points)}
         if new:
             bring = self._run.peek([(self._curves[name].op, at) for name, at in new.items()])
@@ -382,13 +450,16 @@ class _Growing:
         self.op, self.is_late = op, is_late
         self._at, self._values, self._count = np.zeros(256, np.int64), np.zeros(256), 0
 
-    def new(self, there: int) -> Sequence[int]:
-        """Points that are there and have not been read; evenly spread where they are many."""
-        first = int(self._at[self._count - 1]) + 1 if self._count else 0
-        count = there - first
-        if count <= _MOST:
-            return range(first, there)
-        return np.unique(np.linspace(first, there - 1, _MOST).astype(int)).tolist()
+    def since(self, there: int) -> range:
+        """The points that are there and have not been read."""
+        return range(int(self._at[self._count - 1]) + 1 if self._count else 0, there)
+
+    def new(self, points: Sequence[int]) -> Sequence[int]:
+        """Those of some points to be read: evenly spread ones where they are many."""
+        if len(points) <= _MOST:
+            return points
+        spread = np.unique(np.linspace(0, len(points) - 1, _MOST).astype(int))
+        return [points[k] for k in spread]
 
     def extend(self, points: Sequence[int], values: Sequence[Any]) -> None:
         end = self._count + len(points)
@@ -396,14 +467,20 @@ class _Growing:
             self._at = np.concatenate([self._at, np.zeros_like(self._at)])
             self._values = np.concatenate([self._values, np.zeros_like(self._values)])
         self._at[self._count : end] = points
-        self._values[self._count : end] = [float(x) for x in values]
+        self._values[self._count : end] = [_mean(x) for x in values]
         self._count = end
 
-    def replace(self, values: Array) -> None:
-        self._at, self._count = np.arange(len(values)), len(values)
+    def replace(self, values: Array, at: Array | None = None) -> None:
+        self._at = np.arange(len(values)) if at is None else np.array(at)  # of frames, no others'
+        self._count = len(values)
         self._values = np.asarray(values, np.float64)
 
     def curve(self) -> Curve:
         at, values = self._at[: self._count], self._values[: self._count]
         at.flags.writeable = values.flags.writeable = False
         return Curve(at, values, self.is_late)
+
+
+def _mean(x: Any) -> float:
+    """A number; of several seeds, their mean."""
+    return float(np.asarray(x, np.float64).mean())

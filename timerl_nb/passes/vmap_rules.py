@@ -341,8 +341,9 @@ def _output(site: Site) -> Made:
 
 def _udf(site: Site) -> Made:
     attrs: UdfAttrs = site.op.attrs
-    if attrs.resource is not None and site.dim.name not in attrs.resource.instances:
-        raise Refused(f"{attrs.resource.name} is one for all {site.dim.name}")
+    resource, dim = attrs.resource, site.dim
+    if resource is not None and dim.name not in resource.instances and not dim.seeds:
+        raise Refused(f"{resource.name} is one for all {dim.name}")
     if not attrs.batched:
         raise Refused("its function takes one point at a time (batched=False)")
     if any(isinstance(e, Slice) for x in site.operands for e in x.read.index):

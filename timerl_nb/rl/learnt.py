@@ -134,21 +134,13 @@ class LearntPolicy:
                 actions, or its episodes have no end.
         """
         count = integer("the number of episodes", episodes, least=1)
-        sim = _fresh(env, max_steps)
-        seen = tuple(sim.obs_space.shape), sim.obs_space.dtype
-        if seen != (self._actor.shape, self._actor.dtype):
-            raise EnvError(
-                f"the policy sees {self._actor.dtype}{list(self._actor.shape)}, and the "
-                f"environment shows {seen[1]}{list(seen[0])}.",
-                hint=f"it was learnt with the network at {self._actor.origin.place}.",
-            )
+        sim = fresh(env, self._actor, max_steps)
         with Context("b", "t") as ctx:
             (b, B), (t, T) = ctx.dims
             o = like(sim.obs_space, domain=(b, t))
             o[b, 0] = sim.reset(domain=(b,))
             weights = {name: constant(value) for name, value in self.weights.items()}
-            a = _action(self._actor, weights, o, sample=sample)
-            step = sim.step(_over(a, o))
+            step = sim.step(action(self._actor, weights, o, sample=sample))
             o[b, t + 1] = step.obs
             ctx.output("return", where(step.alive, step.reward, 0.0).sum(over=t))
             ctx.output("length", step.alive.cast("i32").sum(over=t))
@@ -267,8 +259,11 @@ def _action(
     return made
 
 
-def _over(a: RecurrentTensor, o: RecurrentTensor) -> RecurrentTensor:
-    """The action at every point of the observation, also where it does not depend on that."""
+def action(
+    actor: Actor, weights: Mapping[str, RecurrentTensor], o: RecurrentTensor, *, sample: bool
+) -> RecurrentTensor:
+    """The action of a policy at every point of an observation, also where it does not depend on that."""
+    a = _action(actor, weights, o, sample=sample)
     if a.domain == o.domain:
         return a
     made = like(a, domain=o.domain)
@@ -276,8 +271,12 @@ def _over(a: RecurrentTensor, o: RecurrentTensor) -> RecurrentTensor:
     return made
 
 
-def _fresh(env: Any, max_steps: int | None) -> Simulation:
-    """An environment as another one, neither reset nor stepped, whose episodes end once."""
+def fresh(env: Any, actor: Actor, max_steps: int | None) -> Simulation:
+    """An environment as another one, neither reset nor stepped, whose episodes end once.
+
+    Raises:
+        EnvError: it is none, or shows something else than the policy sees, or its episodes have no end.
+    """
     if isinstance(env, str):
         env = make(env, **({} if max_steps is None else {"max_steps": max_steps}))
     if not isinstance(env, Simulation):
@@ -287,6 +286,13 @@ def _fresh(env: Any, max_steps: int | None) -> Simulation:
     sim = env.anew(max_steps=max_steps)
     if sim.max_steps is None:
         raise EnvError(f"episodes of {sim!r} may have no end.", hint="give max_steps=1000, say.")
+    seen = tuple(sim.obs_space.shape), sim.obs_space.dtype
+    if seen != (actor.shape, actor.dtype):
+        raise EnvError(
+            f"the policy sees {actor.dtype}{list(actor.shape)}, and the environment shows "
+            f"{seen[1]}{list(seen[0])}.",
+            hint=f"it was learnt with the network at {actor.origin.place}.",
+        )
     return sim
 
 
@@ -300,7 +306,7 @@ def learnt(
     step: int | Mapping[str, int] | None,
 ) -> LearntPolicy:
     """The policy of a run; see `Result.policy`."""
-    actor = _actor_of(candidates)
+    actor = actor_of(candidates)
     named: dict[str, tuple[int, ...]] = {}
 
     def note(p: Parameter) -> Parameter:
@@ -329,7 +335,7 @@ def learnt(
     return LearntPolicy(actor, {n: values[n] for n in named}, name)
 
 
-def _actor_of(candidates: Sequence[Actor]) -> Actor:
+def actor_of(candidates: Sequence[Actor]) -> Actor:
     """What the program acts by."""
     marked = [one for one in candidates if one.marked]
     found = marked or list(candidates)

@@ -36,10 +36,7 @@ def write_checkpoint(
         ExecutionError: the folder cannot be written to.
     """
     path = checkpoint_file(folder, point)
-    values = {n: np.asarray(x, order="C") for n, x in arrays.items()}
-    sums = json.dumps({n: checksum(x) for n, x in values.items()})
-    meta = {**{d: str(v) for d, v in point.items()}, CHECKSUMS: sums}
-    payload = to_bytes(values, metadata=meta)
+    payload = safetensors_of(arrays, {d: str(v) for d, v in point.items()})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, payload)
@@ -51,6 +48,13 @@ def write_checkpoint(
             hint="choose a folder that exists or can be made, with space left.",
         ) from None
     return path
+
+
+def safetensors_of(arrays: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
+    """A safetensors file of named arrays, with a checksum of each and what is said of them."""
+    values = {n: np.asarray(x, order="C") for n, x in arrays.items()}
+    sums = json.dumps({n: checksum(x) for n, x in values.items()})
+    return to_bytes(values, metadata={**about, CHECKSUMS: sums})
 
 
 def arrays_of(content: bytes) -> dict[str, Array]:

@@ -94,7 +94,7 @@ class Kernel:
             for e in attrs.exprs:
                 found |= e.symbols
             if isinstance(attrs, RngAttrs | ConstAttrs):
-                found |= set(attrs.dims)
+                found |= {*attrs.dims, *attrs.over(self.pdg.dims)}
             found -= set(attrs.own) - set(self.op.domain)
         lengths = self.pdg.dims.lengths(self.op.domain)
         return tuple(d for d in (*self.op.domain, *lengths) if d in found)
@@ -229,9 +229,10 @@ class Kernel:
     def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
         """What is known at a point while the kernel is traced."""
         sizes, op = self.sizes, self.op
-        return Scope(
-            sizes.bounds, point, seed, partial(sizes.capacity, op), partial(sizes.varies, op)
-        )
+        capacity, varies = partial(sizes.capacity, op), partial(sizes.varies, op)
+        seeds = self.pdg.dims.seeds
+        name = seeds.name if seeds else None
+        return Scope(sizes.bounds, point, seed, capacity, varies, seeds=name)
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
         """What the outputs are at one point, or what it adds to them."""

@@ -44,7 +44,15 @@ def load(path: str | PathLike[str]) -> dict[str, Array]:
             f"a checkpoint is named by its file, not by {path!r}.",
             hint='trl.load("runs/first/i=9.safetensors").',
         )
-    file = Path(path)
+    return loaded(Path(path))[0]
+
+
+def loaded(file: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The named arrays of a file, and what is said of them.
+
+    Raises:
+        ExecutionError: as for `load`.
+    """
     try:
         content = file.read_bytes()
     except IsADirectoryError:
@@ -62,7 +70,8 @@ def load(path: str | PathLike[str]) -> dict[str, Array]:
     except SafetensorError as error:
         raise _damaged(file, f"its header says what cannot be: {error}") from None
     _check_values(file, found, about)
-    return {name: array.copy() for name, array in found.items()}
+    said = about if isinstance(about, dict) else {}
+    return {name: array.copy() for name, array in found.items()}, said
 
 
 def _header(file: Path, content: bytes) -> dict[str, Any]:

@@ -21,14 +21,9 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import clear_drafts, write_whole
+from timerl_nb.files import clear_drafts, lock, write_whole
 from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.checkpoint import TYPES, arrays_of
-
-try:
-    import fcntl
-except ImportError:  # a system without
-    fcntl = None
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "timerl run"
@@ -77,7 +72,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         body = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return {**body, "checksum": _checksum(body)}
+        return {**body, "checksum": checksum_of(body)}
 
 
 class RunFolder:
@@ -102,9 +97,10 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / _LOCK, "ab")  # noqa: SIM115
-            if fcntl is not None:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._lock)
             clear_drafts(self.path)
+            with suppress(ExecutionError):  # what is damaged is left as it is
+                self._clear("" if self.is_empty else self.manifest().state)
         except BlockingIOError:
             self.leave()
             raise ExecutionError(
@@ -152,11 +148,15 @@ class RunFolder:
             write_whole(path := self.path / MANIFEST, text.encode())
         except OSError as error:
             raise self._unwritable(path, error) from None
-        with suppress(OSError):  # it is only in the way
-            for other in self.path.glob(_STATE.format("*")):
-                if other.name != name:
-                    other.unlink()
+        self._clear(name)
         return made
+
+    def _clear(self, keep: str) -> None:
+        """Take away all states but one."""
+        with suppress(OSError):  # they are only in the way
+            for other in self.path.glob(_STATE.format("*")):
+                if other.name != keep:
+                    other.unlink()
 
     def _unwritable(self, path: Path, error: OSError) -> ExecutionError:
         return ExecutionError(
@@ -177,17 +177,17 @@ class RunFolder:
         path = self.path / manifest.state
         content = self._content(path)
         if len(content) != manifest.nbytes:
-            raise _wrong(
+            raise damaged(
                 path, f"has {len(content):,} bytes where {MANIFEST} says {manifest.nbytes:,}"
             )
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
-            raise _wrong(
+            raise damaged(
                 path, f"is not what was written: its checksum is not `sha256` of {MANIFEST}"
             )
         try:
             return manifest, arrays_of(content)
         except Exception as error:
-            raise _wrong(path, f"is no safetensors file: {error}") from error
+            raise damaged(path, f"is no safetensors file: {error}") from error
 
     def manifest(self) -> Manifest:
         """What is said of the state that was saved last.
@@ -205,9 +205,9 @@ class RunFolder:
         try:
             given: Any = json.loads(self._content(path))
         except ValueError as error:
-            raise _wrong(path, f"is no JSON: {error}") from None
+            raise damaged(path, f"is no JSON: {error}") from None
         if not isinstance(given, dict) or given.get("format") != FORMAT:
-            raise _wrong(path, f"is no manifest of a run: its `format` is not {FORMAT!r}")
+            raise damaged(path, f"is no manifest of a run: its `format` is not {FORMAT!r}")
         version = given.pop("version", None)
         if version != VERSION:
             newer = isinstance(version, int) and version > VERSION
@@ -216,8 +216,8 @@ class RunFolder:
                 hint="update TimeRL-nb." if newer else "it is damaged, or was never whole.",
             )
         checksum = given.pop("checksum", None)
-        if checksum != _checksum({"version": version, **given}):
-            raise _wrong(path, "is not what was written: its `checksum` is another")
+        if checksum != checksum_of({"version": version, **given}):
+            raise damaged(path, "is not what was written: its `checksum` is another")
         del given["format"]
         return _manifest(path, given)
 
@@ -225,7 +225,7 @@ class RunFolder:
         try:
             return path.read_bytes()
         except OSError as error:
-            raise _wrong(path, f"cannot be read: {error.strerror}") from None
+            raise damaged(path, f"cannot be read: {error.strerror}") from None
 
 
 def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
@@ -238,21 +238,23 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
     }
     for name in (field.name for field in fields(Manifest)):
         if not isinstance(given.get(name, ...), kinds.get(name, str)):
-            raise _wrong(path, f"has no `{name}`, or one of another kind")
+            raise damaged(path, f"has no `{name}`, or one of another kind")
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)
         return Manifest(**{**given, "cut": at, "resources": tuple(given["resources"])})
-    raise _wrong(path, f"has fields beside those of version {VERSION}")
+    raise damaged(path, f"has fields beside those of version {VERSION}")
 
 
-def _wrong(path: Path, what: str) -> ExecutionError:
+def damaged(path: Path, what: str) -> ExecutionError:
+    """The error of a file of a run that is not what was written."""
     return ExecutionError(
         f"{path} {what}.", hint="take a copy of the folder from before, or begin the run anew."
     )
 
 
-def _checksum(body: Mapping[str, Any]) -> str:
+def checksum_of(body: Mapping[str, Any]) -> str:
+    """What tells a body of JSON from all others."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

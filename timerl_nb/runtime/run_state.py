@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.loops.cuts import Cut
+from timerl_nb.runtime.run_folder import damaged
 
 # The points of a tensor that are held, a row each, and their values, one after the other.
 Held = tuple[Array, Array]
@@ -54,19 +56,36 @@ class RunState:
 class Saved:
     """What was saved of a run, in arrays by name.
 
+    Args:
+        path: the file that they were in.
+        resources: how many there are to be.
+
     Attributes:
         values: by the names of tensors.
         lengths, resources: as in a state.
+
+    Raises:
+        ExecutionError: points without values, or values without points.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], resources: int) -> None:
+    def __init__(self, path: Path, arrays: Mapping[str, Array], resources: int) -> None:
         def behind(start: str) -> dict[str, Array]:
             return {n.removeprefix(start): x for n, x in arrays.items() if n.startswith(start)}
 
         points, values = behind(_POINTS), behind(_VALUES)
+        for name in points.keys() | values.keys():
+            if not _are_of(points.get(name), values.get(name)):
+                raise damaged(path, f"does not hold a value of {name!r} for each of its points")
         self.values = {name: (points[name], found) for name, found in values.items()}
         self.lengths = arrays.get(_LENGTHS)
         self.resources = [behind(f"resource {k}: ") for k in range(resources)]
+
+
+def _are_of(points: Array | None, values: Array | None) -> bool:
+    """Whether there are as many values as points, which are rows of integers."""
+    if points is None or values is None or not values.ndim:
+        return False
+    return points.ndim == 2 and points.dtype.kind == "i" and len(points) == len(values)
 
 
 _POINTS, _VALUES, _LENGTHS = "points of ", "values of ", "lengths"

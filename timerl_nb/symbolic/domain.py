@@ -8,13 +8,16 @@ names of the dimensions that something varies over, always in the context's orde
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Final
 
 from timerl_nb.errors import DomainError
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, minimum, span, sym
 
 Domain = tuple[str, ...]
+# Marks a field that records had not from the first: at its default it does not count in a digest.
+LATER: Final = "later"
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,15 @@ class Dim:
 
     A dynamic bound is another number at each point of the dimensions `over`, known as the program
     runs: its symbol then means the length at the point where it stands. None is a bound like others.
+
+    One that counts `seeds` stands for runs side by side: its coordinate is added to the run's seed.
     """
 
     name: str
     bound: str
     step: int = 1
     over: Domain | None = None
+    seeds: bool = field(default=False, metadata={LATER: True})
 
     @property
     def var(self) -> Lin:
@@ -108,6 +114,11 @@ class Dims:
     def dynamic(self) -> Dim | None:
         """The dimension whose bound is dynamic, if there is one."""
         return next((dim for dim in self.all if dim.over is not None), None)
+
+    @cached_property
+    def seeds(self) -> Dim | None:
+        """The dimension that counts seeds, if there is one."""
+        return next((dim for dim in self.all if dim.seeds), None)
 
     def with_dynamic(self, name: str, over: Domain) -> Dims:
         """The same dimensions, the bound of one of them dynamic."""

@@ -32,16 +32,19 @@ def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
     attrs: RngAttrs = op.attrs
     lead, shape = scope.shape(attrs.sizes), scope.shape(attrs.shape)
     along = grid_of(scope, attrs.axes, attrs.sizes, attrs.starts)
-    coords: list[JaxArray] = []
-    for d in attrs.dims:
+
+    def at(d: str) -> JaxArray:
         coord = along[d] if d in along else scope.value(sym(d))
         coord = jnp.asarray(coord).astype(jnp.uint32)
-        coords.append(coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1)))
+        return coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1))
+
+    seed = scope.seed if scope.seeds is None else randomness.moved(scope.seed, at(scope.seeds))
+    coords = [at(d) for d in attrs.dims]
     words = (np.uint32(w) for w in randomness.stream_words(attrs.stream))
     high, low = (jnp.full((1,), w) for w in words)
     elements = jnp.arange(prod(shape), dtype=jnp.uint32)
     encrypt = partial(threefry, once=scope.once)
-    drawn = randomness.bits(scope.seed, (high, low), coords, elements, prod(shape), encrypt)
+    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape), encrypt)
     return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
 
 

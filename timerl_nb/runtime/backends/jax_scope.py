@@ -37,6 +37,7 @@ class Scope:
         bounds: the actual bounds.
         point: the traced values of the dimensions that the kernel depends on.
         seed: the two words of the run's seed.
+        seeds: the dimension whose coordinate is added to it, if one counts seeds.
         capacity: the static size of an axis, the greatest it has at any point.
         varies: whether it has less at some point.
         division: how arrays lie on several devices, if they do.
@@ -52,6 +53,7 @@ class Scope:
     division: Division | None = None
     once: bool = False
     given: Mapping[ConstArray, JaxArray] = field(default_factory=dict[ConstArray, JaxArray])
+    seeds: str | None = None
 
     def value(self, e: Lin | Cond, also: Mapping[str, JaxArray] | None = None) -> JaxArray:
         """A traced index expression or condition."""

@@ -58,6 +58,8 @@ class LoweredRun:
     ) -> None:
         self.lowered = lowered
         self.ledger = Ledger()
+        swaps = bool(lowered.plan.swaps.all)
+        self._trace = self.ledger.record_both if swaps else self.ledger.trace.append
         self.instructions = 0
         self.finished = self._begun = False
         self._given, self._seed = seed, backend.seed_words(seed)
@@ -140,7 +142,7 @@ class LoweredRun:
         self._waits = None
         self.instructions += 1
         self.ledger.live = self.lowered.nbytes
-        self.ledger.record_both(self.ledger.live)
+        self._trace(self.ledger.live)
         return asked
 
     @property

@@ -1,0 +1,96 @@
+"""How the memory of this process grows from one try to the next."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections import Counter
+from contextlib import suppress
+from typing import Any, Final
+
+from benchmarks.race import resident_bytes
+
+FIRST: Final = 10  # tries after which it is not to grow any more,
+ALLOWED: Final = 0.05  # than by this share
+MIB: Final = 2**20
+
+
+class Growth:
+    """Resident memory after every try, and what there is of it.
+
+    Attributes:
+        resident: MiB after each try.
+    """
+
+    def __init__(self) -> None:
+        self.resident: list[float] = []
+        self._first: tuple[float, Counter[str]] = 0.0, Counter()
+
+    def add(self) -> None:
+        """A try has been made."""
+        gc.collect()
+        self.resident.append(resident_bytes("VmRSS") / MIB)
+        if len(self.resident) == FIRST:
+            self._first = allocated(), alive()
+
+    @property
+    def share(self) -> float:
+        """By how much there is more than after the tenth; 0.0 before."""
+        if len(self.resident) < FIRST:
+            return 0.0
+        return self.resident[-1] / self.resident[FIRST - 1] - 1
+
+    @property
+    def wrong(self) -> list[str]:
+        """That it grows by more than is allowed."""
+        if self.share <= ALLOWED:
+            return []
+        then, now = self.resident[FIRST - 1], self.resident[-1]
+        tries = len(self.resident)
+        return [f"{now:.0f} MiB after {tries:,} tries, {then:.0f} after {FIRST}: {self.share:+.1%}"]
+
+    def figures(self) -> dict[str, Any]:
+        """What was measured."""
+        if len(self.resident) < FIRST:
+            return {}
+        then, objects = self._first
+        more = {n: k - objects[n] for n, k in alive().items() if k > objects[n]}
+        return {
+            f"MiB after {FIRST}": round(self.resident[FIRST - 1], 1),
+            "MiB at the end": round(self.resident[-1], 1),
+            "growth": f"{self.share:+.1%}",
+            "of which allocated, MiB": round(allocated() - then, 1),
+            "our own objects more": dict(Counter(more).most_common(6)),
+        }
+
+
+def alive() -> Counter[str]:
+    """The objects of classes of ours that there are."""
+    gc.collect()
+    return Counter(
+        type(one).__name__
+        for one in gc.get_objects()
+        if str(type(one).__module__).startswith(("timerl_nb", "timerl_widgets"))
+    )
+
+
+def allocated() -> float:
+    """The MiB that C's allocator has given out, which leaves out what it only keeps; 0.0 elsewhere."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library
+            found = ctypes.CDLL(None).mallinfo2
+            found.restype = _Allocated
+            made = found()
+            return (made.uordblks + made.hblkhd) / MIB
+    return 0.0
+
+
+class _Allocated(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]

@@ -1,0 +1,101 @@
+"""What is known of a part so far: kept after every try, so that a call that is cut off is gone on with."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from timerl_nb.files import write_whole
+
+
+class Progress:
+    """One part's tries.
+
+    Args:
+        folder: of the whole; a part has a file and a folder in it.
+        name: of the part.
+        seed: of what is drawn.
+        count: how many tries there are to be; 0 where the part finds that out.
+        seconds: after how many no other try is begun.
+        said: is told of every try.
+
+    Attributes:
+        done: how many tries have been made, in all calls.
+        wrong: what was found wrong.
+        figures: what was measured, by name.
+        kept: what the part itself needs to go on.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        *,
+        seed: int = 0,
+        count: int,
+        seconds: float = float("inf"),
+        said: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.folder, self.name, self.seed = folder / f"{name}-{seed}", name, seed
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._file, self._said = self.folder.with_suffix(".json"), said
+        known: dict[str, Any] = {}
+        if self._file.exists():
+            known = json.loads(self._file.read_text())
+        self.count = count or known.get("count", 0)
+        self.done: int = known.get("done", 0)
+        self.wrong: list[str] = known.get("wrong", [])
+        self.figures: dict[str, Any] = known.get("figures", {})
+        self.kept: dict[str, Any] = known.get("kept", {})
+        self._before: float = known.get("seconds", 0.0)
+        self._begun = time.monotonic()
+        self._end = self._begun + seconds
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a try left, and time for it."""
+        return self.done < self.count and self.has_time
+
+    @property
+    def has_time(self) -> bool:
+        return time.monotonic() < self._end
+
+    @property
+    def seconds(self) -> float:
+        """For how long it was tried, in all calls."""
+        return self._before + time.monotonic() - self._begun
+
+    def add(self, name: str, count: int = 1) -> None:
+        """Count something."""
+        self.figures[name] = self.figures.get(name, 0) + count
+
+    def most(self, name: str, value: float) -> None:
+        """Keep the largest of some figures."""
+        self.figures[name] = max(self.figures.get(name, value), value)
+
+    def tried(self, *wrong: str, tries: int = 1) -> None:
+        """So many tries more are made; what was found wrong in them."""
+        self.done += tries
+        self.wrong += wrong
+        for text in wrong:
+            self._said(f"{self.name}: {text}")
+        self.save()
+
+    def save(self) -> None:
+        """Keep what is known."""
+        write_whole(self._file, json.dumps(self.to_json(), indent=1).encode(), synced=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "part": self.name,
+            "seed": self.seed,
+            "done": self.done,
+            "count": self.count,
+            "wrong": self.wrong,
+            "seconds": round(self.seconds, 1),
+            "figures": self.figures,
+            "kept": self.kept,
+        }

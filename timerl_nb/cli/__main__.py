@@ -1,0 +1,8 @@
+"""`python -m timerl_nb.cli` is `timerl`."""
+
+import sys
+
+from timerl_nb.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

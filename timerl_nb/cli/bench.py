@@ -1,0 +1,32 @@
+"""`timerl bench`: the benchmarks, where there is a checkout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from timerl_nb.cli.checkout import foreground, in_checkout
+from timerl_nb.cli.parser import Parser
+from timerl_nb.errors import MissingPartError
+
+_EXAMPLES: Final = """  timerl bench                 three works against hand-written JAX (under 5 minutes)
+  timerl bench full            all works; depth, peaks, and what the interpreter costs
+  timerl bench race S 10 ours jitted
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Bench: see the module."""
+    parser = Parser(
+        "bench", "Run the benchmarks; docs/benchmarks.md says what they are.", _EXAMPLES
+    )
+    parser.add_argument("words", nargs="*", help="which of them; all words are the benchmarks' own")
+    given = parser.read(words)
+    found = in_checkout("benchmarks")
+    if found is None:
+        raise MissingPartError(
+            "the benchmarks are in a checkout of TimeRL-nb, and this is an installed package.",
+            hint="clone the repository, and run `make bench` there.",
+        )
+    return foreground([sys.executable, "-m", "benchmarks", *given.words], found.parent)

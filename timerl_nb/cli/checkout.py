@@ -1,0 +1,27 @@
+"""What is there where TimeRL-nb lies in a checkout, and is not where it was installed as a package."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import timerl_nb.errors
+
+
+def in_checkout(part: str) -> Path | None:
+    """A part of the checkout; None where there is none."""
+    root = Path(timerl_nb.errors.__file__).parents[1]
+    is_checkout = (root / "pyproject.toml").is_file() and (root / "timerl_nb").is_dir()
+    return root / part if is_checkout and (root / part).exists() else None
+
+
+def foreground(command: Sequence[str], where: Path | None = None) -> int:
+    """Run a program in the foreground; returns its exit status, at Ctrl-C once it has ended itself."""
+    with subprocess.Popen(list(command), cwd=where) as process:
+        while True:
+            try:
+                status = process.wait()
+                return status if status >= 0 else 128 - status
+            except KeyboardInterrupt:  # which it was sent, too
+                continue

@@ -1,0 +1,68 @@
+"""`timerl explain FILE`: the programs that a script compiles, without running them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from timerl_nb.cli.parser import Parser
+from timerl_nb.cli.scripts import Compiled, read_with_script
+from timerl_nb.show.text import human_bytes
+from timerl_nb.symbolic.domain import bounds_text
+
+_EXAMPLES: Final = """  timerl explain train.py                    stages, peak memory and schedule
+  timerl explain train.py --stage ast        the loop nest that nobody wrote
+  timerl explain train.py --bounds T=1000    the same program under another bound
+  timerl explain train.py --html program.html
+  timerl explain train.py -- --lr 0.1        words behind -- are the script's own
+
+then:
+  timerl profile train.py --turns 5          where its time goes
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Explain: see the module."""
+    about = "Stages, peak memory and schedule of the programs that a script compiles."
+    parser = Parser("explain", about, _EXAMPLES)
+    parser.add_argument("--stage", help="print this stage alone: pdg, fuse, memory, ast, ...")
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write the whole compilation as one HTML file (FILE-2, FILE-3 of further programs)",
+    )
+    given, script = read_with_script(parser, words)
+    programs = script.under(given)
+    for k, one in enumerate(programs, 1):
+        if len(programs) > 1 or given.stage is None:
+            print(("\n" if k > 1 else "") + _head(one, k, len(programs)))
+        if given.stage is not None:
+            print(one.program.stages[given.stage].artifact)
+        else:
+            print(_whole(one))
+        if given.html is not None:
+            path: Path = given.html
+            named = path if k == 1 else path.with_stem(f"{path.stem}-{k}")
+            print(f"written to {one.program.export_html(named)}")
+    return script.ended()
+
+
+def _head(one: Compiled, number: int, of: int) -> str:
+    return f"program {number} of {of}, compiled at {one.origin}\n{bounds_text(one.program.bounds)}"
+
+
+def _whole(one: Compiled) -> str:
+    program = one.program
+    timeline = program.memory.timeline()
+    parts = {
+        "stages": repr(program.stages),
+        "peak": f"{human_bytes(program.memory.peak)} of live values, predicted; the greatest are "
+        + "; ".join(map(str, timeline.holders[:3])),
+        "schedule": str(program.schedule),
+        "what runs": str(program.ast),
+    }
+    if program.warnings:
+        parts["warnings"] = "\n".join(program.warnings)
+    return "\n".join(f"\n{name}:\n{text}" for name, text in parts.items())

@@ -1,0 +1,39 @@
+"""Which command does what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from timerl_nb.cli import bench, explain, lab, profile, resume, sweep, train
+from timerl_nb.cli.outcome import WRONG, outcome
+from timerl_nb.errors import one_of
+
+COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
+    "train": train.main,
+    "resume": resume.main,
+    "sweep": sweep.main,
+    "explain": explain.main,
+    "profile": profile.main,
+    "lab": lab.main,
+    "bench": bench.main,
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the words say, those of the process by default; returns the exit status (`outcome`)."""
+    words = sys.argv[1:] if words is None else words
+    name = words[0] if words else ""
+    own = words[: words.index("--")] if "--" in words else words
+    if name not in COMMANDS:
+        said = f"there is no command {name!r}" if name else "no command is given"
+        known = one_of(name, list(COMMANDS))
+        print(f"timerl: {said}: {known}.\n  timerl --help says what they do.", file=sys.stderr)
+        return WRONG
+    return outcome(
+        f"timerl {name}",
+        partial(COMMANDS[name], words[1:]),
+        traceback="--traceback" in own,
+    )

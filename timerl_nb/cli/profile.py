@@ -1,0 +1,41 @@
+"""`timerl profile SCRIPT`: where the time of a script's programs goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from timerl_nb.cli.parser import Parser, positive
+from timerl_nb.cli.scripts import read_with_script
+from timerl_nb.profiler.profile import profile
+
+_EXAMPLES: Final = """  timerl profile train.py --turns 5
+  timerl profile train.py --trace run.json     for chrome://tracing or https://ui.perfetto.dev
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Profile: see the module."""
+    about = "Run the programs that a script compiles, and measure all that runs."
+    parser = Parser("profile", about, _EXAMPLES)
+    parser.add_argument(
+        "--turns", type=positive, help="of the outermost loop at most (default: all)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all random streams (default: 0)")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write what ran when as a Chrome trace (FILE-2, FILE-3 of further programs)",
+    )
+    given, script = read_with_script(parser, words)
+    for k, one in enumerate(script.under(given), 1):
+        print(("\n" if k > 1 else "") + f"compiled at {one.origin}")
+        measured = profile(one.program, given.seed, turns=given.turns)
+        print(measured)
+        if given.trace is not None:
+            path: Path = given.trace
+            named = path if k == 1 else path.with_stem(f"{path.stem}-{k}")
+            print(f"written to {measured.chrome_trace(named)}")
+    return script.ended()

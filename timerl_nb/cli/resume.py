@@ -1,0 +1,36 @@
+"""`timerl resume FOLDER`: go on with what `timerl train` or `timerl sweep` began there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from timerl_nb.cli import sweep
+from timerl_nb.cli.attended_run import go_on
+from timerl_nb.cli.parser import Parser
+from timerl_nb.errors import ExecutionError
+
+_EXAMPLES: Final = """  timerl resume runs/reinforce-CartPole-v1-1
+
+A run that has finished prints its result. The folder says what was asked for: the algorithm, its
+arguments, bounds, options and the seed; nothing else is needed.
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Resume: see the module."""
+    parser = Parser("resume", "Go on with a run that was cut off, or with a sweep.", _EXAMPLES)
+    parser.add_argument("folder", type=Path, help="that `timerl train` or `timerl sweep` named")
+    parser.add_argument(
+        "--quiet", action="store_true", help="no progress, and no advice at the end"
+    )
+    given = parser.read(words)
+    folder: Path = given.folder
+    if not folder.is_dir():
+        raise ExecutionError(
+            f"there is no folder {folder}.", hint="name the one that `timerl train` printed."
+        )
+    if sweep.is_sweep(folder):
+        return sweep.go_on(folder)
+    return go_on(folder, quiet=given.quiet)

@@ -1,0 +1,347 @@
+"""`timerl sweep ALGORITHM`: a grid of arguments and seeds, each a run that is kept, with one table.
+
+The sweep's folder says what was asked for; each run has a folder in it, as `timerl train` makes. What has
+finished has left its result there, so that going on does what is missing alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import os
+import re
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from timerl_nb.cli.arguments import Algorithm, algorithm, written
+from timerl_nb.cli.asked import ASKED, Asked, damaged, read_json, write_json
+from timerl_nb.cli.attended_run import kept_finals
+from timerl_nb.cli.outcome import FAILED, FINE
+from timerl_nb.cli.parser import named, positive
+from timerl_nb.cli.train import asked_for, choose, parser_of
+from timerl_nb.cli.workers import OUTPUT, Processes, Ray
+from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.files import write_whole
+from timerl_nb.runtime.run_folder import RunFolder
+
+SWEEP: Final = "sweep.json"
+TABLE: Final = "results.csv"
+FORMAT: Final = "timerl sweep"
+VERSION: Final = 1
+_RETRIES: Final = 3
+
+_EXAMPLES: Final = """  timerl sweep reinforce --seeds 8 --set lr=1e-2,3e-3 --workers 2 --folder runs/lr
+  timerl sweep ppo --seeds 4 --set hidden=32,32 --set hidden=64,64 --folder runs/widths
+  timerl sweep ppo --seeds 64 --ray auto --workers 16 --folder /shared/ppo
+
+then:
+  timerl resume runs/lr          does what is missing, after Ctrl-C or a power cut
+  timerl resume runs/lr/000-...  prints a run's result, and how to load its policy
+"""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Runs that differ in some arguments and in the seed.
+
+    Attributes:
+        base: what they have in common; its seed is the first.
+        grid: by argument, its values.
+        seeds: how many.
+    """
+
+    base: Asked
+    grid: Mapping[str, Sequence[Any]]
+    seeds: int
+
+    def runs(self) -> list[tuple[str, dict[str, Any], Asked]]:
+        """Of each run its folder's name, what tells it from the others, and what is asked for."""
+        found: list[tuple[str, dict[str, Any], Asked]] = []
+        for values in itertools.product(*self.grid.values()):
+            chosen = dict(zip(self.grid, values, strict=True))
+            for seed in range(self.base.seed, self.base.seed + self.seeds):
+                own = {**chosen, "seed": seed}
+                words = [f"{name}={written(value)}" for name, value in own.items()]
+                name = re.sub(r"[^\w.,=-]+", "_", "-".join([f"{len(found):03}", *words]))
+                arguments = {**self.base.arguments, **chosen}
+                found.append((name, own, replace(self.base, arguments=arguments, seed=seed)))
+        return found
+
+    def write(self, folder: Path) -> None:
+        """Keep it in a folder, or find that it is there already.
+
+        Raises:
+            ExecutionError: something else is there, or the folder cannot be written to.
+        """
+        if (folder / SWEEP).exists():
+            if Sweep.read_from(folder).kept != self.kept:
+                raise ExecutionError(
+                    f"there is another sweep in {folder}.",
+                    hint=f"`timerl resume {folder}` goes on with it; or give another --folder.",
+                )
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if [name for name in os.listdir(folder) if name != "lock"]:
+                raise ExecutionError(f"{folder} is not empty.", hint="give another --folder.")
+            write_json(folder / SWEEP, FORMAT, VERSION, self.kept)
+        except OSError as error:
+            raise _unwritable(folder, error) from None
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What JSON keeps of it."""
+        grid = {name: [written(value) for value in values] for name, values in self.grid.items()}
+        base = asdict(self.base)
+        base["arguments"] = {n: written(value) for n, value in self.base.arguments.items()}
+        return {"base": base, "grid": grid, "seeds": self.seeds}
+
+    @classmethod
+    def read_from(cls, folder: Path) -> Sweep:
+        """The sweep of a folder.
+
+        Raises:
+            ExecutionError: what says so is damaged.
+        """
+        path = folder / SWEEP
+        given = read_json(path, FORMAT, VERSION)
+        try:
+            base = Asked(**given["base"])
+            about = algorithm(base.algorithm)
+            arguments = {n: about.argument(n).checked(x) for n, x in base.arguments.items()}
+            grid = {
+                name: [about.argument(name).checked(text) for text in texts]
+                for name, texts in given["grid"].items()
+            }
+            return cls(replace(base, arguments=arguments), grid, int(given["seeds"]))
+        except OptionError as error:
+            raise ExecutionError(
+                f"{path} asks for what this version of TimeRL-nb does not have: {error.what}",
+                hint="use the version that began the sweep.",
+            ) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(path, f"has fields of another kind: {error}") from None
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a sweep was begun in a folder."""
+    return (folder / SWEEP).exists()
+
+
+def main(words: Sequence[str]) -> int:
+    """Sweep: see the module."""
+    about = "Run a ready algorithm over a grid of its arguments and seeds, in several processes."
+    chosen = choose("sweep", about, _EXAMPLES, words)
+    if isinstance(chosen, int):
+        return chosen
+    parser = parser_of("sweep", chosen, _EXAMPLES)
+    parser.add_argument(
+        "--set",
+        dest="grid",
+        type=named,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,VALUE",
+        help="the values of an argument, all combinations of which are run; of one that is a list "
+        "each --set gives one value",
+    )
+    parser.add_argument("--seeds", type=positive, default=1, help="how many of each (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--folder", type=Path, required=True, help="where all of it is kept")
+    _add_launching(parser)
+    given = parser.read(words[1:])
+    grid = _grid(chosen, given.grid)
+    first = {name: values[0] for name, values in grid.items()}
+    for name, value in first.items():
+        if name in given:
+            raise OptionError(
+                f"{name} is given by --{name.replace('_', '-')} and by --set.",
+                hint="leave out one.",
+            )
+        setattr(given, name, value)  # what the program is tried with
+    base = asked_for(chosen, given, given.seed)
+    base.program()  # wrong arguments are known before anything runs
+    sweep = Sweep(base, grid, given.seeds)
+    with _alone(given.folder):
+        sweep.write(given.folder)
+        return _carried_out(sweep, given.folder, given.workers, given.retries, given.ray)
+
+
+def go_on(folder: Path, workers: int | None = None) -> int:
+    """Do what is missing of a sweep, in processes of this machine; returns the exit status."""
+    sweep = Sweep.read_from(folder)
+    with _alone(folder):
+        return _carried_out(sweep, folder, workers or _cores(), _RETRIES, None)
+
+
+def _add_launching(parser: Any) -> None:
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=_cores(),
+        help="how many runs at once (default: as many as there are cores)",
+    )
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=_RETRIES,
+        help=f"how often a run whose worker died goes on (default: {_RETRIES})",
+    )
+    parser.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="let Ray run them: on this machine, or in the cluster of an address (or auto), whose "
+        "machines must share the folder",
+    )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _grid(chosen: Algorithm, given: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
+    """By argument, the values that it takes.
+
+    Raises:
+        OptionError: there is no such argument, or a value is none of its.
+    """
+    found = dict[str, list[Any]]()
+    for name, text in given:
+        argument = chosen.argument(name)
+        for part in [text] if argument.several else text.split(","):
+            value = argument.checked(part.strip())
+            if value in found.setdefault(name, []):
+                raise OptionError(f"{name} = {part} is given twice.", hint="give it once.")
+            found[name].append(value)
+    return found
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second sweep out of a folder."""
+    lock = RunFolder(folder)
+    lock.enter()
+    try:
+        yield
+    finally:
+        lock.leave()
+
+
+def _carried_out(sweep: Sweep, folder: Path, workers: int, retries: int, ray: str | None) -> int:
+    """Do what is missing, and write the table; returns the exit status."""
+    runs = sweep.runs()
+    missing: list[Path] = []
+    for name, _, asked in runs:
+        path = folder / name
+        if not (path / ASKED).exists():
+            asked.write(path)
+        if kept_finals(path) is None:
+            missing.append(path)
+    done = len(runs) - len(missing)
+    print(f"{len(runs)} runs in {folder}, {done} of them done; {workers} at once")
+    sys.stdout.flush()
+    launcher = (
+        Processes(workers, retries, _say)
+        if ray is None
+        else Ray(workers, retries, _say, ray or None)
+    )
+    failed: list[Path] = []
+    try:
+        for path, status in launcher.run(missing):
+            finals = kept_finals(path)
+            if finals is None:
+                failed.append(path)
+                _say(f"{path.name} ended with status {status}: {_last_words(path)}")
+            else:
+                done += 1
+                ends = ", ".join(f"{name} {value:.6g}" for name, value in finals.items())
+                _say(f"[{done}/{len(runs)}] {path.name}: {ends}")
+    except KeyboardInterrupt:
+        print(f"\nstopped, and saved; `timerl resume {folder}` does what is missing.", flush=True)
+        raise
+    finally:
+        rows = _rows(runs, folder)
+        _write_table(folder / TABLE, rows)
+    print(_table(sweep, rows))
+    print(
+        f"of each run the mean over the last tenth of its turns; all rows are in {folder / TABLE}"
+    )
+    if failed:
+        print(
+            f"{len(failed)} did not finish; each says why in {OUTPUT} of its folder. "
+            f"`timerl resume {folder}` tries them again.",
+            file=sys.stderr,
+        )
+    return FAILED if failed else FINE
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _last_words(folder: Path) -> str:
+    """The first line of the last error that a run has printed."""
+    path = folder / OUTPUT
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    errors = [line for line in lines if line.startswith("timerl")]
+    return (errors or lines or ["it said nothing"])[-1]
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def _rows(runs: Sequence[tuple[str, dict[str, Any], Asked]], folder: Path) -> list[dict[str, Any]]:
+    """Of each run what it was given, its outputs over the last tenth of the turns, and its folder."""
+    found: list[dict[str, Any]] = []
+    for name, own, _ in runs:
+        given = {key: written(value) for key, value in own.items()}
+        finals = kept_finals(folder / name)
+        state = "missing" if finals is None else "finished"
+        found.append({**given, **(finals or {}), "state": state, "folder": name})
+    return found
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = [*(n for n in names if n not in ("state", "folder")), "state", "folder"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    try:
+        write_whole(path, text.getvalue().encode())
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Of each combination, over its seeds: the mean of each output, the least and the most."""
+    grid = list(sweep.grid)
+    done = [row for row in rows if row["state"] == "finished"]
+    outputs = [n for n in (done[0] if done else {}) if n not in (*grid, "seed", "state", "folder")]
+    lines = [[*grid, "runs", *(f"{name} (least, most)" for name in outputs)]]
+    for key, group in itertools.groupby(done, lambda row: [row[name] for name in grid]):
+        some = list(group)
+        cells = [*key, str(len(some))]
+        for name in outputs:
+            values = [row[name] for row in some]
+            cells.append(f"{statistics.fmean(values):.6g} ({min(values):.6g}, {max(values):.6g})")
+        lines.append(cells)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
+    )
+
+
+def _unwritable(path: Path, error: OSError) -> ExecutionError:
+    return ExecutionError(
+        f"{path} cannot be written to: {error.strerror}.", hint="choose another --folder."
+    )
