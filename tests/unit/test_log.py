@@ -92,6 +92,30 @@ def assert_timed(folder: Path) -> None:
     assert all(0 < row["turn"] <= TURNS and row["turns_per_second"] > 0 for row in found)
 
 
+@pytest.mark.parametrize("seeds", [None, 2])
+def test_blocks_and_seeds_are_no_dimension_of_rows(seeds: int | None) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.random.normal((), domain=(t,)) * trl.data(
+            np.arange(5.0, dtype=np.float32), domain=(t,)
+        )
+        ctx.output("twice", x * 2)
+        ctx.output("sum", (x * trl.data(np.ones(3, np.float32))).sum(over=t).sum())
+    by_block = trl.Options(executor="interpret", trial=False, incrementalize=1)
+    by_seed = trl.Options(executor="interpret", vectorize=False)
+    outermost = set[str | None]()
+    for options in (by_block, by_seed):
+        program = ctx.compile({T: 5}, options, seeds=seeds)
+        outermost.add(program.executable.progress(recorded=False).outer)
+        rows: list[Row] = []
+        result = program.execute(seed=1, log=rows.append)
+        assert [row["t"] for row in rows] == [0, 1, 2, 3, 4]
+        for s, column in enumerate(["twice"] if seeds is None else ["twice/1", "twice/2"]):
+            want = result["twice"] if seeds is None else result["twice"][s]
+            np.testing.assert_array_equal(np.array([r[column] for r in rows], np.float32), want)
+    assert "t_block" in outermost
+
+
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_log_has_every_value_of_the_result(way: str, live: bool, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from timerl_nb.config import Options
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLError
 from timerl_nb.files import write_whole
-from timerl_nb.runtime.run_folder import checksum_of
+from timerl_nb.runtime.run_folder import LOCK, checksum_of
 
 ASKED: Final = "asked.json"
 FORMAT: Final = "timerl asked"
@@ -101,6 +102,13 @@ class Asked:
             raise ExecutionError(
                 f"{folder} cannot be written to: {error.strerror}.", hint="choose another --folder."
             ) from None
+
+    def take_back(self, folder: Path) -> None:
+        """Leave a folder as it was before `write`: the run was refused ahead of its first turn."""
+        for name in (ASKED, LOCK):
+            (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # something else is in it, or it is somebody's own
+            folder.rmdir()
 
     @classmethod
     def read_from(cls, folder: Path) -> Asked:

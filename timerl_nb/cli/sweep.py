@@ -28,7 +28,7 @@ from timerl_nb.cli.train import asked_for, choose, parser_of
 from timerl_nb.cli.workers import OUTPUT, Processes, Ray
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.files import write_whole
-from timerl_nb.runtime.run_folder import RunFolder
+from timerl_nb.runtime.run_folder import LOCK, RunFolder
 
 SWEEP: Final = "sweep.json"
 TABLE: Final = "results.csv"
@@ -88,7 +88,7 @@ class Sweep:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if [name for name in os.listdir(folder) if name != "lock"]:
+            if [name for name in os.listdir(folder) if name != LOCK]:
                 raise ExecutionError(f"{folder} is not empty.", hint="give another --folder.")
             write_json(folder / SWEEP, FORMAT, VERSION, self.kept)
         except OSError as error:

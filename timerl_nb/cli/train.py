@@ -17,7 +17,7 @@ from timerl_nb.cli.asked import Asked
 from timerl_nb.cli.attended_run import attend
 from timerl_nb.cli.parser import Parser, bounds, literal, merged, named, positive, typed
 from timerl_nb.driver.context import Context
-from timerl_nb.errors import ExecutionError, OptionError, one_of
+from timerl_nb.errors import BudgetError, ExecutionError, OptionError, one_of
 from timerl_nb.live.saving import Every
 
 USUAL: Final[Mapping[str, int]] = {"B": 64, "I": 100, "T": 500}
@@ -73,7 +73,11 @@ def main(words: Sequence[str]) -> int:
             f"{asked}\nkept in {folder}, saved every {_often(asked.every)}; Ctrl-C stops it there"
         )
         sys.stdout.flush()
-    return attend(asked, program, folder, quiet=given.quiet)
+    try:
+        return attend(asked, program, folder, quiet=given.quiet)
+    except (OptionError, BudgetError):
+        asked.take_back(folder)
+        raise
 
 
 # --- what `train` and `sweep` have in common -----------------------------------------------------

@@ -75,9 +75,13 @@ class Watched:
 
     @cached_property
     def outer(self) -> str | None:
-        """The dimension that turns are of; without turns, the first that an output has alone."""
-        if self.progress.outer is not None:
-            return self.progress.outer
+        """The dimension that turns are of; if of none, the first that an output has alone.
+
+        Blocks, and seeds, are no dimension of what was written.
+        """
+        outer = self.progress.outer
+        if outer in self.pdg.dims.names and self._single((outer,)):
+            return outer
         numbers = (op for op in self.outputs(None).values() if self._is_number(op, 1))
         alone = {self._single(op.attrs.dims)[0] for op in numbers}
         return next((d for d in self.pdg.dims.names if d in alone), None)
@@ -132,7 +136,7 @@ class Watched:
     def is_late(self, output: Op) -> bool:
         """Whether an output is seen at the end only, since it has become one batch of all turns."""
         turns, outer = self.progress.turns, self.progress.outer
-        if self._single(output.attrs.axes) or turns is None or outer is None:
+        if self._single(output.attrs.axes) or turns is None or outer != self.outer:
             return True
         if self._single(output.domain) != output.domain:  # seed by seed
             return True

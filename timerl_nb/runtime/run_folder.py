@@ -28,7 +28,7 @@ from timerl_nb.runtime.checkpoint import TYPES, arrays_of
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "timerl run"
 VERSION: Final = 1
-_LOCK: Final = "lock"
+LOCK: Final = "lock"
 _STATE: Final = "state-{}.safetensors"
 _DTYPES: Final = {dtype: name for name, dtype in TYPES.items()}
 
@@ -96,7 +96,7 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / _LOCK, "ab")  # noqa: SIM115
+            self._lock = open(self.path / LOCK, "ab")  # noqa: SIM115
             lock(self._lock)
             clear_drafts(self.path)
             with suppress(ExecutionError):  # what is damaged is left as it is
