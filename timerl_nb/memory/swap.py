@@ -148,6 +148,13 @@ class Swapping:
         Args:
             live: the device's live bytes during every executed point, without swapping.
         """
+        try:
+            return self._chosen(live, budget)
+        finally:  # plans are kept, and what is weighed takes more than they do
+            self._uses.clear()
+            self._pauses.clear()
+
+    def _chosen(self, live: Array, budget: int) -> Swaps:
         if budget > 0:  # else nothing keeps to it
             swaps, peak = _cover(self.classes(SLACKS[0], LARGE), live, budget)
             if peak <= budget:
