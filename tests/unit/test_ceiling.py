@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.reinforce import reinforce
+from tests.torture.growth import allocated
+from timerl_nb.driver import compiler
 from timerl_nb.ir.reference import Reference
 from timerl_nb.symbolic import ceiling, scheduling
 from timerl_nb.symbolic.domain import Dim, Dims
@@ -211,3 +214,53 @@ def test_isl_elsewhere_is_the_one_that_is_imported_here(
     with pytest.warns(match=r"status 1 ImportError: another isl(.|\n)*by parts"):
         program = ctx.compile({T: 3}, trl.Options(fuse=False))
     assert program.execute()["x"] == 3.0
+
+
+def test_what_isl_answered_is_remembered_and_paid_for() -> None:
+    space = "[n] -> {{ [i, j] : 0 <= i < n and {} <= j < i }}"
+    one, other = (isl.Set.read_from_str(ceiling.CONTEXT, space.format(k)) for k in (2, 3))
+    with ceiling.at_most(10_000):
+        made = ceiling.spend(isl.Set.intersect, one, other)
+        fee = 10_000 - ceiling.left()
+        assert fee > 0
+        assert ceiling.spend(isl.Set.intersect, one, other) is made
+        assert ceiling.left() == 10_000 - 2 * fee
+    with pytest.raises(ceiling.TooMuchWork), ceiling.at_most(fee):
+        ceiling.spend(isl.Set.intersect, one, other)
+    again = isl.Set.read_from_str(ceiling.CONTEXT, space.format(2))
+    assert ceiling.spend(isl.Set.intersect, again, other) is not made  # by identity
+
+
+def test_few_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceiling, "_known", known := type(ceiling._known)())
+    monkeypatch.setattr(ceiling, "_KNOWN_AT_MOST", 3)
+    texts = [f"{{ [i] : 0 <= i < {k + 1} }}" for k in range(5)]
+    sets = [isl.Set.read_from_str(ceiling.CONTEXT, text) for text in texts]
+    for one in (*sets[:3], sets[0], *sets[3:]):
+        assert not ceiling.spend(isl.Set.is_empty, one)
+    assert [args[1] for args, _, _ in known.values()] == [sets[0], sets[3], sets[4]]
+
+
+def test_a_program_compiled_again_asks_isl_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where its schedule is found, nor where it is read from the disk's cache, again and again."""
+    monkeypatch.setattr(ceiling, "_known", known := type(ceiling._known)())
+    counts: list[int] = []
+    for _ in range(4):
+        written(nested, np.ones((3, 4, 5), np.float32)).compile(BOUNDS)
+        counts.append(len(known))
+    assert counts[0] > 0 and counts[1] == counts[2] == counts[3], counts
+
+
+def test_a_budget_that_changes_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "MOST", 1)  # plans that are kept
+    program = reinforce(None, hidden=(8,)).compile({"B": 4, "I": 3, "T": 20})
+
+    def changed(times: int) -> float:
+        for k in range(times):
+            share = 0.9 - 0.1 * (k % 2)
+            program.with_options(device_memory=int(program.memory.needed * share))
+        gc.collect()
+        return allocated()
+
+    known = changed(4)
+    assert changed(10) - known < 10 * 0.05  # MiB; each left 0.9 before answers were remembered

@@ -54,7 +54,7 @@ from timerl_nb.schedule.trial import Trials
 from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.domain import bounds_text
 
-MOST: Final = 32  # compilations of which passes and schedules are remembered
+MOST: Final = 16  # compilations of which passes and schedules are remembered
 POINTS: Final = 4_000_000  # and plans, whose arrays take some 150 bytes for each executed point
 
 

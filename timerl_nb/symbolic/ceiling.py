@@ -11,9 +11,10 @@ from __future__ import annotations
 import gc
 import operator
 import threading
-from collections.abc import Callable, Generator
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from types import FunctionType, MethodType
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -55,9 +56,10 @@ class TooMuchWork(CeilingError):
 
 
 class _Budget(threading.local):
-    """What a thread may spend: None without limit."""
+    """What a thread may spend, None without limit, and what it has spent in all."""
 
     left: int | None = None
+    spent: int = 0
 
 
 _budget = _Budget()
@@ -69,6 +71,41 @@ for _renew in _RENEWAL:
     _renew()
 
 
+_ISL: Final = frozenset(kind for kind in vars(isl).values() if isinstance(kind, type))
+_KNOWN_AT_MOST: Final = 1 << 14
+_known: Final[OrderedDict[tuple[Hashable, ...], tuple[object, Any, int]]] = OrderedDict()
+_KNOWN: Final = threading.Lock()
+
+
+def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
+    """A function of isl's values, by identity, and of plain ones: asked once for each, paid each time.
+
+    Compiling asks the same again and again, and islpy leaves something behind at every call. What is
+    known to cost more than is left is refused as if it were asked.
+    """
+
+    @wraps(function)
+    def asked(*args: _Args.args, **named: _Args.kwargs) -> _Made:
+        assert not named
+        key = (function, *[id(one) if type(one) in _ISL else one for one in args])
+        with _KNOWN:
+            if found := _known.get(key):
+                _known.move_to_end(key)
+        if found is None:
+            before = _budget.spent
+            made = function(*args, **named)
+            with _KNOWN:
+                _known[key] = args, made, _budget.spent - before  # arguments live: so do their ids
+                if len(_known) > _KNOWN_AT_MOST:
+                    _known.popitem(last=False)
+            return made
+        _charge(found[2])
+        return found[1]
+
+    return asked
+
+
+@remembered
 def spend(call: Callable[_Args, _Made], *args: _Args.args, **named: _Args.kwargs) -> _Made:
     """The result of one call of isl that may be long.
 
@@ -143,6 +180,7 @@ def left() -> int:
     return 1_000 * CALL if _budget.left is None else max(0, _budget.left)
 
 
+@remembered
 def coalesced(made: Any) -> Any:
     """A set, relation or function with fewer pieces, where isl finds them within the ceiling.
 
@@ -160,6 +198,7 @@ def coalesced(made: Any) -> Any:
 
 
 def _charge(operations: int) -> None:
+    _budget.spent += operations
     if _budget.left is None:
         return
     _budget.left -= operations

@@ -7,13 +7,13 @@ checks them. The bounds of all dimensions are parameters, always in the same ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import islpy as isl
 
-from timerl_nb.symbolic.ceiling import coalesced, spend
+from timerl_nb.symbolic.ceiling import coalesced, remembered, spend
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import (
     TRUE,
@@ -111,6 +111,7 @@ def _aff(aff: isl.Aff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     return total if scale == 1 else total // scale
 
 
+@remembered
 def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
     options: list[Cond] = []
     simple = spend(isl.Set.compute_divs, coalesced(s))
@@ -125,6 +126,7 @@ def _set_cond(s: isl.Set, names: Domain, bounds: tuple[str, ...]) -> Cond:
     return any_of(*options)
 
 
+@remembered
 def pw_expression(pw: isl.PwAff, names: Domain, bounds: tuple[str, ...]) -> Lin:
     """A piecewise affine function of the named dimensions as one expression."""
     pieces: list[tuple[isl.Set, isl.Aff]] = []
@@ -417,7 +419,7 @@ class Relation:
         return self - self.within(right)
 
     def inverse(self) -> Relation:
-        return Relation(self.dims, self.right, self.left, self.raw.reverse())
+        return Relation(self.dims, self.right, self.left, spend(isl.Map.reverse, self.raw))
 
     def then(self, other: Relation) -> Relation:
         """Pairs (a, c) such that (a, b) is in this relation and (b, c) in the other."""
@@ -452,20 +454,7 @@ class Relation:
 
     def box(self) -> Relation:
         """Per left point all right points that lie, in each dimension, between two that it has."""
-        m = len(self.right)
-        total = isl.Map.from_domain(spend(isl.Map.domain, self.raw)).add_dims(_OUT, m)
-        for k in range(m):
-            rest = spend(isl.Map.project_out, self.raw, _OUT, k + 1, m - k - 1)
-            one = spend(isl.Map.project_out, rest, _OUT, 0, k)
-            line = one.range().get_space().map_from_set()
-            upto, beyond = isl.Map.universe(line), isl.Map.universe(line)
-            upto = upto.order_le(_IN, 0, _OUT, 0)
-            beyond = beyond.order_ge(_IN, 0, _OUT, 0)
-            ends = (coalesced(spend(isl.Map.apply_range, one, to)) for to in (upto, beyond))
-            between = spend(isl.Map.intersect, *ends)
-            between = between.insert_dims(_OUT, 0, k).add_dims(_OUT, m - k - 1)
-            total = spend(isl.Map.intersect, total, between)
-        return self._like(total)
+        return self._like(_box(self.raw))
 
     def bounds(self, name: str) -> tuple[Lin, Lin]:
         """Per left point, the least and greatest right value of one dimension."""
@@ -480,20 +469,9 @@ class Relation:
         return bool(spend(isl.Map.is_single_valued, self.raw))
 
     @cached_property
-    def pieces(self) -> list[tuple[Cond, tuple[Lin, ...]]]:
+    def pieces(self) -> Sequence[tuple[Cond, tuple[Lin, ...]]]:
         """A single-valued relation as functions: where, and the right point there."""
-        pieces: list[tuple[isl.Set, isl.MultiAff]] = []
-        simple = spend(isl.Map.compute_divs, self.raw)
-        function = spend(isl.PwMultiAff.from_map, simple)
-        function.foreach_piece(lambda where, to: pieces.append((where, to)))
-        of, axes = self.dims.bounds, range(len(self.right))
-        return [
-            (
-                _set_cond(where, self.left, of),
-                tuple(_aff(to.get_aff(k), self.left, of) for k in axes),
-            )
-            for where, to in pieces
-        ]
+        return _pieces(self.raw, self.left, self.dims.bounds)
 
     # --- under a dynamic bound -------------------------------------------------------------------
 
@@ -547,6 +525,40 @@ class Relation:
 
     def __str__(self) -> str:
         return str(self.raw)
+
+
+@remembered
+def _box(raw: isl.Map) -> isl.Map:
+    m = raw.dim(_OUT)
+    total = isl.Map.from_domain(spend(isl.Map.domain, raw)).add_dims(_OUT, m)
+    for k in range(m):
+        rest = spend(isl.Map.project_out, raw, _OUT, k + 1, m - k - 1)
+        one = spend(isl.Map.project_out, rest, _OUT, 0, k)
+        line = one.range().get_space().map_from_set()
+        upto, beyond = isl.Map.universe(line), isl.Map.universe(line)
+        upto = upto.order_le(_IN, 0, _OUT, 0)
+        beyond = beyond.order_ge(_IN, 0, _OUT, 0)
+        ends = (coalesced(spend(isl.Map.apply_range, one, to)) for to in (upto, beyond))
+        between = spend(isl.Map.intersect, *ends)
+        between = between.insert_dims(_OUT, 0, k).add_dims(_OUT, m - k - 1)
+        total = spend(isl.Map.intersect, total, between)
+    return total
+
+
+@remembered
+def _pieces(
+    raw: isl.Map, left: Domain, bounds: tuple[str, ...]
+) -> Sequence[tuple[Cond, tuple[Lin, ...]]]:
+    pieces: list[tuple[isl.Set, isl.MultiAff]] = []
+    function = spend(isl.PwMultiAff.from_map, spend(isl.Map.compute_divs, raw))
+    function.foreach_piece(lambda where, to: pieces.append((where, to)))
+    return tuple(
+        (
+            _set_cond(where, left, bounds),
+            tuple(_aff(to.get_aff(k), left, bounds) for k in range(raw.dim(_OUT))),
+        )
+        for where, to in pieces
+    )
 
 
 def _anonymous_in(raw: isl.Map) -> isl.Map:

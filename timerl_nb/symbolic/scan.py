@@ -18,7 +18,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import islpy as isl
 
-from timerl_nb.symbolic.ceiling import CALL, TooMuchWork, coalesced, left, spend, spend_once
+from timerl_nb.symbolic.ceiling import (
+    CALL,
+    TooMuchWork,
+    coalesced,
+    left,
+    remembered,
+    spend,
+    spend_once,
+)
 from timerl_nb.symbolic.expr import (
     Cond,
     Lin,
@@ -207,6 +215,7 @@ def _halves(node: isl.ScheduleNode) -> list[isl.UnionSet]:
     return [reduce(isl.UnionSet.union, half) for half in (own[:middle], own[middle:])]
 
 
+@remembered
 def _loops(raw: isl.Schedule, context: isl.Set, operations: int = CALL) -> isl.AstNode:
     """isl's loops, the inner ones split where a guard would be needed."""
 

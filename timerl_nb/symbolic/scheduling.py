@@ -22,10 +22,12 @@ import islpy as isl
 from timerl_nb.errors import CeilingError
 from timerl_nb.symbolic.ceiling import (
     CALL,
+    CONTEXT,
     TooMuchWork,
     at_most,
     is_ceiling,
     left,
+    remembered,
     spend,
     spend_once,
 )
@@ -58,17 +60,19 @@ class Edge:
 
 
 def _named(relation: Relation, left: str, right: str) -> isl.Map:
-    return relation.raw.set_tuple_name(_IN, left).set_tuple_name(_OUT, right)
+    half = spend(isl.Map.set_tuple_name, relation.raw, _IN, left)
+    return spend(isl.Map.set_tuple_name, half, _OUT, right)
 
 
 def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
-    return _united(dims, [_named(edge.pairs, edge.source, edge.sink) for edge in edges])
+    return _united(dims.bounds, *(_named(edge.pairs, edge.source, edge.sink) for edge in edges))
 
 
-def _united(dims: Dims, maps: Iterable[isl.Map]) -> isl.UnionMap:
-    total = isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, f"[{', '.join(dims.bounds)}] -> {{ }}")
+@remembered
+def _united(bounds: tuple[str, ...], *maps: isl.Map) -> isl.UnionMap:
+    total = isl.UnionMap.read_from_str(CONTEXT, f"[{', '.join(bounds)}] -> {{ }}")
     for one in maps:
-        total = spend(isl.UnionMap.add_map, total, one)
+        total = total.add_map(one)
     return spend(isl.UnionMap.coalesce, total)
 
 
@@ -76,13 +80,15 @@ def _united(dims: Dims, maps: Iterable[isl.Map]) -> isl.UnionMap:
 # listed first, or visited by hand.
 
 
-def _maps(union: isl.UnionMap) -> list[isl.Map]:
+@remembered
+def _maps(union: isl.UnionMap) -> Sequence[isl.Map]:
     found: list[isl.Map] = []
     union.foreach_map(found.append)
     return found
 
 
-def _sets(union: isl.UnionSet) -> list[isl.Set]:
+@remembered
+def _sets(union: isl.UnionSet) -> Sequence[isl.Set]:
     found: list[isl.Set] = []
     union.foreach_set(found.append)
     return found
@@ -102,8 +108,13 @@ def bottom_up(
 
 
 def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
-    named = (points.raw.set_tuple_name(name) for name, points in statements.items())
-    return reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, named))
+    named = (spend(isl.Set.set_tuple_name, points.raw, name) for name, points in statements.items())
+    return _all_of(*named)
+
+
+@remembered
+def _all_of(*sets: isl.Set) -> isl.UnionSet:
+    return reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, sets))
 
 
 def solve(
@@ -128,13 +139,17 @@ def solve(
         new = {name: f"S{k:05}" for name, k in number.items()}
         domain = _union_set({new[name]: statements[name] for name in number})
         must, close = (_renamed(edges, new) for edges in (validity, proximity))
-        whole = _united(dims, must)
-        raw = _scheduled(domain, whole, _united(dims, close), bounds_set(dims, {}))
+        whole = _united(dims.bounds, *must)
+        raw = _scheduled(domain, whole, _united(dims.bounds, *close), bounds_set(dims, {}))
         with suppress(TooMuchWork), at_most(min(left(), CALL)):
-            raw = merged(raw, _maps(whole), close)
-        return ScheduleTree(
-            dims, dict(statements), _pulled_back(_total(raw, _first_name), dims, statements, new)
-        )
+            raw = _merged(raw, whole, *close)
+        total = _total(raw, *sorted(new.values()))
+        return ScheduleTree(dims, dict(statements), _pulled_back(total, dims, statements, new))
+
+
+@remembered
+def _merged(raw: isl.Schedule, validity: isl.UnionMap, *proximity: isl.Map) -> isl.Schedule:
+    return merged(raw, _maps(validity), proximity)
 
 
 def _numbered(
@@ -208,9 +223,10 @@ def _renamed(edges: Sequence[Edge], new: Mapping[str, str]) -> list[isl.Map]:
     return [_named(each[key], *key[:2]) for key in sorted(each)]
 
 
+@remembered
 def _matrix(raw: isl.Set | isl.Map) -> str:
     """A text without names."""
-    printer = isl.Printer.to_str(isl.DEFAULT_CONTEXT)
+    printer = isl.Printer.to_str(CONTEXT)
     printer = printer.set_output_format(isl.format.EXT_POLYLIB)
     shown = printer.print_map(raw) if isinstance(raw, isl.Map) else printer.print_set(raw)
     return shown.get_str()
@@ -221,6 +237,7 @@ def _matrix(raw: isl.Set | isl.Map) -> str:
 _HERE = 400_000
 
 
+@remembered
 def _scheduled(
     domain: isl.UnionSet, validity: isl.UnionMap, proximity: isl.UnionMap, context: isl.Set
 ) -> isl.Schedule:
@@ -241,7 +258,7 @@ def _scheduled(
         "proximity": spend(isl.UnionMap.to_str, proximity),
         "context": spend(isl.Set.to_str, context),
     }
-    return spend(isl.Schedule.read_from_str, isl.DEFAULT_CONTEXT, _made_elsewhere(texts))
+    return spend(isl.Schedule.read_from_str, CONTEXT, _made_elsewhere(texts))
 
 
 def _made_elsewhere(given: Mapping[str, str]) -> str:
@@ -268,7 +285,7 @@ def _pulled_back(
         for name, s in statements.items()
     ]
     text = f"[{', '.join(dims.bounds)}] -> {{ {'; '.join(same)} }}"
-    back = spend(isl.UnionPwMultiAff.read_from_str, isl.DEFAULT_CONTEXT, text)
+    back = spend(isl.UnionPwMultiAff.read_from_str, CONTEXT, text)
     return spend(isl.Schedule.pullback_union_pw_multi_aff, raw, back)
 
 
@@ -294,21 +311,22 @@ def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
     maps = "; ".join(f"{n}[{', '.join(s.domain)}] -> [{step}*{dim}]" for n, s in names.items())
     text = f"[{', '.join(body.dims.bounds)}] -> {{ {maps} }}"
     band = isl.MultiUnionPwAff.from_union_map(
-        isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, text).intersect_domain(body.domain)
+        isl.UnionMap.read_from_str(CONTEXT, text).intersect_domain(body.domain)
     )
     return ScheduleTree(body.dims, dict(names), body.raw.insert_partial_schedule(band))
 
 
-def _first_name(part: isl.UnionSet) -> str:
-    return min(one.get_tuple_name() for one in _sets(part))
-
-
-def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any]) -> isl.Schedule:
+@remembered
+def _total(raw: isl.Schedule, *order: str) -> isl.Schedule:
     """The schedule as a total order.
 
     Statements that share a leaf, and parts that isl leaves unordered (a `set` node, which loop
-    generation may reorder), run one after the other, in the order of their keys.
+    generation may reorder), run one after the other, in the order in which statements are given.
     """
+    place = {name: k for k, name in enumerate(order)}
+
+    def first(part: isl.UnionSet) -> int:
+        return min(place[one.get_tuple_name()] for one in _sets(part))
 
     def split(node: isl.ScheduleNode) -> isl.ScheduleNode:
         kind = node.get_type()
@@ -319,12 +337,29 @@ def _total(raw: isl.Schedule, key: Callable[[isl.UnionSet], Any]) -> isl.Schedul
             parts = [node.child(k).filter_get_filter() for k in range(node.n_children())]
         if len(parts) < 2:
             return node
-        filters = isl.UnionSetList.alloc(isl.DEFAULT_CONTEXT, len(parts))
-        for part in sorted(parts, key=key):
+        filters = isl.UnionSetList.alloc(CONTEXT, len(parts))
+        for part in sorted(parts, key=first):
             filters = filters.add(part)
         return node.insert_sequence(filters)
 
     return bottom_up(raw, split)
+
+
+@remembered
+def _bands(raw: isl.Schedule) -> Sequence[tuple[int, Sequence[isl.Map]]]:
+    """The bands of a schedule, outermost first: of how many loops, and who runs when in them."""
+    found: list[tuple[int, Sequence[isl.Map]]] = []
+
+    def visit(node: isl.ScheduleNode) -> None:
+        if node.get_type() == isl.schedule_node_type.band:
+            partial = node.band_get_partial_schedule_union_map()
+            partial = spend(isl.UnionMap.intersect_domain, partial, node.get_domain())
+            found.append((node.band_n_member(), _maps(partial)))
+        for k in range(node.n_children()):
+            visit(node.child(k))
+
+    visit(raw.get_root())
+    return found
 
 
 class ScheduleTree:
@@ -346,7 +381,7 @@ class ScheduleTree:
     @classmethod
     def parse(cls, dims: Dims, statements: Mapping[str, Set], text: str) -> ScheduleTree:
         """The schedule of a text that `text` made, of the same statements."""
-        return cls(dims, dict(statements), isl.Schedule.read_from_str(isl.DEFAULT_CONTEXT, text))
+        return cls(dims, dict(statements), spend(isl.Schedule.read_from_str, CONTEXT, text))
 
     def text(self) -> str:
         """The schedule as a text that `parse` reads."""
@@ -363,13 +398,9 @@ class ScheduleTree:
         """
         to = {name: name for name in statements}
         to |= {member: name for name, row in members.items() for member in row}
-        place = {member: k for row in members.values() for k, member in enumerate(row)}
-
-        def at(part: isl.UnionSet) -> int:
-            return place[isl.Set.from_union_set(part).get_tuple_name()]
-
         raw = _pulled_back(self.raw, self.dims, statements, to)
-        return ScheduleTree(self.dims, dict(statements), _total(raw, at))
+        order = (member for row in members.values() for member in row)
+        return ScheduleTree(self.dims, dict(statements), _total(raw, *order))
 
     # --- when does what run --------------------------------------------------------------------
 
@@ -382,7 +413,7 @@ class ScheduleTree:
 
         for one in _maps(self._theta):
             name = one.get_tuple_name(_IN)
-            found[name] = _components(one, self.statements[name].domain, self.dims)
+            found[name] = _components(one, self.statements[name].domain, self.dims.bounds)
         never = (ZERO,) * max((len(time) for time in found.values()), default=1)
         return {name: found.get(name, never) for name in self.statements}
 
@@ -401,37 +432,26 @@ class ScheduleTree:
         """
         found: dict[str, list[tuple[int, Lin]]] = {name: [] for name in self.statements}
         count = 0
-
-        def visit(node: isl.ScheduleNode) -> None:
-            nonlocal count
-            if node.get_type() == isl.schedule_node_type.band:
-                partial = node.band_get_partial_schedule_union_map()
-                partial = spend(isl.UnionMap.intersect_domain, partial, node.get_domain())
-                width = node.band_n_member()
-
-                for one in _maps(partial):
-                    name = one.get_tuple_name(_IN)
-                    parts = _components(one, self.statements[name].domain, self.dims)
-                    found[name] += [(count + k, part) for k, part in enumerate(parts)]
-                count += width
-            for k in range(node.n_children()):
-                visit(node.child(k))
-
-        visit(self.raw.get_root())
+        for width, maps in _bands(self.raw):
+            for one in maps:
+                name = one.get_tuple_name(_IN)
+                parts = _components(one, self.statements[name].domain, self.dims.bounds)
+                found[name] += [(count + k, part) for k, part in enumerate(parts)]
+            count += width
         return found
 
     def violation(self, validity: Sequence[Edge]) -> tuple[Edge, Point, Point] | None:
         """A dependence that the schedule breaks, with a sample of its two points; None if none is."""
         if self._theta.is_empty():
             return None
-        space = isl.Set.from_union_set(self._theta.range()).get_space()
-        before = isl.UnionMap.from_map(isl.Map.lex_lt(space))
+        before = _before(self._theta)
         everything = _union_map(self.dims, validity)
         everything = spend(isl.UnionMap.intersect_domain, everything, self.domain)
         everything = spend(isl.UnionMap.intersect_range, everything, self.domain)
 
         def is_kept(one: isl.Map) -> bool:
-            times = spend(isl.UnionMap.apply_domain, isl.UnionMap.from_map(one), self._theta)
+            pair = spend(isl.UnionMap.from_map, one)
+            times = spend(isl.UnionMap.apply_domain, pair, self._theta)
             times = spend(isl.UnionMap.apply_range, times, self._theta)
             return bool(spend(isl.UnionMap.is_subset, times, before))
 
@@ -470,9 +490,10 @@ class ScheduleTree:
         # value by value: a time is then looked for among the points of its own readers alone
         for edges in by_value.values():
             flow = _union_map(self.dims, edges)
-            times = spend(isl.UnionMap.intersect_domain, self._theta, flow.range())
+            used = spend(isl.UnionMap.range, flow)
+            times = spend(isl.UnionMap.intersect_domain, self._theta, used)
             last = _latest(spend(isl.UnionMap.apply_range, flow, times))
-            reading = spend(isl.UnionMap.apply_range, last, times.reverse())
+            reading = spend(isl.UnionMap.apply_range, last, spend(isl.UnionMap.reverse, times))
             for one in _maps(spend(isl.UnionMap.intersect, reading, flow)):
                 value, reader = one.get_tuple_name(_IN), one.get_tuple_name(_OUT)
                 right = self.statements[reader].domain
@@ -487,47 +508,12 @@ class ScheduleTree:
             before, after: the points of a statement (`source`) -> those of a new statement (`sink`),
                 in the order in which they are to run.
         """
-        ahead: dict[str, list[Edge]] = {}
-        behind: dict[str, list[Edge]] = {}
-        for calls, found in ((before, ahead), (after, behind)):
-            for call in calls:
-                found.setdefault(call.source, []).append(call)
-
-        def walk(node: isl.ScheduleNode, bands: tuple[Any, ...]) -> isl.ScheduleNode:
-            kind = node.get_type()
-            if kind == isl.schedule_node_type.leaf:
-                domain = node.get_domain()
-                names = [one.get_tuple_name() for one in _sets(domain)]
-                if not any(name in ahead or name in behind for name in names):
-                    return node
-                # isl's own prefix relation is that of all statements first
-                prefix = isl.UnionMap.from_domain(domain)
-                for band in bands:
-                    part = isl.UnionMap.from_multi_union_pw_aff(band.intersect_domain(domain))
-                    prefix = spend(isl.UnionMap.flat_range_product, prefix, part)
-                prefix = prefix.reverse()
-
-                def called(call: Edge) -> isl.ScheduleNode:
-                    pairs = _union_map(self.dims, [call])
-                    extension = spend(isl.UnionMap.apply_range, prefix, pairs)
-                    return isl.ScheduleNode.from_extension(extension)
-
-                for name in names:
-                    for call in reversed(behind.get(name, [])):
-                        node = node.graft_after(called(call))
-                    for call in ahead.get(name, []):
-                        node = node.graft_before(called(call))
-                return node
-            if kind == isl.schedule_node_type.band:
-                bands = (*bands, node.band_get_partial_schedule())
-            for k in range(node.n_children()):
-                depth = node.get_tree_depth()
-                node = walk(node.child(k), bands)
-                while node.get_tree_depth() > depth:
-                    node = node.parent()
-            return node
-
-        raw = walk(self.raw.get_root(), ()).get_schedule()
+        named = (
+            (call.source, way, _union_map(self.dims, [call]))
+            for way, calls in ((_AHEAD, before), (_BEHIND, after))
+            for call in calls
+        )
+        raw = _grafted(self.raw, *(part for call in named for part in call))
         grafted = ScheduleTree.__new__(ScheduleTree)
         grafted.dims, grafted.statements = self.dims, self.statements
         grafted.raw, grafted.domain, grafted._theta = raw, self.domain, self._theta
@@ -537,6 +523,59 @@ class ScheduleTree:
         return str(self.raw)
 
 
+_AHEAD, _BEHIND = True, False
+
+
+@remembered
+def _grafted(raw: isl.Schedule, *calls: Any) -> isl.Schedule:
+    """The schedule with calls: three arguments for each, a statement, where, and the new points."""
+    around: dict[tuple[str, bool], list[isl.UnionMap]] = {}
+    for name, where, pairs in zip(*[iter(calls)] * 3, strict=True):
+        around.setdefault((name, where), []).append(pairs)
+
+    def walk(node: isl.ScheduleNode, bands: tuple[Any, ...]) -> isl.ScheduleNode:
+        kind = node.get_type()
+        if kind == isl.schedule_node_type.leaf:
+            domain = node.get_domain()
+            names = [one.get_tuple_name() for one in _sets(domain)]
+            if not any((name, where) in around for name in names for where in (_AHEAD, _BEHIND)):
+                return node
+            # isl's own prefix relation is that of all statements first
+            prefix = isl.UnionMap.from_domain(domain)
+            for band in bands:
+                part = isl.UnionMap.from_multi_union_pw_aff(band.intersect_domain(domain))
+                prefix = spend(isl.UnionMap.flat_range_product, prefix, part)
+            prefix = prefix.reverse()
+
+            def called(pairs: isl.UnionMap) -> isl.ScheduleNode:
+                extension = spend(isl.UnionMap.apply_range, prefix, pairs)
+                return isl.ScheduleNode.from_extension(extension)
+
+            for name in names:
+                for pairs in reversed(around.get((name, _BEHIND), [])):
+                    node = node.graft_after(called(pairs))
+                for pairs in around.get((name, _AHEAD), []):
+                    node = node.graft_before(called(pairs))
+            return node
+        if kind == isl.schedule_node_type.band:
+            bands = (*bands, node.band_get_partial_schedule())
+        for k in range(node.n_children()):
+            depth = node.get_tree_depth()
+            node = walk(node.child(k), bands)
+            while node.get_tree_depth() > depth:
+                node = node.parent()
+        return node
+
+    return walk(raw.get_root(), ()).get_schedule()
+
+
+@remembered
+def _before(theta: isl.UnionMap) -> isl.UnionMap:
+    """Which times are before which."""
+    return isl.UnionMap.from_map(isl.Map.lex_lt(isl.Set.from_union_set(theta.range()).get_space()))
+
+
+@remembered
 def _latest(times: isl.UnionMap) -> isl.UnionMap:
     """For each value the latest of its times."""
     try:
@@ -545,15 +584,15 @@ def _latest(times: isl.UnionMap) -> isl.UnionMap:
         if not left():
             raise
     made = _made_elsewhere({"times": spend(isl.UnionMap.to_str, times)})
-    return spend(isl.UnionMap.read_from_str, isl.DEFAULT_CONTEXT, made)
+    return spend(isl.UnionMap.read_from_str, CONTEXT, made)
 
 
+@remembered
 def _anonymous(one: isl.Map) -> isl.Map:
     return one.reset_tuple_id(_IN).reset_tuple_id(_OUT)
 
 
-def _components(one: isl.Map, domain: Domain, dims: Dims) -> tuple[Lin, ...]:
+@remembered
+def _components(one: isl.Map, domain: Domain, bounds: tuple[str, ...]) -> tuple[Lin, ...]:
     many = spend(isl.PwMultiAff.from_map, one)
-    return tuple(
-        pw_expression(many.get_pw_aff(k), domain, dims.bounds) for k in range(many.dim(_OUT))
-    )
+    return tuple(pw_expression(many.get_pw_aff(k), domain, bounds) for k in range(many.dim(_OUT)))
