@@ -52,9 +52,9 @@ def meet(one: LiveRanges, axes: tuple[Axis, ...]) -> bool:
     return False
 
 
-@given(ranges())
-def test_live_values_are_kept_apart(one: LiveRanges) -> None:
-    axes = fit(one, (0, 1))
+@given(ranges(), st.dictionaries(st.integers(0, 1), st.integers(0, 4)))
+def test_live_values_are_kept_apart(one: LiveRanges, moving: dict[int, int]) -> None:
+    axes = fit(one, (0, 1), moving)
     once = len({tuple(row) for row in one.coordinates}) == len(one.coordinates)
     if once:  # else a value may meet itself, and no place helps
         assert not meet(one, axes)

@@ -15,8 +15,9 @@ from tests.property.drawn import Drawn
 from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
 from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
+from tests.property.ways import some_swaps
 from tests.unit.checks import assert_equal, assert_same, with_swaps
-from timerl_nb.memory.swap import Slack, Swaps
+from timerl_nb.memory.swap import Slack
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -136,13 +137,10 @@ def test_so_it_does_where_values_wait_on_the_host(
     drawn: Drawn, options: dict[str, Any], slack: Slack, executor: dict[str, Any], seed: int
 ) -> None:
     program, random = drawn.ctx.compile(drawn.bounds, chosen(drawn, options)), Random(seed)
-    share = random.choice((0.3, 0.7, 1.0))
-    classes = program.memory.swapping.classes(slack)
-    swaps = Swaps(tuple(s for s in classes if random.random() < share), slack)
+    swaps = some_swaps(program, slack, random)
     executable = with_swaps(program, swaps, 3).executable
     if executor["executor"] == "xla":
         executable = Executable(executable.pdg, executable.ast, executable.plan, "xla")
-    event("swaps" if swaps.all else "nothing to swap")
     assert_goes_on(executable, random)
 
 

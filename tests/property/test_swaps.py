@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import event, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timerl_nb as trl
@@ -15,9 +15,9 @@ from tests.eager import eagerly
 from tests.property.drawn import Drawn
 from tests.property.programs import chain, ending_programs, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
-from tests.property.ways import SEEDS
+from tests.property.ways import SEEDS, some_swaps
 from tests.unit.checks import assert_equal, with_swaps
-from timerl_nb.memory.swap import Slack, Swaps
+from timerl_nb.memory.swap import Slack
 from timerl_nb.runtime.interpret import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
@@ -60,10 +60,7 @@ def test_swaps_where_a_dimension_ends_early(
 
 def assert_same_with_swaps(program: trl.Program, slack: Slack, random: Random) -> Run:
     """Run the program as it is and with a random choice of swaps; returns the latter run."""
-    classes = program.memory.swapping.classes(slack)
-    share = random.choice((0.3, 0.7, 1.0))
-    swaps = Swaps(tuple(s for s in classes if random.random() < share), slack)
-    event("swaps" if swaps.all else "nothing to swap")
+    swaps = some_swaps(program, slack, random)
     seed = random.choice(SEEDS)
     run = with_swaps(program, swaps, seed)
     with eagerly():

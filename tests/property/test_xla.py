@@ -14,10 +14,10 @@ import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
 from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
-from tests.property.ways import Way, ways
+from tests.property.ways import Way, some_swaps, ways
 from tests.unit.checks import Expected, assert_same, lowered_with_swaps
 from timerl_nb.errors import BoundsError, ReadError, ScheduleError
-from timerl_nb.memory.swap import Slack, Swaps
+from timerl_nb.memory.swap import Slack
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 
@@ -158,10 +158,7 @@ def test_swapped_programs_around_host_functions_agree(
 
 def swapped_outputs(program: trl.Program, slack: Slack, random: Random) -> dict[str, Any]:
     """What a program gives as XLA programs with a random choice of swaps, useful or not."""
-    classes = program.memory.swapping.classes(slack)
-    share = random.choice((0.3, 0.7, 1.0))
-    swaps = Swaps(tuple(s for s in classes if random.random() < share), slack)
-    event("swaps" if swaps.all else "nothing to swap")
+    swaps = some_swaps(program, slack, random)
     run = lowered_with_swaps(program, swaps, seed=3)
     try:
         run.complete()

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
+from random import Random
 from typing import Any, Final, Literal
 
 import jax
 import pytest
+from hypothesis import event
 from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.eager import eagerly
 from timerl_nb.errors import BoundsError, OptionError
+from timerl_nb.memory.swap import Slack, Swap, Swaps
 
 SEEDS: Final = (0, 3, 12345, 2**32 + 5, 2**63 - 1, -1)
 Executor = Literal["eager", "jitted", "default"]
@@ -118,3 +121,23 @@ def ways(executor: Executor | None = None) -> st.SearchStrategy[Way]:
         st.sampled_from(CACHES),
         st.sampled_from(SEEDS),
     )
+
+
+def some_swaps(program: trl.Program, slack: Slack, random: Random) -> Swaps:
+    """A random choice of swaps, useful or not; some of them of the values behind a coordinate alone."""
+    swapping = program.memory.swapping
+    share, whole = random.choice((0.3, 0.7, 1.0)), random.choice((0.3, 1.0))
+
+    def some(swap: Swap) -> Swap:
+        domain = program.memory.lifetimes[swap.lifetime].domain
+        if not domain or random.random() < whole:
+            return swap
+        name = random.choice(domain)
+        at = program.memory.clock.coordinate(domain, name, swap.away.codes)
+        return swapping.part(swap, name, random.choice(sorted(set(at.tolist()))))
+
+    classes = swapping.classes(slack)
+    swaps = Swaps(tuple(some(swap) for swap in classes if random.random() < share), slack)
+    event("swaps" if swaps.all else "nothing to swap")
+    event("swaps of some values", any(swap.since for swap in swaps.all))
+    return swaps

@@ -245,14 +245,17 @@ def test_a_budget_decides_what_is_vectorised() -> None:
 
 
 def test_large_observations_are_planned_in_seconds() -> None:
-    """256 environments, 3 x 256 x 256 observations, 1,000 steps: planned, not run."""
+    """256 environments, 3 x 256 x 256 observations, 1,000 steps: planned, not run.
+
+    What there is room for stays.
+    """
     bounds = {"B": 256, "I": 100, "T": 1000}
     options = trl.Options(vectorize=("b",), device_memory="2GiB")
     program = pixels(side=256).compile(bounds, options)
     line = program.memory.timeline()
     observation = 256 * 3 * 256 * 256 * 4
-    assert line.peak < 5 * observation
-    assert 998 * observation < line.host_peak < 1000 * observation
+    assert 5 * observation < line.peak < 2 << 30
+    assert 990 * observation < line.host_peak < 998 * observation
     assert len(line.time) > 300_000
     assert program.stages["memory"].seconds < 30
 

@@ -5,8 +5,8 @@ Whoever holds values asks here, from exact live ranges: a size is proved, not gu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -21,23 +21,48 @@ _TRIES = 8
 
 @dataclass(frozen=True)
 class Axis:
-    """Places along one coordinate: `size` of them from `first` on, used in turns where `ring`."""
+    """Places along one coordinate: `size` of them from `first` on, used in turns where `ring`.
+
+    The first `kept` places of a ring have one coordinate each; only those behind are used in turns.
+    """
 
     coordinate: int
     size: int
     first: int = 0
     ring: bool = True
+    kept: int = 0
+
+    @property
+    def turns(self) -> int:
+        """How many places of a ring are used in turns."""
+        return self.size - self.kept
 
     def place(self, coordinate: Any) -> Any:
         """The place of one coordinate, or of many."""
         at = coordinate - self.first
         if not self.ring:
             return at
+        if self.kept:
+            beyond = at - self.kept
+            return at - (beyond >= 0) * (beyond // self.turns * self.turns)
         return 0 if self.size == 1 else at % self.size
 
+    def inside(self, coordinate: Any) -> Any:
+        """Whether there is a place for a coordinate, or for each of many."""
+        at = coordinate - self.first
+        if not self.ring:
+            return (at >= 0) & (at < self.size)
+        return at >= 0 if self.kept else True
 
-def fit(ranges: LiveRanges, along: Sequence[int]) -> tuple[Axis, ...]:
-    """A small box along some coordinates that keeps live values apart."""
+
+def fit(
+    ranges: LiveRanges, along: Sequence[int], moving: Mapping[int, int] | None = None
+) -> tuple[Axis, ...]:
+    """A small box along some coordinates that keeps live values apart.
+
+    Args:
+        moving: by coordinate, from which on values are there for less time than those before.
+    """
     if not len(ranges.born):
         return tuple(Axis(k, 1) for k in along)
     low = ranges.coordinates.min(axis=0)
@@ -45,8 +70,22 @@ def fit(ranges: LiveRanges, along: Sequence[int]) -> tuple[Axis, ...]:
     axes = [Axis(k, int(high[k] - low[k]) + 1, int(low[k]), ring=False) for k in along]
     for k in reversed(range(len(axes))):
         others = [*axes[:k], *axes[k + 1 :]]
-        axes[k] = ring(ranges, others, along[k]) or axes[k]
+        found = [axes[k], ring(ranges, others, along[k])]
+        if moving and along[k] in moving:
+            found.append(_partly(ranges, others, axes[k], moving[along[k]]))
+        axes[k] = min((axis for axis in found if axis), key=lambda axis: axis.size)
     return tuple(axes)
+
+
+def _partly(ranges: LiveRanges, others: Sequence[Axis], box: Axis, since: int) -> Axis | None:
+    """A place for each coordinate below some, and a short ring for those from it on."""
+    there = ranges.coordinates[:, box.coordinate] >= since
+    if not there.any():
+        return None
+    few = LiveRanges(ranges.coordinates[there], ranges.born[there], ranges.last[there])
+    turns, kept = ring(few, others, box.coordinate), since - box.first
+    found = turns and Axis(box.coordinate, kept + turns.size, box.first, kept=kept)
+    return found if found and apart([*others, found], [ranges]) else None
 
 
 def ring(
@@ -119,7 +158,7 @@ def widened(axes: tuple[Axis, ...], new: Sequence[LiveRanges]) -> tuple[Axis, ..
                 if len(ranges.born):
                     along = ranges.coordinates[:, axis.coordinate]
                     low, end = min(low, int(along.min())), max(end, int(along.max()) + 1)
-        found.append(Axis(axis.coordinate, end - low, low, axis.ring))
+        found.append(replace(axis, size=end - low, first=low))
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.swap import NO_SWAPS
 from timerl_nb.memory.timeline import Holder
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
@@ -77,15 +78,18 @@ class Planner:
         """The plan with swaps; then with more and more of them, for what buffers take more than values."""
         if self.budget is None or not self.swap:
             return
-        target = self.budget - plan.beside
-        for _ in range(_TRIES):
-            found = plan.swapped(target) if plan.peak > target else plan
-            if found is not plan:
-                yield found
-            over = self._over(found)
-            if not over or not self.lowered or found.needed > self.budget:
+        for whole in (False, True):  # boxes of what stays and what leaves may be no smaller
+            target, swaps = self.budget - plan.beside, NO_SWAPS
+            for _ in range(_TRIES):
+                found = plan.swapped(target, whole=whole) if plan.peak > target else plan
+                if found is not plan:
+                    yield found
+                over, swaps = self._over(found), found.swaps
+                if not over or not self.lowered or found.needed > self.budget:
+                    return
+                target = min(target, found.peak) - over
+            if all(swap.since is None for swap in swaps.all):
                 return
-            target = min(target, found.peak) - over
 
     def _over(self, plan: MemoryPlan) -> int:
         """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""

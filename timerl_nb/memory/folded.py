@@ -160,10 +160,10 @@ class FoldedPlan(MemoryPlan):
         small, large = self.small.counts, self.large.counts
         return {name: self._long.number(small[name], large[name]) for name in large}
 
-    def swapped(self, budget: int) -> MemoryPlan:
+    def swapped(self, budget: int, *, whole: bool = False) -> MemoryPlan:
         """This plan, or, where its points are few enough to choose among, one with swaps; see there."""
         few = len(self._folded) <= SWAPPED
-        return self.exactly().swapped(budget) if few else self
+        return self.exactly().swapped(budget, whole=whole) if few else self
 
 
 class _Layout(Layout):

@@ -146,6 +146,7 @@ class Layout:
         for tensor in self.plan.stores:
             if axes[tensor] and not self._moves(tensor):
                 self._keep_latest(tensor, ranges[tensor])
+        del self._spans, self._ranges, self._boxes  # layouts are kept, and these take more
 
     @property
     def nbytes(self) -> int:
@@ -384,10 +385,13 @@ class Layout:
             return ()  # each is made of the one before: as a whole, in its place
         if not self._moves(tensor):
             return store.axes
+        moving = {
+            store.domain.index(d): k for d, k in self.plan.swaps.since(store.lifetime).items()
+        }
         if store.kind == "block":
             others = [k for k in range(len(store.domain)) if k != store.position]
-            return (*(fit(own, others) if store.most > 1 else ()), store.axes[-1])
-        return () if store.kind == "slot" else fit(own, range(len(store.domain)))
+            return (*(fit(own, others, moving) if store.most > 1 else ()), store.axes[-1])
+        return () if store.kind == "slot" else fit(own, range(len(store.domain)), moving)
 
 
 def buffer_name(tensor: Tensor) -> str:

@@ -94,11 +94,15 @@ class MemoryPlan(Inspectable):
     def _summed(self) -> frozenset[Tensor]:
         return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
 
-    def swapped(self, budget: int) -> MemoryPlan:
-        """This plan with swaps that bring its peak below the budget, or as far down as they can."""
+    def swapped(self, budget: int, *, whole: bool = False) -> MemoryPlan:
+        """This plan with swaps that bring its peak below the budget, or as far down as they can.
+
+        Args:
+            whole: see `Swapping.choose`.
+        """
         if self._apart is not None:
-            return self._apart.swapped(budget)
-        return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget))
+            return self._apart.swapped(budget, whole=whole)
+        return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget, whole=whole))
 
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """This plan with other swaps; its kernels take over nothing but blocks."""
@@ -411,7 +415,8 @@ class MemoryPlan(Inspectable):
         ops = self.statements.ops
         before, after = swap.ends.before, swap.ends.after
         until = "for good" if after is None else f"until {names[ops[after].id]}"
-        return f"from {names[ops[before].id]} {until}, {swap.away.turns} times"
+        which = "" if swap.since is None else " where {} >= {}".format(*swap.since)
+        return f"from {names[ops[before].id]} {until}{which}, {swap.away.turns} times"
 
     def to_json(self) -> dict[str, Any]:
         return {

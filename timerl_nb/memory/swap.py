@@ -11,8 +11,9 @@ it is freed, and leaves the device a second time without being copied.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from heapq import heapify, heappop, heappush
 
@@ -24,8 +25,10 @@ from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.timeline import Away
 from timerl_nb.memory.uses import Calendar, Pause, Uses
 from timerl_nb.schedule.clock import Clock
-from timerl_nb.symbolic.domain import Dims
+from timerl_nb.symbolic.domain import Dims, Domain
+from timerl_nb.symbolic.expr import ge, sym
 from timerl_nb.symbolic.gaps import Ends, Gap, Gaps
+from timerl_nb.symbolic.polyhedra import Set
 from timerl_nb.symbolic.scheduling import Edge
 
 
@@ -52,24 +55,41 @@ def time_to_copy(slack: Slack, dims: Dims) -> int:
     return slack.copying if dims.dynamic is None else 0
 
 
+# What moves less than this share of all that moves is not looked at for what might stay.
+_SHARE = 1 / 16
+
 # Values of fewer bytes are moved only where moving larger ones is not enough.
 LARGE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Swap:
-    """The tensors of one lifetime that leave the device in one class of gaps."""
+    """The tensors of one lifetime that leave the device in one class of gaps.
+
+    Attributes:
+        since: a dimension, and from which coordinate on values leave; None for all of them.
+    """
 
     lifetime: str
     tensors: tuple[Tensor, ...]
     ends: Ends
     away: Away
     find: Callable[[], Gap] = field(compare=False, repr=False)
+    since: tuple[str, int] | None = None
 
     @cached_property
     def gap(self) -> Gap:
         """The class as relations."""
-        return self.find()
+        whole = self.find()
+        if self.since is None:
+            return whole
+        (name, first), leaves = self.since, whole.leaves
+        return whole.among(Set.of(leaves.dims, leaves.left, ge(sym(name), first)))
+
+    @property
+    def moved(self) -> int:
+        """The bytes that leave in a run."""
+        return self.away.nbytes * self.away.turns
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,14 @@ class Swaps:
         for swap in self.all:
             found.setdefault(swap.lifetime, []).append(swap.away)
         return found
+
+    def since(self, lifetime: str) -> Mapping[str, int]:
+        """By dimension, from which coordinate on values of a lifetime leave; nothing for all."""
+        found = [swap.since for swap in self.all if swap.lifetime == lifetime]
+        firsts = [one for one in found if one is not None]
+        if len(firsts) < len(found) or len({name for name, _ in firsts}) != 1:
+            return {}
+        return {firsts[0][0]: max(first for _, first in firsts)}
 
     def leaving(self) -> list[Edge]:
         """The offloads as calls to graft behind statements."""
@@ -142,17 +170,20 @@ class Swapping:
         self._pauses: dict[tuple[str, int], list[Pause]] = {}
         self._gaps: dict[tuple[str, int], dict[Ends, Gap]] = {}
 
-    def choose(self, live: Array, budget: int) -> Swaps:
+    def choose(self, live: Array, budget: int, *, whole: bool = False) -> Swaps:
         """The swaps that keep to the budget, or come as close as swapping can.
 
         Args:
             live: the device's live bytes during every executed point, without swapping.
+            whole: whether all values of a class leave; else as few as need be.
         """
         try:
-            return self._chosen(live, budget)
+            found = self._chosen(live, budget)
+            return found if whole else replace(found, all=self._fewest(found.all, live, budget))
         finally:  # plans are kept, and what is weighed takes more than they do
             self._uses.clear()
             self._pauses.clear()
+            self._calendar = Calendar(self._clock)
 
     def _chosen(self, live: Array, budget: int) -> Swaps:
         if budget > 0:  # else nothing keeps to it
@@ -168,6 +199,45 @@ class Swapping:
                     return Swaps(tuple(swaps), slack)
         swaps, _ = _cover(sparing, live, max(budget, reach))
         return Swaps(tuple(swaps), SLACKS[-1]) if swaps else NO_SWAPS
+
+    def _fewest(self, swaps: Sequence[Swap], live: Array, budget: int) -> tuple[Swap, ...]:
+        """The same swaps of fewer values: those from some coordinate on, where the budget allows it."""
+        end, found = len(live), list(swaps)
+        excess = live - budget - sum(swap.away.change(end) for swap in swaps)
+        if excess.max(initial=0) > 0:
+            return tuple(swaps)
+        total = sum(swap.moved for swap in swaps)
+        for k, swap in sorted(enumerate(swaps), key=lambda pair: -pair[1].moved):
+            if swap.moved < _SHARE * total:
+                break
+            without = excess + swap.away.change(end)
+
+            def fits(fewer: Swap, without: Array = without) -> bool:
+                return bool((without - fewer.away.change(end)).max() <= 0)
+
+            fewer = [swap, *(self._since(swap, d, fits) for d in self._domain(swap))]
+            found[k] = min(fewer, key=lambda one: one.moved)
+            excess = without - found[k].away.change(end)
+        return tuple(found)
+
+    def _since(self, swap: Swap, name: str, fits: Callable[[Swap], bool]) -> Swap:
+        """The swap of the values from as late a coordinate on as fits."""
+        at = self._clock.coordinate(self._domain(swap), name, swap.away.codes)
+        firsts = np.unique(at).tolist()
+        late = bisect_left(
+            firsts, True, lo=1, key=lambda first: not fits(self.part(swap, name, first))
+        )
+        return self.part(swap, name, firsts[late - 1]) if late > 1 else swap
+
+    def part(self, swap: Swap, name: str, first: int) -> Swap:
+        """A swap of the values from some coordinate on along a dimension."""
+        away = swap.away
+        here = self._clock.coordinate(self._domain(swap), name, away.codes) >= first
+        gaps = (column[here] for column in (away.codes, away.used, away.gone, away.back))
+        return replace(swap, away=Away(away.nbytes, *gaps), since=(name, first))
+
+    def _domain(self, swap: Swap) -> Domain:
+        return next(life.domain for life in self._lifetimes if life.name == swap.lifetime)
 
     def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
         """All classes of gaps of values of at least so many bytes, useful or not."""

@@ -136,6 +136,11 @@ class Clock:
             code = code * self.sizes[d] + rows[:, k]
         return code
 
+    def coordinate(self, domain: Domain, name: str, codes: Array) -> Array:
+        """One coordinate of the points of a domain that some numbers stand for."""
+        inner = prod(self.sizes[d] for d in domain[domain.index(name) + 1 :])
+        return codes // inner % self.sizes[name]
+
     def rank(self, name: str, rows: Array) -> Array:
         """The ranks of the given points of a statement."""
         return self.rank_at(name, list(rows.T), len(rows))

@@ -43,18 +43,24 @@ class Amount:
 
 @dataclass(frozen=True)
 class PlaceAxis:
-    """Places along a dimension: `size` of them from the point `first` on, used in turns where `ring`."""
+    """Places along a dimension: `size` of them from the point `first` on, used in turns where `ring`.
+
+    The first `kept` places of a ring have one point each, since only what is behind them leaves the device.
+    """
 
     dim: str
     size: int
     first: int
     ring: bool
+    kept: int
 
     def __str__(self) -> str:
-        if self.ring:
-            return f"ring of {self.size:,} along {self.dim}"
+        ring = f"ring of {self.size - self.kept:,} along {self.dim}"
+        if self.ring and not self.kept:
+            return ring
         begin = f" from {self.first}" if self.first else ""
-        return f"{self.size:,} places along {self.dim}{begin}"
+        behind = f" and a {ring} behind them" if self.ring else ""
+        return f"{self.kept or self.size:,} places along {self.dim}{begin}{behind}"
 
 
 @dataclass(frozen=True)
@@ -272,7 +278,8 @@ class _Places:
     def _axes(self, tensor: Tensor, axes: Sequence[Axis]) -> tuple[PlaceAxis, ...]:
         domain = self.plan.stores[tensor].domain
         return tuple(
-            PlaceAxis(domain[axis.coordinate], axis.size, axis.first, axis.ring) for axis in axes
+            PlaceAxis(domain[one.coordinate], one.size, one.first, one.ring, one.kept)
+            for one in axes
         )
 
     def _ids(self, tensor: Tensor) -> tuple[int, ...]:

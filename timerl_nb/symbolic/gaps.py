@@ -53,6 +53,15 @@ class Gap:
     leaves: Relation
     returns: Relation | None
 
+    def among(self, values: Set) -> Gap:
+        """The gaps of some of the values."""
+
+        def cut(pairs: Relation) -> Relation:
+            return pairs.inverse().within(values).inverse()
+
+        returns = None if self.returns is None else cut(self.returns)
+        return Gap(self.ends, cut(self.leaves), returns)
+
 
 class Times:
     """When the statements that run do so, under actual bounds.

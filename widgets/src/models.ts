@@ -427,6 +427,7 @@ export interface PlaceAxis {
   size: number;
   first: number;
   ring: boolean;
+  kept: number;
 }
 
 export interface Process {

@@ -61,9 +61,7 @@ def put_within(
     """As `put`, where some of the coordinates may lie outside of the buffer."""
     inside: Any = True
     for axis in buffer.axes:
-        if not axis.ring:
-            at = coordinates[axis.coordinate] - axis.first
-            inside = inside & (at >= 0) & (at < axis.size)
+        inside = inside & axis.inside(coordinates[axis.coordinate])
     if isinstance(inside, bool):  # known while tracing
         return put(array, buffer, coordinates, value) if inside else array
     old = look_up(array, buffer, coordinates)

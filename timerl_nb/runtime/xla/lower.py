@@ -32,7 +32,7 @@ from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, span, sym
+from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, maximum, minimum, span, sym
 from timerl_nb.symbolic.substitute import subst_entry
 
 State = dict[str, JaxArray]  # buffers by name
@@ -402,7 +402,10 @@ class Lowering:
             if axis.ring:
                 if along is not None:
                     return None
-                start = start % axis.size
+                beyond = maximum(start - axis.kept, 0) if axis.kept else start
+                start = beyond % axis.turns
+                if axis.kept:
+                    start += minimum(entry - axis.first, axis.kept)
             elif along is not None:
                 shifted = len(runs) == 1 and (coordinate - sym(along)).is_const
                 if not shifted or not self._fits(op, start, sizes[along], axis.size):
