@@ -129,7 +129,7 @@ def some_swaps(program: trl.Program, slack: Slack, random: Random) -> Swaps:
     share, whole = random.choice((0.3, 0.7, 1.0)), random.choice((0.3, 1.0))
 
     def some(swap: Swap) -> Swap:
-        domain = program.memory.lifetimes[swap.lifetime].domain
+        domain = swapping.domain(swap)
         if not domain or random.random() < whole:
             return swap
         name = random.choice(domain)

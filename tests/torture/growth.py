@@ -19,18 +19,26 @@ MIB: Final = 2**20
 class Growth:
     """Resident memory after every try, and what there is of it.
 
+    C's allocator gives back what it only keeps before that is looked at: how much it keeps depends on
+    what its free pieces lie between, and levels off after some hundred tries.
+
     Attributes:
         resident: MiB after each try.
+        kept: the most MiB that C's allocator had only kept.
     """
 
     def __init__(self) -> None:
         self.resident: list[float] = []
+        self.kept = 0.0
         self._first: tuple[float, Counter[str]] = 0.0, Counter()
 
     def add(self) -> None:
         """A try has been made."""
         gc.collect()
+        before = resident_bytes("VmRSS") / MIB
+        give_back()
         self.resident.append(resident_bytes("VmRSS") / MIB)
+        self.kept = max(self.kept, before - self.resident[-1])
         if len(self.resident) == FIRST:
             self._first = allocated(), alive()
 
@@ -60,6 +68,7 @@ class Growth:
             f"MiB after {FIRST}": round(self.resident[FIRST - 1], 1),
             "MiB at the end": round(self.resident[-1], 1),
             "growth": f"{self.share:+.1%}",
+            "MiB free, but kept by C's allocator, at most": round(self.kept, 1),
             "of which allocated, MiB": round(allocated() - then, 1),
             "our own objects more": dict(Counter(more).most_common(6)),
         }
@@ -75,10 +84,17 @@ def alive() -> Counter[str]:
     )
 
 
-def allocated() -> float:
-    """The MiB that C's allocator has given out, which leaves out what it only keeps; 0.0 elsewhere."""
+def give_back() -> None:
+    """Have C's allocator give back what it only keeps, where it can."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+def allocated() -> float:
+    """The MiB that C's allocator has given out in the main thread's part of it; 0.0 elsewhere."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
             found = ctypes.CDLL(None).mallinfo2
             found.restype = _Allocated
             made = found()

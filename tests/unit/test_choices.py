@@ -233,6 +233,18 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     assert plans.least(swap=False) > program.memory.needed // 2
 
 
+def test_what_a_short_slice_reads_again_and_again_counts_once() -> None:
+    """Of four values of a merge three are one, and nothing is gathered: found by a random program."""
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.data(np.array([0.1, 0.2, 0.3], np.float32))
+        ctx.output("y", (x[t <= 0].tanh().otherwise(0.5) * 0.7).sum(axis=0))
+    for length, least in ((4, 1), (40, 40)):
+        program = ctx.compile({T: length})
+        floor = lower_bound(Statements.of(program.fused), program.bounds)
+        assert 12 * least <= floor <= program.memory.swapped(1).needed, str(program.fused)
+
+
 def test_long_programs_are_forecast_over_fewer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     program = compiled().with_bounds({"I": 40, "T": 10})
     exact = program.memory.peak, launches(program)

@@ -71,7 +71,7 @@ class Planner:
             for one in chain([plan], self._swapped(plan)):
                 tried.append(one)
                 if not self._over(one):
-                    return one
+                    return self._fewer(plan, one)
         return min(tried, key=lambda plan: max(plan.needed, self.budget or 0))
 
     def _swapped(self, plan: MemoryPlan) -> Iterable[MemoryPlan]:
@@ -91,6 +91,24 @@ class Planner:
             if all(swap.since is None for swap in swaps.all):
                 return
 
+    def _fewer(self, plan: MemoryPlan, found: MemoryPlan) -> MemoryPlan:
+        """What keeps to the budget, with as few values moved as its buffers leave room for."""
+        if self.budget is None or not found.swaps.all:
+            return found
+        target = found.peak + self._room(found)
+        for _ in range(_TRIES // 2):
+            one = plan.fewer(found.swaps, target)
+            if one.swaps.moved == found.swaps.moved:
+                break
+            over = self._over(one)
+            found = found if over else one
+            target += -over if over else self._room(one)
+        return found
+
+    def _room(self, plan: MemoryPlan) -> int:
+        """By how much a plan is below the budget; negative where it is above."""
+        return (self.budget or 0) - (plan.laid_out if self.lowered else plan.needed)
+
     def _over(self, plan: MemoryPlan) -> int:
         """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
         if self.lowered or self.alone:
@@ -98,7 +116,7 @@ class Planner:
             plan.is_lowered = self.alone or not too_large(plan, plan.buffers, self.budget)
         if self.budget is None:
             return 0
-        return max(0, (plan.laid_out if self.lowered else plan.needed) - self.budget)
+        return max(0, -self._room(plan))
 
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:

@@ -7,12 +7,13 @@ where a result takes over an operand's memory do both count once. No schedule is
 from __future__ import annotations
 
 from timerl_nb.ir.attrs import ConstAttrs
-from timerl_nb.ir.ops import Op, Tensor
+from timerl_nb.ir.ops import Op, Tensor, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.blocks import candidates
 from timerl_nb.memory.sizes import Sizes
+from timerl_nb.memory.slices import split
 from timerl_nb.memory.temporaries import CONTRACTIONS, constants, temporaries
-from timerl_nb.statements.statements import Statement, Statements
+from timerl_nb.statements.statements import Operand, Statement, Statements
 from timerl_nb.symbolic.expr import TRUE
 from timerl_nb.symbolic.polyhedra import Point
 
@@ -78,6 +79,15 @@ def _read(sizes: Sizes, statement: Statement) -> int:
         if statement.op.kind == "udf" and operand.is_sliced:  # gathered on the host
             continue
         if seen.isdisjoint(operand.tensors):
-            total += sizes.span(statement.op, operand.read) * sizes.point_bytes(operand.read)
+            total += _count(sizes, statement.op, operand) * sizes.point_bytes(operand.read)
         seen |= operand.tensors
     return total
+
+
+def _count(sizes: Sizes, op: Op, operand: Operand) -> int:
+    """How many values an operand consists of at least: a merge may read one again and again."""
+    read = operand.read
+    if sizes.is_gathered(op, read) or all(is_sliced(one.read) for one in operand.accesses):
+        return sizes.span(op, read)
+    parts = split(sizes.pdg, sizes.bounds, read) if operand.is_sliced else ""
+    return 1 if isinstance(parts, str) else sum(sizes.capacity(op, one.count) for one in parts)

@@ -104,6 +104,12 @@ class MemoryPlan(Inspectable):
             return self._apart.swapped(budget, whole=whole)
         return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget, whole=whole))
 
+    def fewer(self, swaps: Swaps, budget: int) -> MemoryPlan:
+        """This plan with the same swaps of as few values as bring its peak below the budget."""
+        if self._apart is not None:
+            return self._apart.fewer(swaps, budget)
+        return self.with_swaps(self.swapping.fewer(swaps, self.point_by_point.bytes, budget))
+
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """This plan with other swaps; its kernels take over nothing but blocks."""
         if self._apart is not None:

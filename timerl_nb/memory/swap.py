@@ -99,6 +99,11 @@ class Swaps:
     all: tuple[Swap, ...]
     slack: Slack
 
+    @property
+    def moved(self) -> int:
+        """The bytes that leave in a run."""
+        return sum(swap.moved for swap in self.all)
+
     @cached_property
     def tensors(self) -> frozenset[Tensor]:
         return frozenset(t for swap in self.all for t in swap.tensors)
@@ -179,7 +184,7 @@ class Swapping:
         """
         try:
             found = self._chosen(live, budget)
-            return found if whole else replace(found, all=self._fewest(found.all, live, budget))
+            return found if whole else self.fewer(found, live, budget)
         finally:  # plans are kept, and what is weighed takes more than they do
             self._uses.clear()
             self._pauses.clear()
@@ -200,29 +205,33 @@ class Swapping:
         swaps, _ = _cover(sparing, live, max(budget, reach))
         return Swaps(tuple(swaps), SLACKS[-1]) if swaps else NO_SWAPS
 
-    def _fewest(self, swaps: Sequence[Swap], live: Array, budget: int) -> tuple[Swap, ...]:
-        """The same swaps of fewer values: those from some coordinate on, where the budget allows it."""
-        end, found = len(live), list(swaps)
-        excess = live - budget - sum(swap.away.change(end) for swap in swaps)
+    def fewer(self, swaps: Swaps, live: Array, budget: int) -> Swaps:
+        """The same swaps of fewer values: those from some coordinate on, where the budget allows it.
+
+        Args:
+            live: see `choose`.
+        """
+        end, found = len(live), list(swaps.all)
+        excess = live - budget - sum(swap.away.change(end) for swap in found)
         if excess.max(initial=0) > 0:
-            return tuple(swaps)
-        total = sum(swap.moved for swap in swaps)
-        for k, swap in sorted(enumerate(swaps), key=lambda pair: -pair[1].moved):
-            if swap.moved < _SHARE * total:
+            return swaps
+        for k, swap in sorted(enumerate(swaps.all), key=lambda pair: -pair[1].moved):
+            if swap.moved < _SHARE * swaps.moved:
                 break
             without = excess + swap.away.change(end)
 
             def fits(fewer: Swap, without: Array = without) -> bool:
                 return bool((without - fewer.away.change(end)).max() <= 0)
 
-            fewer = [swap, *(self._since(swap, d, fits) for d in self._domain(swap))]
+            along = self.domain(swap) if swap.since is None else (swap.since[0],)
+            fewer = [swap, *(self._since(swap, d, fits) for d in along)]
             found[k] = min(fewer, key=lambda one: one.moved)
             excess = without - found[k].away.change(end)
-        return tuple(found)
+        return replace(swaps, all=tuple(found))
 
     def _since(self, swap: Swap, name: str, fits: Callable[[Swap], bool]) -> Swap:
         """The swap of the values from as late a coordinate on as fits."""
-        at = self._clock.coordinate(self._domain(swap), name, swap.away.codes)
+        at = self._clock.coordinate(self.domain(swap), name, swap.away.codes)
         firsts = np.unique(at).tolist()
         late = bisect_left(
             firsts, True, lo=1, key=lambda first: not fits(self.part(swap, name, first))
@@ -232,11 +241,12 @@ class Swapping:
     def part(self, swap: Swap, name: str, first: int) -> Swap:
         """A swap of the values from some coordinate on along a dimension."""
         away = swap.away
-        here = self._clock.coordinate(self._domain(swap), name, away.codes) >= first
+        here = self._clock.coordinate(self.domain(swap), name, away.codes) >= first
         gaps = (column[here] for column in (away.codes, away.used, away.gone, away.back))
         return replace(swap, away=Away(away.nbytes, *gaps), since=(name, first))
 
-    def _domain(self, swap: Swap) -> Domain:
+    def domain(self, swap: Swap) -> Domain:
+        """The dimensions of the values that it moves."""
         return next(life.domain for life in self._lifetimes if life.name == swap.lifetime)
 
     def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
