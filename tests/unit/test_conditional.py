@@ -208,3 +208,28 @@ def test_a_program_with_nothing_to_do() -> None:
     result = ctx.compile({T: 3}).execute()
     assert result["y"].shape == (0,)
     assert result.instructions == 0
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+@pytest.mark.parametrize("ending", [False, True])
+@pytest.mark.parametrize("vectorize", [True, False])
+def test_a_sum_of_nothing_beside_sums_of_something(
+    executor: Any, ending: bool, vectorize: bool
+) -> None:
+    """Every other row adds nothing: found by a random program, where it had its neighbour's sum."""
+    with trl.Context("i", "t") as ctx:
+        (i, I), (t, T) = ctx.dims
+        x = trl.data(np.arange(1, 5, dtype=np.float32), domain=(i,)) * 1
+        later = (x[t > i] * t).sum(over=t)
+        ctx.output("even", x[(i + t) % 2 == 0].sum(over=t))
+        ctx.output("later", later)
+        done = trl.random.uniform(domain=(i, t)) > 2.0
+    for length in (1, 3):
+        bound = trl.until(done, at_most=length) if ending else length
+        options = trl.Options(executor=executor, vectorize=vectorize)
+        found = ctx.compile({I: 4, T: bound}, options).execute()
+        have = np.arange(1.0, 5)
+        count = [len([s for s in range(length) if (k + s) % 2 == 0]) for k in range(4)]
+        np.testing.assert_array_equal(found["even"], have * count)
+        after = [sum(s for s in range(length) if s > k) for k in range(4)]
+        np.testing.assert_array_equal(found["later"], have * after)

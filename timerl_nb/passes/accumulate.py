@@ -3,7 +3,8 @@
 A reduction of x[i, 0:T] would hold all of x until it runs. As an unordered reduction each x[i, t] is
 added where it is produced, in whatever order the schedule has; axes that are concrete are reduced
 first. What a merge gives the neutral value (a conditional tensor, where it is not defined) is not
-added at all. Slices that move with the reader (windows, prefixes) stay as they are.
+added at all, but where some slots would then get nothing and others something: a slot is one only where
+something is added. Slices that move with the reader (windows, prefixes) stay as they are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.rewrite import Edit, Rewritten, Step
 from timerl_nb.ir.shapes import HALF
 from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, sym
+from timerl_nb.symbolic.polyhedra import Relation, Set
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ def _accumulate(edit: Edit, op: Op) -> None:
                 where.append(all_of(ge(sym(d), entry.lo), lt(sym(d), entry.hi)))
         else:
             assert isinstance(entry, Lin)
-    part = _all_but_neutral(edit, source, op.kind) or edit.own(source, read.out)
+    part = _all_but_neutral(edit, source, op.kind)
+    if part is None or _leaves_gaps(edit, op, part):
+        part = edit.own(source, read.out)
     if part.cond is not TRUE:
         where.append(part.cond)
         part = Read(part.source, part.out, part.index)
@@ -108,6 +112,18 @@ def _all_but_neutral(edit: Edit, merge: Op, reduce: str) -> Read | None:
     (branch,) = branches
     domain = edit.ops[branch.source].outputs[branch.out].domain
     return branch if is_own(branch.index, domain) else None
+
+
+def _leaves_gaps(edit: Edit, op: Op, part: Read) -> bool:
+    """Whether, under some bounds, nothing is added for some points of a reduction, and something for others."""
+    if part.cond.symbols.isdisjoint(op.domain):
+        return False
+    (read,) = op.inputs
+    domain = edit.ops[read.source].outputs[read.out].domain
+    all_of_it = Set.of(edit.dims, op.domain, op.where).at({})
+    added = Set.of(edit.dims, domain, part.cond)
+    some = Relation.reads(all_of_it, read.index, added).within(added).domain()
+    return (all_of_it - some).exists_with(some)
 
 
 def _is_neutral(edit: Edit, read: Read, reduce: str) -> bool:

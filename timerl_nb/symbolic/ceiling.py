@@ -56,10 +56,15 @@ class TooMuchWork(CeilingError):
 
 
 class _Budget(threading.local):
-    """What a thread may spend, None without limit, and what it has spent in all."""
+    """What a thread may spend, None without limit, and what it has spent in all.
+
+    Attributes:
+        asked: whether what is asked is part of something that is asked, and is remembered with it.
+    """
 
     left: int | None = None
     spent: int = 0
+    asked: bool = False
 
 
 _budget = _Budget()
@@ -87,13 +92,18 @@ def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
     @wraps(function)
     def asked(*args: _Args.args, **named: _Args.kwargs) -> _Made:
         assert not named
+        if _budget.asked:
+            return function(*args, **named)
         key = (function, *[id(one) if type(one) in _ISL else one for one in args])
         with _KNOWN:
             if found := _known.get(key):
                 _known.move_to_end(key)
         if found is None:
-            before = _budget.spent
-            made = function(*args, **named)
+            before, _budget.asked = _budget.spent, True
+            try:
+                made = function(*args, **named)
+            finally:
+                _budget.asked = False
             with _KNOWN:
                 _known[key] = args, made, _budget.spent - before  # arguments live: so do their ids
                 if len(_known) > _KNOWN_AT_MOST:

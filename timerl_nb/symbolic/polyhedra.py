@@ -217,6 +217,11 @@ class Set:
     def is_empty(self) -> bool:
         return bool(spend(isl.Set.is_empty, self.raw))
 
+    def exists_with(self, other: Set) -> bool:
+        """Whether there are bounds under which both sets have points."""
+        both = (spend(isl.Set.params, one.raw) for one in (self, other))
+        return not spend(isl.Set.is_empty, spend(isl.Set.intersect, *both))
+
     def at(self, bounds: Point, least: int = 1) -> Set:
         """The set under actual bounds, and under any bounds of at least `least` where none is given."""
         known = bounds_set(self.dims, bounds, least)

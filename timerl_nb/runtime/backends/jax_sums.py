@@ -159,8 +159,39 @@ def _contracted(
             of[second] *= of[first]
             divided = divided | ({second} if first in divided else set())
     left, right = (x.reshape([of[k] for k in text]) for x, text in zip((left, right), labels))  # noqa: B905
-    equation = f"{labels[0]},{labels[1]}->{labels[2]}"
-    return jnp.einsum(equation, left, right, preferred_element_type=wide).reshape(shape)
+    return _multiplied(left, right, labels, wide).reshape(shape)
+
+
+def _multiplied(left: JaxArray, right: JaxArray, labels: Sequence[str], wide: Any) -> JaxArray:
+    """The contraction as one of XLA's: `jnp.einsum` would be it, but JAX remembers every call of that.
+
+    The operands' order is that in which the result need not be transposed, if there is one.
+    """
+    one, two, out = labels
+    left, one = _without(left, one, two + out)
+    right, two = _without(right, two, one + out)
+    batch = [k for k in out if k in one and k in two]
+    summed = [k for k in one if k in two and k not in out]
+
+    def own(text: str) -> list[str]:
+        return [k for k in text if k not in batch and k not in summed]
+
+    if [*batch, *own(two), *own(one)] == list(out):
+        left, one, right, two = right, two, left, one
+
+    def along(labels: Sequence[str]) -> tuple[list[int], list[int]]:
+        return [one.index(k) for k in labels], [two.index(k) for k in labels]
+
+    how = along(summed), along(batch)
+    made = jax.lax.dot_general(left, right, how, preferred_element_type=wide)
+    have = [*batch, *own(one), *own(two)]
+    return made.transpose([have.index(k) for k in out])
+
+
+def _without(x: JaxArray, text: str, others: str) -> tuple[JaxArray, str]:
+    """An operand summed over the labels that only it has."""
+    alone = tuple(k for k, label in enumerate(text) if label not in others)
+    return (x.sum(axis=alone) if alone else x), "".join(k for k in text if k in others)
 
 
 def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
