@@ -19,12 +19,13 @@ class Lru(Generic[Key, Value]):
 
     Args:
         most: the weight.
-        weigh: the weight of a result; 1 by default.
+        weigh: the weight of a result, which stays; 1 by default.
     """
 
     def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
         self._most, self._weigh = most, weigh
         self._held: OrderedDict[Key, Value] = OrderedDict()
+        self._weight = 0  # of all of them
         self._lock = threading.Lock()  # not held while a result is made, which may ask for others
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
@@ -35,12 +36,14 @@ class Lru(Generic[Key, Value]):
                 return self._held[key]
         made = make()
         with self._lock:
-            value = self._held.setdefault(key, made)
+            if key not in self._held:
+                self._held[key] = made
+                self._weight += self._weigh(made)
             self._held.move_to_end(key)
-            weight = sum(map(self._weigh, self._held.values()))
-            while weight > self._most and len(self._held) > 1:
+            value = self._held[key]
+            while self._weight > self._most and len(self._held) > 1:
                 _, gone = self._held.popitem(last=False)
-                weight -= self._weigh(gone)
+                self._weight -= self._weigh(gone)
         return value
 
     def known(self, key: Key) -> Value | None:

@@ -20,6 +20,7 @@ from tests.reinforce import reinforce
 from tests.torture.growth import allocated
 from timerl_nb.driver import compiler
 from timerl_nb.ir.reference import Reference
+from timerl_nb.lru import Lru
 from timerl_nb.symbolic import ceiling, scheduling
 from timerl_nb.symbolic.domain import Dim, Dims
 from timerl_nb.symbolic.expr import const, eq, maximum, minimum, pick, sym
@@ -232,18 +233,21 @@ def test_what_isl_answered_is_remembered_and_paid_for() -> None:
 
 
 def test_few_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "_known", known := type(ceiling._known)())
-    monkeypatch.setattr(ceiling, "_KNOWN_AT_MOST", 3)
+    monkeypatch.setattr(ceiling, "_known", known := Lru[Any, Any](3))
     texts = [f"{{ [i] : 0 <= i < {k + 1} }}" for k in range(5)]
     sets = [isl.Set.read_from_str(ceiling.CONTEXT, text) for text in texts]
     for one in (*sets[:3], sets[0], *sets[3:]):
         assert not ceiling.spend(isl.Set.is_empty, one)
-    assert [args[1] for args, _, _ in known.values()] == [sets[0], sets[3], sets[4]]
+    spend: Any = ceiling.spend
+    held = [
+        k for k, one in enumerate(sets) if (spend.__wrapped__, isl.Set.is_empty, id(one)) in known
+    ]
+    assert held == [0, 3, 4] and len(known) == 3
 
 
 def test_a_program_compiled_again_asks_isl_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither where its schedule is found, nor where it is read from the disk's cache, again and again."""
-    monkeypatch.setattr(ceiling, "_known", known := type(ceiling._known)())
+    monkeypatch.setattr(ceiling, "_known", known := Lru[Any, Any](1 << 14))
     counts: list[int] = []
     for _ in range(4):
         written(nested, np.ones((3, 4, 5), np.float32)).compile(BOUNDS)
@@ -251,6 +255,7 @@ def test_a_program_compiled_again_asks_isl_nothing_new(monkeypatch: pytest.Monke
     assert counts[0] > 0 and counts[1] == counts[2] == counts[3], counts
 
 
+@pytest.mark.skipif(not allocated(), reason="this C library does not say what it has given out")
 def test_a_budget_that_changes_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "MOST", 1)  # plans that are kept
     program = reinforce(None, hidden=(8,)).compile({"B": 4, "I": 3, "T": 20})

@@ -11,7 +11,6 @@ from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.swap import NO_SWAPS
 from timerl_nb.memory.timeline import Holder
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
@@ -71,43 +70,41 @@ class Planner:
             for one in chain([plan], self._swapped(plan)):
                 tried.append(one)
                 if not self._over(one):
-                    return self._fewer(plan, one)
+                    return one
         return min(tried, key=lambda plan: max(plan.needed, self.budget or 0))
 
     def _swapped(self, plan: MemoryPlan) -> Iterable[MemoryPlan]:
         """The plan with swaps; then with more and more of them, for what buffers take more than values."""
         if self.budget is None or not self.swap:
             return
-        for whole in (False, True):  # boxes of what stays and what leaves may be no smaller
-            target, swaps = self.budget - plan.beside, NO_SWAPS
-            for _ in range(_TRIES):
-                found = plan.swapped(target, whole=whole) if plan.peak > target else plan
-                if found is not plan:
-                    yield found
-                over, swaps = self._over(found), found.swaps
-                if not over or not self.lowered or found.needed > self.budget:
-                    return
-                target = min(target, found.peak) - over
-            if all(swap.since is None for swap in swaps.all):
+        target, unfolded = self.budget - plan.beside, plan.unfolded()
+        for _ in range(_TRIES):
+            found = unfolded.swapped(target) if plan.peak > target else plan
+            over = self._over(found)
+            if found is not plan:
+                yield found if over else self._fewer(unfolded, found, self.budget)
+            if not over or not self.lowered or found.needed > self.budget:
                 return
+            target = min(target, found.peak) - over
 
-    def _fewer(self, plan: MemoryPlan, found: MemoryPlan) -> MemoryPlan:
+    def _fewer(self, unfolded: MemoryPlan, found: MemoryPlan, budget: int) -> MemoryPlan:
         """What keeps to the budget, with as few values moved as its buffers leave room for."""
-        if self.budget is None or not found.swaps.all:
+        if not found.swaps.all:
             return found
-        target = found.peak + self._room(found)
+        target = found.peak + budget - self._taken(found)
         for _ in range(_TRIES // 2):
-            one = plan.fewer(found.swaps, target)
+            one = unfolded.fewer(found.swaps, target)
             if one.swaps.moved == found.swaps.moved:
                 break
-            over = self._over(one)
-            found = found if over else one
-            target += -over if over else self._room(one)
+            if over := self._over(one):
+                target = min(target, one.peak) - over
+            else:
+                found, target = one, target + budget - self._taken(one)
         return found
 
-    def _room(self, plan: MemoryPlan) -> int:
-        """By how much a plan is below the budget; negative where it is above."""
-        return (self.budget or 0) - (plan.laid_out if self.lowered else plan.needed)
+    def _taken(self, plan: MemoryPlan) -> int:
+        """The bytes that a plan needs, in XLA's buffers if it is to run it."""
+        return plan.laid_out if self.lowered else plan.needed
 
     def _over(self, plan: MemoryPlan) -> int:
         """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
@@ -116,7 +113,7 @@ class Planner:
             plan.is_lowered = self.alone or not too_large(plan, plan.buffers, self.budget)
         if self.budget is None:
             return 0
-        return max(0, -self._room(plan))
+        return max(0, self._taken(plan) - self.budget)
 
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:

@@ -160,10 +160,14 @@ class FoldedPlan(MemoryPlan):
         small, large = self.small.counts, self.large.counts
         return {name: self._long.number(small[name], large[name]) for name in large}
 
-    def swapped(self, budget: int, *, whole: bool = False) -> MemoryPlan:
+    def unfolded(self) -> MemoryPlan:
+        """The plan point by point, where its points are few enough to choose swaps among; else this one."""
+        return self.exactly() if len(self._folded) <= SWAPPED else self
+
+    def swapped(self, budget: int) -> MemoryPlan:
         """This plan, or, where its points are few enough to choose among, one with swaps; see there."""
-        few = len(self._folded) <= SWAPPED
-        return self.exactly().swapped(budget, whole=whole) if few else self
+        plan = self.unfolded()
+        return self if plan is self else plan.swapped(budget)
 
 
 class _Layout(Layout):

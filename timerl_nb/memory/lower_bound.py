@@ -87,7 +87,9 @@ def _read(sizes: Sizes, statement: Statement) -> int:
 def _count(sizes: Sizes, op: Op, operand: Operand) -> int:
     """How many values an operand consists of at least: a merge may read one again and again."""
     read = operand.read
+    if not operand.is_sliced:
+        return 1
     if sizes.is_gathered(op, read) or all(is_sliced(one.read) for one in operand.accesses):
         return sizes.span(op, read)
-    parts = split(sizes.pdg, sizes.bounds, read) if operand.is_sliced else ""
+    parts = split(sizes.pdg, sizes.bounds, read)
     return 1 if isinstance(parts, str) else sum(sizes.capacity(op, one.count) for one in parts)

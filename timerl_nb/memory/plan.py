@@ -94,18 +94,18 @@ class MemoryPlan(Inspectable):
     def _summed(self) -> frozenset[Tensor]:
         return frozenset(t for t in self.names if self.pdg[t[0]].outputs[t[1]].reduce is not None)
 
-    def swapped(self, budget: int, *, whole: bool = False) -> MemoryPlan:
-        """This plan with swaps that bring its peak below the budget, or as far down as they can.
+    def unfolded(self) -> MemoryPlan:
+        """The plan of which swaps are chosen."""
+        return self
 
-        Args:
-            whole: see `Swapping.choose`.
-        """
+    def swapped(self, budget: int) -> MemoryPlan:
+        """This plan with swaps that bring its peak below the budget, or as far down as they can."""
         if self._apart is not None:
-            return self._apart.swapped(budget, whole=whole)
-        return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget, whole=whole))
+            return self._apart.swapped(budget)
+        return self.with_swaps(self.swapping.choose(self.point_by_point.bytes, budget))
 
     def fewer(self, swaps: Swaps, budget: int) -> MemoryPlan:
-        """This plan with the same swaps of as few values as bring its peak below the budget."""
+        """This plan, point by point, with the same swaps of as few values as keep to the budget."""
         if self._apart is not None:
             return self._apart.fewer(swaps, budget)
         return self.with_swaps(self.swapping.fewer(swaps, self.point_by_point.bytes, budget))

@@ -175,16 +175,14 @@ class Swapping:
         self._pauses: dict[tuple[str, int], list[Pause]] = {}
         self._gaps: dict[tuple[str, int], dict[Ends, Gap]] = {}
 
-    def choose(self, live: Array, budget: int, *, whole: bool = False) -> Swaps:
+    def choose(self, live: Array, budget: int) -> Swaps:
         """The swaps that keep to the budget, or come as close as swapping can.
 
         Args:
             live: the device's live bytes during every executed point, without swapping.
-            whole: whether all values of a class leave; else as few as need be.
         """
         try:
-            found = self._chosen(live, budget)
-            return found if whole else self.fewer(found, live, budget)
+            return self._chosen(live, budget)
         finally:  # plans are kept, and what is weighed takes more than they do
             self._uses.clear()
             self._pauses.clear()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import operator
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -21,6 +20,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 import islpy as isl
 
 from timerl_nb.errors import CeilingError, Origin
+from timerl_nb.lru import Lru
 
 CONTEXT: Final = isl.DEFAULT_CONTEXT
 
@@ -77,9 +77,8 @@ for _renew in _RENEWAL:
 
 
 _ISL: Final = frozenset(kind for kind in vars(isl).values() if isinstance(kind, type))
-_KNOWN_AT_MOST: Final = 1 << 14
-_known: Final[OrderedDict[tuple[Hashable, ...], tuple[object, Any, int]]] = OrderedDict()
-_KNOWN: Final = threading.Lock()
+# By what was asked: its arguments, which so stay alive as their ids do, the answer, and its price.
+_known: Final[Lru[tuple[Hashable, ...], tuple[object, Any, int]]] = Lru(1 << 14)
 
 
 def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
@@ -95,22 +94,17 @@ def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
         if _budget.asked:
             return function(*args, **named)
         key = (function, *[id(one) if type(one) in _ISL else one for one in args])
-        with _KNOWN:
-            if found := _known.get(key):
-                _known.move_to_end(key)
-        if found is None:
-            before, _budget.asked = _budget.spent, True
-            try:
-                made = function(*args, **named)
-            finally:
-                _budget.asked = False
-            with _KNOWN:
-                _known[key] = args, made, _budget.spent - before  # arguments live: so do their ids
-                if len(_known) > _KNOWN_AT_MOST:
-                    _known.popitem(last=False)
-            return made
-        _charge(found[2])
-        return found[1]
+        found = _known.known(key)
+        if found is not None:
+            _charge(found[2])
+            return found[1]
+        before, _budget.asked = _budget.spent, True
+        try:
+            made = function(*args, **named)
+        finally:
+            _budget.asked = False
+        price = _budget.spent - before
+        return _known.get(key, lambda: (args, made, price))[1]
 
     return asked
 

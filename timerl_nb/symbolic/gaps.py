@@ -18,7 +18,7 @@ from typing import Any
 
 import islpy as isl
 
-from timerl_nb.symbolic.ceiling import coalesced, spend
+from timerl_nb.symbolic.ceiling import CONTEXT, coalesced, spend
 from timerl_nb.symbolic.polyhedra import Point, Relation, Set, ceilings_set
 from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
 
@@ -199,4 +199,4 @@ class Gaps:
         names = [f"c{k}" for k in range(self._width)]
         moved = [f"{n} - {ahead}" if k == loop else n for k, n in enumerate(names)]
         text = f"{{ [{', '.join(names)}] -> [{', '.join(moved)}] }}"
-        return isl.Map.read_from_str(isl.DEFAULT_CONTEXT, text)
+        return isl.Map.read_from_str(CONTEXT, text)

@@ -20,6 +20,7 @@ import islpy as isl
 
 from timerl_nb.symbolic.ceiling import (
     CALL,
+    CONTEXT,
     TooMuchWork,
     coalesced,
     left,
@@ -181,10 +182,10 @@ def _turns(parts: Sequence[isl.Set]) -> isl.Schedule:
     domain = reduce(isl.UnionSet.union, named)
     counters = ", ".join(f"c{k}" for k in range(parts[0].dim(_SET)))
     same = "; ".join(f"part{k}[{counters}] -> [{counters}]" for k in range(len(parts)))
-    maps = isl.UnionMap.read_from_str(isl.DEFAULT_CONTEXT, f"{{ {same} }}")
+    maps = isl.UnionMap.read_from_str(CONTEXT, f"{{ {same} }}")
     band = isl.MultiUnionPwAff.from_union_map(maps.intersect_domain(domain))
     raw = isl.Schedule.from_domain(domain).insert_partial_schedule(band)
-    filters = isl.UnionSetList.alloc(isl.DEFAULT_CONTEXT, len(parts))
+    filters = isl.UnionSetList.alloc(CONTEXT, len(parts))
     for one in named:
         filters = filters.add(one)
     leaf = raw.get_root().child(0).child(0)
@@ -223,7 +224,7 @@ def _loops(raw: isl.Schedule, context: isl.Set, operations: int = CALL) -> isl.A
         if node.get_type() != _KIND.band or not node.get_schedule_depth():
             return node
         every = "; ".join(f"separate[{k}]" for k in range(node.band_n_member()))
-        options = isl.UnionSet.read_from_str(isl.DEFAULT_CONTEXT, f"{{ {every} }}")
+        options = isl.UnionSet.read_from_str(CONTEXT, f"{{ {every} }}")
         return node.band_set_ast_build_options(options)
 
     return _as_they_are(bottom_up(raw, separate), context, operations)

@@ -109,11 +109,11 @@ def bottom_up(
 
 def _union_set(statements: Mapping[str, Set]) -> isl.UnionSet:
     named = (spend(isl.Set.set_tuple_name, points.raw, name) for name, points in statements.items())
-    return _all_of(*named)
+    return _all_together(*named)
 
 
 @remembered
-def _all_of(*sets: isl.Set) -> isl.UnionSet:
+def _all_together(*sets: isl.Set) -> isl.UnionSet:
     return reduce(isl.UnionSet.union, map(isl.UnionSet.from_set, sets))
 
 
@@ -508,12 +508,9 @@ class ScheduleTree:
             before, after: the points of a statement (`source`) -> those of a new statement (`sink`),
                 in the order in which they are to run.
         """
-        named = (
-            (call.source, way, _union_map(self.dims, [call]))
-            for way, calls in ((_AHEAD, before), (_BEHIND, after))
-            for call in calls
-        )
-        raw = _grafted(self.raw, *(part for call in named for part in call))
+        calls = (_union_map(self.dims, [call]) for call in (*before, *after))
+        ahead, behind = (tuple(call.source for call in some) for some in (before, after))
+        raw = _grafted(self.raw, ahead, behind, *calls)
         grafted = ScheduleTree.__new__(ScheduleTree)
         grafted.dims, grafted.statements = self.dims, self.statements
         grafted.raw, grafted.domain, grafted._theta = raw, self.domain, self._theta
@@ -523,22 +520,26 @@ class ScheduleTree:
         return str(self.raw)
 
 
-_AHEAD, _BEHIND = True, False
-
-
 @remembered
-def _grafted(raw: isl.Schedule, *calls: Any) -> isl.Schedule:
-    """The schedule with calls: three arguments for each, a statement, where, and the new points."""
-    around: dict[tuple[str, bool], list[isl.UnionMap]] = {}
-    for name, where, pairs in zip(*[iter(calls)] * 3, strict=True):
-        around.setdefault((name, where), []).append(pairs)
+def _grafted(
+    raw: isl.Schedule, ahead: tuple[str, ...], behind: tuple[str, ...], *calls: isl.UnionMap
+) -> isl.Schedule:
+    """The schedule with calls ahead of the points of some statements, then behind those of some."""
+    before: dict[str, list[isl.UnionMap]] = {}
+    after: dict[str, list[isl.UnionMap]] = {}
+    for names, found, some in (
+        (ahead, before, calls[: len(ahead)]),
+        (behind, after, calls[len(ahead) :]),
+    ):
+        for name, call in zip(names, some, strict=True):
+            found.setdefault(name, []).append(call)
 
     def walk(node: isl.ScheduleNode, bands: tuple[Any, ...]) -> isl.ScheduleNode:
         kind = node.get_type()
         if kind == isl.schedule_node_type.leaf:
             domain = node.get_domain()
             names = [one.get_tuple_name() for one in _sets(domain)]
-            if not any((name, where) in around for name in names for where in (_AHEAD, _BEHIND)):
+            if not any(name in before or name in after for name in names):
                 return node
             # isl's own prefix relation is that of all statements first
             prefix = isl.UnionMap.from_domain(domain)
@@ -547,15 +548,15 @@ def _grafted(raw: isl.Schedule, *calls: Any) -> isl.Schedule:
                 prefix = spend(isl.UnionMap.flat_range_product, prefix, part)
             prefix = prefix.reverse()
 
-            def called(pairs: isl.UnionMap) -> isl.ScheduleNode:
-                extension = spend(isl.UnionMap.apply_range, prefix, pairs)
+            def called(call: isl.UnionMap) -> isl.ScheduleNode:
+                extension = spend(isl.UnionMap.apply_range, prefix, call)
                 return isl.ScheduleNode.from_extension(extension)
 
             for name in names:
-                for pairs in reversed(around.get((name, _BEHIND), [])):
-                    node = node.graft_after(called(pairs))
-                for pairs in around.get((name, _AHEAD), []):
-                    node = node.graft_before(called(pairs))
+                for call in reversed(after.get(name, [])):
+                    node = node.graft_after(called(call))
+                for call in before.get(name, []):
+                    node = node.graft_before(called(call))
             return node
         if kind == isl.schedule_node_type.band:
             bands = (*bands, node.band_get_partial_schedule())

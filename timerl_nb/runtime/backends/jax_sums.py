@@ -191,7 +191,9 @@ def _multiplied(left: JaxArray, right: JaxArray, labels: Sequence[str], wide: An
 def _without(x: JaxArray, text: str, others: str) -> tuple[JaxArray, str]:
     """An operand summed over the labels that only it has."""
     alone = tuple(k for k, label in enumerate(text) if label not in others)
-    return (x.sum(axis=alone, dtype=x.dtype) if alone else x), "".join(k for k in text if k in others)
+    return (x.sum(axis=alone, dtype=x.dtype) if alone else x), "".join(
+        k for k in text if k in others
+    )
 
 
 def conv(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
