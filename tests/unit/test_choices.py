@@ -233,14 +233,19 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     assert plans.least(swap=False) > program.memory.needed // 2
 
 
-def test_what_a_short_slice_reads_again_and_again_counts_once() -> None:
-    """Of four values of a merge three are one, and nothing is gathered: found by a random program."""
-    with trl.Context("t") as ctx:
-        ((t, T),) = ctx.dims
-        x = trl.data(np.array([0.1, 0.2, 0.3], np.float32))
-        ctx.output("y", (x[t <= 0].tanh().otherwise(0.5) * 0.7).sum(axis=0))
-    for length, least in ((4, 1), (40, 40)):
-        program = ctx.compile({T: length})
+@pytest.mark.parametrize("every", [False, True])
+def test_what_a_short_slice_reads_again_and_again_counts_once(every: bool) -> None:
+    """Of a merge's values some are one, and nothing is gathered: found by random programs."""
+    options = trl.Options(simplify=False, accumulate=False) if every else None
+    for length, least in ((6, 1), (40, 40)):
+        with trl.Context("t") as ctx:
+            ((t, T),) = ctx.dims
+            x = trl.data(np.array([0.1, 0.2, 0.3], np.float32))
+            if every:
+                ctx.output("y", x[t % 2 == 0].tanh().otherwise(0.5)[0:T].sum(axis=0))
+            else:
+                ctx.output("y", (x[t <= 0].tanh().otherwise(0.5) * 0.7).sum(axis=0))
+        program = ctx.compile({T: length}, options)
         floor = lower_bound(Statements.of(program.fused), program.bounds)
         assert 12 * least <= floor <= program.memory.swapped(1).needed, str(program.fused)
 

@@ -92,4 +92,4 @@ def _count(sizes: Sizes, op: Op, operand: Operand) -> int:
     if sizes.is_gathered(op, read) or all(is_sliced(one.read) for one in operand.accesses):
         return sizes.span(op, read)
     parts = split(sizes.pdg, sizes.bounds, read)
-    return 1 if isinstance(parts, str) else sum(sizes.capacity(op, one.count) for one in parts)
+    return 1 if isinstance(parts, str) else sum(sizes.capacity(op, one.count) for one in set(parts))

@@ -55,11 +55,10 @@ class PlaceAxis:
     kept: int
 
     def __str__(self) -> str:
-        ring = f"ring of {self.size - self.kept:,} along {self.dim}"
         if self.ring and not self.kept:
-            return ring
+            return f"ring of {self.size:,} along {self.dim}"
         begin = f" from {self.first}" if self.first else ""
-        behind = f" and a {ring} behind them" if self.ring else ""
+        behind = f", then a ring of {self.size - self.kept:,}" if self.kept else ""
         return f"{self.kept or self.size:,} places along {self.dim}{begin}{behind}"
 
 

@@ -59,12 +59,12 @@ class _Budget(threading.local):
     """What a thread may spend, None without limit, and what it has spent in all.
 
     Attributes:
-        asked: whether what is asked is part of something that is asked, and is remembered with it.
+        inside: whether what is asked is part of something that is remembered as one.
     """
 
     left: int | None = None
     spent: int = 0
-    asked: bool = False
+    inside: bool = False
 
 
 _budget = _Budget()
@@ -91,18 +91,18 @@ def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
     @wraps(function)
     def asked(*args: _Args.args, **named: _Args.kwargs) -> _Made:
         assert not named
-        if _budget.asked:
+        if _budget.inside:
             return function(*args, **named)
         key = (function, *[id(one) if type(one) in _ISL else one for one in args])
         found = _known.known(key)
         if found is not None:
             _charge(found[2])
             return found[1]
-        before, _budget.asked = _budget.spent, True
+        before, _budget.inside = _budget.spent, True
         try:
             made = function(*args, **named)
         finally:
-            _budget.asked = False
+            _budget.inside = False
         price = _budget.spent - before
         return _known.get(key, lambda: (args, made, price))[1]
 

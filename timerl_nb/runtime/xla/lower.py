@@ -402,10 +402,11 @@ class Lowering:
             if axis.ring:
                 if along is not None:
                     return None
-                beyond = maximum(start - axis.kept, 0) if axis.kept else start
-                start = beyond % axis.turns
                 if axis.kept:
-                    start += minimum(entry - axis.first, axis.kept)
+                    beyond = maximum(start - axis.kept, 0)
+                    start = minimum(start, axis.kept) + beyond % axis.turns
+                else:
+                    start = start % axis.size
             elif along is not None:
                 shifted = len(runs) == 1 and (coordinate - sym(along)).is_const
                 if not shifted or not self._fits(op, start, sizes[along], axis.size):
