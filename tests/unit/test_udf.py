@@ -341,3 +341,26 @@ def test_integers_that_do_not_fit() -> None:
         ctx.output("y", trl.udf(lambda x: np.int64(2**40), trl.value(t), out="i32"))
     with pytest.raises(errors.ExecutionError, match="do not fit into int32"):
         ctx.compile({T: 1}).execute()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_instances_differ_though_they_are_given_the_same(batched: bool) -> None:
+    """A state of one's own is enough to vary: found by a random program, where all were one."""
+    places: list[Any] = []
+
+    def advance(state: np.ndarray, at: Any, x: np.ndarray) -> np.ndarray:
+        places.append(at)
+        state[at] += x
+        return state[at]
+
+    with trl.Context("b") as ctx:
+        ((b, B),) = ctx.dims
+        x = trl.tensor((), domain=(b,))
+        x[b] = trl.constant(1.0)
+        counts = trl.Resource(
+            lambda sizes, seed: np.arange(sizes["b"], dtype=np.float32), instances=(b,)
+        )
+        ctx.output("y", trl.udf(advance, x, out=x, resource=counts, batched=batched))
+    found = ctx.compile({B: 3}).execute()["y"]
+    np.testing.assert_array_equal(found, [1, 2, 3])
+    assert places == ([(slice(None),)] if batched else [(0,), (1,), (2,)])

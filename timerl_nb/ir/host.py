@@ -65,7 +65,9 @@ class UdfAttrs(Attrs):
         return f"{self.name}{uses}{along_text(self.axes)}"
 
     def over(self, dims: Dims) -> Domain:
-        return dims.ordered(set(self.domain) - set(self.axes))
+        # each instance has a state of its own, whatever the function is given
+        instances = self.resource.instances if self.resource else ()
+        return dims.ordered({*self.domain, *instances} - set(self.axes))
 
     @property
     def outputs(self) -> tuple[TensorType, ...]:
