@@ -8,7 +8,7 @@ checks them. The bounds of all dimensions are parameters, always in the same ord
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Any
 
 import islpy as isl
@@ -468,12 +468,12 @@ class Relation:
         low = pw_expression(spend(isl.Map.dim_min, self.raw, k), self.left, of)
         return low, pw_expression(spend(isl.Map.dim_max, self.raw, k), self.left, of)
 
-    @property
+    @cached_property
     def is_single_valued(self) -> bool:
         """Whether no left point has two partners."""
         return bool(spend(isl.Map.is_single_valued, self.raw))
 
-    @property
+    @cached_property
     def pieces(self) -> Sequence[tuple[Cond, tuple[Lin, ...]]]:
         """A single-valued relation as functions: where, and the right point there."""
         return _pieces(self.raw, self.left, self.dims.bounds)
