@@ -78,7 +78,7 @@ for _renew in _RENEWAL:
 
 _ISL: Final = frozenset(kind for kind in vars(isl).values() if isinstance(kind, type))
 # By what was asked: its arguments, which so stay alive as their ids do, the answer, and its price.
-_known: Final[Lru[tuple[Hashable, ...], tuple[object, Any, int]]] = Lru(1 << 14)
+_known: Final[Lru[tuple[Hashable, ...], tuple[object, Any, int]]] = Lru(1 << 13)
 
 
 def remembered(function: Callable[_Args, _Made]) -> Callable[_Args, _Made]:
