@@ -209,9 +209,7 @@ def test_isl_elsewhere_is_the_one_that_is_imported_here(
     (tmp_path / "islpy.py").write_text("raise ImportError('another isl')")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(scheduling, "_HERE", 1)
-    monkeypatch.setattr(
-        ceiling, "_known", Lru[Any, Any](1 << 14)
-    )  # another test's answers do not count
+    monkeypatch.setattr(ceiling, "_known", Lru[Any, Any](1 << 14))  # no other test's answers
     with trl.Context("t") as ctx:
         ((t, T),) = ctx.dims
         ctx.output("x", trl.data(np.arange(3.0), domain=(t,)).sum(over=t))
