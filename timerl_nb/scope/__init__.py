@@ -1,0 +1,1 @@
+"""Where the time of an RL program goes, across its stack: recorded, taken apart, corrected (RL-Scope)."""

@@ -1,0 +1,41 @@
+"""What is recorded of a thread: a sequence of edges, each of which says what is on top of a stack from then on.
+
+Three stacks run side by side: calls of native libraries, the user's operations, phases. An edge of 16 bytes holds
+what is on top of its own stack behind it, so that nothing is paired or sorted as it is read, and what was open
+when a process was killed is known. RL-Scope (paper 002, sections 3 and 4) records intervals instead.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+# ts: nanoseconds of CLOCK_MONOTONIC, stored last, so that 0 says "not written"; top: the library in the upper 8
+# bits, the name in the lower 24; depth: of the stack behind the edge.
+EDGE = np.dtype([("ts", "<u8"), ("top", "<u4"), ("kind", "<u2"), ("depth", "<u2")])
+NAME_BITS = 24
+
+
+class Kind(IntEnum):
+    """What an edge changes."""
+
+    CALL_ENTER = 0
+    CALL_EXIT = 1
+    OPERATION_ENTER = 2  # `top` is an operation's name, its library 0
+    OPERATION_EXIT = 3
+    PHASE_ENTER = 4  # `top` is a phase's name
+    PHASE_EXIT = 5
+    OFF = 6  # what follows was not observed, up to ON: a block that calibrates
+    ON = 7
+    MARK = 8  # changes nothing: a moment, of which `top` is the name
+
+
+class Library(IntEnum):
+    """Whose code runs: what is on top of the stack of calls."""
+
+    PYTHON = 0
+    BACKEND = 1
+    SIMULATION = 2
+    API = 3
+    WAITING = 4

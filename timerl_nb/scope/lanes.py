@@ -1,0 +1,34 @@
+"""A recording as it was read: a lane of edges for each thread, and the names that they mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """The edges of one thread, in time.
+
+    Args:
+        process: its id.
+        thread: the kernel's id of it.
+        name: what Python calls the thread, or "".
+        edges: of `edges.EDGE`, sorted by `ts`.
+        end: nanoseconds of CLOCK_MONOTONIC up to which the lane is known; not before the last edge.
+    """
+
+    process: int
+    thread: int
+    name: str
+    edges: np.ndarray
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """Lanes of all processes under one table of names: `names[top & 0xFFFFFF]`; name 0 is "" (nothing)."""
+
+    lanes: tuple[Lane, ...]
+    names: tuple[str, ...]
