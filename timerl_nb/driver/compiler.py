@@ -346,7 +346,8 @@ class Compiler:
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
         known = [f"device_memory={needed} would do"]
         changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
-        return fit_suggestions(known, changes, budget, options, given, need)
+        decided = [dim.name for dim in self._search(options, bounds).dims]
+        return fit_suggestions(known, changes, budget, options, given, need, decided)
 
 
 def _planner(front: Front, options: Options) -> Planner:

@@ -138,7 +138,7 @@ class Search:
         """What the passes choose for speed alone, where they know what memory costs: that without a budget."""
         if cached_machine(self._options) is None:
             return None
-        return Decision(tuple((dim.name, self._ways[0]) for dim in self._dims), swap=False)
+        return Decision(tuple((dim.name, self._ways[0]) for dim in self.dims), swap=False)
 
     def _wholes(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
@@ -154,7 +154,7 @@ class Search:
         return sorted(made.values(), key=lambda one: (self._seconds(one), self._estimate(one)))
 
     @cached_property
-    def _dims(self) -> list[Dim]:
+    def dims(self) -> list[Dim]:
         """The dimensions along which something runs one by one, and something else need not."""
         if self._options.budget is None or not self._options.vectorize:
             return []
@@ -173,7 +173,7 @@ class Search:
 
         There are three ways each, and of four dimensions all of them together take minutes.
         """
-        each = [[(dim.name, way) for way in self._ways] for dim in self._dims]
+        each = [[(dim.name, way) for way in self._ways] for dim in self.dims]
         alike = list(zip(*each, strict=True)) or [()]
         first = alike[0]
         apart = [
@@ -416,7 +416,7 @@ class Search:
             if isinstance(found, Forecast):
                 heappush(queue, (found.needed, rank, 2))
                 self._taken = able[min(entry for entry in queue if entry[2] == 2)[1]]
-        ways = tuple((dim.name, self._ways[0]) for dim in self._dims)
+        ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
         return Decision(ways, self._again[0], (), swap=False)
 
     # --- what it says ----------------------------------------------------------------------------
@@ -428,7 +428,7 @@ class Search:
         if fits:
             why = f"it is the fastest of those that fit {self._budget:,} bytes"
         vectorize: list[Choice] = []
-        for k, dim in enumerate(self._dims):
+        for k, dim in enumerate(self.dims):
             ways = {way: WAYS[way] for way in WAYS if way in self._ways}
             of = {way: [one for one in self._tried if one.ways[k][1] == way] for way in ways}
             vectorize.append(
