@@ -7,10 +7,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -457,6 +460,52 @@ def test_lab_opens_on_this_machine_alone(
     assert "timerl-nb[lab]" in capsys.readouterr().err
 
 
+def test_lab_answers_whoever_has_the_token_and_ends_when_told(tmp_path: Path) -> None:
+    pytest.importorskip("jupyterlab")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    kinds = ("CONFIG", "DATA", "RUNTIME")
+    environment = {
+        **os.environ,
+        **{f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in kinds},
+        "JUPYTER_TOKEN": "a-token",
+    }
+    command = [sys.executable, "-m", "timerl_nb.cli", "lab", "--", "--no-browser"]
+    command += [f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={ROOT}"]
+    with (
+        open(tmp_path / "said", "w+") as said,
+        subprocess.Popen(command, env=environment, stdout=said, stderr=said) as running,
+    ):
+        try:
+            status = f"http://127.0.0.1:{port}/api/status"
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                answered(status, running)
+            with answered(f"{status}?token=a-token", running) as reply:
+                assert json.load(reply)["kernels"] == 0
+            running.terminate()
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
+        said.seek(0)
+        assert "Traceback" not in said.read()
+    with pytest.raises(OSError):  # nobody is left who listens
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def answered(address: str, running: subprocess.Popen[Any]) -> Any:
+    """What a server answers, once it listens."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            return urllib.request.urlopen(address, timeout=30)
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            assert running.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+
+
 def test_bench_needs_a_checkout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -467,6 +516,13 @@ def test_bench_needs_a_checkout(
     monkeypatch.setattr(bench, "in_checkout", lambda part: None)
     assert main(["bench"]) == 1
     assert "make bench" in capsys.readouterr().err
+
+
+def test_bench_prints_a_table(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "lines"]) == 0
+    rows = dict(re.findall(r"^\| (\S+) \| ([\d,]+) \|$", capfd.readouterr().out, re.MULTILINE))
+    assert {"timerl_nb/cli", "timerl_nb/live", "widgets/src"} <= set(rows)
+    assert all(int(count.replace(",", "")) > 0 for count in rows.values())
 
 
 # --- sweeps --------------------------------------------------------------------------------------
