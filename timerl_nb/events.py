@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-EventKind = Literal["execute", "done", "read", "write", "free", "offload", "fetch", "sink"]
+EventKind = Literal[
+    "execute", "done", "launch", "wait", "read", "write", "free", "offload", "fetch", "sink"
+]
 
 
 @dataclass(frozen=True, slots=True)

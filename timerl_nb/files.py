@@ -18,6 +18,8 @@ except ImportError:  # on Windows
 
     fcntl = None
 
+# the same place for all who ask, behind what is written: Windows lets nobody read one that is held
+_BEYOND: Final = 2**31 - 2
 _DRAFT: Final = re.compile(r"\..+\.[0-9a-f]{16}")
 
 
@@ -73,10 +75,14 @@ def lock(file: IO[bytes]) -> None:
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
+    at = file.tell()
+    file.seek(_BEYOND)
     try:
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
     except PermissionError as error:  # what Windows says of a place that is held
         raise BlockingIOError(error.errno, error.strerror) from None
+    finally:
+        file.seek(at)
 
 
 def clear_drafts(folder: Path, idle: float = 0.0) -> None:

@@ -168,3 +168,12 @@ def test_what_goes_one_way_is_not_followed() -> None:
         ctx.output("both", both)
         (found,) = suspects(ctx.pdg())
         assert {ctx.pdg()[k].kind for k in found} == {"merge", "add"}
+
+
+def test_a_circle_that_only_large_bounds_have() -> None:
+    def define(x: Any, y: Any, t: Any, T: Any) -> None:
+        x[t < 8] = trl.constant(1.0)
+        x[t >= 8] = y.sum(over=t) * 0.5
+        y[t >= 0] = x[t // 2] + 1.0
+
+    assert "(where T = 21)" in _message(define)

@@ -12,7 +12,7 @@ import timerl_nb as trl
 from tests.eager import eagerly
 from tests.property.drawn import Drawn
 from tests.property.programs import chain, ending_programs, programs
-from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
+from tests.property.test_programs import BLOCKS, VARIANTS, chosen, ending, few, sampled
 from timerl_nb.runtime.interpret import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 Points = set[tuple[str, tuple[int, ...]]]
 
 
-@sampled(RUNS // 2)
+@sampled(few(2))
 @given(st.one_of(programs(), programs(4, last=chain)), st.sampled_from(VARIANTS + BLOCKS))
 def test_what_lives_between_turns_is_held_there(drawn: Drawn, options: dict[str, Any]) -> None:
     program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     assert_live(program, exactly=True)
 
 
-@sampled(RUNS // 4)
+@sampled(few(4))
 @given(ending_programs(), st.sampled_from(VARIANTS))
 def test_what_lives_is_among_it_where_a_dimension_ends_early(
     drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import chain, ending_programs, programs
-from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
+from tests.property.test_programs import BLOCKS, VARIANTS, chosen, ending, few, sampled
 from tests.unit.checks import Expected
 from timerl_nb.errors import ExecutionError
 
@@ -37,14 +37,14 @@ def _holds_nan(x: Any) -> bool:
     return x.dtype.kind == "f" and bool(np.isnan(x).any())
 
 
-@sampled(RUNS // 8)
+@sampled(few(4))
 @given(st.one_of(programs(), programs(4, last=chain)), st.sampled_from(VARIANTS + BLOCKS))
 def test_watched_programs_agree(drawn: Drawn, options: dict[str, Any]) -> None:
     program = drawn.ctx.compile(drawn.bounds, chosen(drawn, options))
     watched(program, Expected(drawn.ctx.pdg(), drawn.bounds, 3))
 
 
-@sampled(RUNS // 8)
+@sampled(few(4))
 @given(ending_programs(), st.sampled_from(VARIANTS))
 def test_watched_programs_end_early(
     drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]

@@ -69,6 +69,12 @@ FUZZ = "TIMERL_FUZZ" in os.environ
 # Few of them, and always the same ones, with `TIMERL_EXAMPLES`.
 RUNS = int(os.environ.get("TIMERL_FUZZ", os.environ.get("TIMERL_EXAMPLES", "70")))
 
+
+def few(part: int) -> int:
+    """One in so many of the runs; a third of that where nobody fuzzes, since each takes long."""
+    return RUNS // part if FUZZ else max(2, RUNS // (3 * part))
+
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 
 

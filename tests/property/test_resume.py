@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
-from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
+from tests.property.test_programs import BLOCKS, VARIANTS, chosen, ending, few, sampled
 from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
 from tests.property.ways import some_swaps
 from tests.unit.checks import assert_equal, assert_same, with_swaps
@@ -97,7 +97,7 @@ def assert_goes_on(executable: Executable, random: Random) -> list[RunState]:
     return states
 
 
-@sampled(RUNS // 2)
+@sampled(few(2))
 @given(
     st.one_of(programs(), programs(4, last=chain), programs(6, hosted, (*STEPS, hosted))),
     st.sampled_from(LOOPED),
@@ -111,7 +111,7 @@ def test_a_run_that_is_cut_goes_on_to_the_same_bits(
     assert_goes_on(program.executable, Random(seed))
 
 
-@sampled(RUNS // 4)
+@sampled(few(4))
 @given(ending_programs(), st.sampled_from(LOOPED), st.sampled_from(EXECUTORS), st.integers(0, 9))
 def test_so_it_does_where_a_dimension_ends_early(
     drawn: tuple[Drawn, trl.RecurrentTensor],
@@ -125,7 +125,7 @@ def test_so_it_does_where_a_dimension_ends_early(
     assert_goes_on(program.executable, Random(seed))
 
 
-@sampled(RUNS // 4)
+@sampled(few(4))
 @given(
     st.one_of(programs(), programs(4, last=chain)),
     st.sampled_from(LOOPED),
@@ -144,7 +144,7 @@ def test_so_it_does_where_values_wait_on_the_host(
     assert_goes_on(executable, random)
 
 
-@sampled(RUNS // 4)
+@sampled(few(4))
 @given(
     st.one_of(programs(), programs(4, last=chain)),
     st.sampled_from(LOOPED),

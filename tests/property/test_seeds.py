@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.programs import STEPS, ending_programs, hosted, programs
-from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, sampled
+from tests.property.test_programs import BLOCKS, VARIANTS, chosen, few, sampled
 from tests.property.test_xla import whatever_it_gains  # noqa: F401  (a fixture)
 from tests.property.ways import Way, ways
 from tests.unit.checks import Expected, assert_equal, assert_same, assert_same_points
@@ -62,7 +62,7 @@ def assert_rows(
         np.testing.assert_allclose(*sums, rtol=1e-3, atol=1e-4 + want.calls_off)
 
 
-@sampled(RUNS // 6)
+@sampled(few(6))
 @given(
     st.one_of(programs(), programs(6, hosted, (*STEPS, *[hosted] * 3))),
     st.sampled_from(OPTIONS),
@@ -99,7 +99,7 @@ def test_each_row_is_a_run_alone(
     assert small.seeds == seeds
 
 
-@sampled(RUNS // 6)
+@sampled(few(6))
 @given(ending_programs((*STEPS, hosted)), st.sampled_from(OPTIONS), ways(), st.sampled_from(FIRST))
 def test_each_row_ends_by_itself(
     drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any], way: Way, first: int

@@ -1,19 +1,22 @@
 """Disks that fail, at every single call: a clear error, what was saved last is whole, and runs go on.
 
 Errors are injected into the calls that Python makes of the system (`disk`); a full disk is besides a
-limit of the system's own on the size of files, and where one is not root, a folder nobody may write to.
+limit of the system's own on the size of files, and a folder nobody may write to: as a script, for root.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -29,6 +32,8 @@ ABOUT: Final = "faults of the disk, at every call"
 COUNT: Final = 0  # as many as there are calls
 MINUTES: Final = 30.0
 SEED: Final = 3
+NOBODY: Final = 65534  # who has no rights but those of everybody
+REFUSED: Final = 77  # the exit status of who cannot give up rights
 TURNS: Final = 4
 # bytes that are too few for a file: for none, for its header, for a part of it
 FULL: Final = {"state": (0, 1, 100, 5000, 16_384, 30_000), "value": (0, 1, 100, 5000, 16_384)}
@@ -103,8 +108,9 @@ def run(progress: Progress) -> None:
         for of, sizes in FULL.items()
         for most in sizes
     ]
-    if os.geteuid():
-        rest.append(("a folder that is read-only", lambda: read_only(folder)))
+    rest.append(
+        ("a folder that is read-only", lambda: read_only_to_us(folder) or "")
+    )  # nothing is wrong where nobody can be kept out
     progress.count = len(faults) + len(rest)
     while progress.goes_on:
         rmtree(folder, ignore_errors=True)
@@ -281,3 +287,43 @@ def read_only(folder: Path) -> str:
         folder,
         wanted("state", "interpret", folder),
     )
+
+
+def read_only_to_us(folder: Path) -> str | None:
+    """`read_only`, by a process without root's rights; None where there can be none."""
+    if os.geteuid():
+        return read_only(folder)
+    with TemporaryDirectory() as place:  # which nobody may enter, unlike a folder of root's
+        try:
+            os.chown(place, NOBODY, NOBODY)
+        except OSError:
+            return None
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.torture.faults", place],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "TIMERL_CACHE": "0", "JAX_PLATFORMS": "cpu"},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode == REFUSED:
+        return None
+    return f"ends with {done.returncode}: {done.stderr}" if done.returncode else done.stdout
+
+
+def main(place: str) -> None:
+    """Give up root's rights, and see what is wrong where a folder is read-only."""
+    folder = Path(place, "disk")
+    wanted("state", "interpret", folder)  # all that root alone may read is read by then
+    try:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    except OSError:
+        sys.exit(REFUSED)
+    if not os.access(place, os.W_OK):
+        sys.exit(REFUSED)
+    print(read_only(folder), end="")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

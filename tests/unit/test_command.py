@@ -7,10 +7,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,9 +28,21 @@ from timerl_nb.cli import attended_run, bench, lab, main, sweep, train, workers
 from timerl_nb.cli.arguments import algorithm, described, written
 from timerl_nb.cli.asked import ASKED, Asked
 from timerl_nb.cli.main import COMMANDS
+from timerl_nb.errors import OptionError
+from timerl_nb.live.running import Running
+from timerl_nb.runtime.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--hidden", "4", "--bounds", "B=2,T=5,I=4"]
+WITHOUT_TURNS = [
+    "reinforce",
+    "--bounds",
+    "B=2,I=1,T=3",
+    "--option",
+    "executor=xla",
+    "--folder",
+    "f",
+]
 SCRIPT = """\
 import sys
 
@@ -152,21 +167,8 @@ def test_wrong_usage_is_answered(
         (["resume", "."], "has no asked.json", "program.resume(folder)"),
         (["explain", "nowhere.py"], "nowhere.py is no file", "Python script"),
         (["sweep", "ppo", "--set", "l=1", "--folder", "f"], "no argument 'l'", "'lr'"),
-        (
-            [
-                "train",
-                "reinforce",
-                "--bounds",
-                "B=2,I=1,T=3",
-                "--option",
-                "executor=xla",
-                "--folder",
-                "f",
-                "--quiet",
-            ],
-            "between two turns",
-            "interpret",
-        ),
+        (["train", *WITHOUT_TURNS, "--quiet"], "between two turns", "interpret"),
+        (["sweep", *WITHOUT_TURNS], "between two turns", "interpret"),
         (["sweep", "ppo", "--set", "lr=a", "--folder", "f"], "lr = 'a'", "a number"),
         (["sweep", "ppo", "--set", "lr=1,1.0", "--folder", "f"], "given twice", "once"),
         (["sweep", "ppo", "--set", "lr=1", "--lr", "2", "--folder", "f"], "by --set", "one"),
@@ -240,17 +242,29 @@ def test_every_argument_of_an_algorithm_can_be_typed(name: str) -> None:
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_is_kept_stopped_and_gone_on_with(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_kept_stopped_and_gone_on_with(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = Path("here")
     words = ["train", "reinforce", "--hidden", "4", "--steps", "3", "--bounds", "B=2,T=5"]
-    words += ["--bounds", "I=100", "--seed", "4", "--every", "1", "--log", "--folder", "here"]
-    killer = when_saved(folder, lambda: os.kill(os.getpid(), signal.SIGINT))
-    assert main(words) == 130
-    killer.join()
+    words += ["--bounds", "I=20", "--seed", "4", "--every", "1", "--log", "--folder", "here"]
+    asked_to_stop, stop, write = threading.Event(), Running.stop, RunFolder.write
+
+    def written(kept: RunFolder, about: Any, arrays: Any) -> Any:
+        made = write(kept, about, arrays)
+        if about.turn == 3:  # and the run goes on only when it was asked to stop
+            os.kill(os.getpid(), signal.SIGINT)
+            assert asked_to_stop.wait(60)
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write", written)
+        patch.setattr(Running, "stop", lambda run: (stop(run), asked_to_stop.set()))
+        assert main(words) == 130
     said = capsys.readouterr().out
     turn = manifest(folder)["turn"]
-    assert f"stopped and saved after turn {turn} of 100; `timerl resume here` goes on" in said
-    assert 0 < turn < 100 and not (folder / attended_run.RESULT).exists()
+    assert f"stopped and saved after turn {turn} of 20; `timerl resume here` goes on" in said
+    assert turn in (3, 4) and not (folder / attended_run.RESULT).exists()
 
     assert main(words) == 1  # never mixed
     assert "`timerl resume here`" in capsys.readouterr().err
@@ -258,28 +272,28 @@ def test_a_run_is_kept_stopped_and_gone_on_with(capsys: pytest.CaptureFixture[st
 
     assert main(["resume", "here"]) == 0
     said = capsys.readouterr().out
-    assert f"goes on after turn {turn} of 100" in said and "finished: 100 turns" in said
+    assert f"goes on after turn {turn} of 20" in said and "finished: 20 turns" in said
     code = said.partition("next, in a notebook:\n")[2]
     lines = [line.strip() for line in code.splitlines()]
     assert lines[1] == "ctx = trl.algorithms.reinforce(env='CartPole-v1', hidden=(4,), steps=3)"
     space: dict[str, Any] = {}
     exec("\n".join(lines[:-1]), space)
     ctx = trl.algorithms.reinforce(hidden=[4], steps=3)
-    whole = ctx.compile({"B": 2, "I": 100, "T": 5}).execute(seed=4)
+    whole = ctx.compile({"B": 2, "I": 20, "T": 5}).execute(seed=4)
     for name in whole:
         np.testing.assert_array_equal(space["result"][name], whole[name])
     for name, value in whole.policy().weights.items():
         np.testing.assert_array_equal(space["policy"].weights[name], value)
     kept = attended_run.kept_finals(folder)
-    assert kept == {name: float(np.mean(x[-10:], dtype=np.float64)) for name, x in whole.items()}
+    assert kept == {name: float(np.mean(x[-2:], dtype=np.float64)) for name, x in whole.items()}
 
     with open(folder / "log.csv") as file:
         logged = list(csv.DictReader(file))
-    assert [int(row["i"]) for row in logged] == list(range(100))
+    assert [int(row["i"]) for row in logged] == list(range(20))
     assert [float(row["return"]) for row in logged] == whole["return"].tolist()
 
     assert main(["resume", "here", "--quiet"]) == 0
-    assert capsys.readouterr().out.splitlines()[0].startswith("finished: 100 turns")
+    assert capsys.readouterr().out.splitlines()[0].startswith("finished: 20 turns")
 
 
 def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,6 +324,18 @@ def test_what_is_asked_for_is_kept_whole(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["resume", str(path.parent), "--quiet"]) == 0
     (path.parent / "manifest.json").write_text("{}")
     assert main(["resume", str(path.parent), "--quiet"]) == 1
+
+
+def test_a_run_that_is_refused_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(asked: Asked, program: trl.Program, folder: Path, **_: Any) -> int:
+        assert (folder / ASKED).exists()
+        raise OptionError("its resource cannot be saved.")
+
+    monkeypatch.setattr(train, "attend", refused)
+    Path("mine").mkdir()
+    for folder in ("mine", "new"):
+        assert main(["train", "reinforce", *SMALL, "--folder", folder]) == 1
+    assert os.listdir() == ["mine"] and not os.listdir("mine")
 
 
 def test_several_seeds_are_one_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,6 +460,52 @@ def test_lab_opens_on_this_machine_alone(
     assert "timerl-nb[lab]" in capsys.readouterr().err
 
 
+def test_lab_answers_whoever_has_the_token_and_ends_when_told(tmp_path: Path) -> None:
+    pytest.importorskip("jupyterlab")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    kinds = ("CONFIG", "DATA", "RUNTIME")
+    environment = {
+        **os.environ,
+        **{f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in kinds},
+        "JUPYTER_TOKEN": "a-token",
+    }
+    command = [sys.executable, "-m", "timerl_nb.cli", "lab", "--", "--no-browser"]
+    command += [f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={ROOT}"]
+    with (
+        open(tmp_path / "said", "w+") as said,
+        subprocess.Popen(command, env=environment, stdout=said, stderr=said) as running,
+    ):
+        try:
+            status = f"http://127.0.0.1:{port}/api/status"
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                answered(status, running)
+            with answered(f"{status}?token=a-token", running) as reply:
+                assert json.load(reply)["kernels"] == 0
+            running.terminate()
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
+        said.seek(0)
+        assert "Traceback" not in said.read()
+    with pytest.raises(OSError):  # nobody is left who listens
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def answered(address: str, running: subprocess.Popen[Any]) -> Any:
+    """What a server answers, once it listens."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            return urllib.request.urlopen(address, timeout=30)
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            assert running.poll() is None and time.monotonic() < until
+            time.sleep(0.05)
+
+
 def test_bench_needs_a_checkout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -444,6 +516,13 @@ def test_bench_needs_a_checkout(
     monkeypatch.setattr(bench, "in_checkout", lambda part: None)
     assert main(["bench"]) == 1
     assert "make bench" in capsys.readouterr().err
+
+
+def test_bench_prints_a_table(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "lines"]) == 0
+    rows = dict(re.findall(r"^\| (\S+) \| ([\d,]+) \|$", capfd.readouterr().out, re.MULTILINE))
+    assert {"timerl_nb/cli", "timerl_nb/live", "widgets/src"} <= set(rows)
+    assert all(int(count.replace(",", "")) > 0 for count in rows.values())
 
 
 # --- sweeps --------------------------------------------------------------------------------------
@@ -473,7 +552,7 @@ def test_a_killed_worker_goes_on_from_what_it_saved(
         return begun[-1]
 
     monkeypatch.setattr(workers.subprocess, "Popen", known)
-    words = ["sweep", "reinforce", "--hidden", "4", "--bounds", "B=2,T=5,I=100", "--every", "1"]
+    words = ["sweep", "reinforce", "--hidden", "4", "--bounds", "B=2,T=5,I=60", "--every", "1"]
     words += ["--set", "lr=0.1,0.001", "--seed", "5", "--workers", "2", "--folder", "sweep"]
     killer = when_saved(folder / "000-lr=0.1-seed=5", lambda: begun_first(begun).kill())
     assert main(words) == 0
@@ -482,13 +561,13 @@ def test_a_killed_worker_goes_on_from_what_it_saved(
     assert "000-lr=0.1-seed=5 died of SIGKILL: it goes on (1 of 3)" in said
     assert len(begun) == 3
     went_on = (folder / "000-lr=0.1-seed=5" / workers.OUTPUT).read_text()
-    assert "finished: 100 turns" in went_on
+    assert "finished: 60 turns" in went_on
     rows = table(folder)
     assert [(row["lr"], row["seed"], row["state"]) for row in rows] == [
         ("0.1", "5", "finished"),
         ("0.001", "5", "finished"),
     ]
-    assert [float(row["return"]) for row in rows] == [alone(0.1, 5, 100), alone(0.001, 5, 100)]
+    assert [float(row["return"]) for row in rows] == [alone(0.1, 5, 60), alone(0.001, 5, 60)]
 
     # again: nothing is missing; another sweep is refused
     assert main(words) == 0

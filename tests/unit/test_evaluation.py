@@ -71,9 +71,7 @@ def played(state: np.ndarray, act: Callable[[np.ndarray], Any], steps: int) -> f
     return total
 
 
-@pytest.mark.parametrize(
-    ("name", "executor"), [("once", "xla"), ("epochs", "xla"), ("once", "interpret")]
-)
+@pytest.mark.parametrize(("name", "executor"), [("once", "xla"), ("epochs", "interpret")])
 def test_all_else_is_as_without(name: str, executor: str) -> None:
     options = trl.Options(executor=executor)
     without = MAKERS[name]().compile(BOUNDS, options)

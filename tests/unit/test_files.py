@@ -63,14 +63,16 @@ def test_a_file_is_held_by_one(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if system == "windows":  # as its documentation has it
-        held = set[str]()
+        held = set[tuple[str, int]]()
 
         def locking(file: int, mode: int, count: int) -> None:
             assert (mode, count) == (2, 1)
-            name = os.readlink(f"/proc/self/fd/{file}")
-            if name in held:
+            at = os.lseek(file, 0, os.SEEK_CUR)
+            assert at >= os.fstat(file).st_size  # what is held can be read by nobody
+            place = os.readlink(f"/proc/self/fd/{file}"), at
+            if place in held:
                 raise PermissionError(13, "Permission denied")
-            held.add(name)
+            held.add(place)
 
         monkeypatch.setattr(files, "fcntl", None)
         monkeypatch.setattr(
@@ -80,3 +82,11 @@ def test_a_file_is_held_by_one(
         lock(one)
         with pytest.raises(BlockingIOError):
             lock(other)
+    (tmp_path / "lines").write_bytes(b"one\n")
+    with open(tmp_path / "lines", "a+b", 0) as one:
+        lock(one)
+        one.write(b"two\n")
+        with open(tmp_path / "lines", "a+b", 0) as other, pytest.raises(BlockingIOError):
+            lock(other)
+        one.seek(0)
+        assert one.read() == b"one\ntwo\n"

@@ -215,7 +215,7 @@ def test_it_costs_nothing_where_it_is_off() -> None:
     assert program.with_options(executor="xla").executable.lowered is not None
 
 
-@pytest.mark.parametrize("name", ["by points", "in blocks", "swapped", "episodes"])
+@pytest.mark.parametrize("name", ["swapped", "episodes"])  # random programs show the others
 def test_programs_without_nans_run_as_they_did(name: str) -> None:
     program = PROGRAMS[name].compile("interpret")
     want = program.execute(seed=2)

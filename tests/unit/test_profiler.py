@@ -219,3 +219,36 @@ def test_measuring_changes_no_value() -> None:
     have = program.execute(seed=4, on_event=lambda event: values.append(event.seconds))
     np.testing.assert_array_equal(have["return"], want["return"])
     assert any(values)
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+def test_launches_are_reported_without_waiting_and_change_nothing(executor: str) -> None:
+    program = learning(executor)
+    told: list[Event] = []
+    turns: list[int] = []
+    run = program.begin(2, on_call=told.append, progress=lambda n=1: turns.append(n), waits=False)
+    run.complete()
+    outputs = run.outputs()
+    run.release()
+    waited: list[Event] = []
+    other = program.begin(2, on_call=waited.append)
+    other.complete()
+    for name, value in other.outputs().items():
+        assert np.array_equal(value, outputs[name]), name
+    other.release()
+    kinds = Counter(event.kind for event in told)
+    # what ran is the same, whether it was waited for or not
+    assert (
+        kinds["launch"] > 0
+        and kinds["launch"] + kinds["done"] == Counter(event.kind for event in waited)["done"]
+    )
+    assert "launch" not in {event.kind for event in waited}
+    assert sum(turns) == BOUNDS["I"]
+    launched = [event for event in told if event.kind in ("execute", "launch")]
+    open_at: list[tuple[str, tuple[int, ...]]] = []
+    for event in launched:
+        if event.kind == "launch":
+            assert (event.name, event.point) == open_at[-1]
+        open_at.append((event.name, event.point))
+    assert kinds["wait"] == (executor == "xla")
+    assert all(event.seconds >= 0 for event in told)

@@ -101,7 +101,7 @@ def test_another_executor_goes_on(pair: tuple[str, str], tmp_path: Path) -> None
 
 
 def test_other_options_go_on_where_the_same_points_live(tmp_path: Path) -> None:
-    program, other = learning(), learning(fuse=False)
+    program, other = learning(), learning(donate=False)
     want = program.execute(seed=3)
     cut_off(program, tmp_path)
     assert_same(want, other.resume(tmp_path), "resumed")

@@ -236,6 +236,8 @@ def test_the_hint_names_options_that_fit() -> None:
     bounds = {"b": ("B", 8), "i": ("I", 2), "t": ("T", 4)}
     hint = fit_suggestions(["device_memory=100 would do"], {}, 50, trl.Options(), bounds, need)
     assert hint == "device_memory=100 would do; vectorize=('b', 'i') would do; B = 2 would do."
+    hint = fit_suggestions(["it"], {}, 50, trl.Options(), bounds, need, ("t",))  # tried before
+    assert hint == "it; B = 2 would do."
 
 
 def test_a_budget_decides_what_is_vectorised() -> None:

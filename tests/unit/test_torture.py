@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,13 +35,13 @@ from timerl_nb.runtime import run_folder
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
     name: str, moments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    killed, random = Killed(name, 400, "1", 7, tmp_path), Random()
+    killed, random = Killed(name, 250, "1", 7, tmp_path), Random()
     for moment in moments:
         fell, wrong = killed.kill(moment, random)
         assert fell is not None and not wrong
-    program = SUBJECTS[name](400)
+    program = SUBJECTS[name](250)
     want = given_by(program.execute(seed=7))
-    assert not differs(want, given_by(program.resume(killed.folder, every=400)))
+    assert not differs(want, given_by(program.resume(killed.folder, every=250)))
     assert len(list(killed.folder.iterdir())) == 3
 
 
@@ -87,9 +86,11 @@ def test_a_disk_that_is_full(of: str, tmp_path: Path) -> None:
     assert "as if there were space" in faults.full_disk(of, "interpret", tmp_path / "disk", 10**6)
 
 
-@pytest.mark.skipif(not os.geteuid(), reason="root may write to every folder")
 def test_a_folder_that_is_read_only(tmp_path: Path) -> None:
-    assert faults.read_only(tmp_path / "disk") == ""
+    wrong = faults.read_only_to_us(tmp_path / "disk")
+    if wrong is None:
+        pytest.skip("root may write to every folder, and cannot give up that right")
+    assert wrong == ""
 
 
 def test_what_is_written_in_its_place_is_found(
@@ -112,16 +113,16 @@ def test_what_is_written_in_its_place_is_found(
 
 
 def test_two_writers_of_one_folder(tmp_path: Path) -> None:
-    progress = Progress(tmp_path, "writers", count=6)
+    progress = Progress(tmp_path, "writers", count=4)
     writers.run(progress)
-    assert progress.done == 6 and not progress.wrong
-    assert progress.figures["ended"] >= 6 and sum(progress.figures.values()) == 12
+    assert progress.done == 4 and not progress.wrong
+    assert progress.figures["ended"] >= 4 and sum(progress.figures.values()) == 8
 
 
 def test_a_clock_that_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = Progress(tmp_path, "clock", count=6)
+    progress = Progress(tmp_path, "clock", count=3)
     clock.run(progress)
-    assert progress.done == 6 and not progress.wrong and progress.figures["jumps"] > 6
+    assert progress.done == 3 and not progress.wrong and progress.figures["jumps"] > 6
     moves = [61.0, -3600.0, 61.0, 61.0, 61.0]
     assert clock.tried("20s", moves) == ""
 

@@ -254,3 +254,20 @@ def test_buffers_keep_to_a_budget_or_the_interpreter_does() -> None:
     assert tight.memory.needed <= least
     assert tight.executable.lowered is None and "are allowed" in tight.executable.how
     assert any("are allowed" in text for text in tight.warnings)
+
+
+def test_what_starts_two_recurrences_is_read_in_slices_where_it_is_there() -> None:
+    """It lies in a buffer of either; a slice that consists of parts took the wrong one."""
+    with trl.Context("i") as ctx:
+        ((i, _),) = ctx.dims
+        weight = trl.data(np.arange(6, dtype=np.float32).reshape(2, 3) / 6)
+        x, y = (trl.tensor((2,), domain=(i,)).named(name) for name in "xy")
+        x[0] = trl.random.uniform((2,))
+        x[i + 1] = (x * 0.9 + 0.1).tanh()
+        y[i <= 1] = x
+        y[i >= 2] = (y[i - 2] - x[i - 2]).tanh()
+        ctx.output("z", (y @ weight).tanh())
+    program = ctx.compile({"I": 5}, trl.Options(executor="xla", trial=False))
+    assert program.executable.lowered is not None
+    want = Reference(ctx.pdg(), {"I": 5}).outputs()["z"]
+    np.testing.assert_allclose(program.execute(seed=0)["z"], want, rtol=1e-5, atol=1e-6)

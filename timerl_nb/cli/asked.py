@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from timerl_nb.cli.arguments import algorithm
 from timerl_nb.config import Options
+from timerl_nb.driver.kept_run import Keeper
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLError
 from timerl_nb.files import write_whole
@@ -50,12 +51,15 @@ class Asked:
         """The program, compiled.
 
         Raises:
-            TimeRLError: there is no such algorithm, argument or option, or it does not compile.
+            TimeRLError: there is no such algorithm, argument or option, or it does not compile, or has
+                no turns to save at.
         """
         about = algorithm(self.algorithm)
         given = {n: about.argument(n).checked(value) for n, value in self.arguments.items()}
         options = Options(**self.options)
-        return about.make(**given).compile(self.bounds, options, seeds=self.seeds)
+        program = about.make(**given).compile(self.bounds, options, seeds=self.seeds)
+        Keeper(program.pdg, program.bounds, program.executable, recorded=False).check_turns()
+        return program
 
     def in_python(self) -> list[str]:
         """Lines that make the same program."""
@@ -84,12 +88,13 @@ class Asked:
 
     # --- in a folder -----------------------------------------------------------------------------
 
-    def write(self, folder: Path) -> None:
-        """Keep it in a folder, which is made if need be.
+    def write(self, folder: Path) -> bool:
+        """Keep it in a folder, which is made if need be; returns whether it was.
 
         Raises:
             ExecutionError: the folder cannot be written to, or something was asked for there before.
         """
+        is_new = not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(not name.startswith(".") for name in os.listdir(folder)):
@@ -102,13 +107,15 @@ class Asked:
             raise ExecutionError(
                 f"{folder} cannot be written to: {error.strerror}.", hint="choose another --folder."
             ) from None
+        return is_new
 
-    def take_back(self, folder: Path) -> None:
+    def take_back(self, folder: Path, *, is_new: bool) -> None:
         """Leave a folder as it was before `write`: the run was refused ahead of its first turn."""
         for name in (ASKED, LOCK):
             (folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # something else is in it, or it is somebody's own
-            folder.rmdir()
+        if is_new:
+            with suppress(OSError):  # something else is in it
+                folder.rmdir()
 
     @classmethod
     def read_from(cls, folder: Path) -> Asked:

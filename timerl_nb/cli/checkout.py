@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import timerl_nb.errors
@@ -17,11 +20,27 @@ def in_checkout(part: str) -> Path | None:
 
 
 def foreground(command: Sequence[str], where: Path | None = None) -> int:
-    """Run a program in the foreground; returns its exit status, at Ctrl-C once it has ended itself."""
-    with subprocess.Popen(list(command), cwd=where) as process:
+    """Run a program in the foreground; returns its exit status.
+
+    At Ctrl-C, and where this process is to end, it is waited for until it has ended itself.
+    """
+    with subprocess.Popen(list(command), cwd=where) as process, _passed_on(process):
         while True:
             try:
                 status = process.wait()
                 return status if status >= 0 else 128 - status
             except KeyboardInterrupt:  # which it was sent, too
                 continue
+
+
+@contextmanager
+def _passed_on(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Have a process end where this one is to, which it would outlive."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

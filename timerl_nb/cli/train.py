@@ -67,7 +67,7 @@ def main(words: Sequence[str]) -> int:
     given = parser.read(words[1:])
     asked = replace(asked_for(chosen, given, given.seed), seeds=given.seeds)
     program = asked.program()
-    folder = _claimed(asked, given.folder)
+    folder, is_new = _claimed(asked, given.folder)
     if not given.quiet:
         print(
             f"{asked}\nkept in {folder}, saved every {_often(asked.every)}; Ctrl-C stops it there"
@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> int:
     try:
         return attend(asked, program, folder, quiet=given.quiet)
     except (OptionError, BudgetError):
-        asked.take_back(folder)
+        asked.take_back(folder, is_new=is_new)
         raise
 
 
@@ -180,11 +180,10 @@ def _often(every: str) -> str:
     return f"{every} turns" if every.isdecimal() else every
 
 
-def _claimed(asked: Asked, folder: Path | None) -> Path:
-    """The folder, in which what was asked for is written; one that nobody else has taken."""
+def _claimed(asked: Asked, folder: Path | None) -> tuple[Path, bool]:
+    """The folder, in which what was asked for is written, and whether it was made for that."""
     if folder is not None:
-        asked.write(folder)
-        return folder
+        return folder, asked.write(folder)
     name = re.sub(r"[^\w.-]+", "-", f"{asked.algorithm}-{asked.arguments.get('env', '')}")
     try:
         os.makedirs("runs", exist_ok=True)
@@ -195,7 +194,7 @@ def _claimed(asked: Asked, folder: Path | None) -> Path:
             except FileExistsError:
                 continue
             asked.write(folder)
-            return folder
+            return folder, True
     except OSError as error:
         raise ExecutionError(
             f"no folder can be made below {Path('runs').absolute()}: {error.strerror}.",

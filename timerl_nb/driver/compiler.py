@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
+from timerl_nb.collection import uncollected
 from timerl_nb.config import Options
 from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.machines import machine_here
@@ -159,6 +160,7 @@ class Compiler:
             prove_reads(DynamicBounds().run(self.pdg).pdg, bounds)
         return time.perf_counter() - start
 
+    @uncollected()
     def front(
         self,
         options: Options,
@@ -266,6 +268,7 @@ class Compiler:
         key = self._key(digest(front.constraints.pdg), options, bounds)
         return None if key is None else CompiledCalls(self._disk, key)
 
+    @uncollected()
     def back(
         self, front: Front, options: Options, bounds: Mapping[str, int], see: See = unseen
     ) -> tuple[Stage, ...]:
@@ -343,7 +346,8 @@ class Compiler:
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}
         known = [f"device_memory={needed} would do"]
         changes = {} if options.swap else {'swap="auto"': {"swap": "auto"}}
-        return fit_suggestions(known, changes, budget, options, given, need)
+        decided = [dim.name for dim in self._search(options, bounds).dims]
+        return fit_suggestions(known, changes, budget, options, given, need, decided)
 
 
 def _planner(front: Front, options: Options) -> Planner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from timerl_nb.config import Options
@@ -19,6 +19,7 @@ def fit_suggestions(
     options: Options,
     bounds: Mapping[str, tuple[str, int]],
     need: Need,
+    decided: Collection[str] = (),
 ) -> str:
     """Changes that make a program fit, each on its own; empty where none is found.
 
@@ -27,6 +28,7 @@ def fit_suggestions(
         changes: of options, by their text: what else may do, besides fewer axes and smaller bounds.
         bounds: for each dimension its bound's name and value.
         need: tries a change.
+        decided: the dimensions that a search has tried to leave in a loop.
     """
 
     def fits(options: Mapping[str, Any], bounds: Mapping[str, int]) -> bool:
@@ -40,6 +42,8 @@ def fit_suggestions(
     dims = options.vectorize if isinstance(options.vectorize, tuple) else tuple(bounds)
     if options.vectorize:
         for name in reversed(dims):  # the innermost first: it is most often time
+            if name in decided:
+                continue
             rest = tuple(d for d in dims if d != name) or False
             if fits({"vectorize": rest}, {}):
                 found.append(f"vectorize={rest!r} would do")

@@ -103,7 +103,7 @@ class Keeper:
             ExecutionError: there is a run in the folder, or it cannot be written to.
         """
         often = Every.of(_USUALLY if every is None else every)
-        self._check_turns("checkpoint")
+        self.check_turns()
         folder = _entered(checkpoint)
         manifest = Manifest(
             _new_name(),
@@ -143,7 +143,7 @@ class Keeper:
                     hint="leave out the seed.",
                 )
             if manifest.cut is not None:
-                self._check_turns("resume")
+                self.check_turns("resume")
             state = source.path / manifest.state
             saved = Saved(state, arrays, len(manifest.resources))
             how = self._executable.how
@@ -164,7 +164,12 @@ class Keeper:
     def _resources(self) -> tuple[str, ...]:
         return tuple(one.name for one in resources_of(self._executable.pdg))
 
-    def _check_turns(self, argument: str) -> None:
+    def check_turns(self, argument: str = "checkpoint") -> None:
+        """Refuse a program without turns.
+
+        Raises:
+            OptionError: it has none, for which the argument asks.
+        """
         if self._cuts.why_none:
             raise OptionError(
                 f"{argument} is not possible: a run is saved between two turns, and "

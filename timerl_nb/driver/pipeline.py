@@ -184,7 +184,7 @@ def _front(
             made = trials.run(one, pdg)
         made = replace(made, choices=decided.choices.get(one.name, made.choices))
         seconds = time.perf_counter() - start
-        verify(made.pdg)
+        verify(made.pdg, pdg)
         summary = f"{len(pdg)} -> {len(made.pdg)} operations, {len(made.steps)} steps"
         if one.name in ("fuse", "separate"):
             summary = f"{len(pdg)} operations -> {_kernels(made.pdg)} kernels"

@@ -563,12 +563,14 @@ class Program:
         on_event: Recorder | None,
         progress: Callable[..., object] | None,
         on_call: Recorder | None = None,
+        *,
+        waits: bool = True,
     ) -> RunProtocol:
         """A run that has not begun; whoever listens to events is shown the interpreter's."""
         lowered = self.executable.lowered if on_event is None else None
         if lowered is None:
-            return Run(self.executable, seed, on_event or on_call, progress)
-        return LoweredRun(lowered, seed, progress, on_call)
+            return Run(self.executable, seed, on_event or on_call, progress, waits=waits)
+        return LoweredRun(lowered, seed, progress, on_call, waits=waits)
 
     def begin(
         self,
@@ -577,6 +579,7 @@ class Program:
         on_event: Recorder | None = None,
         on_call: Recorder | None = None,
         progress: Callable[..., object] | None = None,
+        waits: bool = True,
     ) -> RunProtocol:
         """A run that has not begun, for who completes it, and looks at it, himself.
 
@@ -587,6 +590,8 @@ class Program:
                 interpreter runs the program, with every event.
             progress: is called at the end of every turn of the outermost loop, with the number of
                 turns made if they are several.
+            waits: whether what is reported, and turns, are waited for. Where not, calls and kernels are
+                reported as launches, and the wait at the end as one.
 
         Raises:
             BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
@@ -595,7 +600,7 @@ class Program:
         """
         run_begins(self)
         self._check_begin(recorded=on_event is not None)
-        return self._make_run(self._seed(seed), on_event, progress, on_call)
+        return self._make_run(self._seed(seed), on_event, progress, on_call, waits=waits)
 
     def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
         """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""

@@ -138,7 +138,7 @@ class Search:
         """What the passes choose for speed alone, where they know what memory costs: that without a budget."""
         if cached_machine(self._options) is None:
             return None
-        return Decision(tuple((dim.name, self._ways[0]) for dim in self._dims), swap=False)
+        return Decision(tuple((dim.name, self._ways[0]) for dim in self.dims), swap=False)
 
     def _wholes(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
@@ -154,7 +154,7 @@ class Search:
         return sorted(made.values(), key=lambda one: (self._seconds(one), self._estimate(one)))
 
     @cached_property
-    def _dims(self) -> list[Dim]:
+    def dims(self) -> list[Dim]:
         """The dimensions along which something runs one by one, and something else need not."""
         if self._options.budget is None or not self._options.vectorize:
             return []
@@ -173,7 +173,7 @@ class Search:
 
         There are three ways each, and of four dimensions all of them together take minutes.
         """
-        each = [[(dim.name, way) for way in self._ways] for dim in self._dims]
+        each = [[(dim.name, way) for way in self._ways] for dim in self.dims]
         alike = list(zip(*each, strict=True)) or [()]
         first = alike[0]
         apart = [
@@ -313,6 +313,11 @@ class Search:
                 self._least_of[decision] = max(floor, least)
         return self._least_of.get(decision, floor)
 
+    def _at_least(self, decision: Decision) -> int:
+        """Bytes below which no plan of it comes, known as well as it takes to say that this is too much."""
+        floor = self._floor(decision)
+        return floor if floor > self._budget else self._bound(decision)
+
     # --- looking ---------------------------------------------------------------------------------
 
     def _try(self, decision: Decision) -> bool:
@@ -321,9 +326,7 @@ class Search:
         It becomes the best if it is the quickest so far of those that fit, be it in the interpreter.
         """
         if decision not in self._tried:
-            least = self._floor(decision)
-            if least <= self._budget:
-                least = self._bound(decision)
+            least = self._at_least(decision)
             if least > self._budget:
                 self._note(decision, f"it needs at least {least:,} bytes at once")
             else:
@@ -343,15 +346,21 @@ class Search:
     def _may_be_best(self, one: Decision) -> bool:
         return self._best is None or self._seconds(one) < self._best[0]
 
+    def _is_slower(self, one: Decision) -> bool:
+        """Whether it cannot be the best, by what is known of it or of one that computes nothing again."""
+        alike = (
+            self._graphs.get((replace(one, again=way, swap=False), ""))
+            for way in (one.again, False)
+        )
+        known = max((self._quick.get(pdg, 0.0) for pdg in alike if pdg is not None), default=0.0)
+        return self._best is not None and known >= self._best[0]
+
     def _try_blocks(self, whole: Decision) -> None:
         """Try the largest blocks that fit along each dimension."""
         if whole.blocks is None or not self._is_planned(whole):
             return  # nor are blocks planned then, which have more points
         for dim, sizes in self._cuts(whole):
-            small, large = (_cut(whole, dim, sizes[k]) for k in (0, -1))
-            # the largest are of another graph, which takes fusing
-            if self._floor(small) > self._budget or self._may_be_best(large):
-                self._largest(sizes, lambda n, d=dim: _cut(whole, d, n))
+            self._largest(sizes, lambda n, d=dim: _cut(whole, d, n))
 
     def _swap_blocks(self) -> None:
         """Blocks and swaps together, where neither alone is enough."""
@@ -369,9 +378,16 @@ class Search:
             self._try(decision(size))
             return self._is_planned(decision(size))
 
-        k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
-        if k < len(sizes) and self._try(decision(sizes[k])):
-            bisect(sizes, False, k + 1, key=lambda n: not self._try(decision(n)))
+        # smaller blocks take longer
+        slow = (k for k, n in enumerate(sizes) if self._is_slower(decision(n)))
+        sizes = sizes[max(slow, default=-1) + 1 :]
+        if not sizes or self._at_least(decision(sizes[0])) > self._budget:
+            for size in sizes[:1]:
+                self._try(decision(size))
+        elif self._may_be_best(decision(sizes[-1])):
+            k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
+            if k < len(sizes) and self._try(decision(sizes[k])):
+                bisect(sizes, False, k + 1, key=lambda n: not self._try(decision(n)))
 
     def _is_planned(self, one: Decision) -> bool:
         """Whether it is known what a decision needs, or that this is too much."""
@@ -400,7 +416,7 @@ class Search:
             if isinstance(found, Forecast):
                 heappush(queue, (found.needed, rank, 2))
                 self._taken = able[min(entry for entry in queue if entry[2] == 2)[1]]
-        ways = tuple((dim.name, self._ways[0]) for dim in self._dims)
+        ways = tuple((dim.name, self._ways[0]) for dim in self.dims)
         return Decision(ways, self._again[0], (), swap=False)
 
     # --- what it says ----------------------------------------------------------------------------
@@ -412,7 +428,7 @@ class Search:
         if fits:
             why = f"it is the fastest of those that fit {self._budget:,} bytes"
         vectorize: list[Choice] = []
-        for k, dim in enumerate(self._dims):
+        for k, dim in enumerate(self.dims):
             ways = {way: WAYS[way] for way in WAYS if way in self._ways}
             of = {way: [one for one in self._tried if one.ways[k][1] == way] for way in ways}
             vectorize.append(

@@ -17,13 +17,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
-from timerl_nb.files import clear_drafts, write_whole
+from timerl_nb.files import clear_drafts, lock, write_whole
 from timerl_nb.live.run_log import TIMES, Row
-
-try:
-    import fcntl
-except ImportError:  # a system without
-    fcntl = None
 
 JSONL: Final = "log.jsonl"
 CSV: Final = "log.csv"
@@ -231,8 +226,7 @@ class _Lines:
         # opened so that it is made, and never cut; written at its end alone
         self._file: IO[bytes] = open(path, "a+b", buffering=0)  # noqa: SIM115
         try:
-            if fcntl is not None:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(self._file)
         except BaseException:
             self.close()
             raise

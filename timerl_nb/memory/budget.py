@@ -78,14 +78,17 @@ class Planner:
         if self.budget is None or not self.swap:
             return
         target, unfolded = self.budget - plan.beside, plan.unfolded()
-        for _ in range(_TRIES):
-            found = unfolded.swapped(target) if plan.peak > target else plan
-            over = self._over(found)
-            if found is not plan:
-                yield found if over else self._fewer(unfolded, found, self.budget)
-            if not over or not self.lowered or found.needed > self.budget:
-                return
-            target = min(target, found.peak) - over
+        try:
+            for _ in range(_TRIES):
+                found = unfolded.swapped(target) if plan.peak > target else plan
+                over = self._over(found)
+                if found is not plan:
+                    yield found if over else self._fewer(unfolded, found, self.budget)
+                if not over or not self.lowered or found.needed > self.budget:
+                    return
+                target = min(target, found.peak) - over
+        finally:
+            unfolded.forget()
 
     def _fewer(self, unfolded: MemoryPlan, found: MemoryPlan, budget: int) -> MemoryPlan:
         """What keeps to the budget, with as few values moved as its buffers leave room for."""

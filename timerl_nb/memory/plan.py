@@ -110,6 +110,13 @@ class MemoryPlan(Inspectable):
             return self._apart.fewer(swaps, budget)
         return self.with_swaps(self.swapping.fewer(swaps, self.point_by_point.bytes, budget))
 
+    def forget(self) -> None:
+        """Let go of what swaps were weighed by, if any were."""
+        if self._apart is not None:
+            self._apart.forget()
+        elif "swapping" in vars(self):
+            self.swapping.forget()
+
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """This plan with other swaps; its kernels take over nothing but blocks."""
         if self._apart is not None:

@@ -6,6 +6,7 @@ operation and `o[i, t + 1]` from another) is one run per branch, where it does n
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,21 +44,25 @@ class Part:
         return tuple(e for k, e in enumerate(self.index) if k != self.along)
 
 
-def split(pdg: Pdg, bounds: Point, read: Read) -> tuple[Part, ...] | str:
-    """The parts of a sliced read, in order; or why it has none."""
+def split(pdg: Pdg, bounds: Point, read: Read, kept: Container[int] = ()) -> tuple[Part, ...] | str:
+    """The parts of a sliced read, in order; or why it has none.
+
+    Args:
+        kept: merges that stand for themselves: parts are of these, too.
+    """
     (at, *more) = [k for k, e in enumerate(read.index) if isinstance(e, Slice)]
     along = read.index[at]
     assert isinstance(along, Slice)
     if more:
         return "it is read in slices of several dimensions at once"
-    if pdg[read.source].kind != "merge":
+    if pdg[read.source].kind != "merge" or read.source in kept:
         index = tuple(e.lo if isinstance(e, Slice) else e for e in read.index)
         return (Part(read.tensor, index, at, along.length),)
     if not (along.lo.symbols | along.hi.symbols) <= bounds.keys():
         return "it is read through a merge in slices that move"
     first, end = evaluate(along.lo, bounds), evaluate(along.hi, bounds)
     index = tuple(sym(_ALONG) if isinstance(e, Slice) else e for e in read.index)
-    found = [a.read for a in accesses(pdg, Read(read.source, read.out, index))]
+    found = [a.read for a in accesses(pdg, Read(read.source, read.out, index), kept)]
     return _runs(found, first, end, bounds)
 
 

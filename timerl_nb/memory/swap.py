@@ -181,14 +181,6 @@ class Swapping:
         Args:
             live: the device's live bytes during every executed point, without swapping.
         """
-        try:
-            return self._chosen(live, budget)
-        finally:  # plans are kept, and what is weighed takes more than they do
-            self._uses.clear()
-            self._pauses.clear()
-            self._calendar = Calendar(self._clock)
-
-    def _chosen(self, live: Array, budget: int) -> Swaps:
         if budget > 0:  # else nothing keeps to it
             swaps, peak = _cover(self.classes(SLACKS[0], LARGE), live, budget)
             if peak <= budget:
@@ -202,6 +194,12 @@ class Swapping:
                     return Swaps(tuple(swaps), slack)
         swaps, _ = _cover(sparing, live, max(budget, reach))
         return Swaps(tuple(swaps), SLACKS[-1]) if swaps else NO_SWAPS
+
+    def forget(self) -> None:
+        """Let go of what is weighed: plans are kept, and it takes more than they do."""
+        self._uses.clear()
+        self._pauses.clear()
+        self._calendar = Calendar(self._clock)
 
     def fewer(self, swaps: Swaps, live: Array, budget: int) -> Swaps:
         """The same swaps of fewer values: those from some coordinate on, where the budget allows it.

@@ -46,11 +46,12 @@ class Acting:
         for name, ids in self.loops:
             core = cycles_of(before, name).sequential
             around = [set(after[new].domain) for old in core for new in made.ids[old]]
+            common = set[str].intersection(*around) if around else set(before.dims.names)
             stay = {
                 new
                 for old in ids
                 for new in made.ids[old]
-                if not _lost(before[old], after[new]).intersection(*around)
+                if common.isdisjoint(_lost(before[old], after[new]))
             }
             loops[name] = with_operands(after, stay, added)
         return Acting.of(loops)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.lengths import waits
@@ -109,6 +110,7 @@ def _is_trivial(pdg: Pdg, read: Read, dim: str) -> bool:
     return isinstance(entry, Lin) and entry.as_symbol == dim
 
 
+@cache  # expressions are interned, and asked about again and again
 def steps_back(entry: Entry, dim: str) -> int | None:
     """k where the index is dim - k; None where it is not."""
     if isinstance(entry, Slice):
@@ -129,6 +131,7 @@ def directions(pdg: Pdg, ops: Iterable[int], dim: str) -> frozenset[bool]:
     return frozenset(found)
 
 
+@cache
 def never_ahead(entry: Entry | None, dim: str) -> bool:
     """Whether an index into a dimension never goes beyond the reader's own point."""
     if entry is None:

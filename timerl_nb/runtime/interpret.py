@@ -13,7 +13,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.events import Event, Recorder
+from timerl_nb.events import Event, EventKind, Recorder
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import Host, resources_of
 from timerl_nb.ir.ops import Op, Tensor
@@ -60,6 +60,7 @@ class Run:
         recorder: is called with every event, if given (slower).
         progress: is called after every turn of the outermost loop.
         follow: keep track of which points the stores hold (slower).
+        waits: whether recorded kernels are waited for.
     """
 
     compiling: float | None = None  # kernels are compiled one by one, each in little time
@@ -73,6 +74,7 @@ class Run:
         progress: Callable[[], object] | None = None,
         *,
         follow: bool = False,
+        waits: bool = True,
     ) -> None:
         self.executable = executable
         self.ledger = Ledger()
@@ -96,6 +98,7 @@ class Run:
             recorder,
             progress and self._turned,
             check_nan=executable.check_nan,
+            waits=waits,
         )
         # parameters as they were at the last turn's end, which is no reason to keep them
         self._learned: dict[int, weakref.ref[Any]] = {}
@@ -410,8 +413,9 @@ class _Support:
         progress: Callable[[], object] | None,
         *,
         check_nan: bool = False,
+        waits: bool = True,
     ) -> None:
-        self.ledger, self._check_nan = ledger, check_nan
+        self.ledger, self._check_nan, self._is_waiting = ledger, check_nan, waits
         self.kept: list[Kept] = []
         self._pdg = pdg
         self.seed = backend.seed_words(seed)
@@ -477,21 +481,22 @@ class _Support:
             self._recorder(Event(self._step, kind, name, point, nbytes, time))
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A kernel that is waited for, and then reports how long it took."""
+        """A kernel that reports how long it took, or to launch it where it is not waited for."""
+        wait: Callable[[Any], Any] = backend.wait if self._is_waiting else lambda made: made
 
         def kernel(*args: Any) -> Any:
             begun = perf_counter()
-            made = backend.wait(function(*args))
-            self._done(begun)
+            made = wait(function(*args))
+            self._done(begun, "done" if self._is_waiting else "launch")
             return made
 
         return kernel
 
-    def _done(self, begun: float) -> None:
+    def _done(self, begun: float, kind: EventKind = "done") -> None:
         if self._recorder is not None:
             now = perf_counter()
             time, seconds = now - self.began, now - begun
-            self._recorder(Event(self._step, "done", *self._at, 0, time, seconds))
+            self._recorder(Event(self._step, kind, *self._at, 0, time, seconds))
 
     def launch(self, name: str, point: tuple[int, ...]) -> None:
         self._step += 1

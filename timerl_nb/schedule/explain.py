@@ -12,7 +12,7 @@ from timerl_nb.passes.dependence_cycles import components
 from timerl_nb.schedule.circles import Circle, find_circle, is_needed
 
 SMALL: Final = (1, 2, 3)  # bounds at which every program is looked through for circles
-LARGE: Final = (5, 8, 13)  # and one that cannot be compiled
+LARGE: Final = (5, 8, 13, 21, 34)  # and one that cannot be compiled
 
 
 def refuse_circles(pdg: Pdg) -> None:

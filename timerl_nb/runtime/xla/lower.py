@@ -23,7 +23,7 @@ from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence
 from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.slices import Part
+from timerl_nb.memory.slices import Part, split
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
@@ -286,9 +286,11 @@ class Lowering:
         if not is_sliced(read):
             latest = self.layout.latest.get((op.id, slot), {})
             return self._points(read, self._indices(read, at), state, latest)
-        parts = self.plan.parts(op, slot)
-        if parts and not self._home(read):
-            return jnp.concatenate([self._part(op, part, state, at) for part in parts])
+        if self.plan.parts(op, slot) and not self._home(read):
+            # what is found without a choice is so in a part as well: a tensor alone may have a home elsewhere
+            parts = split(self.pdg, self.plan.bounds, read, self.layout.merges)
+            if not isinstance(parts, str):
+                return jnp.concatenate([self._part(op, part, state, at) for part in parts])
         return self._slice(op, read, state, at)
 
     def _indices(self, read: Read, at: Env) -> dict[str, Any]:

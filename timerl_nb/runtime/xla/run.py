@@ -45,6 +45,7 @@ class LoweredRun:
         seed: of all random streams; 64 bits.
         progress: is called with the number of turns after every call that makes some.
         recorder: is called ahead of every call and operation on the host, and when it is done.
+        waits: whether recorded calls, and turns, are waited for.
     """
 
     held_by = "XLA's buffers"
@@ -55,6 +56,8 @@ class LoweredRun:
         seed: int,
         progress: Callable[[int], object] | None = None,
         recorder: Recorder | None = None,
+        *,
+        waits: bool = True,
     ) -> None:
         self.lowered = lowered
         self.ledger = Ledger()
@@ -63,7 +66,7 @@ class LoweredRun:
         self.instructions = 0
         self.finished = self._begun = False
         self._given, self._seed = seed, backend.seed_words(seed)
-        self._progress = progress
+        self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
         self._state: dict[str, Any] = {}
         self._since: dict[int, Call] = {}  # calls that have changed buffers since a turn's end
@@ -95,7 +98,12 @@ class LoweredRun:
         else:
             self._go_on(self._resumed)
         self._moving.settle()
+        begun = perf_counter()
         jax.block_until_ready(self._state)
+        if self._recorder is not None and not self._is_waiting:
+            now = perf_counter()
+            time, seconds = now - self.began, now - begun
+            self._recorder(Event(self.instructions, "wait", "", (), 0, time, seconds))
         self.finished = True
 
     def _all(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
@@ -158,7 +166,7 @@ class LoweredRun:
         return self._state[name]
 
     def _turned(self, count: int) -> None:
-        if self._progress is not None:
+        if self._progress is not None and self._is_waiting:
             jax.block_until_ready(self._state)
         self._since.clear()
         if self._progress is not None:
@@ -344,21 +352,24 @@ class LoweredRun:
         self._functions = plain if watch is None else tuple(map(watch.around, plain))
 
     def _record(self, recorder: Recorder) -> None:
-        """Report calls, each waited for, and what runs on the host."""
+        """Report calls, and what runs on the host."""
 
-        def reported(name: str, at: tuple[int, ...], run: Callable[[], Any]) -> Any:
+        def reported(
+            name: str, at: tuple[int, ...], run: Callable[[], Any], *, wait: bool = True
+        ) -> Any:
             begun, step = perf_counter(), self.instructions
             recorder(Event(step, "execute", name, at, 0, begun - self.began))
-            made = jax.block_until_ready(run())
-            now = perf_counter()
-            recorder(Event(step, "done", name, at, 0, now - self.began, now - begun))
+            made = jax.block_until_ready(run()) if wait else run()
+            now, how = perf_counter(), "done" if wait else "launch"
+            recorder(Event(step, how, name, at, 0, now - self.began, now - begun))
             return made
 
         def called(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
             def run(changed: Any, constant: Any, seed: Any, at: Any, *more: Any) -> Any:
                 point = at if isinstance(at, tuple) else (at,)
                 args = (changed, constant, seed, at, *more)
-                return reported(f"call {call.number}", point, lambda: function(*args))
+                name = f"call {call.number}"
+                return reported(name, point, lambda: function(*args), wait=self._is_waiting)
 
             return run
 
