@@ -1,1 +1,4 @@
-"""Where the time of an RL program goes, across its stack: recorded, taken apart, corrected (RL-Scope)."""
+"""Where the time of an RL program goes, across its stack (RL-Scope, paper 002).
+
+So far: what is recorded of a thread (`edges`, `lanes`), and where its time went (`overlap`). Nothing records yet.
+"""
