@@ -9,10 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from timerl_nb.scope import overlap as module
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane, Recording
-from timerl_nb.scope.overlap import NEVER, Breakdown, Busy, Cell, Used, overlap_of, transitions
+from timerl_nb.scope.overlap import NEVER, Breakdown, Busy, Cell, Used, overlap_of
+from timerl_nb.scope.transitions import transitions
 
 RUNS = int(os.environ.get("TIMERL_FUZZ", "100"))
 FIRST = int(os.environ.get("TIMERL_SEED", "0")) * 10**6
@@ -77,7 +77,8 @@ def counted(recording: Recording, begin: np.ndarray, end: np.ndarray) -> Breakdo
 
 @pytest.mark.parametrize("piece", [3, 1 << 20])
 def test_every_nanosecond_is_where_it_was(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PIECE", piece)
+    for module in ("overlap", "pieces"):
+        monkeypatch.setattr(f"timerl_nb.scope.{module}.PIECE", piece)
     for seed in range(FIRST, FIRST + RUNS):
         draw = Random(seed)
         recording = Recording(tuple(lane(draw) for _ in range(draw.randint(1, 3))), NAMES)

@@ -15,12 +15,9 @@ from typing import Final, Literal
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.edges import Library
 from timerl_nb.scope.lanes import Lane, Recording
-
-_PIECE: Final = 1 << 20  # edges that are looked at together
-_NAME: Final = (1 << NAME_BITS) - 1
-_SHARED: Final = len(Library)  # behind the libraries: what was not observed
+from timerl_nb.scope.pieces import PIECE, UNOBSERVED, pieces, without_gaps
 
 Column = Literal["phase", "operation", "on", "used"]
 
@@ -134,7 +131,7 @@ def overlap(lanes: Iterable[Lane], names: Sequence[str], busy: Busy = NEVER) -> 
     for lane in lanes:
         for (phase, operation, on), (ns, shared) in _stretches(lane, busy).items():
             waits = on == Library.WAITING
-            word = "unobserved" if on == _SHARED else Library(on).name.lower()
+            word = "unobserved" if on == UNOBSERVED else Library(on).name.lower()
             for used, part in ((Used.CPU, ns - shared), (Used.GPU if waits else Used.BOTH, shared)):
                 if part:
                     cell = Cell(names[phase], names[operation], word, used)
@@ -147,85 +144,11 @@ def overlap_of(recording: Recording, busy: Busy = NEVER) -> Breakdown:
     return overlap(recording.lanes, recording.names, busy)
 
 
-def transitions(recording: Recording) -> dict[tuple[str, str, str], int]:
-    """How often what was on top was left for a library: by (operation, from, to), the most first.
-
-    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them (section 4.2).
-    """
-    found: dict[tuple[str, str, str], int] = {}
-    for lane in recording.lanes:
-        for piece in _pieces(lane):
-            enters = piece.kind == Kind.CALL_ENTER
-            if not enters.any():
-                continue
-            columns = piece.operation[enters], piece.came_from[enters], piece.on_call[enters]
-            for (operation, left, to), count in _counted(*columns):
-                name = recording.names[operation]
-                key = name, Library(left).name.lower(), Library(to).name.lower()
-                found[key] = found.get(key, 0) + count
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
-
-
-# --- a lane in pieces -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Piece:
-    """Some edges; all but `came_from` say what holds from the edge on.
-
-    Attributes:
-        came_from: the library that was on top before.
-        on: the library on top, or `_SHARED`.
-    """
-
-    ts: Array
-    kind: Array
-    phase: Array
-    operation: Array
-    on_call: Array
-    came_from: Array
-    on: Array
-
-
-def _pieces(lane: Lane) -> Iterator[_Piece]:
-    phase = operation = call = off = 0
-    for first in range(0, len(lane.edges), _PIECE):
-        edges = lane.edges[first : first + _PIECE]
-        kind, top = edges["kind"], edges["top"]
-        phases = _held(top & _NAME, kind, (Kind.PHASE_ENTER, Kind.PHASE_EXIT), phase)
-        operations = _held(
-            top & _NAME, kind, (Kind.OPERATION_ENTER, Kind.OPERATION_EXIT), operation
-        )
-        calls = _held(top >> NAME_BITS, kind, (Kind.CALL_ENTER, Kind.CALL_EXIT), call)
-        offs = _held((kind == Kind.OFF).astype(np.uint32), kind, (Kind.OFF, Kind.ON), off)
-        came_from = np.concatenate([[call], calls[:-1]])
-        on = np.where(offs == 1, _SHARED, calls)
-        # nobody knows where what was not observed belongs
-        hidden = offs == 1
-        yield _Piece(
-            edges["ts"].astype(np.int64),
-            kind,
-            np.where(hidden, 0, phases),
-            np.where(hidden, 0, operations),
-            calls,
-            came_from,
-            on,
-        )
-        phase, operation, call, off = (int(x[-1]) for x in (phases, operations, calls, offs))
-
-
-def _held(values: Array, kind: Array, kinds: tuple[Kind, Kind], before: int) -> Array:
-    """What was said last, at edges of some kinds, or before any of them."""
-    said = (kind == kinds[0]) | (kind == kinds[1])
-    at = np.maximum.accumulate(np.where(said, np.arange(1, len(kind) + 1), 0))
-    return np.concatenate([[before], values.astype(np.int64)])[at]
-
-
 def _stretches(lane: Lane, busy: Busy) -> dict[tuple[int, ...], tuple[int, int]]:
     """By (phase, operation, library) the nanoseconds of a lane, and those of them at which devices are busy."""
     found: dict[tuple[int, ...], tuple[int, int]] = {}
-    starts = [int(t) for t in lane.edges["ts"][_PIECE::_PIECE]]
-    for piece, end in zip(_pieces(lane), [*starts, lane.end], strict=False):
+    starts = [int(t) for t in lane.edges["ts"][PIECE::PIECE]]
+    for piece, end in zip(pieces(lane), [*starts, lane.end], strict=False):
         moments = np.append(piece.ts, end)
         spent, shared = np.diff(moments), np.diff(busy.before(moments))
         for key, ns, part in _summed(piece.phase, piece.operation, piece.on, spent, shared):
@@ -234,35 +157,9 @@ def _stretches(lane: Lane, busy: Busy) -> dict[tuple[int, ...], tuple[int, int]]
     return found
 
 
-def _dense(*columns: Array) -> tuple[Array, list[tuple[int, ...]]]:
-    """Rows of numbers as numbers without gaps, and what each of these means."""
-    code, rows = np.zeros(len(columns[0]), np.int64), list[tuple[int, ...]]([()])
-    for column in columns:
-        value, values = _without_gaps(column)
-        code, pairs = _without_gaps(code * len(values) + value)
-        rows = [(*rows[p // len(values)], int(values[p % len(values)])) for p in pairs.tolist()]
-    return code, rows
-
-
-def _without_gaps(column: Array) -> tuple[Array, Array]:
-    """By row which of the numbers that there are it is, and these, in order."""
-    most = int(column.max())
-    if most > 8 * len(column):
-        values, code = np.unique(column, return_inverse=True)
-        return code, values
-    present = np.zeros(most + 1, bool)
-    present[column] = True
-    return (np.cumsum(present) - 1)[column], np.flatnonzero(present)
-
-
 def _summed(*columns: Array) -> Iterator[tuple[tuple[int, ...], int, int]]:
     *keys, spent, shared = columns
-    code, rows = _dense(*keys)
+    code, rows = without_gaps(*keys)
     # sums of integers below 2**53, which floating-point numbers hold exactly
     totals, parts = (np.bincount(code, x).astype(np.int64).tolist() for x in (spent, shared))
     yield from zip(rows, totals, parts, strict=True)
-
-
-def _counted(*columns: Array) -> Iterator[tuple[tuple[int, ...], int]]:
-    code, rows = _dense(*columns)
-    yield from zip(rows, np.bincount(code).tolist(), strict=True)

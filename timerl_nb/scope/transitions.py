@@ -1,0 +1,29 @@
+"""How often what is on top is left for a library: the paper's transitions (002, section 4.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from timerl_nb.scope.edges import Kind, Library
+from timerl_nb.scope.lanes import Recording
+from timerl_nb.scope.pieces import pieces, without_gaps
+
+
+def transitions(recording: Recording) -> dict[tuple[str, str, str], int]:
+    """How often what was on top was left for a library: by (operation, from, to), the most first.
+
+    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them (section 4.2).
+    """
+    found: dict[tuple[str, str, str], int] = {}
+    for lane in recording.lanes:
+        for piece in pieces(lane):
+            enters = piece.kind == Kind.CALL_ENTER
+            if not enters.any():
+                continue
+            columns = piece.operation[enters], piece.came_from[enters], piece.on_call[enters]
+            code, rows = without_gaps(*columns)
+            for (operation, left, to), count in zip(rows, np.bincount(code).tolist(), strict=True):
+                name = recording.names[operation]
+                key = name, Library(left).name.lower(), Library(to).name.lower()
+                found[key] = found.get(key, 0) + count
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
