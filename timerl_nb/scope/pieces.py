@@ -22,6 +22,8 @@ class Piece:
     """Some edges; all but `came_from` say what holds from the edge on.
 
     Attributes:
+        phase, operation: names; 0 where there is none, or nobody looked.
+        on_call: the library on top.
         came_from: the library that was on top before.
         on: the library on top, or `UNOBSERVED`.
     """
@@ -36,6 +38,7 @@ class Piece:
 
 
 def pieces(lane: Lane) -> Iterator[Piece]:
+    """The edges of a lane, in order, in pieces of at most `PIECE`."""
     phase = operation = call = off = 0
     for first in range(0, len(lane.edges), PIECE):
         edges = lane.edges[first : first + PIECE]
@@ -45,19 +48,16 @@ def pieces(lane: Lane) -> Iterator[Piece]:
             top & _NAME, kind, (Kind.OPERATION_ENTER, Kind.OPERATION_EXIT), operation
         )
         calls = _held(top >> NAME_BITS, kind, (Kind.CALL_ENTER, Kind.CALL_EXIT), call)
-        offs = _held((kind == Kind.OFF).astype(np.uint32), kind, (Kind.OFF, Kind.ON), off)
-        came_from = np.concatenate([[call], calls[:-1]])
-        on = np.where(offs == 1, UNOBSERVED, calls)
-        # nobody knows where what was not observed belongs
-        hidden = offs == 1
+        offs = _held(kind == Kind.OFF, kind, (Kind.OFF, Kind.ON), off)
+        hidden = offs == 1  # nobody knows where what was not observed belongs
         yield Piece(
             edges["ts"].astype(np.int64),
             kind,
             np.where(hidden, 0, phases),
             np.where(hidden, 0, operations),
             calls,
-            came_from,
-            on,
+            np.concatenate([[call], calls[:-1]]),
+            np.where(hidden, UNOBSERVED, calls),
         )
         phase, operation, call, off = (int(x[-1]) for x in (phases, operations, calls, offs))
 
