@@ -12,7 +12,7 @@ import timerl_nb as trl
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
-PUBLIC = ("algorithms", "distributions", "env", "logs", "nn", "optim", "random", "show")
+PUBLIC = ("algorithms", "distributions", "env", "logs", "nn", "optim", "random", "scope", "show")
 
 
 @pytest.mark.parametrize("module", [trl, *(getattr(trl, name) for name in PUBLIC)])

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from timerl_nb.errors import CallError, MissingNameError
@@ -231,11 +232,22 @@ def taken(value: Any, kind: type[T] | tuple[type[Any], ...], what: str, how: str
 
 
 def module_names(
-    module: str, known: Callable[[], Iterable[str]], words: Mapping[str, str] | None = None
+    module: str,
+    known: Callable[[], Iterable[str]],
+    words: Mapping[str, str] | None = None,
+    *,
+    later: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], Iterable[str]]]:
-    """A module's `__getattr__` and `__dir__`; `words` are those that it has not, and what does their work."""
+    """A module's `__getattr__` and `__dir__`.
+
+    Args:
+        words: those that it has not, and what does their work.
+        later: modules that are imported when they are first asked for, by the names that they have there.
+    """
 
     def find(name: str) -> Any:
+        if name in later:
+            return importlib.import_module(later[name])
         raise missing(module, name, known(), MODULE if words is None else words)
 
     return find, known

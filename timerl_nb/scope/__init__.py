@@ -1,4 +1,22 @@
-"""Where the time of an RL program goes, across its stack (RL-Scope, paper 002).
+"""Where the time of an RL program goes, across its stack (RL-Scope, paper 002): `trl.scope`."""
 
-So far: what is recorded of a thread (`edges`, `lanes`), and where its time went (`overlap`, `transitions`). Nothing records yet.
-"""
+from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.scope.overlap import Breakdown, Busy, Cell, Used, overlap_of
+from timerl_nb.scope.reading import read
+from timerl_nb.scope.recorder import operation, phase, record
+from timerl_nb.scope.transitions import transitions
+
+__all__ = [
+    "Breakdown",
+    "Busy",
+    "Cell",
+    "Used",
+    "operation",
+    "overlap_of",
+    "phase",
+    "read",
+    "record",
+    "transitions",
+]
+
+__getattr__, __dir__ = _module_names("trl.scope", lambda: __all__)

@@ -1,0 +1,335 @@
+"""What is recorded is read back, whatever ends the program that recorded it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timerl_nb.errors import ExecutionError, TimeRLWarning
+from timerl_nb.scope import recorder, writing
+from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
+from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.overlap import overlap_of
+from timerl_nb.scope.reading import read
+from timerl_nb.scope.recorder import operation, phase, record
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    yield
+    assert recorder._now is None
+
+
+def told(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str, int]]:
+    """A lane as (kind, what is on top behind it, depth)."""
+    (one,) = recording.lanes if lane is None else (lane,)
+    names = recording.names
+    return [
+        (Kind(kind).name, names[top & ((1 << NAME_BITS) - 1)], depth)
+        for _, top, kind, depth in one.edges.tolist()
+    ]
+
+
+def test_operations_nest_in_phases_and_in_themselves(tmp_path: Path) -> None:
+    @operation("fib")
+    def fib(n: int) -> int:
+        return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+    assert fib(3) == 2  # nothing is recorded
+    with record(tmp_path / "r") as rec, phase("collect"):
+        assert fib(2) == 1
+    assert fib(2) == 1
+    assert told(rec.read()) == [
+        ("PHASE_ENTER", "collect", 1),
+        ("OPERATION_ENTER", "fib", 1),
+        ("OPERATION_ENTER", "fib", 2),
+        ("OPERATION_EXIT", "fib", 1),
+        ("OPERATION_ENTER", "fib", 2),
+        ("OPERATION_EXIT", "fib", 1),
+        ("OPERATION_EXIT", "", 0),
+        ("PHASE_EXIT", "", 0),
+    ]
+    (lane,) = rec.read().lanes
+    assert (lane.process, lane.thread) == (os.getpid(), threading.get_native_id())
+    assert lane.name == threading.current_thread().name
+    assert (np.diff(lane.edges["ts"].astype(np.int64)) >= 0).all()
+    found = overlap_of(rec.read())
+    assert found.total == lane.end - int(lane.edges["ts"][0])
+    assert set(found.by("phase", "operation")) == {
+        ("collect", "fib"),
+        ("collect", ""),
+        ("", ""),
+    }
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_what_is_left_by_an_error_is_left(error: type[BaseException], tmp_path: Path) -> None:
+    with pytest.raises(error), record(tmp_path / "r"), phase("p"), operation("o"):
+        raise error
+    assert told(read(tmp_path / "r"))[-2:] == [("OPERATION_EXIT", "", 0), ("PHASE_EXIT", "", 0)]
+
+
+def test_generators_and_coroutines_are_in_it_while_they_are_open(tmp_path: Path) -> None:
+    @operation("draws")
+    def draws() -> Iterator[int]:
+        yield from (1, 2)
+
+    @operation("waits")
+    async def waits() -> int:
+        await asyncio.sleep(0)
+        return 3
+
+    with record(tmp_path / "r") as rec:
+        assert list(draws()) == [1, 2] and asyncio.run(waits()) == 3
+        half = draws()
+        assert next(half) == 1
+        half.close()
+    kinds = [(kind, name) for kind, name, _ in told(rec.read())]
+    assert kinds == [
+        (kind, name)
+        for word in ("draws", "waits", "draws")
+        for kind, name in (("OPERATION_ENTER", word), ("OPERATION_EXIT", ""))
+    ]
+
+
+def test_what_is_left_out_of_order_is_interleaved(tmp_path: Path) -> None:
+    async def main() -> None:
+        ready = asyncio.Event()
+
+        async def first() -> None:
+            with operation("first"):
+                await ready.wait()
+
+        async def second() -> None:
+            with operation("second"):
+                ready.set()
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(first(), second())
+
+    with record(tmp_path / "r") as rec:
+        asyncio.run(main())
+        with operation("after"):
+            pass
+    assert told(rec.read()) == [
+        ("OPERATION_ENTER", "first", 1),
+        ("OPERATION_ENTER", "second", 2),
+        ("MARK", "interleaved: first", 0),
+        # with `second` the other is gone, too
+        ("OPERATION_EXIT", "first", 1),
+        ("OPERATION_EXIT", "", 0),
+        ("OPERATION_ENTER", "after", 1),
+        ("OPERATION_EXIT", "", 0),
+    ]
+
+
+def test_what_another_thread_leaves_is_interleaved_there(tmp_path: Path) -> None:
+    with record(tmp_path / "r") as rec:
+        one = operation("handed on")
+        one.__enter__()
+        other = threading.Thread(target=one.__exit__, args=(None, None, None), name="other")
+        other.start()
+        other.join()
+        with operation("after"):
+            pass
+    recording = rec.read()
+    lanes = {lane.name: told(recording, lane) for lane in recording.lanes}
+    assert lanes.pop("other") == [("MARK", "interleaved: handed on", 0)]
+    (mine,) = lanes.values()
+    assert mine == [
+        ("OPERATION_ENTER", "handed on", 1),
+        ("OPERATION_ENTER", "after", 2),
+        ("OPERATION_EXIT", "handed on", 1),
+        ("OPERATION_EXIT", "", 0),
+    ]
+
+
+def test_threads_have_lanes_and_segments_follow_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "SEGMENT", mmap_page := 4096)
+
+    def work() -> None:
+        for _ in range(mmap_page // EDGE.itemsize):
+            with operation(threading.current_thread().name):
+                pass
+
+    with record(tmp_path / "r") as rec:
+        threads = [threading.Thread(target=work, name=f"w{k}") for k in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    recording = rec.read()
+    assert sorted(lane.name for lane in recording.lanes) == ["w0", "w1", "w2"]
+    for lane in recording.lanes:
+        assert len(lane.edges) == 2 * mmap_page // EDGE.itemsize
+        (word,) = {name for kind, name, _ in told(recording, lane) if kind == "OPERATION_ENTER"}
+        assert word == lane.name
+
+
+def test_a_folder_that_cannot_be_recorded_into_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ExecutionError, match="nothing can be recorded into"):
+        record(tmp_path / "file" / "r").__enter__()
+    with record(tmp_path / "r") as rec:
+        with pytest.raises(ExecutionError, match="goes on"):
+            record(tmp_path / "other").__enter__()
+        with operation("o"):
+            pass
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(ExecutionError, match="holds a recording"):
+        record(tmp_path / "r").__enter__()
+    assert len(told(rec.read())) == 2
+
+
+def test_nothing_recorded_is_an_empty_recording(tmp_path: Path) -> None:
+    with record(tmp_path / "r") as rec:
+        pass
+    assert rec.read().lanes == () and overlap_of(rec.read()).total == 0
+
+
+def test_long_names_are_cut_and_say_so(tmp_path: Path) -> None:
+    with record(tmp_path / "r") as rec, operation("x" * 10_000):
+        pass
+    assert told(rec.read())[0][1] == "x" * 1_000 + "… (cut)"
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with record(tmp_path / "r") as rec:
+        with operation("fits"):
+            pass
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        monkeypatch.setattr(writing, "SEGMENT", 0)
+        done: list[int] = []
+
+        def work() -> None:
+            for k in range(3):
+                with operation("does not"):
+                    done.append(k)
+
+        with pytest.warns(TimeRLWarning, match="has stopped: No space left on device"):
+            work_in_thread = threading.Thread(target=work)
+            work_in_thread.start()
+            work_in_thread.join()
+    assert done == [0, 1, 2]
+    assert told(rec.read()) == [("OPERATION_ENTER", "fits", 1), ("OPERATION_EXIT", "", 0)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_writes_files_of_its_own(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from timerl_nb.scope.recorder import operation, record
+with record(sys.argv[1]):
+    with operation("parent"):
+        child = os.fork()
+        if child == 0:
+            with operation("child"):
+                os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+"""
+    folder = str(tmp_path / "r")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, folder], check=True, timeout=60)
+    recording = read(folder)
+    lanes = [told(recording, lane) for lane in recording.lanes]
+    assert sorted(lanes, key=len) == [
+        [("OPERATION_ENTER", "child", 1)],  # it was open when the child ended
+        [("OPERATION_ENTER", "parent", 1), ("OPERATION_EXIT", "", 0)],
+    ]
+
+
+def test_what_was_recorded_survives_being_killed(tmp_path: Path) -> None:
+    code = """
+import sys, threading
+from timerl_nb.scope.recorder import operation, record
+def work():
+    while True:
+        with operation(f"a {threading.get_ident()}"):
+            with operation("b"):
+                pass
+with record(sys.argv[1]):
+    threading.Thread(target=work, daemon=True).start()
+    print("goes on", flush=True)
+    work()
+"""
+    for k in range(2):
+        folder = tmp_path / str(k)
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None and child.stdout.readline()
+            child.stdout.read1(0)
+            threading.Event().wait(0.05 * k)
+            child.send_signal(signal.SIGKILL)
+        recording = read(folder)
+        for lane in recording.lanes:
+            depth = 0
+            for kind, _, now in told(recording, lane):
+                depth += 1 if kind == "OPERATION_ENTER" else -1
+                assert now == depth  # none is missing
+            assert lane.end == int(lane.edges["ts"][-1])
+
+
+def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match="there is no recording"):
+        read(tmp_path)
+    with record(tmp_path / "r") as rec, operation("o"):
+        pass
+    (manifest,) = rec.folder.glob("*.json")
+    (names,) = rec.folder.glob("*.names")
+    (lane,) = rec.folder.glob("*.edges")
+    text, words, edges = manifest.read_text(), names.read_bytes(), lane.read_bytes()
+
+    def refused(path: Path, content: bytes, match: str) -> None:
+        before = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(ExecutionError, match=match):
+            read(rec.folder)
+        path.write_bytes(before)
+
+    refused(manifest, text.replace('"version": 1', '"version": 2').encode(), "is of version 2")
+    refused(manifest, b"{}", "is no manifest")
+    refused(manifest, json.dumps([]).encode(), "is no manifest")
+    refused(names, b'{"name": 3\n' + words, "has no names")
+    refused(names, b"", "names that are not in it")
+    refused(lane, edges[:12] + b"\xff\xff" + edges[14:], "is damaged at edge 0")
+    names.write_bytes(words + b'{"name": "cut o')  # the process ended there
+    assert len(told(rec.read())) == 2
+    for size in (0, 8, 16, 24):  # of a file that was not copied whole
+        lane.write_bytes(edges[:size])
+        assert sum(len(one.edges) for one in rec.read().lanes) == size // EDGE.itemsize
+
+
+def test_it_is_there_as_trl_scope_and_nobody_pays_for_it_before() -> None:
+    code = """
+import sys
+import timerl_nb as trl
+assert not [name for name in sys.modules if name.startswith("timerl_nb.scope")]
+assert "scope" in dir(trl)
+trl.scope.operation("o")
+assert "timerl_nb.scope.recorder" in sys.modules
+try:
+    trl.scope.recod
+except trl.errors.MissingNameError as error:
+    print(error.hint)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert run.stdout == "did you mean record or read?\n"

@@ -1,0 +1,256 @@
+"""Recording: `record(folder)`, and inside it `phase(name)` and `operation(name)`.
+
+Each thread writes a lane of its own. What is left out of order, by another task or another thread than
+entered it, cannot be drawn as one stretch: it is marked as *interleaved* and left where it stands in its stack.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from timerl_nb.errors import ExecutionError, warn
+from timerl_nb.scope.edges import Kind
+from timerl_nb.scope.lanes import Recording
+from timerl_nb.scope.overlap import Breakdown, overlap_of
+from timerl_nb.scope.reading import read
+from timerl_nb.scope.writing import LaneWriter, NameTable, clocks, write_manifest
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INTERLEAVED = "interleaved: "  # ahead of the name of what was
+
+
+class record:
+    """Record into a folder, as a context manager; one recording at a time in a process.
+
+    Args:
+        folder: is made if need be; must hold no recording.
+
+    Raises:
+        ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self._recorder: _Recorder | None = None
+
+    def __enter__(self) -> record:
+        global _now
+        with _SWITCH:
+            if _now is not None:
+                raise ExecutionError(
+                    f"a recording into {_now.folder} goes on.",
+                    hint="end it first; operations and phases may be nested, recordings may not.",
+                )
+            self._recorder = _now = _Recorder(self.folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _now
+        with _SWITCH:
+            recorder, _now = self._recorder, None
+        if recorder is not None:
+            recorder.end()
+
+    def read(self) -> Recording:
+        """What was recorded, so far or in all."""
+        return read(self.folder)
+
+    def table(self) -> Breakdown:
+        """Where the time of all its threads and processes went."""
+        return overlap_of(self.read())
+
+
+class _Named:
+    """Something that is entered and left; as a decorator, at each call of a function."""
+
+    enter: Kind
+    leave: Kind
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lanes: list[tuple[_Lane, _Frame]] = []  # of each time that it was entered
+
+    def __enter__(self) -> _Named:
+        recorder = _now
+        if recorder is not None:
+            lane = recorder.lane()
+            self._lanes.append((lane, lane.entered(self)))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._lanes:
+            lane, frame = self._lanes.pop()
+            lane.left(frame)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The function, which is in it while it runs; a generator or a coroutine while that is open."""
+        cls, name = type(self), self.name
+        if inspect.iscoroutinefunction(function):
+
+            async def waiting(*args: P.args, **named: P.kwargs) -> Any:
+                with cls(name):
+                    return await function(*args, **named)
+
+            return cast("Callable[P, R]", functools.wraps(function)(waiting))
+        if inspect.isgeneratorfunction(function):
+
+            def yielding(*args: P.args, **named: P.kwargs) -> Any:
+                with cls(name):
+                    return (yield from function(*args, **named))
+
+            return cast("Callable[P, R]", functools.wraps(function)(yielding))
+
+        @functools.wraps(function)
+        def call(*args: P.args, **named: P.kwargs) -> R:
+            with cls(name):
+                return function(*args, **named)
+
+        return call
+
+
+class operation(_Named):
+    """What the program does, in its user's words: `with operation("inference"):`, or a decorator.
+
+    Operations nest, also in themselves; nothing is done where nothing is recorded (RL-Scope, paper 002,
+    section 3.1).
+    """
+
+    enter, leave = Kind.OPERATION_ENTER, Kind.OPERATION_EXIT
+
+
+class phase(_Named):
+    """A stage of training, around operations (RL-Scope, paper 002, section 3.1)."""
+
+    enter, leave = Kind.PHASE_ENTER, Kind.PHASE_EXIT
+
+
+class _Frame:
+    """Something that was entered, and is on its lane's stack until what is above it has been left, too."""
+
+    __slots__ = ("is_left", "kind", "name", "number")
+
+    def __init__(self, of: _Named, number: int) -> None:
+        self.kind, self.name, self.number, self.is_left = of.leave, of.name, number, False
+
+
+class _Lane:
+    """A thread's stacks, and where its edges go."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        self._recorder, self._thread = recorder, threading.get_ident()
+        number = threading.get_native_id()
+        self._writer = LaneWriter(recorder.folder / f"{recorder.process}-{number}")
+        self._stacks: dict[Kind, list[_Frame]] = {operation.leave: [], phase.leave: []}
+        recorder.names.thread(number, threading.current_thread().name)
+
+    def entered(self, of: _Named) -> _Frame:
+        frame = _Frame(of, self._recorder.number(of.name))
+        stack = self._stacks[of.leave]
+        stack.append(frame)
+        self._put(frame.number, of.enter, len(stack))
+        return frame
+
+    def left(self, frame: _Frame) -> None:
+        if self._recorder is not _now:  # it has ended, or is another process's
+            return
+        stack = self._stacks[frame.kind]
+        frame.is_left = True
+        if threading.get_ident() != self._thread or stack[-1] is not frame:
+            lane = self._recorder.lane()
+            lane._put(self._recorder.number(f"{INTERLEAVED}{frame.name}"), Kind.MARK, 0)
+            return
+        while stack and stack[-1].is_left:
+            stack.pop()
+            self._put(stack[-1].number if stack else 0, frame.kind, len(stack))
+
+    def _put(self, top: int, kind: Kind, depth: int) -> None:
+        if self._recorder.failed:
+            return
+        try:
+            self._writer.put(top, kind, depth)
+        except OSError as error:
+            self._recorder.fail(error)
+
+
+class _Recorder:
+    """What is written while it goes on.
+
+    Args:
+        joins: a recording that another process began.
+    """
+
+    def __init__(self, folder: Path, *, joins: bool = False) -> None:
+        self.folder, self.process, self.failed = folder, os.getpid(), False
+        self._own = threading.local()
+        self._begin = clocks()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not joins and any(folder.glob("*.json")):
+                raise ExecutionError(
+                    f"{folder} holds a recording.", hint="name another folder, or remove it."
+                )
+            self.names = NameTable(folder / f"{self.process}.names")
+            write_manifest(folder, self._begin, None)
+        except OSError as error:
+            raise ExecutionError(
+                f"nothing can be recorded into {folder}: {error.strerror or error}.",
+                hint="name a folder that can be written.",
+            ) from error
+
+    def lane(self) -> _Lane:
+        """That of the thread that asks."""
+        found: _Lane | None = getattr(self._own, "lane", None)
+        if found is None:
+            found = self._own.lane = _Lane(self)
+        return found
+
+    def number(self, name: str) -> int:
+        try:
+            return self.names.number(name)
+        except OSError as error:
+            self.fail(error)
+            return 0
+
+    def fail(self, error: OSError) -> None:
+        """Record no more; the program goes on."""
+        if not self.failed:
+            self.failed = True
+            warn(f"recording into {self.folder} has stopped: {error.strerror or error}.")
+
+    def end(self) -> None:
+        try:
+            write_manifest(self.folder, self._begin, clocks())
+        except OSError as error:
+            self.fail(error)
+
+
+def _forked() -> None:
+    """A child writes files of its own; what its parent had open when it was made is not open in it."""
+    global _now, _SWITCH
+    _SWITCH = threading.Lock()
+    if _now is not None:
+        before, _now = _now, None
+        try:
+            _now = _Recorder(before.folder, joins=True)
+        except ExecutionError as error:
+            warn(f"a child process is not recorded: {error.what}")
+
+
+_SWITCH = threading.Lock()
+_now: _Recorder | None = None
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,120 @@
+"""The files of a recording: lanes as mapped segments, names as lines, a manifest for each process.
+
+    10-17-0.edges   process 10, thread 17, its first segment: edges, the rest of it zeros
+    10.names        a line of JSON for each name, ahead of its first use, and for each thread
+    10.json         who recorded, and the clocks at both ends
+
+What is in a mapped file survives the process, whatever ends it, without any flush. A segment is reserved
+before it is written to: a sparse one would end the program by SIGBUS on a full disk.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final
+
+from timerl_nb.files import write_whole
+from timerl_nb.scope.edges import EDGE, NAME_BITS
+
+VERSION: Final = 1
+SEGMENT: Final = 1 << 20  # bytes
+LONGEST: Final = 1_000  # characters of a name that are kept
+_MOST_NAMES: Final = 1 << NAME_BITS
+
+
+class LaneWriter:
+    """Appends edges of one thread, which alone writes them.
+
+    Args:
+        stem: the files' path without segment and ending.
+    """
+
+    def __init__(self, stem: Path) -> None:
+        self._stem, self._segment = stem, 0
+        self._words: memoryview | None = None
+        self._at = self._end = 0
+
+    def put(self, top: int, kind: int, depth: int) -> None:
+        """Append an edge of now.
+
+        Raises:
+            OSError: there is no room for another segment.
+        """
+        if self._at == self._end:
+            self._next()
+        words, at = self._words, self._at
+        assert words is not None
+        words[at + 1] = top | kind << 32 | min(depth, 0xFFFF) << 48
+        words[at] = time.monotonic_ns()  # last: it says that the edge is whole
+        self._at = at + 2
+
+    def _next(self) -> None:
+        path = Path(f"{self._stem}-{self._segment}.edges")
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.posix_fallocate(file, 0, SEGMENT)
+            self._words = memoryview(mmap.mmap(file, SEGMENT)).cast("Q")
+        except BaseException:
+            path.unlink()
+            raise
+        finally:
+            os.close(file)
+        self._segment += 1
+        self._at, self._end = 0, SEGMENT // EDGE.itemsize * 2
+
+
+class NameTable:
+    """Numbers for names, from 1 on, each on the disk ahead of its first use."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, Lock()
+        self._ids: dict[str, int] = {"": 0}
+        path.touch(exist_ok=False)
+
+    def number(self, name: str) -> int:
+        """The number of a name; of the last one there can be all further ones."""
+        found = self._ids.get(name)
+        if found is not None:
+            return found
+        with self._lock:
+            if name not in self._ids and len(self._ids) < _MOST_NAMES:
+                self._add({"name": name if len(name) <= LONGEST else f"{name[:LONGEST]}… (cut)"})
+                self._ids[name] = len(self._ids)
+            return self._ids.get(name, _MOST_NAMES - 1)
+
+    def thread(self, number: int, name: str) -> None:
+        """Say what a thread is called."""
+        with self._lock:
+            self._add({"thread": number, "called": name[:LONGEST]})
+
+    def _add(self, line: dict[str, Any]) -> None:
+        with open(self._path, "ab", buffering=0) as file:
+            file.write(json.dumps(line).encode() + b"\n")
+
+
+def clocks() -> dict[str, int]:
+    """Both clocks at one moment, in nanoseconds."""
+    return {"monotonic": time.monotonic_ns(), "wall": time.time_ns()}
+
+
+def write_manifest(folder: Path, begin: dict[str, int], end: dict[str, int] | None) -> None:
+    """Say who records, and since and until when; `end` is None while it goes on."""
+    about = {
+        "version": VERSION,
+        "recorder": "python",
+        "python": platform.python_version(),
+        "process": os.getpid(),
+        "parent": os.getppid(),
+        "command": sys.argv[:100],
+        "begin": begin,
+        "end": end,
+    }
+    path = folder / f"{os.getpid()}.json"
+    write_whole(path, json.dumps(about, indent=1).encode(), synced=False)
