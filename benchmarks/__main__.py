@@ -7,6 +7,7 @@ From a click in the explorer until all is drawn, in a browser: `python -m benchm
 Every statement a call of its own, against the interpreter: `python -m benchmarks grain`.
 Within budgets, what is predicted, stated and measured: `python -m benchmarks budgets [s …]`.
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
+Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -25,6 +26,7 @@ from benchmarks import (
     interpreter,
     learning,
     lines,
+    overlap,
     peaks,
     race,
     report,
@@ -57,6 +59,8 @@ def main(*words: str) -> None:
         return race.measure_resident(*words[1:])
     if words[:1] == ("held",):
         return budgets.measure(*words[1:])
+    if words[:1] == ("overlapping",):
+        return overlap.measure(*words[1:])
     if words[:1] == ("lines",):
         return lines.main(*words[1:])
     print(", ".join(f"{name} {value}" for name, value in report.machine().items()) + "\n")
@@ -78,6 +82,8 @@ def main(*words: str) -> None:
             learning.main()
         case ("budgets", *names) if set(names) <= {*race.WORKS}:
             budgets.main(names or budgets.NAMES)
+        case ("overlap",):
+            overlap.main()
         case ("seeds",):
             seeds.main()
         case ("grain",):

@@ -87,7 +87,7 @@ def test_every_nanosecond_is_where_it_was(piece: int, monkeypatch: pytest.Monkey
         assert found.cells == counted(recording, begin, end).cells, seed
         # each nanosecond once, and no other
         wall = sum(one.end - int(one.edges["ts"][0]) for one in recording.lanes)
-        assert found.total == wall == sum(found.by("operation", "on").values())
+        assert found.total == wall == sum(found.by("operation", "library").values())
         assert sum(found.by("phase").values()) == wall
         parts = [
             overlap_of(Recording((one,), NAMES), Busy.of(begin, end)) for one in recording.lanes
@@ -156,7 +156,7 @@ def test_the_table_names_what_took_most_first() -> None:
     assert str(overlap_of(Recording((one,), NAMES))) == "\n".join(
         [
             "0.000 ms",
-            "operation  on          ms  share",
+            "operation  library     ms  share",
             "act        backend  0.000  50.0%",
             "act        python   0.000  50.0%",
         ]

@@ -1,13 +1,15 @@
 """The benchmarks run, and count what they say they count."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+import timerl_nb as trl
 from benchmarks import __main__ as face
-from benchmarks import compiling, depth, interpreter, lines, peaks, race, report, works
+from benchmarks import compiling, depth, interpreter, lines, overlap, peaks, race, report, works
 from benchmarks.systems import SYSTEMS
 from benchmarks.works import Work
 
@@ -125,3 +127,15 @@ def test_another_checkouts_system_is_compared_round_by_round() -> None:
     assert line.startswith("s, ours: 1.000 of ../before's time [")
     assert line.endswith("of 3 rounds]")
     assert not list(race.compared([there, other])), "nothing of this checkout to compare it with"
+
+
+def test_the_overlap_is_of_lanes_like_those_that_are_recorded(capsys) -> None:
+    recording, (begin, end) = overlap.made(1_000)
+    (lane,) = recording.lanes
+    table = trl.scope.overlap_of(recording, trl.scope.Busy.of(begin, end))
+    assert table.total == lane.end - int(lane.edges["ts"][0])
+    libraries = {"backend", "simulation", "api", "waiting"}
+    assert {name for (name,) in table.by("library")} >= libraries
+    assert sum(trl.scope.transitions(recording).values()) == 4 * 100
+    overlap.measure("1000")
+    assert all(x >= 0 for x in json.loads(capsys.readouterr().out))

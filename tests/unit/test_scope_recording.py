@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from timerl_nb.errors import ExecutionError, TimeRLWarning
+from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.scope import recorder, writing
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane, Recording
@@ -38,6 +38,13 @@ def told(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str,
         (Kind(kind).name, names[top & ((1 << NAME_BITS) - 1)], depth)
         for _, top, kind, depth in one.edges.tolist()
     ]
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Do something in a thread of its own."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 def test_operations_nest_in_phases_and_in_themselves(tmp_path: Path) -> None:
@@ -154,6 +161,49 @@ def test_what_another_thread_leaves_is_interleaved_there(tmp_path: Path) -> None
     ]
 
 
+def test_one_operation_may_be_entered_by_several_threads(tmp_path: Path) -> None:
+    shared, inside, go_on = operation("shared"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with shared:
+            inside.set()
+            assert go_on.wait(60)
+
+    with record(tmp_path / "r") as rec:
+        other = threading.Thread(target=work)
+        with shared:
+            other.start()
+            assert inside.wait(60)
+        go_on.set()
+        other.join()
+    recording = rec.read()
+    alike = [("OPERATION_ENTER", "shared", 1), ("OPERATION_EXIT", "", 0)]
+    assert [told(recording, lane) for lane in recording.lanes] == [alike, alike]
+
+
+def test_a_thread_that_has_ended_takes_no_more_time(tmp_path: Path) -> None:
+    def work() -> None:
+        with operation("o"):
+            pass
+
+    with record(tmp_path / "r") as rec:
+        in_thread(work)
+        with operation("o"):
+            pass
+    ends = {lane.thread: lane.end - int(lane.edges["ts"][-1]) for lane in rec.read().lanes}
+    assert ends.pop(threading.get_native_id()) > 0
+    assert [*ends.values()] == [0]
+
+
+def test_asynchronous_generators_are_refused() -> None:
+    async def draws() -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(OptionError, match="asynchronous generator") as found:
+        operation("o")(draws)
+    assert "with trl.scope.operation('o'):" in found.value.hint
+
+
 def test_threads_have_lanes_and_segments_follow_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +264,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(
     with record(tmp_path / "r") as rec:
         with operation("fits"):
             pass
-        monkeypatch.setattr(os, "posix_fallocate", full)
-        monkeypatch.setattr(writing, "SEGMENT", 0)
+        monkeypatch.setattr(writing, "_reserve", full)
         done: list[int] = []
 
         def work() -> None:
@@ -224,9 +273,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(
                     done.append(k)
 
         with pytest.warns(TimeRLWarning, match="has stopped: No space left on device"):
-            work_in_thread = threading.Thread(target=work)
-            work_in_thread.start()
-            work_in_thread.join()
+            in_thread(work)
     assert done == [0, 1, 2]
     assert told(rec.read()) == [("OPERATION_ENTER", "fits", 1), ("OPERATION_EXIT", "", 0)]
 
@@ -243,15 +290,53 @@ with record(sys.argv[1]):
             with operation("child"):
                 os._exit(3)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    other = os.fork()
+    if other == 0:
+        with operation("of its own"):
+            pass
+if other == 0:
+    os._exit(4)  # it has ended its recording, and not its parent's
+assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 4
 """
     folder = str(tmp_path / "r")
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, folder], check=True, timeout=60)
     recording = read(folder)
     lanes = [told(recording, lane) for lane in recording.lanes]
-    assert sorted(lanes, key=len) == [
+    assert sorted(lanes, key=lambda lane: (len(lane), lane)) == [
         [("OPERATION_ENTER", "child", 1)],  # it was open when the child ended
+        [("OPERATION_ENTER", "of its own", 1), ("OPERATION_EXIT", "", 0)],
         [("OPERATION_ENTER", "parent", 1), ("OPERATION_EXIT", "", 0)],
     ]
+    begun = [
+        json.loads(path.read_bytes())["begin"]["monotonic"] for path in Path(folder).glob("*.json")
+    ]
+    assert len({*begun}) == 3
+
+
+def test_a_disk_too_full_for_a_name_does_so_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with record(tmp_path / "r"):
+        monkeypatch.setattr(writing.NameTable, "_add", full)
+        with pytest.warns(TimeRLWarning, match="has stopped: No space left on device"):
+            in_thread(lambda: operation("o").__enter__())
+    monkeypatch.setattr(writing, "write_whole", full)
+    with pytest.raises(ExecutionError, match="nothing can be recorded into .*No space left"):
+        record(tmp_path / "other").__enter__()
+    assert os.listdir(tmp_path / "other") == []
+
+
+def test_rooms_are_reserved_where_the_system_has_no_word_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with record(tmp_path / "r") as rec, operation("o"):
+        pass
+    (lane,) = rec.folder.glob("*.edges")
+    assert lane.stat().st_size == writing.SEGMENT and len(told(rec.read())) == 2
 
 
 def test_what_was_recorded_survives_being_killed(tmp_path: Path) -> None:
@@ -264,6 +349,8 @@ def work():
             with operation("b"):
                 pass
 with record(sys.argv[1]):
+    with operation("first"):
+        pass
     threading.Thread(target=work, daemon=True).start()
     print("goes on", flush=True)
     work()
@@ -274,10 +361,10 @@ with record(sys.argv[1]):
             [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE
         ) as child:
             assert child.stdout is not None and child.stdout.readline()
-            child.stdout.read1(0)
             threading.Event().wait(0.05 * k)
             child.send_signal(signal.SIGKILL)
         recording = read(folder)
+        assert "first" in recording.names and recording.lanes
         for lane in recording.lanes:
             depth = 0
             for kind, _, now in told(recording, lane):
@@ -309,6 +396,14 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
     refused(names, b'{"name": 3\n' + words, "has no names")
     refused(names, b"", "names that are not in it")
     refused(lane, edges[:12] + b"\xff\xff" + edges[14:], "is damaged at edge 0")
+    refused(lane, edges[:7] + b"\x7f" + edges[8:], "is damaged at edge 1")  # time goes back
+    lane.rename(later := lane.with_name(lane.name.replace("-0.edges", "-1.edges")))
+    with pytest.raises(ExecutionError, match="lacks one before it"):
+        read(rec.folder)
+    lane.write_bytes(edges[:16])
+    with pytest.raises(ExecutionError, match="is not the last, and not whole"):
+        read(rec.folder)
+    later.rename(lane)
     names.write_bytes(words + b'{"name": "cut o')  # the process ended there
     assert len(told(rec.read())) == 2
     for size in (0, 8, 16, 24):  # of a file that was not copied whole

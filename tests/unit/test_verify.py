@@ -7,8 +7,8 @@ import gc
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.collection import uncollected
 from timerl_nb.errors import VerificationError
+from timerl_nb.garbage import uncollected
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.ir.verify import verify

@@ -26,6 +26,7 @@ from timerl_nb.cli.outcome import FAILED, FINE
 from timerl_nb.cli.parser import named, positive
 from timerl_nb.cli.train import asked_for, choose, parser_of
 from timerl_nb.cli.workers import OUTPUT, Processes, Ray
+from timerl_nb.columns import aligned
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.files import write_whole
 from timerl_nb.runtime.run_folder import LOCK, RunFolder
@@ -335,10 +336,7 @@ def _table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> str:
             values = [row[name] for row in some]
             cells.append(f"{statistics.fmean(values):.6g} ({min(values):.6g}, {max(values):.6g})")
         lines.append(cells)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
-    )
+    return "\n".join(aligned(lines))
 
 
 def _unwritable(path: Path, error: OSError) -> ExecutionError:

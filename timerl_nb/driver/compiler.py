@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
 
-from timerl_nb.collection import uncollected
 from timerl_nb.config import Options
 from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.machines import machine_here
@@ -32,6 +31,7 @@ from timerl_nb.driver.search import Search
 from timerl_nb.driver.serialization import deserialized, serialized
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
 from timerl_nb.errors import BoundsError, ShapeError
+from timerl_nb.garbage import uncollected
 from timerl_nb.ir.attrs import ConstAttrs
 from timerl_nb.ir.digest import Digest, digest
 from timerl_nb.ir.pdg import Pdg

@@ -381,9 +381,10 @@ class Search:
         # smaller blocks take longer
         slow = (k for k, n in enumerate(sizes) if self._is_slower(decision(n)))
         sizes = sizes[max(slow, default=-1) + 1 :]
-        if not sizes or self._at_least(decision(sizes[0])) > self._budget:
-            for size in sizes[:1]:
-                self._try(decision(size))
+        if not sizes:
+            return
+        if self._at_least(decision(sizes[0])) > self._budget:
+            self._try(decision(sizes[0]))
         elif self._may_be_best(decision(sizes[-1])):
             k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
             if k < len(sizes) and self._try(decision(sizes[k])):

@@ -100,7 +100,9 @@ class Op:
         return tuple(read.source for read in self.inputs)
 
     def with_(self, **changes: Any) -> Op:
-        made = object.__new__(Op)  # `replace` takes six times as long, and passes do little else
+        """The operation with other fields; `replace` does the same in four times the time."""
+        assert changes.keys() <= Op.__dataclass_fields__.keys(), changes
+        made = object.__new__(Op)
         made.__dict__.update(self.__dict__, **changes)
         return made
 

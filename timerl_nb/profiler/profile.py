@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
+from timerl_nb.columns import aligned
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.ops import DataflowAttrs
@@ -127,13 +128,7 @@ class Profile:
             table.append(
                 ("copies", "transfer", f"{len(self.copies):,}", *times, human_bytes(moved))
             )
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [head]
-        for cells in table:
-            names = [cell.ljust(w) for cell, w in zip(cells[:2], widths, strict=False)]
-            numbers = [cell.rjust(w) for cell, w in zip(cells[2:], widths[2:], strict=True)]
-            lines.append("  ".join([*names, *numbers]).rstrip())
-        return "\n".join(lines)
+        return "\n".join([head, *aligned(table, left=(0, 1))])
 
     __repr__ = __str__
 

@@ -2,7 +2,7 @@
 
 Three stacks run side by side: calls of native libraries, the user's operations, phases. An edge of 16 bytes holds
 what is on top of its own stack behind it, so that nothing is paired or sorted as it is read, and what was open
-when a process was killed is known. RL-Scope (paper 002, sections 3 and 4) records intervals instead.
+when a process was killed is known. RL-Scope (paper 002, section 3.3) goes by events with a begin and an end.
 """
 
 from __future__ import annotations

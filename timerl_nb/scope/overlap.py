@@ -7,7 +7,7 @@ which is found from running sums; so edges take linear time, in pieces that stay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Literal
@@ -15,11 +15,12 @@ from typing import Final, Literal
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.columns import aligned
 from timerl_nb.scope.edges import Library
 from timerl_nb.scope.lanes import Lane, Recording
 from timerl_nb.scope.pieces import PIECE, UNOBSERVED, pieces, without_gaps
 
-Column = Literal["phase", "operation", "on", "used"]
+Column = Literal["phase", "operation", "library", "used"]
 
 
 class Used(IntEnum):
@@ -36,13 +37,13 @@ class Cell:
 
     Attributes:
         phase, operation: names, "" where there was none.
-        on: the library on top, "python" where there was none, or "unobserved".
+        library: the one on top, "python" where there was none, or "unobserved".
         used: the thread's time, a device's, or both.
     """
 
     phase: str
     operation: str
-    on: str
+    library: str
     used: Used
 
 
@@ -71,18 +72,11 @@ class Breakdown:
 
     def __str__(self) -> str:
         total = self.total
-        rows = [("operation", "on", "ms", "share")]
-        for (operation, on), ns in self.by("operation", "on").items():
-            rows.append((str(operation) or "-", str(on), f"{ns / 1e6:,.3f}", f"{ns / total:.1%}"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                text.ljust(w) if k < 2 else text.rjust(w)
-                for k, (text, w) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        return "\n".join([f"{total / 1e6:,.3f} ms", *lines])
+        rows = [("operation", "library", "ms", "share")]
+        for (operation, library), ns in self.by("operation", "library").items():
+            shares = f"{ns / 1e6:,.3f}", f"{ns / total:.1%}"
+            rows.append((str(operation) or "-", str(library), *shares))
+        return "\n".join([f"{total / 1e6:,.3f} ms", *aligned(rows, left=(0, 1))])
 
     __repr__ = __str__
 
@@ -120,28 +114,23 @@ class Busy:
 NEVER: Final = Busy(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def overlap(lanes: Iterable[Lane], names: Sequence[str], busy: Busy = NEVER) -> Breakdown:
-    """Where the time of some lanes went.
+def overlap_of(recording: Recording, busy: Busy = NEVER) -> Breakdown:
+    """Where the time of all lanes of a recording went.
 
     Args:
-        names: what edges mean, as a recording has them.
         busy: when some device was.
     """
     found: dict[Cell, int] = {}
-    for lane in lanes:
+    names = recording.names
+    for lane in recording.lanes:
         for (phase, operation, on), (ns, shared) in _stretches(lane, busy).items():
-            waits = on == Library.WAITING
             word = "unobserved" if on == UNOBSERVED else Library(on).name.lower()
-            for used, part in ((Used.CPU, ns - shared), (Used.GPU if waits else Used.BOTH, shared)):
+            beside = Used.GPU if on == Library.WAITING else Used.BOTH
+            for used, part in ((Used.CPU, ns - shared), (beside, shared)):
                 if part:
                     cell = Cell(names[phase], names[operation], word, used)
                     found[cell] = found.get(cell, 0) + part
     return Breakdown(found)
-
-
-def overlap_of(recording: Recording, busy: Busy = NEVER) -> Breakdown:
-    """Where the time of all lanes of a recording went."""
-    return overlap(recording.lanes, recording.names, busy)
 
 
 def _stretches(lane: Lane, busy: Busy) -> dict[tuple[int, ...], tuple[int, int]]:

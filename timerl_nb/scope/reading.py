@@ -43,17 +43,17 @@ def read(folder: str | Path) -> Recording:
     lanes: list[Lane] = []
     for path in manifests:
         about = _manifest(path)
-        process, end = about["process"], about["end"]
+        process, end, alive = about["process"], about["end"], set(about["alive"])
         names, threads = _names(folder / f"{process}.names")
         numbers = np.array([table.setdefault(name, len(table)) for name in names], np.uint32)
         for (of, thread), parts in sorted(segments.items()):
             if of != process:
                 continue
-            edges = _edges([parts[k] for k in sorted(parts)])
+            edges = _edges(parts, about["segment"])
             if not len(edges):
                 continue
             last = int(edges["ts"][-1])
-            known = last if end is None else max(last, end["monotonic"])
+            known = max(last, end["monotonic"]) if end and thread in alive else last
             renamed = _renamed(edges, numbers, folder)
             lanes.append(Lane(process, thread, threads.get(thread, ""), renamed, known))
     return Recording(tuple(lanes), tuple(table))
@@ -63,7 +63,9 @@ def _manifest(path: Path) -> Mapping[str, Any]:
     try:
         about = json.loads(path.read_bytes())
         version, process, end = about["version"], about["process"], about["end"]
-        whole = isinstance(process, int) and (end is None or isinstance(end["monotonic"], int))
+        whole = isinstance(process, int) and isinstance(about["segment"], int)
+        whole = whole and isinstance(about["alive"], list)
+        whole = whole and (end is None or isinstance(end["monotonic"], int))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutionError(
             f"{path} is no manifest of a recording: {error!r}.", hint=_HOW
@@ -89,24 +91,27 @@ def _names(path: Path) -> tuple[list[str], dict[int, str]]:
         raise ExecutionError(f"{path} has no names of a recording: {error!r}.", hint=_HOW) from None
 
 
-def _edges(paths: list[Path]) -> Array:
-    """The edges of a thread's segments, in order, as far as they are whole."""
+def _edges(paths: Mapping[int, Path], size: int) -> Array:
+    """The edges of a thread's segments of so many bytes, in order, as far as the last one is whole."""
     parts: list[Array] = []
-    for path in paths:
+    for k, path in sorted(paths.items()):
         try:
-            size = path.stat().st_size // EDGE.itemsize * EDGE.itemsize
-            content = np.fromfile(path, EDGE, size // EDGE.itemsize)
+            content = np.frombuffer(path.read_bytes(), np.uint8)
         except OSError as error:
             raise ExecutionError(f"{path} cannot be read: {error}.", hint=_HOW) from None
-        empty = np.flatnonzero(content["ts"] == 0)
-        parts.append(content[: empty[0]] if len(empty) else content)
-    edges = np.concatenate(parts) if parts else np.zeros(0, EDGE)
-    wrong = np.flatnonzero(
-        (edges["kind"] > max(Kind)) | (np.diff(edges["ts"], prepend=0) > 1 << 63)
-    )
+        edges = content[: len(content) // EDGE.itemsize * EDGE.itemsize].view(EDGE)
+        empty = np.flatnonzero(edges["ts"] == 0)
+        parts.append(edges[: empty[0]] if len(empty) else edges)
+        is_last = k + 1 == len(paths)
+        if k >= len(paths) or (not is_last and parts[-1].nbytes != size):
+            missing = "is not the last, and not whole" if k < len(paths) else "lacks one before it"
+            raise ExecutionError(f"{path} {missing}.", hint=_HOW)
+    edges = np.concatenate(parts)
+    back = np.flatnonzero(edges["ts"][1:] < edges["ts"][:-1]) + 1
+    wrong = np.concatenate([np.flatnonzero(edges["kind"] > max(Kind)), back])
     if len(wrong):
         raise ExecutionError(
-            f"{paths[0].name.rpartition('-')[0]} in {paths[0].parent} is damaged at edge {wrong[0]}.",
+            f"{paths[0].name.rpartition('-')[0]} in {paths[0].parent} is damaged at edge {wrong.min()}.",
             hint=_HOW,
         )
     return edges

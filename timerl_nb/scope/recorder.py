@@ -12,10 +12,9 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from timerl_nb.errors import ExecutionError, warn
+from timerl_nb.errors import ExecutionError, OptionError, warn
 from timerl_nb.scope.edges import Kind
 from timerl_nb.scope.lanes import Recording
 from timerl_nb.scope.overlap import Breakdown, overlap_of
@@ -40,7 +39,6 @@ class record:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        self._recorder: _Recorder | None = None
 
     def __enter__(self) -> record:
         global _now
@@ -50,13 +48,13 @@ class record:
                     f"a recording into {_now.folder} goes on.",
                     hint="end it first; operations and phases may be nested, recordings may not.",
                 )
-            self._recorder = _now = _Recorder(self.folder)
+            _now = _Recorder(self.folder)
         return self
 
     def __exit__(self, *_: object) -> None:
         global _now
         with _SWITCH:
-            recorder, _now = self._recorder, None
+            recorder, _now = _now, None  # in a forked child its own
         if recorder is not None:
             recorder.end()
 
@@ -86,19 +84,25 @@ class _Named:
             self._lanes.append((lane, lane.entered(self)))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        here = threading.get_ident()
+        mine = (k for k in reversed(range(len(self._lanes))) if self._lanes[k][0].thread == here)
         if self._lanes:
-            lane, frame = self._lanes.pop()
+            lane, frame = self._lanes.pop(next(mine, -1))  # several threads may be in it
             lane.left(frame)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, which is in it while it runs; a generator or a coroutine while that is open."""
+        """The function, which is in it while it runs; a generator or a coroutine while that is open.
+
+        Raises:
+            OptionError: it is an asynchronous generator.
+        """
         cls, name = type(self), self.name
+        if inspect.isasyncgenfunction(function):
+            raise OptionError(
+                f"{function.__qualname__} is an asynchronous generator, which cannot be decorated.",
+                hint=f"write `with trl.scope.{cls.__name__}({name!r}):` inside of it.",
+            )
         if inspect.iscoroutinefunction(function):
 
             async def waiting(*args: P.args, **named: P.kwargs) -> Any:
@@ -151,11 +155,14 @@ class _Lane:
     """A thread's stacks, and where its edges go."""
 
     def __init__(self, recorder: _Recorder) -> None:
-        self._recorder, self._thread = recorder, threading.get_ident()
+        self._recorder, self.thread = recorder, threading.get_ident()
         number = threading.get_native_id()
         self._writer = LaneWriter(recorder.folder / f"{recorder.process}-{number}")
         self._stacks: dict[Kind, list[_Frame]] = {operation.leave: [], phase.leave: []}
-        recorder.names.thread(number, threading.current_thread().name)
+        try:
+            recorder.names.thread(number, threading.current_thread().name)
+        except OSError as error:
+            recorder.fail(error)
 
     def entered(self, of: _Named) -> _Frame:
         frame = _Frame(of, self._recorder.number(of.name))
@@ -169,7 +176,7 @@ class _Lane:
             return
         stack = self._stacks[frame.kind]
         frame.is_left = True
-        if threading.get_ident() != self._thread or stack[-1] is not frame:
+        if threading.get_ident() != self.thread or stack[-1] is not frame:
             lane = self._recorder.lane()
             lane._put(self._recorder.number(f"{INTERLEAVED}{frame.name}"), Kind.MARK, 0)
             return
@@ -204,7 +211,11 @@ class _Recorder:
                     f"{folder} holds a recording.", hint="name another folder, or remove it."
                 )
             self.names = NameTable(folder / f"{self.process}.names")
-            write_manifest(folder, self._begin, None)
+            try:
+                write_manifest(folder, self._begin)
+            except OSError:
+                self.names.remove()
+                raise
         except OSError as error:
             raise ExecutionError(
                 f"nothing can be recorded into {folder}: {error.strerror or error}.",
@@ -233,7 +244,8 @@ class _Recorder:
 
     def end(self) -> None:
         try:
-            write_manifest(self.folder, self._begin, clocks())
+            alive = [one.native_id for one in threading.enumerate() if one.native_id is not None]
+            write_manifest(self.folder, self._begin, clocks(), alive)
         except OSError as error:
             self.fail(error)
 

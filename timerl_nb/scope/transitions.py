@@ -1,4 +1,4 @@
-"""How often what is on top is left for a library: the paper's transitions (002, section 4.2)."""
+"""How often what is on top is left for a library: the paper's transitions (002, section 4.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from timerl_nb.scope.pieces import pieces, without_gaps
 def transitions(recording: Recording) -> dict[tuple[str, str, str], int]:
     """How often what was on top was left for a library: by (operation, from, to), the most first.
 
-    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them (section 4.2).
+    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them.
     """
     found: dict[tuple[str, str, str], int] = {}
     for lane in recording.lanes:

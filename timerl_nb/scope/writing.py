@@ -16,6 +16,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -59,7 +60,7 @@ class LaneWriter:
         path = Path(f"{self._stem}-{self._segment}.edges")
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.posix_fallocate(file, 0, SEGMENT)
+            _reserve(file)
             self._words = memoryview(mmap.mmap(file, SEGMENT)).cast("Q")
         except BaseException:
             path.unlink()
@@ -70,6 +71,16 @@ class LaneWriter:
         self._at, self._end = 0, SEGMENT // EDGE.itemsize * 2
 
 
+def _reserve(file: int) -> None:
+    """Have the room of a segment on the disk."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file, 0, SEGMENT)
+        return
+    left = SEGMENT
+    while left:
+        left -= os.write(file, bytes(left))
+
+
 class NameTable:
     """Numbers for names, from 1 on, each on the disk ahead of its first use."""
 
@@ -77,6 +88,10 @@ class NameTable:
         self._path, self._lock = path, Lock()
         self._ids: dict[str, int] = {"": 0}
         path.touch(exist_ok=False)
+
+    def remove(self) -> None:
+        """Take the file away: nothing is recorded."""
+        self._path.unlink()
 
     def number(self, name: str) -> int:
         """The number of a name; of the last one there can be all further ones."""
@@ -104,8 +119,13 @@ def clocks() -> dict[str, int]:
     return {"monotonic": time.monotonic_ns(), "wall": time.time_ns()}
 
 
-def write_manifest(folder: Path, begin: dict[str, int], end: dict[str, int] | None) -> None:
-    """Say who records, and since and until when; `end` is None while it goes on."""
+def write_manifest(
+    folder: Path,
+    begin: dict[str, int],
+    end: dict[str, int] | None = None,
+    alive: Sequence[int] = (),
+) -> None:
+    """Say who records, and since when; and, where that has ended, until when, and the threads that were there then."""
     about = {
         "version": VERSION,
         "recorder": "python",
@@ -115,6 +135,8 @@ def write_manifest(folder: Path, begin: dict[str, int], end: dict[str, int] | No
         "command": sys.argv[:100],
         "begin": begin,
         "end": end,
+        "alive": list(alive),
+        "segment": SEGMENT,
     }
     path = folder / f"{os.getpid()}.json"
     write_whole(path, json.dumps(about, indent=1).encode(), synced=False)

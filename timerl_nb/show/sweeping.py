@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from tqdm.auto import tqdm
 
+from timerl_nb.columns import aligned
 from timerl_nb.config import Options, progress_by_default
 from timerl_nb.driver.family import At, Family
 from timerl_nb.driver.program import Program
@@ -142,12 +143,7 @@ class SweepView(View):
     def __str__(self) -> str:
         heads = (self.argument, "peak", "launches", "compiled in", "turn", "")
         table = [heads, *(point.texts for point in self.points)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [self.told]
-        for *cells, last in table:
-            padded = [c.rjust(w) for c, w in zip(cells, widths, strict=False)]
-            lines.append("  ".join([*padded, last]).rstrip())
-        return "\n".join(lines)
+        return "\n".join([self.told, *aligned(table, left=(len(heads) - 1,))])
 
     def marks(self, most: int) -> dict[int, str]:
         """Labels of some points by position, the first and the last among them."""

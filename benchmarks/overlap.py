@@ -1,0 +1,66 @@
+"""What it takes to say where the time of long recordings went: CPU seconds, and the most memory of a process.
+
+The lane is made up: operations of four calls each, as many nanoseconds apart as tapped calls are, and kernels
+at random. The memory is all that the process held at once, what is made up among it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from time import process_time
+from typing import Final
+
+import numpy as np
+
+import timerl_nb as trl
+from benchmarks.race import resident_bytes
+from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
+from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.show.text import human_bytes
+
+EDGES: Final = (2_500_000, 5_000_000, 10_000_000)
+KERNELS: Final = 5  # edges for each
+_NAMES: Final = 100
+
+
+def main() -> None:
+    """Print a table: for each length, in a process of its own."""
+    print(
+        "| edges | kernels | overlap, s CPU | transitions, s CPU | memory |\n|--:|--:|--:|--:|--:|"
+    )
+    for count in EDGES:
+        command = [sys.executable, "-m", "benchmarks", "overlapping", str(count)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        spent, counted, held = json.loads(done.stdout.splitlines()[-1])
+        kernels = f"{count // KERNELS:,}"
+        print(f"| {count:,} | {kernels} | {spent:.2f} | {counted:.2f} | {human_bytes(held)} |")
+
+
+def measure(count: str) -> None:
+    """Print what a lane of so many edges takes."""
+    recording, busy = made(int(count))
+    begun = process_time()
+    trl.scope.overlap_of(recording, trl.scope.Busy.of(*busy))
+    then = process_time()
+    trl.scope.transitions(recording)
+    print(json.dumps([then - begun, process_time() - then, resident_bytes()]))
+
+
+def made(count: int) -> tuple[Recording, tuple[np.ndarray, np.ndarray]]:
+    """A lane, and when kernels begin and end."""
+    rng = np.random.default_rng(0)
+    edges = np.zeros(count, EDGE)
+    edges["ts"] = np.cumsum(rng.integers(50, 900, count))
+    place, group = np.arange(count) % 10, np.arange(count) // 10
+    is_call = (place > 0) & (place < 9) & (place % 2 == 1)
+    kinds = [Kind.OPERATION_ENTER, *[Kind.CALL_ENTER, Kind.CALL_EXIT] * 4, Kind.OPERATION_EXIT]
+    edges["kind"] = np.array(kinds)[place]
+    called = (1 + place % 4 << NAME_BITS) | 50 + place
+    edges["top"] = np.where(is_call, called, np.where(place == 0, 1 + group % 40, 0))
+    end = int(edges["ts"][-1])
+    begin = np.sort(rng.integers(0, end, count // KERNELS))
+    lane = Lane(1, 1, "", edges, end + 10)
+    names = tuple(map(str, range(_NAMES)))
+    return Recording((lane,), names), (begin, begin + rng.integers(100, 2000, len(begin)))
