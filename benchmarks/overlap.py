@@ -57,7 +57,7 @@ def made(count: int) -> tuple[Recording, tuple[np.ndarray, np.ndarray]]:
     is_call = (place > 0) & (place < 9) & (place % 2 == 1)
     kinds = [Kind.OPERATION_ENTER, *[Kind.CALL_ENTER, Kind.CALL_EXIT] * 4, Kind.OPERATION_EXIT]
     edges["kind"] = np.array(kinds)[place]
-    called = (1 + place % 4 << NAME_BITS) | 50 + place
+    called = (1 + place // 2 % 4 << NAME_BITS) | (50 + place)
     edges["top"] = np.where(is_call, called, np.where(place == 0, 1 + group % 40, 0))
     end = int(edges["ts"][-1])
     begin = np.sort(rng.integers(0, end, count // KERNELS))
