@@ -117,6 +117,7 @@ WORKS: Final[Mapping[str, Work | Stock]] = {
     "s": Work("ppo", 32, 50),
     "L4": Work("ppo", 512, layers=4),
     "L16": Work("ppo", 512, layers=16),
+    "W": Work("ppo", 64, 100, width=512),
     "R-mc": Work("reinforce", 256),
     "R-8": Work("reinforce", 256, window=8),
     "V-mc": Work("reinforce", 32, obs_shape=LARGE),

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import log, prod
+from math import prod
 
 from timerl_nb.ir.attrs import ConvAttrs, DotAttrs
-from timerl_nb.ir.kinds import ELEMENTWISE
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import NUMPY, Shape, concrete
+from timerl_nb.ir.work import MADE, READ, computing, moving
 from timerl_nb.machine import Machine
 from timerl_nb.passes.tiling import Tiling
 from timerl_nb.symbolic.domain import Dim
-
-_PASSES = 3  # an array that goes to memory: its lines are fetched, written, and read again
 
 
 class BandwidthModel:
@@ -32,11 +30,7 @@ class BandwidthModel:
 
     def moving(self, nbytes: int, held: int) -> float:
         """Seconds to make arrays of so many bytes and use them, so many of which live at once."""
-        near, far = self.machine.near, self.machine.far
-        if held <= near:
-            return 0.0
-        lost = min(1.0, log(held / near) / log(far / near))
-        return lost * _PASSES * nbytes / self.machine.bandwidth
+        return moving((MADE + READ) * nbytes, held, self.machine)
 
     def kept(self, op_id: int, dim: Dim) -> int:
         """The bytes of a value at all points of a dimension, kept together."""
@@ -91,18 +85,14 @@ class BandwidthModel:
         return prod(self.pdg.dims[d].count(self._bounds) for d in op.domain)
 
     def _nbytes(self, op: Op) -> int:
-        return self._size(op.shape) * NUMPY[op.dtype].itemsize
+        return prod(self._shape(op.shape)) * NUMPY[op.dtype].itemsize
 
-    def _size(self, shape: Shape) -> int:
-        return prod(concrete(shape, self._env))
+    def _shape(self, shape: Shape) -> tuple[int, ...]:
+        return concrete(shape, self._env)
 
     def _seconds(self, op: Op) -> float:
-        if isinstance(op.attrs, DotAttrs | ConvAttrs):
-            right = self._size(self.pdg.read_type(op.inputs[1]).shape)
-            left = self._size(self.pdg.read_type(op.inputs[0]).shape)
-            # each element of the operands is used as often as all three sizes say
-            return 2 * (left * right * self._size(op.shape)) ** 0.5 / self.machine.flops
-        return self._size(op.shape) / self.machine.elements if op.kind in ELEMENTWISE else 0.0
+        operands = [self._shape(self.pdg.read_type(read).shape) for read in op.inputs]
+        return computing(op, operands, self._shape(op.shape), self.machine) if op.outputs else 0.0
 
     def _is_product(self, op_id: int) -> bool:
         return isinstance(self.pdg[op_id].attrs, DotAttrs | ConvAttrs)
