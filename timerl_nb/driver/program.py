@@ -797,6 +797,34 @@ class Program:
 
     # --- looking -----------------------------------------------------------------------------
 
+    def scope(
+        self,
+        seed: int = 0,
+        turns: int | None = None,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> Any:
+        """Run the program, and record what its time is spent on, as `trl.scope` does for any program.
+
+        Phases are turns of the outermost loop, operations are launches: kernels, or calls to XLA, and what
+        runs on the host. Nothing is waited for that `execute` does not wait for; what XLA does meanwhile is
+        seen as the wait at the end. `trl.profile` measures single kernels.
+
+        Args:
+            seed: of all random streams.
+            turns: stop after so many turns of the outermost loop; all by default.
+            folder: where it is recorded; None for a temporary one, which goes with what is returned.
+
+        Returns:
+            the `trl.scope.record`: `.table()`, `.read()`, whose `op_ids` say what each launch runs.
+
+        Raises:
+            OptionError: `turns` is no positive number.
+            ExecutionError: nothing can be recorded there, or a recording goes on.
+            BoundsError, BudgetError: as `start`.
+        """
+        return entry_point("scope")(self, seed, turns, folder=folder)
+
     def explore(self, other: Program | None = None, **options: Any) -> Any:
         """The explorer of this program: a widget for a notebook.
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
 from timerl_nb.columns import aligned
-from timerl_nb.driver.program import Program, a_program
-from timerl_nb.errors import OptionError
-from timerl_nb.ir.ops import DataflowAttrs
-from timerl_nb.live.run_control import Stopped
+from timerl_nb.driver.program import Program
 from timerl_nb.live.telemetry import Watched
-from timerl_nb.loops.nodes import Execute, inside
+from timerl_nb.profiler.observed_run import Names, Sort, observed
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.profiler.trace import Trace, write_trace
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.run import LoweredRun
-from timerl_nb.show.lineage import inside as within
 from timerl_nb.show.text import human_bytes
-
-Sort = Literal["kernel", "call", "host"]
 
 
 @dataclass(frozen=True)
@@ -148,30 +141,13 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         OptionError: `turns` is no positive number.
         BoundsError, BudgetError: as `program.start`.
     """
-    a_program(program)
-    if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
-        raise OptionError(
-            f"turns={turns!r} is not possible.", hint="give a number of turns, or None."
-        )
     recording = Recording()
 
-    def turned(count: int = 1) -> None:
+    def turned(run: RunProtocol, count: int) -> None:
         recording.turned(perf_counter() - run.began, count)
-        if turns is not None and recording.turns[-1][1] >= turns:
-            raise Stopped
 
-    run = program.begin(seed, on_call=recording, progress=turned)
-    begun = perf_counter() - run.began
-    try:
-        run.complete()
-    except Stopped:
-        pass
-    except BaseException as error:
-        run.release(error)
-        raise
-    run.release()
-    seconds = perf_counter() - run.began - begun
-    about = _Names(program, run)
+    run, begun, end = observed(program, seed, turns, recording, turned)
+    about = Names(program)
     copies = tuple(run.copies)
     trace = Trace(
         recording,
@@ -179,57 +155,33 @@ def profile(program: Program, seed: int = 0, *, turns: int | None = None) -> Pro
         about.tensors,
         tuple((c, c.begun - run.began) for c in copies),
         begun,
-        begun + seconds,
+        end,
         Watched(program.meaning, program.memory, program.executable.progress())
         if isinstance(run, LoweredRun)
         else None,
     )
     made = recording.turns[-1][1] if recording.turns else 0
     executor = "xla" if isinstance(run, LoweredRun) else "interpret"
-    return Profile(executor, about.rows(recording), seconds, made, copies, trace)
+    return Profile(executor, _rows(about, recording), end - begun, made, copies, trace)
 
 
-class _Names:
-    """What the names of a run's events stand for."""
-
-    def __init__(self, program: Program, run: RunProtocol) -> None:
-        pdg, names = program.fused, program.ast.names
-        self._ops: Mapping[str, tuple[int, ...]] = {n: within(pdg[k]) for k, n in names.items()}
-        self._kernels = {n for k, n in names.items() if isinstance(pdg[k].attrs, DataflowAttrs)}
-        self._calls: dict[str, tuple[int, ...]] = {}
-        for call in run.lowered.calls if isinstance(run, LoweredRun) else ():
-            ran = [n.op_id for n in inside(call.node) if isinstance(n, Execute)]
-            ops = [op_id for k in dict.fromkeys(ran) for op_id in within(pdg[k])]
-            self._calls[f"call {call.number}"] = tuple(ops)
-        self.tensors: Mapping[str, tuple[int, ...]] = {
-            store.name: (op_id,) for (op_id, _), store in program.memory.stores.items()
-        }
-
-    def sort(self, name: str) -> Sort:
-        if name in self._calls:
-            return "call"
-        return "kernel" if name in self._kernels else "host"
-
-    def op_ids(self, name: str) -> tuple[int, ...]:
-        return self._calls[name] if name in self._calls else self._ops[name]
-
-    def rows(self, recording: Recording) -> tuple[Row, ...]:
-        seconds: dict[str, list[float]] = {name: [] for name in recording.launches}
-        for one in recording.slices:
-            seconds[one.name].append(one.seconds)
-        rows = [
-            Row(
-                name,
-                self.sort(name),
-                self.op_ids(name),
-                count,
-                sum(seconds[name]),
-                seconds[name][0] if seconds[name] else 0.0,
-                None if self.sort(name) == "call" else recording.written.get(name, 0),
-            )
-            for name, count in recording.launches.items()
-        ]
-        return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
+def _rows(about: Names, recording: Recording) -> tuple[Row, ...]:
+    seconds: dict[str, list[float]] = {name: [] for name in recording.launches}
+    for one in recording.slices:
+        seconds[one.name].append(one.seconds)
+    rows = [
+        Row(
+            name,
+            about.sort(name),
+            about.op_ids(name),
+            count,
+            sum(seconds[name]),
+            seconds[name][0] if seconds[name] else 0.0,
+            None if about.sort(name) == "call" else recording.written.get(name, 0),
+        )
+        for name, count in recording.launches.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.seconds, row.name)))
 
 
 def _time(seconds: float) -> str:

@@ -29,6 +29,9 @@ class Kind(IntEnum):
     OFF = 6  # what follows was not observed, up to ON: a block that calibrates
     ON = 7
     MARK = 8  # changes nothing: a moment, of which `top` is the name
+    POINT = (
+        9  # changes nothing: `top` is a coordinate (signed) of the point of what was entered last
+    )
 
 
 class Library(IntEnum):

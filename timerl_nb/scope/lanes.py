@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +29,12 @@ class Lane:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """Lanes of all processes under one table of names: `names[top & 0xFFFFFF]`; name 0 is "" (nothing)."""
+    """Lanes of all processes under one table of names: `names[top & 0xFFFFFF]`; name 0 is "" (nothing).
+
+    Args:
+        op_ids: of the names that are launches of a compiled program, its operations that run there.
+    """
 
     lanes: tuple[Lane, ...]
     names: tuple[str, ...]
+    op_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

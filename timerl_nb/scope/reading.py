@@ -41,10 +41,12 @@ def read(folder: str | Path) -> Recording:
             segments.setdefault((process, thread), {})[number] = path
     table: dict[str, int] = {"": 0}
     lanes: list[Lane] = []
+    op_ids: dict[str, tuple[int, ...]] = {}
     for path in manifests:
         about = _manifest(path)
         process, end, alive = about["process"], about["end"], set(about["alive"])
-        names, threads = _names(folder / f"{process}.names")
+        names, threads, launches = _names(folder / f"{process}.names")
+        op_ids |= launches
         numbers = np.array([table.setdefault(name, len(table)) for name in names], np.uint32)
         for (of, thread), parts in sorted(segments.items()):
             if of != process:
@@ -56,7 +58,7 @@ def read(folder: str | Path) -> Recording:
             known = max(last, end["monotonic"]) if end and thread in alive else last
             renamed = _renamed(edges, numbers, folder)
             lanes.append(Lane(process, thread, threads.get(thread, ""), renamed, known))
-    return Recording(tuple(lanes), tuple(table))
+    return Recording(tuple(lanes), tuple(table), op_ids)
 
 
 def _manifest(path: Path) -> Mapping[str, Any]:
@@ -80,13 +82,15 @@ def _manifest(path: Path) -> Mapping[str, Any]:
     return about
 
 
-def _names(path: Path) -> tuple[list[str], dict[int, str]]:
-    """Names by number, and what threads are called; a last line without its end was being written."""
+def _names(path: Path) -> tuple[list[str], dict[int, str], dict[str, tuple[int, ...]]]:
+    """Names by number, what threads are called, and what launches run; a last line without its end was being written."""
     try:
         *lines, _ = path.read_bytes().split(b"\n")
         found = [json.loads(line) for line in lines]
         names = ["", *[one["name"] for one in found if "name" in one]]
-        return names, {one["thread"]: one["called"] for one in found if "thread" in one}
+        threads = {one["thread"]: one["called"] for one in found if "thread" in one}
+        launches = {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one}
+        return names, threads, launches
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutionError(f"{path} has no names of a recording: {error!r}.", hint=_HOW) from None
 
@@ -119,9 +123,11 @@ def _edges(paths: Mapping[int, Path], size: int) -> Array:
 
 def _renamed(edges: Array, numbers: Array, folder: Path) -> Array:
     """The edges by the names of all processes."""
-    name = edges["top"] & _NAME
+    named = edges["kind"] != Kind.POINT
+    name = np.where(named, edges["top"] & _NAME, 0)
     if int(name.max()) >= len(numbers):
         raise ExecutionError(f"edges in {folder} have names that are not in it.", hint=_HOW)
     made = edges.copy()
-    made["top"] = edges["top"] >> NAME_BITS << NAME_BITS | numbers[name]
+    renamed = edges["top"] >> NAME_BITS << NAME_BITS | numbers[name]
+    made["top"] = np.where(named, renamed, edges["top"])
     return made

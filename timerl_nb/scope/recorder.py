@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
-from timerl_nb.scope.edges import Kind
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Recording
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.reading import read
@@ -24,6 +27,11 @@ from timerl_nb.scope.writing import LaneWriter, NameTable, clocks, write_manifes
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_LEAVE: Final = {
+    Kind.CALL_ENTER: Kind.CALL_EXIT,
+    Kind.OPERATION_ENTER: Kind.OPERATION_EXIT,
+    Kind.PHASE_ENTER: Kind.PHASE_EXIT,
+}
 INTERLEAVED = "interleaved: "  # ahead of the name of what was
 
 
@@ -31,13 +39,17 @@ class record:
     """Record into a folder, as a context manager; one recording at a time in a process.
 
     Args:
-        folder: is made if need be; must hold no recording.
+        folder: is made if need be; must hold no recording. None for a temporary one, which goes when
+            nobody holds the record any more.
 
     Raises:
         ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        if folder is None:
+            folder = tempfile.mkdtemp(prefix="timerl-scope-")
+            weakref.finalize(self, _removed, folder, os.getpid())
         self.folder = Path(folder)
 
     def __enter__(self) -> record:
@@ -67,21 +79,26 @@ class record:
         return overlap_of(self.read())
 
 
+def _removed(folder: str, maker: int) -> None:
+    """Remove a temporary folder, which is not a forked child's."""
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class _Named:
     """Something that is entered and left; as a decorator, at each call of a function."""
 
     enter: Kind
-    leave: Kind
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._lanes: list[tuple[_Lane, _Frame]] = []  # of each time that it was entered
+        self._lanes: list[tuple[ThreadLane, Frame]] = []  # of each time that it was entered
 
     def __enter__(self) -> _Named:
         recorder = _now
         if recorder is not None:
             lane = recorder.lane()
-            self._lanes.append((lane, lane.entered(self)))
+            self._lanes.append((lane, lane.entered(self.name, self.enter)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -133,64 +150,81 @@ class operation(_Named):
     section 3.1).
     """
 
-    enter, leave = Kind.OPERATION_ENTER, Kind.OPERATION_EXIT
+    enter = Kind.OPERATION_ENTER
 
 
 class phase(_Named):
     """A stage of training, around operations (RL-Scope, paper 002, section 3.1)."""
 
-    enter, leave = Kind.PHASE_ENTER, Kind.PHASE_EXIT
+    enter = Kind.PHASE_ENTER
 
 
-class _Frame:
+def this_lane() -> ThreadLane | None:
+    """That of the thread that asks; None where nothing is recorded."""
+    recorder = _now
+    return None if recorder is None else recorder.lane()
+
+
+class Frame:
     """Something that was entered, and is on its lane's stack until what is above it has been left, too."""
 
-    __slots__ = ("is_left", "kind", "name", "number")
+    __slots__ = ("is_left", "kind", "name", "top")
 
-    def __init__(self, of: _Named, number: int) -> None:
-        self.kind, self.name, self.number, self.is_left = of.leave, of.name, number, False
+    def __init__(self, name: str, enter: Kind, top: int) -> None:
+        self.name, self.kind, self.top, self.is_left = name, _LEAVE[enter], top, False
 
 
-class _Lane:
+class ThreadLane:
     """A thread's stacks, and where its edges go."""
 
     def __init__(self, recorder: _Recorder) -> None:
-        self._recorder, self.thread = recorder, threading.get_ident()
+        self.recorder, self.thread = recorder, threading.get_ident()
         number = threading.get_native_id()
         self._writer = LaneWriter(recorder.folder / f"{recorder.process}-{number}")
-        self._stacks: dict[Kind, list[_Frame]] = {operation.leave: [], phase.leave: []}
+        self._stacks: dict[Kind, list[Frame]] = {leave: [] for leave in _LEAVE.values()}
         try:
             recorder.names.thread(number, threading.current_thread().name)
         except OSError as error:
             recorder.fail(error)
 
-    def entered(self, of: _Named) -> _Frame:
-        frame = _Frame(of, self._recorder.number(of.name))
-        stack = self._stacks[of.leave]
+    def entered(
+        self,
+        name: str,
+        enter: Kind,
+        library: Library = Library.PYTHON,
+        point: Sequence[int] = (),
+        ts: int = 0,
+    ) -> Frame:
+        """Something is entered now, or was at a moment since the last edge."""
+        top = library << NAME_BITS | self.recorder.number(name)
+        frame = Frame(name, enter, top)
+        stack = self._stacks[frame.kind]
         stack.append(frame)
-        self._put(frame.number, of.enter, len(stack))
+        self._put(top, enter, len(stack), ts)
+        for k, coordinate in enumerate(point):
+            self._put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
         return frame
 
-    def left(self, frame: _Frame) -> None:
-        if self._recorder is not _now:  # it has ended, or is another process's
+    def left(self, frame: Frame) -> None:
+        if self.recorder is not _now:  # it has ended, or is another process's
             return
         stack = self._stacks[frame.kind]
         frame.is_left = True
         if threading.get_ident() != self.thread or stack[-1] is not frame:
-            lane = self._recorder.lane()
-            lane._put(self._recorder.number(f"{INTERLEAVED}{frame.name}"), Kind.MARK, 0)
+            lane = self.recorder.lane()
+            lane._put(self.recorder.number(f"{INTERLEAVED}{frame.name}"), Kind.MARK, 0)
             return
         while stack and stack[-1].is_left:
             stack.pop()
-            self._put(stack[-1].number if stack else 0, frame.kind, len(stack))
+            self._put(stack[-1].top if stack else 0, frame.kind, len(stack))
 
-    def _put(self, top: int, kind: Kind, depth: int) -> None:
-        if self._recorder.failed:
+    def _put(self, top: int, kind: Kind, depth: int, ts: int = 0) -> None:
+        if self.recorder.failed:
             return
         try:
-            self._writer.put(top, kind, depth)
+            self._writer.put(top, kind, depth, ts)
         except OSError as error:
-            self._recorder.fail(error)
+            self.recorder.fail(error)
 
 
 class _Recorder:
@@ -222,11 +256,11 @@ class _Recorder:
                 hint="name a folder that can be written.",
             ) from error
 
-    def lane(self) -> _Lane:
+    def lane(self) -> ThreadLane:
         """That of the thread that asks."""
-        found: _Lane | None = getattr(self._own, "lane", None)
+        found: ThreadLane | None = getattr(self._own, "lane", None)
         if found is None:
-            found = self._own.lane = _Lane(self)
+            found = self._own.lane = ThreadLane(self)
         return found
 
     def number(self, name: str) -> int:
@@ -235,6 +269,13 @@ class _Recorder:
         except OSError as error:
             self.fail(error)
             return 0
+
+    def launch(self, name: str, op_ids: Sequence[int]) -> None:
+        """Say which operations of a compiled program run in a launch of that name."""
+        try:
+            self.names.launch(name, op_ids)
+        except OSError as error:
+            self.fail(error)
 
     def fail(self, error: OSError) -> None:
         """Record no more; the program goes on."""

@@ -1,7 +1,8 @@
 """The files of a recording: lanes as mapped segments, names as lines, a manifest for each process.
 
     10-17-0.edges   process 10, thread 17, its first segment: edges, the rest of it zeros
-    10.names        a line of JSON for each name, ahead of its first use, and for each thread
+    10.names        a line of JSON for each name, ahead of its first use, for each thread, and each launch of a
+                    compiled program
     10.json         who recorded, and the clocks at both ends
 
 What is in a mapped file survives the process, whatever ends it, without any flush. A segment is reserved
@@ -42,8 +43,8 @@ class LaneWriter:
         self._words: memoryview | None = None
         self._at = self._end = 0
 
-    def put(self, top: int, kind: int, depth: int) -> None:
-        """Append an edge of now.
+    def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
+        """Append an edge of now, or of a moment `ts` since the last one.
 
         Raises:
             OSError: there is no room for another segment.
@@ -53,7 +54,7 @@ class LaneWriter:
         words, at = self._words, self._at
         assert words is not None
         words[at + 1] = top | kind << 32 | min(depth, 0xFFFF) << 48
-        words[at] = time.monotonic_ns()  # last: it says that the edge is whole
+        words[at] = ts or time.monotonic_ns()  # last: it says that the edge is whole
         self._at = at + 2
 
     def _next(self) -> None:
@@ -108,6 +109,11 @@ class NameTable:
         """Say what a thread is called."""
         with self._lock:
             self._add({"thread": number, "called": name[:LONGEST]})
+
+    def launch(self, name: str, op_ids: Sequence[int]) -> None:
+        """Say which operations a launch runs."""
+        with self._lock:
+            self._add({"launch": name, "op_ids": list(op_ids)})
 
     def _add(self, line: dict[str, Any]) -> None:
         with open(self._path, "ab", buffering=0) as file:

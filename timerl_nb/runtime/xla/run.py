@@ -98,13 +98,17 @@ class LoweredRun:
         else:
             self._go_on(self._resumed)
         self._moving.settle()
+        self._wait()
+        self.finished = True
+
+    def _wait(self) -> None:
+        """Wait for what was launched, and report it unless each launch was waited for."""
         begun = perf_counter()
         jax.block_until_ready(self._state)
         if self._recorder is not None and not self._is_waiting:
             now = perf_counter()
             time, seconds = now - self.began, now - begun
             self._recorder(Event(self.instructions, "wait", "", (), 0, time, seconds))
-        self.finished = True
 
     def _all(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
         """Run parts that follow each other; `at` are the counters of the loops around them."""
@@ -170,7 +174,12 @@ class LoweredRun:
             jax.block_until_ready(self._state)
         self._since.clear()
         if self._progress is not None:
-            self._progress(count)
+            try:
+                self._progress(count)
+            except BaseException:  # the run ends here
+                if not self._is_waiting:
+                    self._wait()
+                raise
 
     # --- what the host runs ------------------------------------------------------------------
 
