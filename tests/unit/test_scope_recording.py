@@ -10,18 +10,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import timerl_nb as trl
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.scope import recorder, writing
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane, Recording
 from timerl_nb.scope.overlap import overlap_of
 from timerl_nb.scope.reading import read
-from timerl_nb.scope.recorder import operation, phase, record
+from timerl_nb.scope.recorder import operation, phase
+
+record = partial(trl.scope.record, taps=False)  # annotations alone
 
 
 @pytest.fixture(autouse=True)
@@ -282,8 +286,9 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(
 def test_a_forked_child_writes_files_of_its_own(tmp_path: Path) -> None:
     code = """
 import os, sys
-from timerl_nb.scope.recorder import operation, record
-with record(sys.argv[1]):
+from timerl_nb.scope.record import record
+from timerl_nb.scope.recorder import operation
+with record(sys.argv[1], taps=False):
     with operation("parent"):
         child = os.fork()
         if child == 0:
@@ -342,13 +347,14 @@ def test_rooms_are_reserved_where_the_system_has_no_word_for_it(
 def test_what_was_recorded_survives_being_killed(tmp_path: Path) -> None:
     code = """
 import sys, threading
-from timerl_nb.scope.recorder import operation, record
+from timerl_nb.scope.record import record
+from timerl_nb.scope.recorder import operation
 def work():
     while True:
         with operation(f"a {threading.get_ident()}"):
             with operation("b"):
                 pass
-with record(sys.argv[1]):
+with record(sys.argv[1], taps=False):
     with operation("first"):
         pass
     threading.Thread(target=work, daemon=True).start()

@@ -12,8 +12,9 @@ from timerl_nb.entry_points import register_entry_point
 from timerl_nb.events import Event
 from timerl_nb.profiler.observed_run import Names, observed
 from timerl_nb.runtime.run_protocol import RunProtocol
-from timerl_nb.scope.edges import Kind, Library
-from timerl_nb.scope.recorder import Frame, record, this_lane
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.record import record
+from timerl_nb.scope.recorder import Frame, this_lane
 
 TURN: Final = "turn"
 WAIT: Final = "wait for the device"
@@ -28,7 +29,7 @@ def scope(
 ) -> record:
     """Run a program, and record where its time goes: see `Program.scope`."""
     a_program(program)
-    with record(folder) as rec, _Launches(program) as launches:
+    with record(folder, taps=False) as rec, _Launches(program) as launches:
         observed(program, seed, turns, launches, launches.turned, waits=False)
     return rec
 
@@ -37,8 +38,10 @@ class _Launches:
     """Writes the events of a run into its thread's lane: a phase is a turn, an operation a launch."""
 
     def __init__(self, program: Program) -> None:
-        self._names, self._known = Names(program), set[str]()
-        self._open: list[Frame] = []  # the turn; in it what runs, and the call that it makes
+        self._names, self._tops = Names(program), dict[str, int]()
+        self._turn: Frame | None = None
+        self._runs: Frame | None = None
+        self._is_called = False
 
     def __enter__(self) -> _Launches:
         lane = this_lane()
@@ -47,38 +50,48 @@ class _Launches:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave(0)
+        self._end_turn()
 
     def __call__(self, event: Event) -> None:
         if event.kind == "execute":
-            self._leave(1)  # what computes nothing has no end of its own
+            self._end()  # what computes nothing has no end of its own
             self._begin(event.name, event.point)
         elif event.kind in ("launch", "done"):
-            self._leave(1)
+            self._end()
         elif event.kind == "wait":
-            now = time.monotonic_ns()
-            begun = now - round(event.seconds * 1e9)
-            waited = self._lane.entered(WAIT, Kind.CALL_ENTER, Library.WAITING, ts=begun)
-            self._lane.left(waited)
+            begun = time.monotonic_ns() - round(event.seconds * 1e9)
+            self._lane.called(self._lane.recorder.top(Library.WAITING, WAIT), begun)
+            self._lane.returned()
 
     def turned(self, run: RunProtocol, count: int) -> None:
-        """The turn that goes on has ended, or several of them, which were one launch."""
-        self._leave(0)
+        """A turn has ended, or several of them, which were one launch."""
+        self._end_turn()
 
     def _begin(self, name: str, point: Sequence[int]) -> None:
-        lane, is_on_host = self._lane, self._names.sort(name) == "host"
-        if name not in self._known:
-            self._known.add(name)
+        lane = self._lane
+        if name not in self._tops:
+            library = Library.PYTHON if self._names.sort(name) == "host" else Library.BACKEND
+            self._tops[name] = lane.recorder.top(library, name)
             lane.recorder.launch(name, self._names.op_ids(name))
-        if not self._open:
-            self._open.append(lane.entered(TURN, Kind.PHASE_ENTER))
-        self._open.append(lane.entered(name, Kind.OPERATION_ENTER, point=point))
-        if not is_on_host:
-            self._open.append(lane.entered(name, Kind.CALL_ENTER, Library.BACKEND))
+        if self._turn is None:
+            self._turn = lane.entered(TURN, Kind.PHASE_ENTER)
+        self._runs = lane.entered(name, Kind.OPERATION_ENTER, point)
+        self._is_called = self._tops[name] >> NAME_BITS != Library.PYTHON
+        if self._is_called:
+            lane.called(self._tops[name])
 
-    def _leave(self, depth: int) -> None:
-        while len(self._open) > depth:
-            self._lane.left(self._open.pop())
+    def _end(self) -> None:
+        if self._is_called:
+            self._lane.returned()
+        if self._runs is not None:
+            self._lane.left(self._runs)
+        self._runs, self._is_called = None, False
+
+    def _end_turn(self) -> None:
+        self._end()
+        if self._turn is not None:
+            self._lane.left(self._turn)
+        self._turn = None
 
 
 register_entry_point("scope", scope)

@@ -3,7 +3,9 @@
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.scope.overlap import Breakdown, Busy, Cell, Used, overlap_of
 from timerl_nb.scope.reading import read
-from timerl_nb.scope.recorder import operation, phase, record
+from timerl_nb.scope.record import record
+from timerl_nb.scope.recorder import operation, phase
+from timerl_nb.scope.tapped import tap
 from timerl_nb.scope.transitions import transitions
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "phase",
     "read",
     "record",
+    "tap",
     "transitions",
 ]
 

@@ -1,4 +1,4 @@
-"""Recording: `record(folder)`, and inside it `phase(name)` and `operation(name)`.
+"""What is written while a recording goes on; `phase(name)` and `operation(name)` write what their user says.
 
 Each thread writes a lane of its own. What is left out of order, by another task or another thread than
 entered it, cannot be drawn as one stretch: it is marked as *interleaved* and left where it stands in its stack.
@@ -9,80 +9,24 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import shutil
-import tempfile
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Recording
-from timerl_nb.scope.overlap import Breakdown, overlap_of
-from timerl_nb.scope.reading import read
 from timerl_nb.scope.writing import LaneWriter, NameTable, clocks, write_manifest
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _LEAVE: Final = {
-    Kind.CALL_ENTER: Kind.CALL_EXIT,
     Kind.OPERATION_ENTER: Kind.OPERATION_EXIT,
     Kind.PHASE_ENTER: Kind.PHASE_EXIT,
 }
 INTERLEAVED = "interleaved: "  # ahead of the name of what was
-
-
-class record:
-    """Record into a folder, as a context manager; one recording at a time in a process.
-
-    Args:
-        folder: is made if need be; must hold no recording. None for a temporary one, which goes when
-            nobody holds the record any more.
-
-    Raises:
-        ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        if folder is None:
-            folder = tempfile.mkdtemp(prefix="timerl-scope-")
-            weakref.finalize(self, _removed, folder, os.getpid())
-        self.folder = Path(folder)
-
-    def __enter__(self) -> record:
-        global _now
-        with _SWITCH:
-            if _now is not None:
-                raise ExecutionError(
-                    f"a recording into {_now.folder} goes on.",
-                    hint="end it first; operations and phases may be nested, recordings may not.",
-                )
-            _now = _Recorder(self.folder)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        global _now
-        with _SWITCH:
-            recorder, _now = _now, None  # in a forked child its own
-        if recorder is not None:
-            recorder.end()
-
-    def read(self) -> Recording:
-        """What was recorded, so far or in all."""
-        return read(self.folder)
-
-    def table(self) -> Breakdown:
-        """Where the time of all its threads and processes went."""
-        return overlap_of(self.read())
-
-
-def _removed(folder: str, maker: int) -> None:
-    """Remove a temporary folder, which is not a forked child's."""
-    if os.getpid() == maker:
-        shutil.rmtree(folder, ignore_errors=True)
+GUESSED = " (guessed)"  # behind the name of an operation that nobody annotated
 
 
 class _Named:
@@ -159,6 +103,31 @@ class phase(_Named):
     enter = Kind.PHASE_ENTER
 
 
+def begin(folder: Path) -> None:
+    """Begin a recording into a folder; one at a time in a process.
+
+    Raises:
+        ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
+    """
+    global _now
+    with _SWITCH:
+        if _now is not None:
+            raise ExecutionError(
+                f"a recording into {_now.folder} goes on.",
+                hint="end it first; operations and phases may be nested, recordings may not.",
+            )
+        _now = _Recorder(folder)
+
+
+def end() -> None:
+    """End the recording that goes on."""
+    global _now
+    with _SWITCH:
+        recorder, _now = _now, None  # in a forked child its own
+    if recorder is not None:
+        recorder.end()
+
+
 def this_lane() -> ThreadLane | None:
     """That of the thread that asks; None where nothing is recorded."""
     recorder = _now
@@ -181,26 +150,37 @@ class ThreadLane:
         self.recorder, self.thread = recorder, threading.get_ident()
         number = threading.get_native_id()
         self._writer = LaneWriter(recorder.folder / f"{recorder.process}-{number}")
+        self.calls: list[int] = []
         self._stacks: dict[Kind, list[Frame]] = {leave: [] for leave in _LEAVE.values()}
         try:
             recorder.names.thread(number, threading.current_thread().name)
         except OSError as error:
             recorder.fail(error)
 
-    def entered(
-        self,
-        name: str,
-        enter: Kind,
-        library: Library = Library.PYTHON,
-        point: Sequence[int] = (),
-        ts: int = 0,
-    ) -> Frame:
-        """Something is entered now, or was at a moment since the last edge."""
-        top = library << NAME_BITS | self.recorder.number(name)
-        frame = Frame(name, enter, top)
+    @property
+    def is_in_operation(self) -> bool:
+        """Whether some operation is open."""
+        return bool(self._stacks[Kind.OPERATION_EXIT])
+
+    def called(self, top: int, ts: int = 0) -> None:
+        """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""
+        calls = self.calls
+        calls.append(top)
+        self._put(top, Kind.CALL_ENTER, len(calls), ts)
+
+    def returned(self) -> None:
+        """What was called last has returned."""
+        if self.recorder is _now:  # it may have ended, or be another process's
+            calls = self.calls
+            calls.pop()
+            self._put(calls[-1] if calls else 0, Kind.CALL_EXIT, len(calls))
+
+    def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame:
+        """An operation or a phase is entered."""
+        frame = Frame(name, enter, self.recorder.number(name))
         stack = self._stacks[frame.kind]
         stack.append(frame)
-        self._put(top, enter, len(stack), ts)
+        self._put(frame.top, enter, len(stack))
         for k, coordinate in enumerate(point):
             self._put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
         return frame
@@ -269,6 +249,10 @@ class _Recorder:
         except OSError as error:
             self.fail(error)
             return 0
+
+    def top(self, library: Library, name: str) -> int:
+        """What an edge says of a call."""
+        return library << NAME_BITS | self.number(name)
 
     def launch(self, name: str, op_ids: Sequence[int]) -> None:
         """Say which operations of a compiled program run in a launch of that name."""

@@ -1,0 +1,296 @@
+"""Taps record calls of native functions, pass for what they wrap, and leave everything as it was."""
+
+from __future__ import annotations
+
+import binascii
+import copy
+import importlib
+import inspect
+import math
+import pickle
+import queue
+import sys
+import threading
+import time
+import types
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.errors import OptionError
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.taps import MethodTap, Tap, Taps, untapped
+
+
+def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str]]:
+    """The calls of a lane: library and name."""
+    (one,) = recording.lanes if lane is None else (lane,)
+    return [
+        (Library(top >> NAME_BITS).name.lower(), recording.names[top & ((1 << NAME_BITS) - 1)])
+        for _, top, kind, _ in one.edges.tolist()
+        if kind == Kind.CALL_ENTER
+    ]
+
+
+def bound() -> dict[str, list[tuple[str, Any]]]:
+    """All that modules bind, in order."""
+    modules = [(k, m) for k, m in list(sys.modules.items()) if isinstance(m, types.ModuleType)]
+    return {name: list(vars(module).items()) for name, module in modules}
+
+
+def changed(before: dict[str, list[tuple[str, Any]]]) -> list[str]:
+    """What is bound otherwise since, but for what modules set themselves."""
+    now, found = bound(), list[str]()
+    for name, items in before.items():
+        if name not in now:
+            continue
+        if [k for k, _ in now[name]][: len(items)] != [k for k, _ in items]:
+            found.append(name)
+        for (key, old), (_, new) in zip(items, now[name], strict=False):
+            if new is not old and (type(new) in (Tap, MethodTap) or callable(old)):
+                found.append(f"{name}.{key}")
+    return found
+
+
+@pytest.fixture
+def crc() -> Iterator[trl.scope.tap]:
+    with trl.scope.tap(zlib, "simulation") as tapped:
+        yield tapped
+
+
+def test_calls_are_recorded_where_they_are_looked_up(crc: trl.scope.tap, tmp_path: Path) -> None:
+    assert zlib.crc32(b"x") == 2363233923  # nothing is recorded
+    with trl.scope.record(tmp_path / "r", taps=False) as rec, trl.scope.operation("sum"):
+        assert zlib.crc32(b"x") == 2363233923
+        with pytest.raises(TypeError):
+            zlib.crc32("x")
+        assert zlib.adler32(b"x") == 7929977
+    assert calls(rec.read()) == [
+        ("simulation", "zlib.crc32"),
+        ("simulation", "zlib.crc32"),
+        ("simulation", "zlib.adler32"),
+    ]
+    assert {cell.library for cell in rec.table().cells if cell.operation == "sum"} == {
+        "python",
+        "simulation",
+    }
+    assert trl.scope.transitions(rec.read()) == {("sum", "python", "simulation"): 3}
+
+
+def test_a_tap_passes_for_what_it_wraps() -> None:
+    before = math.hypot
+    with trl.scope.tap("math", "backend"):
+        tap = math.hypot
+        assert tap is not before and tap == before and before == tap
+        assert hash(tap) == hash(before) and {before: 1}[tap] == 1
+        assert inspect.isbuiltin(tap) and isinstance(tap, types.BuiltinFunctionType)
+        assert (repr(tap), tap.__name__, tap.__doc__) == (
+            repr(before),
+            before.__name__,
+            before.__doc__,
+        )
+        assert tap.__module__ == "math" and tap.__self__ is before.__self__
+        assert inspect.signature(math.sqrt) == inspect.signature(untapped(math.sqrt))
+        assert pickle.loads(pickle.dumps(tap)) is tap
+        assert copy.copy(tap) is tap and copy.deepcopy([tap])[0] is tap
+        pickled = pickle.dumps(tap)
+    assert math.hypot is before and pickle.loads(pickled) is before
+
+
+def test_what_was_bound_before_is_tapped_and_all_is_put_back() -> None:
+    here = types.ModuleType("bound_before")
+    vars(here).update(first=1, crc=binascii.crc32, last=2)
+    sys.modules["bound_before"] = here
+    try:
+        before = bound()
+        tapped = trl.scope.tap(binascii, "api")
+        with trl.scope.record(taps=False) as rec:
+            here.crc(b"x")
+        assert changed(before)
+        tapped.off()
+        tapped.off()
+        assert not changed(before)
+        assert calls(rec.read()) == [("api", "binascii.crc32")]
+    finally:
+        del sys.modules["bound_before"]
+
+
+def test_what_somebody_else_has_set_since_stays(crc: trl.scope.tap) -> None:
+    mine, real = (lambda data: 0), untapped(zlib.crc32)
+    zlib.crc32 = mine
+    crc.off()
+    try:
+        assert zlib.crc32 is mine
+    finally:
+        zlib.crc32 = real
+
+
+def test_calls_from_inside_a_library_are_its_own() -> None:
+    with (
+        trl.scope.tap(zlib, "backend"),
+        trl.scope.tap(binascii, "backend"),
+        trl.scope.tap(math, "api"),
+    ):
+        both = lambda: (zlib.crc32(b"x"), math.sqrt(4.0))  # noqa: E731
+        inside = Tap(Taps(), both, "outer", Library.BACKEND)
+        with trl.scope.record(taps=False) as rec:
+            assert inside()[1] == 2.0
+    assert calls(rec.read()) == [("backend", "outer"), ("api", "math.sqrt")]
+
+
+@pytest.mark.parametrize(
+    ("module", "category", "said"),
+    [
+        ("zlib", "simulations", "there is no category 'simulations'"),
+        ("zlib", "python", "there is no category 'python'"),
+        ("no_such_module", "backend", "no_such_module cannot be imported"),
+        (3, "backend", "3 is no module"),
+        ("this_has_nothing", "backend", "has no native functions that can be tapped"),
+    ],
+)
+def test_wrong_taps_are_refused(module: Any, category: str, said: str) -> None:
+    sys.modules["this_has_nothing"] = types.ModuleType("this_has_nothing")
+    try:
+        with pytest.raises(OptionError, match=said):
+            trl.scope.tap(module, category)
+    finally:
+        del sys.modules["this_has_nothing"]
+
+
+# --- what is tapped by itself ----------------------------------------------------------------------
+
+
+def test_jitted_functions_are_calls_and_operations() -> None:
+    def twice(x: Any) -> Any:
+        return 2 * x
+
+    x = jnp.ones(3)
+    ahead = jax.jit(twice)
+    sys.modules["has_jitted"] = here = types.ModuleType("has_jitted")
+    here.ahead = ahead
+    before = bound()
+    try:
+        with trl.scope.record() as rec:
+            f = jax.jit(twice)
+            g = jax.jit(static_argnums=0)(lambda n, x: n * x)
+            assert isinstance(f, type(ahead)) and f.lower(x).as_text() == ahead.lower(x).as_text()
+            f(x)
+            with trl.scope.operation("mine"):
+                g(3, x)
+            here.ahead(x).block_until_ready()
+            assert jax.vmap(f)(x).tolist() == [2, 2, 2]
+            assert jax.grad(lambda x: f(x).sum())(x).tolist() == [2, 2, 2]
+    finally:
+        del sys.modules["has_jitted"]
+    assert not changed(before)
+    assert here.ahead is ahead
+    recording = rec.read()
+    found = calls(recording)
+    assert found[:2] == [("backend", "jit twice"), ("backend", "jit <lambda>")]
+    assert ("waiting", "jaxlib._jax.ArrayImpl.block_until_ready") in found
+    by = {(cell.operation, cell.library) for cell in rec.table().cells}
+    assert {("jit twice (guessed)", "backend"), ("mine", "backend")} <= by
+    assert not any("<lambda>" in name for name, _ in by)  # that was annotated
+    np.testing.assert_array_equal(f(x), [2, 2, 2])  # it goes on behind the recording
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """An environment that says how often it has been asked."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    asked = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.asked += 1
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.asked += 1
+        return 0, 0.0, False, False, {}
+
+
+def test_steps_of_environments_are_guessed_and_annotations_win() -> None:
+    env = gymnasium.wrappers.TimeLimit(Counting(), 10)
+    plain = vars(Counting)["step"]
+    with trl.scope.record() as rec:
+
+        class Later(Counting):
+            def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+                return super().step(action)
+
+        env.reset()
+        env.step(0)
+        Later().step(0)
+        with trl.scope.operation("collect"):
+            env.step(1)
+    assert vars(Counting)["step"] is plain and "__init_subclass__" not in vars(gymnasium.Env)
+    recording = rec.read()
+    entered = [
+        recording.names[top & ((1 << NAME_BITS) - 1)]
+        for _, top, kind, _ in recording.lanes[0].edges.tolist()
+        if kind == Kind.OPERATION_ENTER
+    ]
+    assert entered == ["simulation (guessed)"] * 3 + ["collect"]
+    assert env.unwrapped.asked == 3
+
+
+def test_waiting_is_a_category_of_its_own() -> None:
+    given: queue.Queue[int] = queue.Queue()
+    with trl.scope.record() as rec:
+        thread = threading.Thread(target=lambda: given.put(3))
+        thread.start()
+        assert given.get() == 3
+        thread.join()
+        time.sleep(0.001)
+    recording = rec.read()
+    main = next(lane for lane in recording.lanes if lane.name == threading.current_thread().name)
+    found = [name for library, name in calls(recording, main) if library == "waiting"]
+    assert [n for n in found if "Event" not in n] == [
+        "queue.Queue.get",
+        "threading.Thread.join",
+        "time.sleep",
+    ]
+    assert rec.table().by("library")[("waiting",)] >= 1_000_000
+
+
+def test_a_library_that_is_imported_later_is_tapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "ale_py"
+    package.mkdir()
+    (package / "__init__.py").write_text("from ale_py._ale_py import crc\n")
+    (package / "_ale_py.py").write_text("from zlib import crc32 as crc\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = list(sys.meta_path)
+    try:
+        with trl.scope.record() as rec:
+            made = importlib.import_module("ale_py")
+            made.crc(b"x")
+            spec = sys.modules["ale_py._ale_py"].__spec__
+            assert type(spec.loader).__name__ == "SourceFileLoader"
+        assert made.crc is zlib.crc32 and sys.meta_path == finders
+    finally:
+        for name in ("ale_py", "ale_py._ale_py"):
+            sys.modules.pop(name, None)
+    assert calls(rec.read()) == [("simulation", "ale_py._ale_py.crc")]
+
+
+def test_all_is_put_back_behind_a_recording() -> None:
+    before = bound()
+    array = dict(vars(type(jnp.ones(1))))
+    event = dict(vars(threading.Event))
+    with trl.scope.record():
+        assert changed(before)
+    assert not changed(before)
+    assert dict(vars(type(jnp.ones(1)))) == array and list(vars(threading.Event).items()) == list(
+        event.items()
+    )

@@ -1,0 +1,171 @@
+"""What is tapped of which library while a recording goes on, be it imported before or later.
+
+Nothing is imported here: a library that a program does without is not there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, Final
+
+from timerl_nb.scope.edges import Library
+from timerl_nb.scope.taps import Tap, Taps
+
+SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
+
+
+def _native(library: Library, taps: Taps, module: ModuleType) -> None:
+    taps.module(module, library)
+
+
+def _waits(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
+    """Functions that wait for another thread, process or device; `Class.method` or `function`."""
+    for name in names:
+        owner_name, _, method = name.rpartition(".")
+        owner = getattr(module, owner_name, None) if owner_name else module
+        if owner is not None:
+            taps.method(owner, method, Library.WAITING)
+
+
+def _jax(taps: Taps, module: ModuleType) -> None:
+    """Calls of jitted functions, those there are and those to come; and waiting for arrays."""
+    _waits(("block_until_ready", "device_get"), taps, module)
+    array = sys.modules["jaxlib._jax"].ArrayImpl
+    taps.method(array, "block_until_ready", Library.WAITING)
+    jit = module.jit
+
+    def named(jitted: Any) -> tuple[str, str | None]:
+        """What it is called, and the operation that a call is: none of what JAX has jitted itself."""
+        name = f"jit {getattr(jitted, '__name__', '?')}"
+        package = str(getattr(jitted, "__module__", "")).partition(".")[0]
+        return name, None if package in ("jax", "jaxlib") else name
+
+    def to_come(jitted: Any) -> Tap:  # which goes when its user lets go of it
+        name, guessed = named(jitted)
+        return Tap(taps, jitted, name, Library.BACKEND, guessed)
+
+    @wraps(jit)
+    def jitting(*args: Any, **options: Any) -> Any:
+        made = jit(*args, **options)
+        if _is_jitted(made):
+            return to_come(made)
+        return lambda function: to_come(made(function))  # `made` is a decorator
+
+    taps.stand_in(jit, jitting)
+
+    def bound(thing: Any) -> Tap | None:
+        if not _is_jitted(thing):
+            return None
+        name, guessed = named(thing)
+        return taps.made(thing, name, Library.BACKEND, guessed=guessed)
+
+    taps.matchers.append(bound)
+
+
+def _is_jitted(thing: Any) -> bool:
+    return type(thing).__name__ == "PjitFunction"
+
+
+def _gymnasium(taps: Taps, module: ModuleType) -> None:
+    """Steps and resets of environments are operations, of the outermost one."""
+
+    def tapped(cls: type) -> None:
+        for name in ("step", "reset"):
+            taps.method(cls, name, Library.PYTHON, SIMULATION)
+
+    for base in (module.Env, module.vector.VectorEnv):
+        found, known = [base], {base}
+        while found:
+            cls = found.pop()
+            tapped(cls)
+            more = [sub for sub in cls.__subclasses__() if sub not in known]
+            known.update(more)
+            found += more
+
+        def to_come(cls: type, base: type = base, **named: Any) -> None:
+            super(base, cls).__init_subclass__(**named)
+            tapped(cls)
+
+        taps.replace(base, "__init_subclass__", classmethod(to_come))
+
+
+LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
+    "ale_py._ale_py": partial(_native, Library.SIMULATION),
+    "Box2D._Box2D": partial(_native, Library.SIMULATION),
+    "mujoco._functions": partial(_native, Library.SIMULATION),
+    "gymnasium": _gymnasium,
+    "jax": _jax,
+    "multiprocessing.connection": partial(
+        _waits, ("Connection.recv", "Connection.recv_bytes", "Connection.poll", "wait")
+    ),
+    "multiprocessing.process": partial(_waits, ("BaseProcess.join",)),
+    "multiprocessing.queues": partial(_waits, ("Queue.get", "SimpleQueue.get")),
+    "concurrent.futures": partial(_waits, ("Future.result", "wait")),
+    "queue": partial(_waits, ("Queue.get", "Queue.put", "Queue.join")),
+    "subprocess": partial(_waits, ("Popen.wait", "Popen.communicate")),
+    "threading": partial(_waits, ("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join")),
+    "time": partial(_waits, ("sleep",)),
+}
+
+
+class ToCome:
+    """Among the finders of modules: libraries are tapped as soon as they are imported."""
+
+    def __init__(self, taps: Taps) -> None:
+        self._taps = taps
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec that others find, whose loader also taps."""
+        if name not in LIBRARIES:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self._taps)
+                return spec
+        return None
+
+
+class _Loader(Loader):
+    """Loads a module as another loader does, and taps it."""
+
+    def __init__(self, loader: Any, taps: Taps) -> None:
+        self._loader, self._taps = loader, taps
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        spec = module.__spec__
+        assert spec is not None
+        spec.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        LIBRARIES[module.__name__](self._taps, module)
+        self._taps.rebind()
+
+
+class Tapping:
+    """The taps of a recording, from `on` to `off`."""
+
+    def __init__(self) -> None:
+        self._taps = Taps()
+        self._to_come = ToCome(self._taps)
+
+    def on(self) -> None:
+        for name, tapped in LIBRARIES.items():
+            if (module := sys.modules.get(name)) is not None:
+                tapped(self._taps, module)
+        self._taps.rebind()
+        sys.meta_path.insert(0, self._to_come)
+
+    def off(self) -> None:
+        sys.meta_path.remove(self._to_come)
+        self._taps.off()

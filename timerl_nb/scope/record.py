@@ -1,0 +1,60 @@
+"""A recording, from its beginning to its end: `trl.scope.record(folder)`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+from timerl_nb.scope import recorder
+from timerl_nb.scope.lanes import Recording
+from timerl_nb.scope.libraries import Tapping
+from timerl_nb.scope.overlap import Breakdown, overlap_of
+from timerl_nb.scope.reading import read
+
+
+class record:
+    """Record into a folder, as a context manager; one recording at a time in a process.
+
+    Args:
+        folder: is made if need be; must hold no recording. None for a temporary one, which goes when
+            nobody holds the record any more.
+        taps: whether to tell libraries apart: their functions are tapped meanwhile.
+
+    Raises:
+        ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, *, taps: bool = True) -> None:
+        if folder is None:
+            folder = tempfile.mkdtemp(prefix="timerl-scope-")
+            weakref.finalize(self, _removed, folder, os.getpid())
+        self.folder = Path(folder)
+        self._tapping = Tapping() if taps else None
+
+    def __enter__(self) -> record:
+        recorder.begin(self.folder)
+        if self._tapping is not None:
+            self._tapping.on()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tapping is not None:
+            self._tapping.off()
+        recorder.end()
+
+    def read(self) -> Recording:
+        """What was recorded, so far or in all."""
+        return read(self.folder)
+
+    def table(self) -> Breakdown:
+        """Where the time of all its threads and processes went."""
+        return overlap_of(self.read())
+
+
+def _removed(folder: str, maker: int) -> None:
+    """Remove a temporary folder, which is not a forked child's."""
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
