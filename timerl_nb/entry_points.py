@@ -18,7 +18,7 @@ _BY: Final[Mapping[str, str]] = {
     "explore": "timerl_widgets",
     "export_html": "timerl_nb.show",
     "policy": "timerl_nb.rl",
-    "scope": "timerl_nb.profiler.launches",
+    "scope": "timerl_nb.scope.whole_run",
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 EventKind = Literal[
-    "execute", "done", "launch", "wait", "read", "write", "free", "offload", "fetch", "sink"
+    "execute", "done", "launch", "wait", "end", "read", "write", "free", "offload", "fetch", "sink"
 ]
 
 
@@ -20,7 +20,8 @@ class Event:
     `name` is the statement (execute, done, sink) or the tensor (all others); `nbytes` is the
     change of live bytes on the device that the event makes (0 for reads). Those of an offload leave
     when its copy is complete. `time` is in seconds since the run was made. What a statement makes is
-    waited for; then it is `done`, and `seconds` is what its kernel or host function took.
+    waited for; then it is `done`, and `seconds` is what its kernel or host function took. Where nothing is
+    waited for it is a `launch`; there may be a `wait`, and there is an `end` of the run, however that comes.
     """
 
     step: int

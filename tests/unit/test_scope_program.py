@@ -138,3 +138,29 @@ def test_wrong_calls_are_refused_before_anything_runs(tmp_path: Path) -> None:
         program.scope(folder=tmp_path / "file")
     with pytest.raises(ExecutionError, match="holds a recording"):
         program.scope(folder=tmp_path / "one")
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+def test_what_executes_in_a_recording_is_in_it(executor: str) -> None:
+    program = learning(executor)
+    want = program.execute(seed=3, progress=False)
+    with trl.scope.record(taps=False) as rec:
+        have = program.execute(seed=3, progress=False)
+        with trl.scope.phase("mine"), trl.scope.operation("all of it"):
+            program.execute(seed=3, progress=False)
+        program.start(seed=3).result()
+    np.testing.assert_array_equal(have["return"], want["return"])
+    recording, table = rec.read(), rec.table()
+    assert len(recording.lanes) == 2  # what was started has a thread of its own
+    by = table.by("phase", "operation", "library")
+    assert by[("mine", "all of it", "backend")] > 0  # what is annotated wins
+    mine = {operation for phase, operation, _ in by if phase == "mine"}
+    assert mine == {"", "all of it"}
+    assert set(recording.op_ids) <= {operation for _, operation, _ in by}
+    for lane in recording.lanes:
+        kinds = Counter(Kind(kind) for kind in lane.edges["kind"].tolist())
+        assert kinds[Kind.PHASE_ENTER] == kinds[Kind.PHASE_EXIT]
+        assert kinds[Kind.OPERATION_ENTER] == kinds[Kind.OPERATION_EXIT]
+        assert kinds[Kind.CALL_ENTER] == kinds[Kind.CALL_EXIT]
+    turns = [int((lane.edges["kind"] == Kind.PHASE_ENTER).sum()) for lane in recording.lanes]
+    assert sorted(turns) == [BOUNDS["I"], BOUNDS["I"] + 1]

@@ -1,13 +1,14 @@
-"""Whoever looks on while a script compiles programs and is about to run them (`timerl explain`)."""
+"""Whoever looks on while a script compiles programs and is about to run them (`timerl explain`), or listens to all runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar
 
 from timerl_nb.errors import Origin, user_origin
+from timerl_nb.events import Recorder
 
 Made = TypeVar("Made")
 
@@ -20,6 +21,13 @@ class Onlooker(Protocol):
 
     def begins(self, program: Any, origin: Origin) -> None:
         """A line is about to run a program, or a step of it; nothing of it has happened yet."""
+
+
+class Listener(Recorder, Protocol):
+    """What hears the events of a run that nobody else listens to, as launches that are not waited for."""
+
+    def turned(self, count: int = 1) -> None:
+        """So many turns of the outermost loop have been made."""
 
 
 _LOOKS: Final = ContextVar[Onlooker | None]("looks", default=None)
@@ -48,3 +56,17 @@ def run_begins(program: Any) -> None:
     looker = _LOOKS.get()
     if looker is not None:
         looker.begins(program, user_origin())
+
+
+def listen(by: Callable[[Any], Listener] | None) -> None:
+    """Have a listener made for each run of a program in this process, from now on; None for none."""
+    global _LISTENS
+    _LISTENS = by
+
+
+def listener_of(program: Any) -> Listener | None:
+    """Who is to hear the events of a run that begins."""
+    return None if _LISTENS is None else _LISTENS(program)
+
+
+_LISTENS: Callable[[Any], Listener] | None = None

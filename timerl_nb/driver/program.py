@@ -18,7 +18,7 @@ from timerl_nb.config import Blocks, Options, progress_by_default
 from timerl_nb.driver.compiler import Compiler, check_types
 from timerl_nb.driver.fit_suggestions import fit_suggestions
 from timerl_nb.driver.kept_run import Keeper, KeptRun
-from timerl_nb.driver.onlooker import made_known, run_begins
+from timerl_nb.driver.onlooker import listener_of, made_known, run_begins
 from timerl_nb.driver.pipeline import Front, holds_for_all_bounds, pipeline, unlimited
 from timerl_nb.driver.stages import See, Stages, unseen
 from timerl_nb.driver.tuning import Tuning, tuned
@@ -567,6 +567,8 @@ class Program:
         waits: bool = True,
     ) -> RunProtocol:
         """A run that has not begun; whoever listens to events is shown the interpreter's."""
+        if on_event is None and on_call is None and (listener := listener_of(self)) is not None:
+            on_call, progress, waits = listener, each(progress, listener.turned), False
         lowered = self.executable.lowered if on_event is None else None
         if lowered is None:
             return Run(self.executable, seed, on_event or on_call, progress, waits=waits)

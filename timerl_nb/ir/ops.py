@@ -95,6 +95,11 @@ class Op:
         return self.attrs.body if isinstance(self.attrs, DataflowAttrs) else ()
 
     @property
+    def op_ids(self) -> tuple[int, ...]:
+        """The operations that it stands for: itself, and those of its body."""
+        return (self.id, *(inner.id for inner in self.body))
+
+    @property
     def sources(self) -> tuple[int, ...]:
         """The operations that it reads."""
         return tuple(read.source for read in self.inputs)

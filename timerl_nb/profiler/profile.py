@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import Any, Literal
 
 from timerl_nb.columns import aligned
+from timerl_nb.driver.observed_run import Names, Sort, observed
 from timerl_nb.driver.program import Program
 from timerl_nb.live.telemetry import Watched
-from timerl_nb.profiler.observed_run import Names, Sort, observed
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.profiler.trace import Trace, write_trace
 from timerl_nb.runtime.run_protocol import RunProtocol

@@ -386,6 +386,7 @@ class Run:
 
     def release(self, error: BaseException | None = None) -> int:
         """Let go of what the outputs held; returns the bytes that only outputs had kept."""
+        self._support.end()
         self._transfers.close()
         kept = self.ledger.live
         for store in self._stores.values():
@@ -479,6 +480,11 @@ class _Support:
         if self._recorder is not None:
             time = perf_counter() - self.began
             self._recorder(Event(self._step, kind, name, point, nbytes, time))
+
+    def end(self) -> None:
+        """The run is over, for who hears of launches."""
+        if not self._is_waiting:
+            self._emit("end", "", ())
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A kernel that reports how long it took, or to launch it where it is not waited for."""

@@ -8,8 +8,10 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from timerl_nb.driver.onlooker import listen
 from timerl_nb.scope import recorder
 from timerl_nb.scope.lanes import Recording
+from timerl_nb.scope.launches import Launches
 from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.reading import read
@@ -21,7 +23,8 @@ class record:
     Args:
         folder: is made if need be; must hold no recording. None for a temporary one, which goes when
             nobody holds the record any more.
-        taps: whether to tell libraries apart: their functions are tapped meanwhile.
+        taps: whether to tell libraries apart: their functions are tapped meanwhile. Launches of
+            compiled programs are always told.
 
     Raises:
         ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
@@ -36,6 +39,7 @@ class record:
 
     def __enter__(self) -> record:
         recorder.begin(self.folder)
+        listen(Launches)
         if self._tapping is not None:
             self._tapping.on()
         return self
@@ -43,6 +47,7 @@ class record:
     def __exit__(self, *_: object) -> None:
         if self._tapping is not None:
             self._tapping.off()
+        listen(None)
         recorder.end()
 
     def read(self) -> Recording:

@@ -157,10 +157,9 @@ class ThreadLane:
         except OSError as error:
             recorder.fail(error)
 
-    @property
-    def is_in_operation(self) -> bool:
-        """Whether some operation is open."""
-        return bool(self._stacks[Kind.OPERATION_EXIT])
+    def is_in(self, leave: Kind) -> bool:
+        """Whether some operation is open, or some phase, by what leaves one."""
+        return bool(self._stacks[leave])
 
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""

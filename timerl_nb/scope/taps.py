@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from timerl_nb.scope.edges import NAME_BITS, Library
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.recorder import GUESSED, operation, this_lane
 
 # What is native by its type, and by the name of its type, where that is some library's own.
@@ -50,11 +50,11 @@ class Tap:
             return self._function(*args, **named)
         calls = lane.calls
         if (calls[-1] >> NAME_BITS if calls else Library.PYTHON) == self._upper:
-            if self._guessed is None or lane.is_in_operation:
+            if self._guessed is None or lane.is_in(Kind.OPERATION_EXIT):
                 return self._function(*args, **named)
             with operation(f"{self._guessed}{GUESSED}"):
                 return self._function(*args, **named)
-        if self._guessed is not None and not lane.is_in_operation:
+        if self._guessed is not None and not lane.is_in(Kind.OPERATION_EXIT):
             with operation(f"{self._guessed}{GUESSED}"):
                 return self(*args, **named)
         if self._of is not lane.recorder:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from timerl_nb.config import Options
 from timerl_nb.driver.program import Program
 from timerl_nb.show.colours import of_statements, of_tensors
-from timerl_nb.show.lineage import inside, operations
+from timerl_nb.show.lineage import operations
 from timerl_nb.show.loop import LoopView
 from timerl_nb.show.memory import MemoryView
 from timerl_nb.show.pipeline import json_value
@@ -251,7 +251,7 @@ class ComparisonView(View):
 def _kernels(program: Program) -> Iterator[tuple[str, tuple[int, int]]]:
     for op in program.fused:
         if op.kind == "dataflow":
-            yield program.ast.names[op.id], (len(inside(op)) - 1, len(op.outputs))
+            yield program.ast.names[op.id], (len(op.op_ids) - 1, len(op.outputs))
 
 
 def _paired(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:

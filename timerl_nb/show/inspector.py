@@ -17,7 +17,7 @@ from timerl_nb.ir.ops import OPERAND, Op, Read, Tensor, is_own
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.memory.sizes import Sizes
-from timerl_nb.show.lineage import Lineage, inside
+from timerl_nb.show.lineage import Lineage
 from timerl_nb.show.steps import step_text
 from timerl_nb.show.view import HIDDEN, View, shown
 from timerl_nb.symbolic.expr import TRUE, index_text
@@ -253,7 +253,7 @@ class InspectorView(View):
         """For every operation inside statements, the statements that run it."""
         found: dict[int, tuple[Op, ...]] = {}
         for op in self.program.memory.statements.ops.values():
-            for op_id in inside(op):
+            for op_id in op.op_ids:
                 found[op_id] = (*found.get(op_id, ()), op)
         return found
 
@@ -286,7 +286,7 @@ class InspectorView(View):
         outs = {plan.computed(*tensor)[1] for tensor in told}
         return Inspected(
             op_id,
-            inside(op),
+            op.op_ids,
             pdg.names[op_id],
             op.kind,
             KINDS[op.kind].doc if op.kind in KINDS else "operations that run as one kernel",

@@ -25,11 +25,6 @@ def operations(pdg: Pdg) -> dict[int, Op]:
     return found
 
 
-def inside(op: Op) -> tuple[int, ...]:
-    """The ids that an operation stands for: its own, and those of its body."""
-    return (op.id, *(inner.id for inner in op.body))
-
-
 @dataclass(frozen=True)
 class Generation:
     """One stage of a lineage: the operations that it has, and what each was in the stage before.
@@ -146,7 +141,7 @@ class Lineage(View):
 
 
 def _kernels(ops: Mapping[int, Op]) -> dict[int, tuple[int, ...]]:
-    return {k: inside(op)[1:] for k, op in sorted(ops.items()) if op.kind == "dataflow"}
+    return {k: op.op_ids[1:] for k, op in sorted(ops.items()) if op.kind == "dataflow"}
 
 
 def _parents(

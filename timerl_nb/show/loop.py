@@ -13,7 +13,6 @@ from timerl_nb.arrays import Array
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.loops.nodes import VERBS, Ast, Execute, If, Loop, Node, Transfer
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.show.lineage import inside
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import Key, View, ints
 from timerl_nb.symbolic.arrays import values
@@ -126,7 +125,7 @@ def _line(
     if isinstance(node, Execute):
         op = plan.pdg[node.op_id]
         made = tuple(name for (op_id, _), name in plan.names.items() if op_id == op.id)
-        ids = inside(op)
+        ids = op.op_ids
         return Line(number, depth, text, sort, ids, parent, op.id, None, made, op.region, (), spans)
     if isinstance(node, Transfer):
         tensors = plan.lifetimes[node.lifetime].tensors

@@ -19,7 +19,6 @@ from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.show.lineage import inside
 from timerl_nb.show.loop import LoopView
 from timerl_nb.show.view import View
 
@@ -115,7 +114,7 @@ def detail(program: Program, name: str) -> OutlineView:
         raise OptionError(f"there is no detail {name!r}.", hint="`OutlineView.lines` name them.")
     assert lowered is not None
     text = lowered.jaxpr(int(number)) if sort == "jaxpr" else lowered.hlo(int(number))
-    scopes = {f"/{program.ast.names[k]}/": inside(program.fused[k]) for k in program.ast.names}
+    scopes = {f"/{program.ast.names[k]}/": program.fused[k].op_ids for k in program.ast.names}
     lines: list[OutlineLine] = []
     for line in text.splitlines():
         scope = re.search(r'op_name="([^"]*)"', line)
@@ -198,22 +197,22 @@ def _schedule(schedule: Schedule) -> Iterator[OutlineLine]:
     called = {key: f"{names[op.id]}({', '.join(op.domain)})" for key, op in ops.items()}
     yield OutlineLine(f"θ: the time of each of {len(ops)} statements, compared entry by entry")
     for key, op in ops.items():
-        yield OutlineLine(f"{called[key]} -> ({', '.join(map(str, times[key]))})", 1, inside(op))
+        yield OutlineLine(f"{called[key]} -> ({', '.join(map(str, times[key]))})", 1, op.op_ids)
     bands = sorted({k for found in loops.values() for k, _ in found})
     yield OutlineLine(f"bands: {len(bands)} loops, and at which turn of each a statement runs")
     for k in bands:
         within = {key: dict(found)[k] for key, found in loops.items() if k in dict(found)}
-        together = tuple(op_id for key in within for op_id in inside(ops[key]))
+        together = tuple(op_id for key in within for op_id in ops[key].op_ids)
         yield OutlineLine(f"loop {k + 1}, around {len(within)} statements", 1, together)
         for key, at in within.items():
-            yield OutlineLine(f"{called[key]} at turn {at}", 2, inside(ops[key]))
+            yield OutlineLine(f"{called[key]} at turn {at}", 2, ops[key].op_ids)
     pairs: dict[tuple[str, str], dict[str, None]] = {}
     for edge in schedule.constraints.validity:
         text = re.sub(r"^\[[^]]*\] -> ", "", str(edge.pairs))
         pairs.setdefault((edge.source, edge.sink), {})[text] = None
     yield OutlineLine(f"dependences: {len(pairs)} pairs of statements, the first before the second")
     for (source, sink), texts in pairs.items():
-        ids = (*inside(ops[source]), *inside(ops[sink]))
+        ids = (*ops[source].op_ids, *ops[sink].op_ids)
         yield OutlineLine(f"{called[source]} -> {called[sink]}", 1, ids, folded=True)
         yield from (OutlineLine(text, 2) for text in texts)
 

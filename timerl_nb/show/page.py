@@ -21,7 +21,7 @@ from timerl_nb.inspectable import Inspectable
 from timerl_nb.ir.choice import Forecast
 from timerl_nb.ir.text import op_line
 from timerl_nb.show.inspector import InspectorView
-from timerl_nb.show.lineage import Lineage, inside
+from timerl_nb.show.lineage import Lineage
 from timerl_nb.show.loop import Line, LoopView
 from timerl_nb.show.markup import Markup, Part, element, fold, table
 from timerl_nb.show.memory import MemoryView
@@ -342,7 +342,7 @@ def operation_section(program: Program) -> Part:
     names = program.schedule.names
     runs: dict[int, list[int]] = {}
     for kernel in program.fused:
-        for op_id in inside(kernel):
+        for op_id in kernel.op_ids:
             runs.setdefault(op_id, []).append(kernel.id)
     rows: list[Part] = []
     for op in program.pdg:

@@ -12,7 +12,6 @@ from timerl_nb.arrays import Array
 from timerl_nb.driver.program import Program
 from timerl_nb.schedule.schedule import StatementPoints
 from timerl_nb.show.colours import Numbers, of_statements, operation
-from timerl_nb.show.lineage import inside
 from timerl_nb.show.loop import lines_at
 from timerl_nb.show.turn import EXACT, Turn
 from timerl_nb.show.view import View, ints
@@ -99,7 +98,7 @@ class IterationSpaceView(View):
                 turn.dim,
                 turn.size,
                 one,
-                inside(ops[one.op_id]),
+                ops[one.op_id].op_ids,
                 colours[one.name],
                 most,
             )

@@ -422,6 +422,9 @@ class LoweredRun:
 
     def release(self, error: BaseException | None = None) -> int:
         """Let go of the buffers; returns their bytes."""
+        if self._recorder is not None and not self._is_waiting:
+            now = perf_counter() - self.began
+            self._recorder(Event(self.instructions, "end", "", (), 0, now))
         self._moving.close()
         self._state.clear()
         self._asked = self._made = ()

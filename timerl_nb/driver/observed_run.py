@@ -13,7 +13,6 @@ from timerl_nb.ir.ops import DataflowAttrs
 from timerl_nb.live.run_control import Stopped
 from timerl_nb.loops.nodes import Execute, inside
 from timerl_nb.runtime.run_protocol import RunProtocol
-from timerl_nb.show.lineage import inside as within
 
 Sort = Literal["kernel", "call", "host"]
 
@@ -22,8 +21,8 @@ def observed(
     program: Program,
     seed: int,
     turns: int | None,
-    on_call: Recorder,
-    turned: Callable[[RunProtocol, int], None],
+    on_call: Recorder | None = None,
+    turned: Callable[[RunProtocol, int], None] | None = None,
     *,
     waits: bool = True,
 ) -> tuple[RunProtocol, float, float]:
@@ -50,7 +49,8 @@ def observed(
     def progress(count: int = 1) -> None:
         nonlocal made
         made += count
-        turned(run, count)
+        if turned is not None:
+            turned(run, count)
         if turns is not None and made >= turns:
             raise Stopped
 
@@ -72,13 +72,13 @@ class Names:
 
     def __init__(self, program: Program) -> None:
         pdg, names = program.fused, program.ast.names
-        self._ops: Mapping[str, tuple[int, ...]] = {n: within(pdg[k]) for k, n in names.items()}
+        self._ops: Mapping[str, tuple[int, ...]] = {n: pdg[k].op_ids for k, n in names.items()}
         self._kernels = {n for k, n in names.items() if isinstance(pdg[k].attrs, DataflowAttrs)}
         self._calls: dict[str, tuple[int, ...]] = {}
         lowered = program.executable.lowered
         for call in lowered.calls if lowered is not None else ():
             ran = [n.op_id for n in inside(call.node) if isinstance(n, Execute)]
-            ops = [op_id for k in dict.fromkeys(ran) for op_id in within(pdg[k])]
+            ops = [op_id for k in dict.fromkeys(ran) for op_id in pdg[k].op_ids]
             self._calls[f"call {call.number}"] = tuple(ops)
         self.tensors: Mapping[str, tuple[int, ...]] = {
             store.name: (op_id,) for (op_id, _), store in program.memory.stores.items()

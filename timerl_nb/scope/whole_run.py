@@ -1,0 +1,27 @@
+"""A run of a compiled program, recorded: `program.scope()`."""
+
+from __future__ import annotations
+
+import os
+
+from timerl_nb.driver.observed_run import observed
+from timerl_nb.driver.program import Program, a_program
+from timerl_nb.entry_points import register_entry_point
+from timerl_nb.scope.record import record
+
+
+def scope(
+    program: Program,
+    seed: int = 0,
+    turns: int | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+) -> record:
+    """Run a program, and record where its time goes: see `Program.scope`."""
+    a_program(program)
+    with record(folder, taps=False) as rec:
+        observed(program, seed, turns, waits=False)
+    return rec
+
+
+register_entry_point("scope", scope)
