@@ -568,7 +568,7 @@ class Program:
     ) -> RunProtocol:
         """A run that has not begun; whoever listens to events is shown the interpreter's."""
         if on_event is None and on_call is None and (listener := listener_of(self)) is not None:
-            on_call, progress, waits = listener, each(progress, listener.turned), False
+            on_call, progress, waits = listener, each(listener.turned, progress), False
         lowered = self.executable.lowered if on_event is None else None
         if lowered is None:
             return Run(self.executable, seed, on_event or on_call, progress, waits=waits)
