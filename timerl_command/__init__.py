@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "sweep": "the same for a grid of arguments and seeds, in several processes, with one table",
     "explain": "stages, peak memory and schedule of a script's programs: timerl explain train.py",
     "profile": "where the time of a script's programs goes: timerl profile train.py --turns 5",
+    "scope": "where the time of any Python program goes: timerl scope run train.py",
     "lab": "open JupyterLab, on this machine alone",
     "bench": "the benchmarks, in a checkout",
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from timerl_nb.cli import bench, explain, lab, profile, resume, sweep, train
+from timerl_nb.cli import bench, explain, lab, profile, resume, scope, sweep, train
 from timerl_nb.cli.outcome import WRONG, outcome
 from timerl_nb.errors import one_of
 
@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "sweep": sweep.main,
     "explain": explain.main,
     "profile": profile.main,
+    "scope": scope.main,
     "lab": lab.main,
     "bench": bench.main,
 }

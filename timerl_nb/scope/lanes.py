@@ -27,14 +27,33 @@ class Lane:
     end: int
 
 
+@dataclass(frozen=True)
+class Process:
+    """A process that was recorded.
+
+    Args:
+        number, parent: ids of it, and of the one that made it.
+        command: its words.
+        begin, end: nanoseconds of CLOCK_MONOTONIC; None where its end was not recorded.
+    """
+
+    number: int
+    parent: int
+    command: str
+    begin: int
+    end: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class Recording:
     """Lanes of all processes under one table of names: `names[top & 0xFFFFFF]`; name 0 is "" (nothing).
 
     Args:
+        processes: in the order in which they began.
         op_ids: of the names that are launches of a compiled program, its operations that run there.
     """
 
     lanes: tuple[Lane, ...]
     names: tuple[str, ...]
     op_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    processes: tuple[Process, ...] = ()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from timerl_nb.driver.observed_run import Names
+from timerl_nb.driver.onlooker import listen
 from timerl_nb.driver.program import Program
 from timerl_nb.events import Event
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
@@ -76,3 +77,8 @@ class Launches:
         if self._runs is not None:
             lane.left(self._runs)
         self._runs, self._is_called = None, False
+
+
+def heard() -> None:
+    """Have launches of all runs recorded from now on, while a recording goes on."""
+    listen(Launches)

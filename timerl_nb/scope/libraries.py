@@ -5,6 +5,7 @@ Nothing is imported here: a library that a program does without is not there.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -94,6 +95,11 @@ def _gymnasium(taps: Taps, module: ModuleType) -> None:
         taps.replace(base, "__init_subclass__", classmethod(to_come))
 
 
+def _timerl(taps: Taps, module: ModuleType) -> None:
+    """Launches of compiled programs, which say so themselves."""
+    importlib.import_module("timerl_nb.scope.launches").heard()
+
+
 LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
     "ale_py._ale_py": partial(_native, Library.SIMULATION),
     "Box2D._Box2D": partial(_native, Library.SIMULATION),
@@ -110,6 +116,7 @@ LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
     "subprocess": partial(_waits, ("Popen.wait", "Popen.communicate")),
     "threading": partial(_waits, ("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join")),
     "time": partial(_waits, ("sleep",)),
+    "timerl_nb": _timerl,
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
-from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.lanes import Lane, Process, Recording
 from timerl_nb.scope.writing import VERSION
 
 _LANE: Final = re.compile(r"(\d+)-(\d+)-(\d+)\.edges")
@@ -42,9 +42,15 @@ def read(folder: str | Path) -> Recording:
     table: dict[str, int] = {"": 0}
     lanes: list[Lane] = []
     op_ids: dict[str, tuple[int, ...]] = {}
+    processes: list[Process] = []
     for path in manifests:
         about = _manifest(path)
         process, end, alive = about["process"], about["end"], set(about["alive"])
+        ended = end and end["monotonic"]
+        command = " ".join(about["command"])
+        processes.append(
+            Process(process, about["parent"], command, about["begin"]["monotonic"], ended)
+        )
         names, threads, launches = _names(folder / f"{process}.names")
         op_ids |= launches
         numbers = np.array([table.setdefault(name, len(table)) for name in names], np.uint32)
@@ -58,7 +64,8 @@ def read(folder: str | Path) -> Recording:
             known = max(last, end["monotonic"]) if end and thread in alive else last
             renamed = _renamed(edges, numbers, folder)
             lanes.append(Lane(process, thread, threads.get(thread, ""), renamed, known))
-    return Recording(tuple(lanes), tuple(table), op_ids)
+    processes.sort(key=lambda one: one.begin)
+    return Recording(tuple(lanes), tuple(table), op_ids, tuple(processes))
 
 
 def _manifest(path: Path) -> Mapping[str, Any]:
@@ -66,7 +73,9 @@ def _manifest(path: Path) -> Mapping[str, Any]:
         about = json.loads(path.read_bytes())
         version, process, end = about["version"], about["process"], about["end"]
         whole = isinstance(process, int) and isinstance(about["segment"], int)
-        whole = whole and isinstance(about["alive"], list)
+        whole = whole and isinstance(about["alive"], list) and isinstance(about["parent"], int)
+        whole = whole and isinstance(about["begin"]["monotonic"], int)
+        whole = whole and all(isinstance(word, str) for word in about["command"])
         whole = whole and (end is None or isinstance(end["monotonic"], int))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutionError(

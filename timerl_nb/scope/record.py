@@ -11,7 +11,7 @@ from pathlib import Path
 from timerl_nb.driver.onlooker import listen
 from timerl_nb.scope import recorder
 from timerl_nb.scope.lanes import Recording
-from timerl_nb.scope.launches import Launches
+from timerl_nb.scope.launches import heard
 from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.reading import read
@@ -39,7 +39,7 @@ class record:
 
     def __enter__(self) -> record:
         recorder.begin(self.folder)
-        listen(Launches)
+        heard()
         if self._tapping is not None:
             self._tapping.on()
         return self

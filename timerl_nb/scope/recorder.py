@@ -103,8 +103,11 @@ class phase(_Named):
     enter = Kind.PHASE_ENTER
 
 
-def begin(folder: Path) -> None:
+def begin(folder: Path, *, joins: bool = False) -> None:
     """Begin a recording into a folder; one at a time in a process.
+
+    Args:
+        joins: a recording that another process began.
 
     Raises:
         ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
@@ -116,7 +119,8 @@ def begin(folder: Path) -> None:
                 f"a recording into {_now.folder} goes on.",
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
-        _now = _Recorder(folder)
+        _now = _Recorder(folder, joins=joins)
+        _now.lane().begin()
 
 
 def end() -> None:
@@ -156,6 +160,10 @@ class ThreadLane:
             recorder.names.thread(number, threading.current_thread().name)
         except OSError as error:
             recorder.fail(error)
+
+    def begin(self) -> None:
+        """What is known of the thread begins now."""
+        self._put(0, Kind.MARK, 0)
 
     def is_in(self, leave: Kind) -> bool:
         """Whether some operation is open, or some phase, by what leaves one."""
@@ -215,6 +223,7 @@ class _Recorder:
 
     def __init__(self, folder: Path, *, joins: bool = False) -> None:
         self.folder, self.process, self.failed = folder, os.getpid(), False
+        self._parent = os.getppid()  # which may end first
         self._own = threading.local()
         self._begin = clocks()
         try:
@@ -225,7 +234,7 @@ class _Recorder:
                 )
             self.names = NameTable(folder / f"{self.process}.names")
             try:
-                write_manifest(folder, self._begin)
+                write_manifest(folder, self._parent, self._begin)
             except OSError:
                 self.names.remove()
                 raise
@@ -269,7 +278,7 @@ class _Recorder:
     def end(self) -> None:
         try:
             alive = [one.native_id for one in threading.enumerate() if one.native_id is not None]
-            write_manifest(self.folder, self._begin, clocks(), alive)
+            write_manifest(self.folder, self._parent, self._begin, clocks(), alive)
         except OSError as error:
             self.fail(error)
 
@@ -282,6 +291,7 @@ def _forked() -> None:
         before, _now = _now, None
         try:
             _now = _Recorder(before.folder, joins=True)
+            _now.lane().begin()
         except ExecutionError as error:
             warn(f"a child process is not recorded: {error.what}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from timerl_nb.columns import aligned
 from timerl_nb.scope.edges import Kind, Library
 from timerl_nb.scope.lanes import Recording
 from timerl_nb.scope.pieces import pieces, without_gaps
@@ -27,3 +28,11 @@ def transitions(recording: Recording) -> dict[tuple[str, str, str], int]:
                 key = name, Library(left).name.lower(), Library(to).name.lower()
                 found[key] = found.get(key, 0) + count
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def transitions_text(recording: Recording) -> str:
+    """The same as a table."""
+    rows = [("operation", "from", "to", "times")]
+    for (operation, left, to), count in transitions(recording).items():
+        rows.append((operation or "-", left, to, f"{count:,}"))
+    return "\n".join(aligned(rows, left=(0, 1, 2)))

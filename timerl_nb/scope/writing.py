@@ -127,6 +127,7 @@ def clocks() -> dict[str, int]:
 
 def write_manifest(
     folder: Path,
+    parent: int,
     begin: dict[str, int],
     end: dict[str, int] | None = None,
     alive: Sequence[int] = (),
@@ -137,8 +138,8 @@ def write_manifest(
         "recorder": "python",
         "python": platform.python_version(),
         "process": os.getpid(),
-        "parent": os.getppid(),
-        "command": sys.argv[:100],
+        "parent": parent,
+        "command": (sys.argv if sys.argv[:1] != ["-c"] else sys.orig_argv[1:])[:100],
         "begin": begin,
         "end": end,
         "alive": list(alive),

@@ -1,0 +1,154 @@
+"""`timerl scope`: unchanged scripts, and all Python processes that they start, are recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.cli import main
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.lanes import Recording
+
+CHILDREN = """
+import multiprocessing, subprocess, sys, time
+def child():
+    time.sleep(0.01)
+if __name__ == "__main__":
+    if sys.argv[1] == "subprocess":
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.01)"])
+    else:
+        made = multiprocessing.get_context(sys.argv[1]).Process(target=child, name="worker")
+        made.start()
+        made.join()
+"""
+PROGRAM = """
+import timerl_nb as trl
+from timerl_nb.cli import main
+from timerl_nb import errors
+with trl.Context("t") as ctx:
+    ((t, T),) = ctx.dims
+    x = trl.tensor((), domain=(t,))
+    x[0] = 1.0
+    x[t + 1] = x * 0.5
+    ctx.output("y", x[0:T].sum())
+print(ctx.compile({"T": 4}).execute(progress=False)["y"], trl.errors is errors)
+with trl.scope.operation("by the user"):
+    pass
+"""
+
+
+def scope(*words: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "timerl_nb.cli", "scope", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+
+
+def slept(recording: Recording, process: int) -> int:
+    """How often a process slept."""
+    return sum(
+        recording.names[top & ((1 << NAME_BITS) - 1)] == "time.sleep"
+        for lane in recording.lanes
+        if lane.process == process
+        for _, top, kind, _ in lane.edges.tolist()
+        if kind == Kind.CALL_ENTER and top >> NAME_BITS == Library.WAITING
+    )
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver", "subprocess"])
+def test_processes_find_the_recording(how: str, tmp_path: Path) -> None:
+    if how in ("fork", "forkserver") and not hasattr(os, "fork"):
+        pytest.skip("this system does not fork")
+    (tmp_path / "s.py").write_text(CHILDREN)
+    done = scope("run", "--folder", "r", "s.py", how, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "recorded into r: timerl scope show r\n"
+    recording = trl.scope.read(tmp_path / "r")
+    first, *others = recording.processes
+    assert first.command == f"s.py {how}"
+    found = [one for one in others if slept(recording, one.number)]
+    assert len(found) == 1 and slept(recording, found[0].number) == 1
+    known = {one.number for one in recording.processes}
+    assert {one.parent for one in others} <= known
+    waited = trl.scope.overlap_of(recording).by("library")[("waiting",)]
+    assert waited >= 20_000_000  # the child, and its parent meanwhile
+
+
+def test_status_streams_words_and_signals_are_the_scripts(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__main__.py").write_text(
+        "import os, signal, sys\n"
+        "print(sys.argv[1:], sys.stdin.read(), file=sys.stderr)\n"
+        "print('out', flush=True)\n"
+        "sys.exit(int(sys.argv[2])) if sys.argv[1] == '--exit' else os.kill(os.getpid(), 15)\n"
+    )
+    words = ("run", "--folder", "r", "-m", "pack", "--exit", "7")
+    done = scope(*words, folder=tmp_path, input="typed")
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    assert done.stderr.splitlines()[1] == "['--exit', '7'] typed"
+    done = scope("run", "pack", "--signal", folder=tmp_path, input="")
+    assert done.returncode == 1 and "pack is no file" in done.stderr
+    (tmp_path / "s.py").write_text((tmp_path / "pack" / "__main__.py").read_text())
+    done = scope("run", "--folder=k", "s.py", "--signal", folder=tmp_path, input="")
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "out\n")
+    (process,) = trl.scope.read(tmp_path / "k").processes
+    assert process.end is None  # it was killed
+
+
+def test_a_script_that_compiles_is_heard_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text(PROGRAM)
+    done = scope("run", "--folder", "r", "s.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1.875 True\n")
+    recording = trl.scope.read(tmp_path / "r")
+    assert recording.op_ids and "by the user" in recording.names
+    shown = scope("show", "r", folder=tmp_path)
+    assert shown.returncode == 0 and shown.stderr == ""
+    assert " threads: s.py\n" in shown.stdout and "waiting" in shown.stdout
+    assert next(iter(recording.op_ids)) in shown.stdout
+
+
+def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("import builtins; builtins.mine = 3\n")
+    (tmp_path / "s.py").write_text(
+        "import sys\n"
+        "print(mine, any('recorded' in path for path in sys.path), 'timerl_nb' in sys.modules)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "own")}
+    done = scope("run", "--folder", "r", "s.py", folder=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (0, "3 False False\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("run", "--folder", "r", "s.py"), 1, "r holds a recording"),
+        (("run",), 2, "no script is given"),
+        (("run", "-m"), 2, "no script is given"),
+        (("run", "--foldr", "x", "s.py"), 2, "'--foldr' is not known here"),
+        (("run", "no.py"), 1, "no.py is no file"),
+        (("run", "--folder", "s.py/x", "s.py"), 1, "nothing can be recorded into s.py/x"),
+        (("shw", "r"), 2, "there is no command 'shw'"),
+        ((), 2, "the following arguments are required: run|show"),
+        (("show", "nothing"), 1, "there is no recording in nothing"),
+    ],
+)
+def test_wrong_commands_are_refused(
+    words: tuple[str, ...],
+    status: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").write_text("raise SystemExit('ran')\n")
+    with trl.scope.record("r"):
+        pass
+    assert main(["scope", *words]) == status
+    out, told = capsys.readouterr()
+    assert out == "" and said in told

@@ -1,0 +1,92 @@
+"""`timerl scope`: record any Python program, and look at what was recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from timerl_nb.cli.parser import Parser
+from timerl_nb.errors import ExecutionError, one_of
+from timerl_nb.scope.joining import environment
+from timerl_nb.scope.overlap import overlap_of
+from timerl_nb.scope.reading import read
+from timerl_nb.scope.transitions import transitions_text
+
+_EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
+  timerl scope run --folder runs/ppo -m my.module
+  timerl scope show runs/ppo
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Scope: see the module."""
+    name = words[0] if words else ""
+    if name in _COMMANDS:
+        return _COMMANDS[name](words[1:])
+    about = "Where the time of any Python program goes: run records one, show looks at a recording."
+    parser = Parser("scope", about, _EXAMPLES)
+    parser.add_argument("command", metavar="run|show")
+    parser.read(words[:1])
+    parser.error(f"there is no command {name!r}: {one_of(name, list(_COMMANDS))}")
+
+
+def _run(words: Sequence[str]) -> int:
+    """Become the script, recorded: its exit status, signals and streams are its own."""
+    about = "Run a Python program unchanged, and record it and the Python processes that it starts."
+    parser = Parser("scope run", about, _EXAMPLES, usage="timerl scope run [options] script.py ...")
+    parser.add_argument(
+        "--folder", type=Path, help="where to (default: one of this minute in runs/)"
+    )
+    cut = _script_at(words)
+    given = parser.read(words[:cut])
+    script = words[cut:]
+    if not script or script == ["-m"]:
+        parser.error("no script is given.")
+    if script[0] != "-m" and not Path(script[0]).is_file():
+        raise ExecutionError(
+            f"{script[0]} is no file.",
+            hint="give a Python script, or -m and a module; options of the script stand behind it.",
+        )
+    folder = given.folder or Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExecutionError(
+            f"nothing can be recorded into {folder}: {error.strerror or error}.",
+            hint="name a folder that can be written.",
+        ) from None
+    if any(folder.glob("*.json")):
+        raise ExecutionError(
+            f"{folder} holds a recording.", hint="name another folder, or remove it."
+        )
+    print(f"recorded into {folder}: timerl scope show {folder}", file=sys.stderr, flush=True)
+    os.execve(sys.executable, [sys.executable, *script], environment(folder, os.environ))
+
+
+def _script_at(words: Sequence[str]) -> int:
+    """Where the script begins: at `-m`, or the first word that is no option of ours."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-m":
+        at += 2 if words[at] == "--folder" else 1
+    return at
+
+
+def _show(words: Sequence[str]) -> int:
+    """Print what a recording holds."""
+    about = "Print where the time of a recorded program went."
+    parser = Parser("scope show", about, "  timerl scope show runs/ppo\n")
+    parser.add_argument("folder", type=Path, help="a recorded folder")
+    given = parser.read(words)
+    recording = read(given.folder)
+    for process in recording.processes:
+        lanes = sum(lane.process == process.number for lane in recording.lanes)
+        print(f"process {process.number} of {process.parent}, {lanes} threads: {process.command}")
+    print(f"\n{overlap_of(recording)}\n\n{transitions_text(recording)}")
+    return 0
+
+
+_COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {"run": _run, "show": _show}
