@@ -8,6 +8,7 @@ Every statement a call of its own, against the interpreter: `python -m benchmark
 Within budgets, what is predicted, stated and measured: `python -m benchmarks budgets [s …]`.
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
 Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
+What a tapped call costs: `python -m benchmarks taps`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -31,6 +32,7 @@ from benchmarks import (
     race,
     report,
     seeds,
+    taps,
 )
 
 
@@ -84,6 +86,8 @@ def main(*words: str) -> None:
             budgets.main(names or budgets.NAMES)
         case ("overlap",):
             overlap.main()
+        case ("taps",):
+            taps.main()
         case ("seeds",):
             seeds.main()
         case ("grain",):

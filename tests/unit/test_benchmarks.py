@@ -9,7 +9,18 @@ import pytest
 
 import timerl_nb as trl
 from benchmarks import __main__ as face
-from benchmarks import compiling, depth, interpreter, lines, overlap, peaks, race, report, works
+from benchmarks import (
+    compiling,
+    depth,
+    interpreter,
+    lines,
+    overlap,
+    peaks,
+    race,
+    report,
+    taps,
+    works,
+)
 from benchmarks.systems import SYSTEMS
 from benchmarks.works import Work
 
@@ -139,3 +150,9 @@ def test_the_overlap_is_of_lanes_like_those_that_are_recorded(capsys) -> None:
     assert sum(trl.scope.transitions(recording).values()) == 4 * 100
     overlap.measure("1000")
     assert all(x >= 0 for x in json.loads(capsys.readouterr().out))
+
+
+def test_what_taps_cost_is_measured_of_recorded_calls() -> None:
+    found = taps.measured(400, 3)
+    assert {name.partition(", ")[2] for name in found} == {"recorded", "nothing recorded"}
+    assert all(len(tight) == len(cold) == 3 for tight, cold in found.values())

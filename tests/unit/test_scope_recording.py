@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.recorders import PYTHON_ALONE
+from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.scope import recorder, writing
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
@@ -288,8 +290,10 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_writes_files_of_its_own(tmp_path: Path) -> None:
-    code = """
+def test_a_forked_child_writes_files_of_its_own(recorder_in: str, tmp_path: Path) -> None:
+    code = (
+        (PYTHON_ALONE if recorder_in == "python" else "")
+        + """
 import os, sys
 from timerl_nb.scope.record import record
 from timerl_nb.scope.recorder import operation
@@ -308,6 +312,7 @@ if other == 0:
     os._exit(4)  # it has ended its recording, and not its parent's
 assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 4
 """
+    )
     folder = str(tmp_path / "r")
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, folder], check=True, timeout=60)
     recording = read(folder)
@@ -349,8 +354,10 @@ def test_rooms_are_reserved_where_the_system_has_no_word_for_it(
     assert lane.stat().st_size == writing.SEGMENT and len(told(rec.read())) == 2
 
 
-def test_what_was_recorded_survives_being_killed(tmp_path: Path) -> None:
-    code = """
+def test_what_was_recorded_survives_being_killed(recorder_in: str, tmp_path: Path) -> None:
+    code = (
+        (PYTHON_ALONE if recorder_in == "python" else "")
+        + """
 import sys, threading
 from timerl_nb.scope.record import record
 from timerl_nb.scope.recorder import operation
@@ -366,22 +373,22 @@ with record(sys.argv[1], taps=False):
     print("goes on", flush=True)
     work()
 """
-    for k in range(2):
-        folder = tmp_path / str(k)
-        with subprocess.Popen(
-            [sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE
-        ) as child:
-            assert child.stdout is not None and child.stdout.readline()
-            threading.Event().wait(0.05 * k)
-            child.send_signal(signal.SIGKILL)
-        recording = read(folder)
-        assert "first" in recording.names and recording.lanes
-        for lane in recording.lanes:
-            depth = 0
-            for kind, _, now in told(recording, lane):
-                depth += 1 if kind == "OPERATION_ENTER" else -1
-                assert now == depth  # none is missing
-            assert lane.end == int(lane.edges["ts"][-1])
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        threading.Event().wait(0.05)
+        child.send_signal(signal.SIGKILL)
+    recording = read(tmp_path)
+    assert json.loads(next(tmp_path.glob("*.json")).read_bytes())["recorder"] == recorder_in
+    assert "first" in recording.names and recording.lanes
+    for lane in recording.lanes:
+        depth = 0
+        for kind, _, now in told(recording, lane):
+            depth += 1 if kind == "OPERATION_ENTER" else -1
+            assert now == depth  # none is missing
+        assert lane.end == int(lane.edges["ts"][-1])
 
 
 def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:

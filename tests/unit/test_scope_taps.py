@@ -25,10 +25,12 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import OptionError
+from tests.recorders import recorder_in as recorder_in
+from timerl_nb.errors import OptionError, TimeRLWarning
+from timerl_nb.scope import writing
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane, Recording
-from timerl_nb.scope.taps import MethodTap, Tap, Taps, untapped
+from timerl_nb.scope.taps import Taps, is_tap, untapped
 
 
 def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str]]:
@@ -56,7 +58,7 @@ def changed(before: dict[str, list[tuple[str, Any]]]) -> list[str]:
         if [k for k, _ in now[name]][: len(items)] != [k for k, _ in items]:
             found.append(name)
         for (key, old), (_, new) in zip(items, now[name], strict=False):
-            if new is not old and (type(new) in (Tap, MethodTap) or callable(old)):
+            if new is not old and (is_tap(new) or callable(old)):
                 found.append(f"{name}.{key}")
     return found
 
@@ -141,10 +143,74 @@ def test_calls_from_inside_a_library_are_its_own() -> None:
         trl.scope.tap(math, "api"),
     ):
         both = lambda: (zlib.crc32(b"x"), math.sqrt(4.0))  # noqa: E731
-        inside = Tap(Taps(), both, "outer", Library.BACKEND)
+        inside = Taps().made(both, "outer", Library.BACKEND)
         with trl.scope.record(taps=False) as rec:
             assert inside()[1] == 2.0
     assert calls(rec.read()) == [("backend", "outer"), ("api", "math.sqrt")]
+
+
+def test_a_disk_that_is_full_ends_the_recording_and_not_the_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with trl.scope.tap(zlib, "api"), trl.scope.record(tmp_path / "r", taps=False) as rec:
+        zlib.crc32(b"x")
+        monkeypatch.setattr(writing, "_reserve", full)
+        made: list[object] = []
+
+        def calling() -> None:
+            with pytest.raises(TypeError, match="bytes-like"):
+                zlib.crc32("x")
+            made.append(zlib.crc32(b"x"))
+
+        with pytest.warns(TimeRLWarning, match="has stopped: No space left on device"):
+            thread = threading.Thread(target=calling)
+            thread.start()
+            thread.join()
+        zlib.crc32(b"x")
+    assert made == [2363233923]
+    assert calls(rec.read()) == [("api", "zlib.crc32")]
+
+
+def test_a_call_that_ends_its_recording_and_begins_another(tmp_path: Path) -> None:
+    first = trl.scope.record(tmp_path / "1", taps=False)
+    second = trl.scope.record(tmp_path / "2", taps=False)
+
+    def switched() -> int:
+        first.__exit__()
+        second.__enter__()
+        return zlib.crc32(b"x")
+
+    taps = Taps()
+    outer = taps.made(switched, "switched", Library.BACKEND)
+    with trl.scope.tap(zlib, "api"):
+        first.__enter__()
+        assert outer() == 2363233923
+        second.__exit__()
+    assert calls(first.read()) == [("backend", "switched")]
+    assert calls(second.read()) == [("api", "zlib.crc32")]
+    kinds = [Kind(kind) for kind in second.read().lanes[0].edges["kind"].tolist()]
+    assert kinds == [Kind.MARK, Kind.CALL_ENTER, Kind.CALL_EXIT]
+
+
+def test_threads_have_calls_of_their_own() -> None:
+    with trl.scope.tap(zlib, "api"), trl.scope.record(taps=False) as rec:
+        barrier = threading.Barrier(3)
+
+        def calling() -> None:
+            barrier.wait()
+            for _ in range(100):
+                zlib.crc32(b"x")
+
+        threads = [threading.Thread(target=calling) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    recording = rec.read()
+    assert [len(calls(recording, lane)) for lane in recording.lanes] == [0, 100, 100, 100]
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,16 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
+from timerl_nb.scope import native
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.writing import LaneWriter, NameTable, clocks, write_manifest
+from timerl_nb.scope.writing import LaneWriter, NameTable, Segments, clocks, write_manifest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -112,15 +114,18 @@ def begin(folder: Path, *, joins: bool = False) -> None:
     Raises:
         ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
     """
-    global _now
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ExecutionError(
+            "Python without its global lock cannot be recorded: what is on top of a thread is kept under it.",
+            hint="set PYTHON_GIL=1, or use the usual Python.",
+        )
     with _SWITCH:
         if _now is not None:
             raise ExecutionError(
                 f"a recording into {_now.folder} goes on.",
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
-        _now = _Recorder(folder, joins=joins)
-        _now.lane().begin()
+        _go_on(_Recorder(folder, joins=joins))
 
 
 def end() -> None:
@@ -128,14 +133,37 @@ def end() -> None:
     global _now
     with _SWITCH:
         recorder, _now = _now, None  # in a forked child its own
+        if native.module is not None:
+            native.module.stop()
     if recorder is not None:
         recorder.end()
+
+
+def _go_on(recorder: _Recorder) -> None:
+    """From here on a recorder is that of this process; what is known of this thread begins."""
+    global _now
+    _now = recorder
+    if native.module is not None:
+        native.module.start(_installed, recorder.top, recorder.fail)
+    recorder.lane().begin()
+
+
+def _installed() -> None:
+    """A tap of this thread asks for its lane."""
+    lane = this_lane()
+    if lane is not None:
+        lane.install()
 
 
 def this_lane() -> ThreadLane | None:
     """That of the thread that asks; None where nothing is recorded."""
     recorder = _now
-    return None if recorder is None else recorder.lane()
+    if recorder is None or recorder.failed:
+        return None
+    try:
+        return recorder.own.lane
+    except AttributeError:
+        return recorder.lane()
 
 
 class Frame:
@@ -153,8 +181,10 @@ class ThreadLane:
     def __init__(self, recorder: _Recorder) -> None:
         self.recorder, self.thread = recorder, threading.get_ident()
         number = threading.get_native_id()
-        self._writer = LaneWriter(recorder.folder / f"{recorder.process}-{number}")
-        self.calls: list[int] = []
+        segments = Segments(recorder.folder / f"{recorder.process}-{number}")
+        make = LaneWriter if native.module is None else native.module.Lane
+        self.writer: Any = make(segments)
+        self.install()
         self._stacks: dict[Kind, list[Frame]] = {leave: [] for leave in _LEAVE.values()}
         try:
             recorder.names.thread(number, threading.current_thread().name)
@@ -169,18 +199,24 @@ class ThreadLane:
         """Whether some operation is open, or some phase, by what leaves one."""
         return bool(self._stacks[leave])
 
+    @property
+    def library(self) -> int:
+        """The one on top of the calls."""
+        return self.writer.library
+
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""
-        calls = self.calls
-        calls.append(top)
-        self._put(top, Kind.CALL_ENTER, len(calls), ts)
+        self._write(self.writer.called, top, ts)
 
     def returned(self) -> None:
         """What was called last has returned."""
-        if self.recorder is _now:  # it may have ended, or be another process's
-            calls = self.calls
-            calls.pop()
-            self._put(calls[-1] if calls else 0, Kind.CALL_EXIT, len(calls))
+        recorder = self.recorder
+        if recorder is not _now or recorder.failed:  # it has ended, or is another process's
+            return
+        try:
+            self.writer.returned()
+        except OSError as error:
+            recorder.fail(error)
 
     def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame:
         """An operation or a phase is entered."""
@@ -205,11 +241,19 @@ class ThreadLane:
             stack.pop()
             self._put(stack[-1].top if stack else 0, frame.kind, len(stack))
 
-    def _put(self, top: int, kind: Kind, depth: int, ts: int = 0) -> None:
+    def install(self) -> None:
+        """Have taps of this thread write here."""
+        if native.module is not None:
+            self.writer.install()
+
+    def _put(self, top: int, kind: Kind, depth: int) -> None:
+        self._write(self.writer.put, top, kind, depth)
+
+    def _write(self, write: Callable[..., None], *args: int) -> None:
         if self.recorder.failed:
             return
         try:
-            self._writer.put(top, kind, depth, ts)
+            write(*args)
         except OSError as error:
             self.recorder.fail(error)
 
@@ -224,7 +268,7 @@ class _Recorder:
     def __init__(self, folder: Path, *, joins: bool = False) -> None:
         self.folder, self.process, self.failed = folder, os.getpid(), False
         self._parent = os.getppid()  # which may end first
-        self._own = threading.local()
+        self.own = threading.local()
         self._begin = clocks()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -234,7 +278,7 @@ class _Recorder:
                 )
             self.names = NameTable(folder / f"{self.process}.names")
             try:
-                write_manifest(folder, self._parent, self._begin)
+                write_manifest(folder, _kind(), self._parent, self._begin)
             except OSError:
                 self.names.remove()
                 raise
@@ -246,9 +290,9 @@ class _Recorder:
 
     def lane(self) -> ThreadLane:
         """That of the thread that asks."""
-        found: ThreadLane | None = getattr(self._own, "lane", None)
+        found: ThreadLane | None = getattr(self.own, "lane", None)
         if found is None:
-            found = self._own.lane = ThreadLane(self)
+            found = self.own.lane = ThreadLane(self)
         return found
 
     def number(self, name: str) -> int:
@@ -278,9 +322,13 @@ class _Recorder:
     def end(self) -> None:
         try:
             alive = [one.native_id for one in threading.enumerate() if one.native_id is not None]
-            write_manifest(self.folder, self._parent, self._begin, clocks(), alive)
+            write_manifest(self.folder, _kind(), self._parent, self._begin, clocks(), alive)
         except OSError as error:
             self.fail(error)
+
+
+def _kind() -> str:
+    return "python" if native.module is None else "c"
 
 
 def _forked() -> None:
@@ -289,9 +337,10 @@ def _forked() -> None:
     _SWITCH = threading.Lock()
     if _now is not None:
         before, _now = _now, None
+        if native.module is not None:
+            native.module.stop()
         try:
-            _now = _Recorder(before.folder, joins=True)
-            _now.lane().begin()
+            _go_on(_Recorder(before.folder, joins=True))
         except ExecutionError as error:
             warn(f"a child process is not recorded: {error.what}")
 

@@ -12,7 +12,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope import native
+from timerl_nb.scope.edges import Kind, Library
 from timerl_nb.scope.recorder import GUESSED, operation, this_lane
 
 # What is native by its type, and by the name of its type, where that is some library's own.
@@ -48,19 +49,20 @@ class Tap:
         lane = this_lane()
         if lane is None:
             return self._function(*args, **named)
-        calls = lane.calls
-        if (calls[-1] >> NAME_BITS if calls else Library.PYTHON) == self._upper:
-            if self._guessed is None or lane.is_in(Kind.OPERATION_EXIT):
-                return self._function(*args, **named)
-            with operation(f"{self._guessed}{GUESSED}"):
-                return self._function(*args, **named)
         if self._guessed is not None and not lane.is_in(Kind.OPERATION_EXIT):
             with operation(f"{self._guessed}{GUESSED}"):
                 return self(*args, **named)
+        writer = lane.writer
+        if writer.library == self._upper:
+            return self._function(*args, **named)
         if self._of is not lane.recorder:
             self._top = lane.recorder.top(Library(self._upper), self._name)
             self._of = lane.recorder
-        lane.called(self._top)
+        try:
+            writer.called(self._top)
+        except OSError as error:
+            lane.recorder.fail(error)
+            return self._function(*args, **named)
         try:
             return self._function(*args, **named)
         finally:
@@ -111,9 +113,19 @@ class MethodTap(Tap):
         return self if instance is None else types.MethodType(self, instance)
 
 
+def is_tap(thing: Any) -> bool:
+    """Whether something is a tap, of either recorder."""
+    return type(thing) in _TAPS
+
+
+_TAPS: Final = {Tap, MethodTap}
+if native.module is not None:
+    _TAPS.update((native.module.Tap, native.module.MethodTap))
+
+
 def untapped(thing: Any) -> Any:
     """What a tap is around; anything else as it is."""
-    return thing._function if type(thing) in (Tap, MethodTap) else thing
+    return thing._function if is_tap(thing) else thing
 
 
 def is_native(thing: Any) -> bool:
@@ -152,12 +164,26 @@ class Taps:
         *,
         is_method: bool = False,
         guessed: str | None = None,
-    ) -> Tap:
+    ) -> Any:
         """The tap of a function."""
         if id(function) not in self._made:
-            tap = (MethodTap if is_method else Tap)(self, function, name, library, guessed)
+            tap = self._tap(function, name, library, guessed, is_method=is_method)
             self._made[id(function)] = function, tap
         return self._made[id(function)][1]
+
+    def _tap(
+        self,
+        function: Any,
+        name: str,
+        library: Library,
+        guessed: str | None,
+        *,
+        is_method: bool,
+    ) -> Any:
+        if native.module is None or guessed is not None:
+            return (MethodTap if is_method else Tap)(self, function, name, library, guessed)
+        kind = native.module.MethodTap if is_method else native.module.Tap
+        return kind(self, function, name, library)
 
     def module(self, module: types.ModuleType, library: Library) -> None:
         """Tap the native functions of a module, and the methods of its native classes."""
@@ -213,7 +239,7 @@ class Taps:
             else:
                 setattr(owner, name, before)
         for module, name, thing in _bound():
-            if type(thing) in (Tap, MethodTap) and thing._taps is self:  # bound since
+            if is_tap(thing) and thing._taps is self:  # bound since
                 setattr(module, name, thing._function)
         self._made.clear()
 

@@ -17,59 +17,111 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
+from time import monotonic_ns
 from typing import Any, Final
 
 from timerl_nb.files import write_whole
-from timerl_nb.scope.edges import EDGE, NAME_BITS
+from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 
 VERSION: Final = 1
 SEGMENT: Final = 1 << 20  # bytes
 LONGEST: Final = 1_000  # characters of a name that are kept
+_EXIT: Final = int(Kind.CALL_EXIT) << 32
 _MOST_NAMES: Final = 1 << NAME_BITS
 
 
-class LaneWriter:
-    """Appends edges of one thread, which alone writes them.
+class Segments:
+    """Makes the files of one thread, one after the other.
 
     Args:
-        stem: the files' path without segment and ending.
+        stem: their path without number and ending.
     """
 
     def __init__(self, stem: Path) -> None:
-        self._stem, self._segment = stem, 0
-        self._words: memoryview | None = None
-        self._at = self._end = 0
+        self._stem, self._number = stem, 0
 
-    def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
-        """Append an edge of now, or of a moment `ts` since the last one.
+    def __call__(self) -> mmap.mmap:
+        """The next segment, mapped.
 
         Raises:
-            OSError: there is no room for another segment.
+            OSError: there is no room for it.
         """
-        if self._at == self._end:
-            self._next()
-        words, at = self._words, self._at
-        assert words is not None
-        words[at + 1] = top | kind << 32 | min(depth, 0xFFFF) << 48
-        words[at] = ts or time.monotonic_ns()  # last: it says that the edge is whole
-        self._at = at + 2
-
-    def _next(self) -> None:
-        path = Path(f"{self._stem}-{self._segment}.edges")
+        path = Path(f"{self._stem}-{self._number}.edges")
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             _reserve(file)
-            self._words = memoryview(mmap.mmap(file, SEGMENT)).cast("Q")
+            made = mmap.mmap(file, SEGMENT)
         except BaseException:
             path.unlink()
             raise
         finally:
             os.close(file)
-        self._segment += 1
+        self._number += 1
+        return made
+
+
+class LaneWriter:
+    """Appends edges of one thread, which alone writes them: `_tap.Lane`, in Python.
+
+    Args:
+        segments: makes the next one; its errors are those of whatever appends.
+    """
+
+    def __init__(self, segments: Callable[[], mmap.mmap]) -> None:
+        self._segments = segments
+        self._words = memoryview(b"")
+        self._at = self._end = 0
+        self.calls: list[int] = []
+
+    @property
+    def library(self) -> int:
+        """The one on top of the calls."""
+        return self.calls[-1] >> NAME_BITS if self.calls else 0
+
+    # The next two are `put`, written out: they are what a recorded call costs.
+
+    def called(self, top: int, ts: int = 0) -> None:
+        """A library is called, `top >> NAME_BITS`, now or at a moment `ts` since the last edge."""
+        at = self._at
+        if at == self._end:
+            at = self._next()
+        calls, words = self.calls, self._words
+        calls.append(top)
+        words[at + 1] = top | len(calls) << 48  # Kind.CALL_ENTER is 0
+        self._at = at + 2
+        words[at] = ts or monotonic_ns()  # last: it says that the edge is whole
+
+    def returned(self) -> None:
+        """What was called last has returned."""
+        calls = self.calls
+        if not calls:
+            return
+        at = self._at
+        if at == self._end:
+            at = self._next()
+        words = self._words
+        calls.pop()
+        words[at + 1] = (calls[-1] | len(calls) << 48 if calls else 0) | _EXIT
+        self._at = at + 2
+        words[at] = monotonic_ns()
+
+    def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
+        """Append an edge of now, or of a moment `ts` since the last one."""
+        at = self._at
+        if at == self._end:
+            at = self._next()
+        words = self._words
+        words[at + 1] = top | kind << 32 | min(depth, 0xFFFF) << 48
+        self._at = at + 2
+        words[at] = ts or monotonic_ns()
+
+    def _next(self) -> int:
+        self._words = memoryview(self._segments()).cast("Q")
         self._at, self._end = 0, SEGMENT // EDGE.itemsize * 2
+        return 0
 
 
 def _reserve(file: int) -> None:
@@ -122,11 +174,12 @@ class NameTable:
 
 def clocks() -> dict[str, int]:
     """Both clocks at one moment, in nanoseconds."""
-    return {"monotonic": time.monotonic_ns(), "wall": time.time_ns()}
+    return {"monotonic": monotonic_ns(), "wall": time.time_ns()}
 
 
 def write_manifest(
     folder: Path,
+    recorder: str,
     parent: int,
     begin: dict[str, int],
     end: dict[str, int] | None = None,
@@ -135,7 +188,7 @@ def write_manifest(
     """Say who records, and since when; and, where that has ended, until when, and the threads that were there then."""
     about = {
         "version": VERSION,
-        "recorder": "python",
+        "recorder": recorder,
         "python": platform.python_version(),
         "process": os.getpid(),
         "parent": parent,

@@ -1,0 +1,81 @@
+"""What recording costs: nanoseconds of CPU that a call takes longer where it is tapped, by recorder.
+
+The function does next to nothing, so that a call is the tap. *Cold* calls come behind 4 MiB that were read, which
+leaves none of it in the nearer caches. Medians of many rounds, in which all ways take turns, and their quartiles.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from statistics import quantiles
+from time import thread_time_ns
+from typing import Any, Final
+
+import numpy as np
+
+import timerl_nb as trl
+from timerl_nb.scope import native
+from timerl_nb.scope.edges import Library
+from timerl_nb.scope.taps import Taps
+
+CALLS: Final = 20_000
+ROUNDS: Final = 41
+_FAR: Final = np.zeros(1 << 22, np.uint8)
+
+
+def main() -> None:
+    """Print a table."""
+    print("| a call, beside an untapped one, ns | in a tight loop | cold |\n|---|--:|--:|")
+    for name, (tight, cold) in measured(CALLS, ROUNDS).items():
+        print(f"| {name} | {_text(tight)} | {_text(cold)} |")
+
+
+def measured(calls: int, rounds: int) -> dict[str, tuple[list[float], list[float]]]:
+    """By way, what a call took longer than an untapped one in each round: in a tight loop, and cold."""
+    built, ways = native.module, dict[str, tuple[Callable[..., Any], bool]]()
+    for name, module in (("C", built), ("Python", None)):
+        if name == "C" and built is None:
+            continue
+        native.module = module
+        tap = Taps().made(operator.index, "index", Library.BACKEND)
+        ways[f"{name}, nothing recorded"], ways[f"{name}, recorded"] = (tap, False), (tap, True)
+    native.module = built
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ways}
+    for _ in range(rounds):
+        bare = _tight(operator.index, calls), _cold(operator.index, calls // 200)
+        for name, (tap, is_recorded) in ways.items():
+            native.module = built if name.startswith("C") else None
+            if is_recorded:
+                with trl.scope.record(taps=False):
+                    tap(1)
+                    took = _tight(tap, calls), _cold(tap, calls // 200)
+            else:
+                took = _tight(tap, calls), _cold(tap, calls // 200)
+            for k in range(2):
+                found[name][k].append(took[k] - bare[k])
+    native.module = built
+    return found
+
+
+def _tight(function: Callable[[int], int], calls: int) -> float:
+    """Nanoseconds of a call."""
+    begun = thread_time_ns()
+    for _ in range(calls):
+        function(1)
+    return (thread_time_ns() - begun) / calls
+
+
+def _cold(function: Callable[[int], int], calls: int) -> float:
+    spent = 0
+    for _ in range(calls):
+        _FAR.sum()
+        begun = thread_time_ns()
+        function(1)
+        spent += thread_time_ns() - begun
+    return spent / calls
+
+
+def _text(values: list[float]) -> str:
+    first, middle, third = quantiles(values, n=4)
+    return f"{middle:,.0f} ({first:,.0f} to {third:,.0f})"

@@ -1,0 +1,69 @@
+"""Lets hatch build, before it packs or installs the project, the widgets' bundles and the recorder in C."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).parent
+sys.path.append(str(ROOT / "widgets"))  # hatch loads this file by its path
+
+import bundle  # noqa: E402
+
+TAP = ROOT / "timerl_nb" / "scope" / "_tap.c"
+
+
+class BuildHook(BuildHookInterface[Any]):
+    """Builds what is not fresh; asks for a Node from PyPI where the machine has none."""
+
+    def dependencies(self) -> list[str]:
+        return [] if bundle.is_fresh() or bundle.has_npm() else [bundle.NODE_WHEEL]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if not bundle.is_fresh():
+            bundle.build()
+        if version == "editable":
+            built_tap(TAP.parent)
+        elif self.target_name == "wheel":
+            made = built_tap(Path(tempfile.mkdtemp()))
+            if made is not None:  # a wheel of this platform alone
+                build_data["force_include"][str(made)] = f"timerl_nb/scope/{made.name}"
+                build_data["pure_python"] = False
+                build_data["infer_tag"] = True
+
+
+def built_tap(folder: Path) -> Path | None:
+    """The recorder in C; None where it cannot be built: the one in Python does the same.
+
+    With TIMERL_REQUIRE_C set it must be built.
+    """
+    made = folder / f"_tap{sysconfig.get_config_var('EXT_SUFFIX')}"
+    made.unlink(missing_ok=True)
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    linking = (
+        ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
+    )
+    include = f"-I{sysconfig.get_path('include')}"
+    words = [*shlex.split(compiler), "-O2", "-fPIC", *linking, include, str(TAP), "-o", str(made)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+        failed = done.returncode and (done.stderr or f"{words[0]}: status {done.returncode}")
+    except OSError as error:
+        failed = f"{words[0]}: {error.strerror}"
+    if not failed:
+        return made
+    made.unlink(missing_ok=True)
+    if os.environ.get("TIMERL_REQUIRE_C"):
+        raise RuntimeError(
+            f"the recorder in C cannot be built:\n{failed}\n"
+            "What to do: install a C compiler and Python's headers (Debian: gcc python3-dev)."
+        )
+    return None
