@@ -18,7 +18,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check types layers format notebooks fuzz mutants torture bench bench-full pictures lock peers-env clean
+.PHONY: lab test setup check types layers format notebooks fuzz mutants torture bench bench-full pictures lock peers-env torch-env clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -101,5 +101,13 @@ peers-env: setup  ## .venv-peers: the lock's packages, and the optional ones of 
 	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --constraint requirements.lock -r requirements.peers.txt
 	@$(BIN)/uv pip install --quiet --python .venv-peers/bin/python --no-deps --build-constraints requirements.build.lock -e .
 
+# pip alone takes PyTorch from a folder of wheels, where one is named: a build without CUDA is a fifth of PyPI's.
+torch-env: setup  ## .venv-torch: the lock's packages, PyTorch and what trains with it (requirements.torch.txt)
+	@test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
+	@$(BIN)/uv pip install --quiet --python .venv-torch/bin/python --require-hashes --no-build -r requirements.lock
+	@.venv-torch/bin/python -m pip install -qq --disable-pip-version-check $$(grep ^torch== requirements.torch.txt)
+	@$(BIN)/uv pip install --quiet --python .venv-torch/bin/python --constraint requirements.lock -r requirements.torch.txt
+	@$(BIN)/uv pip install --quiet --python .venv-torch/bin/python --no-deps --build-constraints requirements.build.lock -e .
+
 clean:
-	rm -rf .venv-peers $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static
+	rm -rf .venv-peers .venv-torch $(VENV) widgets/node_modules widgets/build widgets/timerl_widgets/static timerl_nb/show/static
