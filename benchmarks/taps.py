@@ -1,4 +1,4 @@
-"""What recording costs: nanoseconds of CPU that a call takes longer where it is tapped, by recorder.
+"""What recording costs: nanoseconds that a call takes longer where it is tapped, by recorder.
 
 The function does next to nothing, so that a call is the tap. *Cold* calls come behind 4 MiB that were read, which
 leaves none of it in the nearer caches. Medians of many rounds, in which all ways take turns, and their quartiles.
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from statistics import quantiles
-from time import thread_time_ns
+from contextlib import nullcontext
+from statistics import median, quantiles
+from time import perf_counter_ns, thread_time_ns
 from typing import Any, Final
 
 import numpy as np
 
 import timerl_nb as trl
-from timerl_nb.scope import native
+from timerl_nb.scope import native, pure
 from timerl_nb.scope.edges import Library
 from timerl_nb.scope.taps import Taps
 
@@ -33,24 +34,22 @@ def main() -> None:
 
 def measured(calls: int, rounds: int) -> dict[str, tuple[list[float], list[float]]]:
     """By way, what a call took longer than an untapped one in each round: in a tight loop, and cold."""
-    built, ways = native.module, dict[str, tuple[Callable[..., Any], bool]]()
-    for name, module in (("C", built), ("Python", None)):
-        if name == "C" and built is None:
+    built = native.module
+    ways = dict[str, tuple[Any, Callable[..., Any], bool]]()
+    for name, module in (("C", built), ("Python", pure)):
+        if name == "C" and built is pure:
             continue
         native.module = module
         tap = Taps().made(operator.index, "index", Library.BACKEND)
-        ways[f"{name}, nothing recorded"], ways[f"{name}, recorded"] = (tap, False), (tap, True)
-    native.module = built
+        ways[f"{name}, nothing recorded"] = module, tap, False
+        ways[f"{name}, recorded"] = module, tap, True
     found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ways}
     for _ in range(rounds):
         bare = _tight(operator.index, calls), _cold(operator.index, calls // 200)
-        for name, (tap, is_recorded) in ways.items():
-            native.module = built if name.startswith("C") else None
-            if is_recorded:
-                with trl.scope.record(taps=False):
-                    tap(1)
-                    took = _tight(tap, calls), _cold(tap, calls // 200)
-            else:
+        for name, (module, tap, is_recorded) in ways.items():
+            native.module = module
+            with trl.scope.record(taps=False) if is_recorded else nullcontext():
+                tap(1)
                 took = _tight(tap, calls), _cold(tap, calls // 200)
             for k in range(2):
                 found[name][k].append(took[k] - bare[k])
@@ -67,13 +66,14 @@ def _tight(function: Callable[[int], int], calls: int) -> float:
 
 
 def _cold(function: Callable[[int], int], calls: int) -> float:
-    spent = 0
+    """Nanoseconds of the middle one of some calls."""
+    spent = []
     for _ in range(calls):
         _FAR.sum()
-        begun = thread_time_ns()
+        begun = perf_counter_ns()
         function(1)
-        spent += thread_time_ns() - begun
-    return spent / calls
+        spent.append(perf_counter_ns() - begun)
+    return median(spent)
 
 
 def _text(values: list[float]) -> str:

@@ -1,4 +1,4 @@
-/* Lanes and taps in C: what writing.py and taps.py do, for a fraction of the time. These say what it means.
+/* Lanes and taps in C: what pure.py does, for a fraction of the time. That says what it means.
 
    An edge goes to the segment that is mapped now; Python is called for the next one, for the number of a tap's name,
    and where a thread has no lane yet. All of it runs under the interpreter's lock. */
@@ -143,9 +143,10 @@ static void fail(PyObject *type, PyObject *value, PyObject *trace) {
     PyErr_Fetch(&error_type, &error, &error_trace);
     PyErr_NormalizeException(&error_type, &error, &error_trace);
     recording = 0;
-    PyObject *told = failed && error ? PyObject_CallOneArg(failed, error) : NULL;
+    PyObject *hears = Py_XNewRef(failed); /* it may stop all */
+    PyObject *told = hears && error ? PyObject_CallOneArg(hears, error) : NULL;
     if (!told) PyErr_WriteUnraisable(NULL);
-    Py_XDECREF(told);
+    Py_XDECREF(told); Py_XDECREF(hears);
     Py_XDECREF(error_type); Py_XDECREF(error); Py_XDECREF(error_trace);
     PyErr_Restore(type, value, trace);
 }

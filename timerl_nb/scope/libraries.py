@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from timerl_nb.scope.edges import Library
-from timerl_nb.scope.taps import Tap, Taps
+from timerl_nb.scope.taps import Taps
 
 SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
 
@@ -46,9 +46,9 @@ def _jax(taps: Taps, module: ModuleType) -> None:
         package = str(getattr(jitted, "__module__", "")).partition(".")[0]
         return name, None if package in ("jax", "jaxlib") else name
 
-    def to_come(jitted: Any) -> Tap:  # which goes when its user lets go of it
+    def to_come(jitted: Any) -> Any:  # which goes when its user lets go of it
         name, guessed = named(jitted)
-        return Tap(taps, jitted, name, Library.BACKEND, guessed)
+        return taps.tap(jitted, name, Library.BACKEND, guessed=guessed)
 
     @wraps(jit)
     def jitting(*args: Any, **options: Any) -> Any:
@@ -59,7 +59,7 @@ def _jax(taps: Taps, module: ModuleType) -> None:
 
     taps.stand_in(jit, jitting)
 
-    def bound(thing: Any) -> Tap | None:
+    def bound(thing: Any) -> Any:
         if not _is_jitted(thing):
             return None
         name, guessed = named(thing)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
-from timerl_nb.scope import native
+from timerl_nb.scope import native, pure
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.writing import LaneWriter, NameTable, Segments, clocks, write_manifest
+from timerl_nb.scope.writing import NameTable, Segments, clocks, write_manifest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -133,8 +133,7 @@ def end() -> None:
     global _now
     with _SWITCH:
         recorder, _now = _now, None  # in a forked child its own
-        if native.module is not None:
-            native.module.stop()
+        native.module.stop()
     if recorder is not None:
         recorder.end()
 
@@ -143,8 +142,7 @@ def _go_on(recorder: _Recorder) -> None:
     """From here on a recorder is that of this process; what is known of this thread begins."""
     global _now
     _now = recorder
-    if native.module is not None:
-        native.module.start(_installed, recorder.top, recorder.fail)
+    native.module.start(_installed, recorder.top, recorder.fail)
     recorder.lane().begin()
 
 
@@ -182,8 +180,7 @@ class ThreadLane:
         self.recorder, self.thread = recorder, threading.get_ident()
         number = threading.get_native_id()
         segments = Segments(recorder.folder / f"{recorder.process}-{number}")
-        make = LaneWriter if native.module is None else native.module.Lane
-        self.writer: Any = make(segments)
+        self.writer: Any = native.module.Lane(segments)
         self.install()
         self._stacks: dict[Kind, list[Frame]] = {leave: [] for leave in _LEAVE.values()}
         try:
@@ -243,8 +240,7 @@ class ThreadLane:
 
     def install(self) -> None:
         """Have taps of this thread write here."""
-        if native.module is not None:
-            self.writer.install()
+        self.writer.install()
 
     def _put(self, top: int, kind: Kind, depth: int) -> None:
         self._write(self.writer.put, top, kind, depth)
@@ -317,6 +313,7 @@ class _Recorder:
         """Record no more; the program goes on."""
         if not self.failed:
             self.failed = True
+            native.module.stop()
             warn(f"recording into {self.folder} has stopped: {error.strerror or error}.")
 
     def end(self) -> None:
@@ -328,7 +325,7 @@ class _Recorder:
 
 
 def _kind() -> str:
-    return "python" if native.module is None else "c"
+    return "python" if native.module is pure else "c"
 
 
 def _forked() -> None:
@@ -337,8 +334,7 @@ def _forked() -> None:
     _SWITCH = threading.Lock()
     if _now is not None:
         before, _now = _now, None
-        if native.module is not None:
-            native.module.stop()
+        native.module.stop()
         try:
             _go_on(_Recorder(before.folder, joins=True))
         except ExecutionError as error:

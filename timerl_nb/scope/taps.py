@@ -1,8 +1,7 @@
 """Taps: callables around native functions, set where these are looked up, which record their calls.
 
-A tap passes for what it wraps: `inspect.isbuiltin`, `isinstance`, hash, equality, `repr`, pickle and copies. Where
-nothing is recorded it calls through; `Taps.off` puts back what was there. (RL-Scope, paper 002, section 3.2, wraps
-functions by scripts that write modules.)
+Where nothing is recorded a tap (`pure`) calls through; `Taps.off` puts back what was there. (RL-Scope, paper 002,
+section 3.2, wraps functions by scripts that write modules.)
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from timerl_nb.scope import native
+from timerl_nb.scope import native, pure
 from timerl_nb.scope.edges import Kind, Library
 from timerl_nb.scope.recorder import GUESSED, operation, this_lane
 
@@ -24,103 +23,12 @@ _NATIVE_BY_NAME: Final = frozenset(
 _MISSING: Final = object()
 
 
-class Tap:
-    """A function, whose calls are recorded.
-
-    Args:
-        taps: it is among, and goes with.
-        function: is called.
-        name: what it is called in the recording.
-        library: whose code it runs; calls from inside of that are not recorded.
-        guessed: the operation that a call is, where no other is open; None for none.
-    """
-
-    __slots__ = ("__weakref__", "_function", "_guessed", "_name", "_of", "_taps", "_top", "_upper")
-
-    def __init__(
-        self, taps: Taps, function: Any, name: str, library: Library, guessed: str | None = None
-    ) -> None:
-        self._taps, self._function, self._name, self._upper = taps, function, name, int(library)
-        self._guessed = guessed
-        self._of: Any = None  # the recorder that `_top` is of
-        self._top = 0
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        lane = this_lane()
-        if lane is None:
-            return self._function(*args, **named)
-        if self._guessed is not None and not lane.is_in(Kind.OPERATION_EXIT):
-            with operation(f"{self._guessed}{GUESSED}"):
-                return self(*args, **named)
-        writer = lane.writer
-        if writer.library == self._upper:
-            return self._function(*args, **named)
-        if self._of is not lane.recorder:
-            self._top = lane.recorder.top(Library(self._upper), self._name)
-            self._of = lane.recorder
-        try:
-            writer.called(self._top)
-        except OSError as error:
-            lane.recorder.fail(error)
-            return self._function(*args, **named)
-        try:
-            return self._function(*args, **named)
-        finally:
-            lane.returned()
-
-    # --- passing for the function ------------------------------------------------------------
-
-    @property
-    def __class__(self) -> Any:
-        return type(self._function)
-
-    @property
-    def __doc__(self) -> Any:
-        return self._function.__doc__
-
-    @property
-    def __module__(self) -> Any:
-        return self._function.__module__
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._function, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self._function == untapped(other)
-
-    def __hash__(self) -> int:
-        return hash(self._function)
-
-    def __repr__(self) -> str:
-        return repr(self._function)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._function.__reduce_ex__(protocol)
-
-    def __copy__(self) -> Tap:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Tap:
-        return self
-
-
-class MethodTap(Tap):
-    """The same of a function that is looked up in a class, and called with an instance."""
-
-    __slots__ = ()
-
-    def __get__(self, instance: Any, cls: Any = None) -> Any:
-        return self if instance is None else types.MethodType(self, instance)
-
-
 def is_tap(thing: Any) -> bool:
     """Whether something is a tap, of either recorder."""
     return type(thing) in _TAPS
 
 
-_TAPS: Final = {Tap, MethodTap}
-if native.module is not None:
-    _TAPS.update((native.module.Tap, native.module.MethodTap))
+_TAPS: Final = {kind for module in (pure, native.module) for kind in (module.Tap, module.MethodTap)}
 
 
 def untapped(thing: Any) -> Any:
@@ -143,7 +51,7 @@ class Taps:
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any, Any]] = []
-        self.matchers: list[Callable[[Any], Tap | None]] = []
+        self.matchers: list[Callable[[Any], Any]] = []
         self._made: dict[int, tuple[Any, Any]] = {}  # by a function's id, that and what stands in
 
     def replace(self, owner: Any, name: str, thing: Any) -> bool:
@@ -167,23 +75,29 @@ class Taps:
     ) -> Any:
         """The tap of a function."""
         if id(function) not in self._made:
-            tap = self._tap(function, name, library, guessed, is_method=is_method)
+            tap = self.tap(function, name, library, is_method=is_method, guessed=guessed)
             self._made[id(function)] = function, tap
         return self._made[id(function)][1]
 
-    def _tap(
+    def tap(
         self,
         function: Any,
         name: str,
         library: Library,
-        guessed: str | None,
         *,
-        is_method: bool,
+        is_method: bool = False,
+        guessed: str | None = None,
     ) -> Any:
-        if native.module is None or guessed is not None:
-            return (MethodTap if is_method else Tap)(self, function, name, library, guessed)
-        kind = native.module.MethodTap if is_method else native.module.Tap
-        return kind(self, function, name, library)
+        """A tap of a function that is not remembered: it goes when its user lets go of it.
+
+        Args:
+            guessed: the operation that a call is, where no other is open; None for none.
+        """
+        kind = "MethodTap" if is_method else "Tap"
+        made = getattr(native.module, kind)(self, function, name, library)
+        if guessed is None:
+            return made
+        return getattr(pure, kind)(self, function, name, library, _in_operation(made, guessed))
 
     def module(self, module: types.ModuleType, library: Library) -> None:
         """Tap the native functions of a module, and the methods of its native classes."""
@@ -242,6 +156,20 @@ class Taps:
             if is_tap(thing) and thing._taps is self:  # bound since
                 setattr(module, name, thing._function)
         self._made.clear()
+
+
+def _in_operation(tap: Any, guessed: str) -> Callable[..., Any]:
+    """What is called is an operation where no other is open."""
+    name = f"{guessed}{GUESSED}"
+
+    def call(*args: Any, **named: Any) -> Any:
+        lane = this_lane()
+        if lane is None or lane.is_in(Kind.OPERATION_EXIT):
+            return tap(*args, **named)
+        with operation(name):
+            return tap(*args, **named)
+
+    return call
 
 
 def _bound() -> Iterator[tuple[types.ModuleType, str, Any]]:

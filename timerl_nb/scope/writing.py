@@ -17,19 +17,18 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from time import monotonic_ns
 from typing import Any, Final
 
 from timerl_nb.files import write_whole
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
+from timerl_nb.scope.edges import NAME_BITS
 
 VERSION: Final = 1
 SEGMENT: Final = 1 << 20  # bytes
 LONGEST: Final = 1_000  # characters of a name that are kept
-_EXIT: Final = int(Kind.CALL_EXIT) << 32
 _MOST_NAMES: Final = 1 << NAME_BITS
 
 
@@ -61,67 +60,6 @@ class Segments:
             os.close(file)
         self._number += 1
         return made
-
-
-class LaneWriter:
-    """Appends edges of one thread, which alone writes them: `_tap.Lane`, in Python.
-
-    Args:
-        segments: makes the next one; its errors are those of whatever appends.
-    """
-
-    def __init__(self, segments: Callable[[], mmap.mmap]) -> None:
-        self._segments = segments
-        self._words = memoryview(b"")
-        self._at = self._end = 0
-        self.calls: list[int] = []
-
-    @property
-    def library(self) -> int:
-        """The one on top of the calls."""
-        return self.calls[-1] >> NAME_BITS if self.calls else 0
-
-    # The next two are `put`, written out: they are what a recorded call costs.
-
-    def called(self, top: int, ts: int = 0) -> None:
-        """A library is called, `top >> NAME_BITS`, now or at a moment `ts` since the last edge."""
-        at = self._at
-        if at == self._end:
-            at = self._next()
-        calls, words = self.calls, self._words
-        calls.append(top)
-        words[at + 1] = top | len(calls) << 48  # Kind.CALL_ENTER is 0
-        self._at = at + 2
-        words[at] = ts or monotonic_ns()  # last: it says that the edge is whole
-
-    def returned(self) -> None:
-        """What was called last has returned."""
-        calls = self.calls
-        if not calls:
-            return
-        at = self._at
-        if at == self._end:
-            at = self._next()
-        words = self._words
-        calls.pop()
-        words[at + 1] = (calls[-1] | len(calls) << 48 if calls else 0) | _EXIT
-        self._at = at + 2
-        words[at] = monotonic_ns()
-
-    def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
-        """Append an edge of now, or of a moment `ts` since the last one."""
-        at = self._at
-        if at == self._end:
-            at = self._next()
-        words = self._words
-        words[at + 1] = top | kind << 32 | min(depth, 0xFFFF) << 48
-        self._at = at + 2
-        words[at] = ts or monotonic_ns()
-
-    def _next(self) -> int:
-        self._words = memoryview(self._segments()).cast("Q")
-        self._at, self._end = 0, SEGMENT // EDGE.itemsize * 2
-        return 0
 
 
 def _reserve(file: int) -> None:
