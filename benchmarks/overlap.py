@@ -17,7 +17,8 @@ import numpy as np
 import timerl_nb as trl
 from benchmarks.race import resident_bytes
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
-from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.recording import Recording
 from timerl_nb.show.text import human_bytes
 
 EDGES: Final = (2_500_000, 5_000_000, 10_000_000)

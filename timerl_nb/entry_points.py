@@ -1,6 +1,6 @@
 """Entry points of a program into the parts above it, which it does not import: they register them.
 
-`program.explore()` is what the widgets have registered as "explore"; `show` registers others.
+`program.explore()` is what the widgets have registered as "program.explore"; `show` registers others.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from timerl_nb.errors import MissingPartError
 _REGISTERED: dict[str, Callable[..., Any]] = {}
 # The module that registers an entry point when it is imported.
 _BY: Final[Mapping[str, str]] = {
-    "evaluate": "timerl_nb.rl",
-    "explore": "timerl_widgets",
-    "export_html": "timerl_nb.show",
-    "policy": "timerl_nb.rl",
-    "scope": "timerl_nb.scope.whole_run",
+    "program.evaluate": "timerl_nb.rl",
+    "program.explore": "timerl_widgets",
+    "program.export_html": "timerl_nb.show",
+    "program.policy": "timerl_nb.rl",
+    "program.scope": "timerl_nb.scope.whole_run",
 }
 
 
 def register_entry_point(name: str, function: Callable[..., Any]) -> None:
-    """Let the method `name` of a program call `function` with the program and its arguments."""
+    """Let a method, `program.explore` say, call `function` with the program and its arguments."""
     _REGISTERED[name] = function
 
 
@@ -39,12 +39,12 @@ def entry_point(name: str) -> Callable[..., Any]:
             importlib.import_module(part)
         except ImportError as error:
             raise MissingPartError(
-                f"program.{name}() needs {part}, which cannot be imported: {error}.",
+                f"{name}() needs {part}, which cannot be imported: {error}.",
                 hint=f"install the project with its widgets, and try `import {part}`.",
             ) from error
     if name not in _REGISTERED:
         raise MissingPartError(
-            f"{_BY[name]} as it is installed has no program.{name}().",
+            f"{_BY[name]} as it is installed has no {name}().",
             hint="install the project and its widgets at the same version.",
         )
     return _REGISTERED[name]

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.overlap import NEVER, Breakdown, Busy, Cell, Used, overlap_of
+from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.transitions import transitions
 
 RUNS = int(os.environ.get("TIMERL_FUZZ", "100"))

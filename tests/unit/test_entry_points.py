@@ -26,7 +26,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> trl.Program:
 
 def test_an_entry_point_passes_the_program_and_the_arguments(program: trl.Program) -> None:
     entry_points.register_entry_point(
-        "explore", lambda program, other, **options: (program, other, options)
+        "program.explore", lambda program, other, **options: (program, other, options)
     )
     assert program.explore(height=300) == (program, None, {"height": 300})
 
@@ -47,7 +47,7 @@ def test_the_part_is_imported_when_it_is_asked_for(
     program: trl.Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / "timerl_widgets.py").write_text(
-        "from timerl_nb.entry_points import register_entry_point\nregister_entry_point('explore', lambda program, other: 'opened')\n"
+        "from timerl_nb.entry_points import register_entry_point\nregister_entry_point('program.explore', lambda program, other: 'opened')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "timerl_widgets", None)  # so that it is put back as it was

@@ -13,7 +13,7 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.cli import main
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Recording
+from timerl_nb.scope.recording import Recording
 
 CHILDREN = """
 import multiprocessing, subprocess, sys, time

@@ -13,7 +13,8 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.recording import Recording
 
 BOUNDS = {"B": 4, "I": 6, "T": 8}
 _PROGRAMS: dict[str, trl.Program] = {}

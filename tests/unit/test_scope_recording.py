@@ -22,10 +22,11 @@ from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.scope import recorder, writing
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
-from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.overlap import overlap_of
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.recorder import operation, phase
+from timerl_nb.scope.recording import Recording
 
 record = partial(trl.scope.record, taps=False)  # annotations alone
 

@@ -29,7 +29,8 @@ from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import OptionError, TimeRLWarning
 from timerl_nb.scope import writing
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.taps import Taps, is_tap, untapped
 
 

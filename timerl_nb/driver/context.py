@@ -162,7 +162,7 @@ class Context(Frontend):
             EnvError: the environment shows something else than the network sees, takes other actions, or its
                 episodes have no end.
         """
-        found = entry_point("evaluate")
+        found = entry_point("program.evaluate")
         return found(self, env, episodes, every, sample=sample, max_steps=max_steps)
 
     def debug(self, *, nan: bool = True) -> None:

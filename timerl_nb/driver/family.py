@@ -154,7 +154,7 @@ def explore(
         TimeRLError: the first program cannot be compiled.
     """
     family = Family(function, arguments, bounds, options)
-    return entry_point("explore")(family.first, family=family)
+    return entry_point("program.explore")(family.first, family=family)
 
 
 def _check_call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:

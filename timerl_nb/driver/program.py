@@ -825,7 +825,7 @@ class Program:
             ExecutionError: nothing can be recorded there, or a recording goes on.
             BoundsError, BudgetError: as `start`.
         """
-        return entry_point("scope")(self, seed, turns, folder=folder)
+        return entry_point("program.scope")(self, seed, turns, folder=folder)
 
     def explore(self, other: Program | None = None, **options: Any) -> Any:
         """The explorer of this program: a widget for a notebook.
@@ -837,7 +837,7 @@ class Program:
         Raises:
             MissingPartError: the widgets are not installed.
         """
-        return entry_point("explore")(self, other, **options)
+        return entry_point("program.explore")(self, other, **options)
 
     def export_html(self, path: str | os.PathLike[str], title: str | None = None) -> Path:
         """Write the whole compilation as one HTML file, which needs nothing but a browser.
@@ -849,7 +849,7 @@ class Program:
         Raises:
             OptionError: the path is a folder, or names no HTML file.
         """
-        return entry_point("export_html")(self, path, title)
+        return entry_point("program.export_html")(self, path, title)
 
     if not TYPE_CHECKING:
 

@@ -178,7 +178,7 @@ class Result(Mapping[str, Array]):
                 f"there are {len(self.seeds)} policies, one for each seed.",
                 hint=f"result.row(0).policy() is that of the seed {self.seeds[0]}.",
             )
-        return entry_point("policy")(self._actors, self.parameters, self.kept, step)
+        return entry_point("program.policy")(self._actors, self.parameters, self.kept, step)
 
     def frame(self, name: str | None = None) -> Any:
         """The outputs as a table of pandas: a row per turn, a column per output that is one number there.

@@ -70,4 +70,4 @@ def evaluated(
         return returns[(Index(ctx, sym(outer)) + 1) % often == 0]
 
 
-register_entry_point("evaluate", evaluated)
+register_entry_point("program.evaluate", evaluated)

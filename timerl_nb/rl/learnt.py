@@ -379,4 +379,4 @@ def _chosen(kept: Sequence[Kept], step: Any) -> Kept:
     )
 
 
-register_entry_point("policy", learnt)
+register_entry_point("program.policy", learnt)

@@ -5,6 +5,7 @@ from timerl_nb.scope.overlap import Breakdown, Busy, Cell, Used, overlap_of
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
 from timerl_nb.scope.recorder import operation, phase
+from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.tapped import tap
 from timerl_nb.scope.transitions import transitions
 
@@ -12,6 +13,7 @@ __all__ = [
     "Breakdown",
     "Busy",
     "Cell",
+    "Recording",
     "Used",
     "operation",
     "overlap_of",

@@ -1,4 +1,4 @@
-"""A recording as it was read: a lane of edges for each thread, and the names that they mean."""
+"""What a recording holds: a lane of edges for each thread, and the names that they mean."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Process:
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
+class Lanes:
     """Lanes of all processes under one table of names: `names[top & 0xFFFFFF]`; name 0 is "" (nothing).
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
 from timerl_nb.scope.edges import Library
-from timerl_nb.scope.lanes import Lane, Recording
+from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.pieces import PIECE, UNOBSERVED, pieces, without_gaps
 
 Column = Literal["phase", "operation", "library", "used"]
@@ -114,7 +114,7 @@ class Busy:
 NEVER: Final = Busy(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def overlap_of(recording: Recording, busy: Busy = NEVER) -> Breakdown:
+def overlap_of(recording: Lanes, busy: Busy = NEVER) -> Breakdown:
     """Where the time of all lanes of a recording went.
 
     Args:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +18,8 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
-from timerl_nb.scope.lanes import Lane, Process, Recording
+from timerl_nb.scope.lanes import Lane, Process
+from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.writing import VERSION
 
 _LANE: Final = re.compile(r"(\d+)-(\d+)-(\d+)\.edges")
@@ -21,20 +27,43 @@ _NAME: Final = (1 << NAME_BITS) - 1
 _HOW: Final = "record anew, or read the folder as it was recorded."
 
 
-def read(folder: str | Path) -> Recording:
-    """The lanes of all processes in a folder, under one table of names.
+def read(folder: str | os.PathLike[str]) -> Recording:
+    """The lanes of all processes in a folder, or in a zip of it, under one table of names.
 
     An edge that was being written as its process was killed is left out, and so is a last line of names.
 
     Raises:
         ExecutionError: it is no recording, one of another version, or was changed; the file is named.
     """
-    folder = Path(folder)
-    manifests = sorted(folder.glob("*.json"), key=lambda path: path.name)
+    with _opened(Path(folder)) as there:
+        return _read(there, Path(folder))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Traversable]:
+    """A folder, or the inside of a zip."""
+    if not zipfile.is_zipfile(path):
+        yield path
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield zipfile.Path(archive)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise ExecutionError(f"{path} is damaged: {error}.", hint=_HOW) from None
+
+
+def _read(folder: Traversable, source: Path) -> Recording:
+    try:
+        files = sorted(folder.iterdir(), key=lambda path: path.name)
+    except OSError:  # it is no folder, or none that may be read
+        files = []
+    manifests = [path for path in files if path.name.endswith(".json")]
     if not manifests:
-        raise ExecutionError(f"there is no recording in {folder}.", hint="name a recorded folder.")
-    segments: dict[tuple[int, int], dict[int, Path]] = {}
-    for path in folder.iterdir():
+        raise ExecutionError(
+            f"there is no recording in {source}.", hint="name a recorded folder, or a zip of one."
+        )
+    segments: dict[tuple[int, int], dict[int, Traversable]] = {}
+    for path in files:
         found = _LANE.fullmatch(path.name)
         if found:
             process, thread, number = map(int, found.groups())
@@ -65,10 +94,10 @@ def read(folder: str | Path) -> Recording:
             renamed = _renamed(edges, numbers, folder)
             lanes.append(Lane(process, thread, threads.get(thread, ""), renamed, known))
     processes.sort(key=lambda one: one.begin)
-    return Recording(tuple(lanes), tuple(table), op_ids, tuple(processes))
+    return Recording(tuple(lanes), tuple(table), op_ids, tuple(processes), source=source)
 
 
-def _manifest(path: Path) -> Mapping[str, Any]:
+def _manifest(path: Traversable) -> Mapping[str, Any]:
     try:
         about = json.loads(path.read_bytes())
         version, process, end = about["version"], about["process"], about["end"]
@@ -91,7 +120,7 @@ def _manifest(path: Path) -> Mapping[str, Any]:
     return about
 
 
-def _names(path: Path) -> tuple[list[str], dict[int, str], dict[str, tuple[int, ...]]]:
+def _names(path: Traversable) -> tuple[list[str], dict[int, str], dict[str, tuple[int, ...]]]:
     """Names by number, what threads are called, and what launches run; a last line without its end was being written."""
     try:
         *lines, _ = path.read_bytes().split(b"\n")
@@ -104,7 +133,7 @@ def _names(path: Path) -> tuple[list[str], dict[int, str], dict[str, tuple[int, 
         raise ExecutionError(f"{path} has no names of a recording: {error!r}.", hint=_HOW) from None
 
 
-def _edges(paths: Mapping[int, Path], size: int) -> Array:
+def _edges(paths: Mapping[int, Traversable], size: int) -> Array:
     """The edges of a thread's segments of so many bytes, in order, as far as the last one is whole."""
     parts: list[Array] = []
     for k, path in sorted(paths.items()):
@@ -124,13 +153,13 @@ def _edges(paths: Mapping[int, Path], size: int) -> Array:
     wrong = np.concatenate([np.flatnonzero(edges["kind"] > max(Kind)), back])
     if len(wrong):
         raise ExecutionError(
-            f"{paths[0].name.rpartition('-')[0]} in {paths[0].parent} is damaged at edge {wrong.min()}.",
+            f"{paths[0]} is damaged at edge {wrong.min()} of its thread.",
             hint=_HOW,
         )
     return edges
 
 
-def _renamed(edges: Array, numbers: Array, folder: Path) -> Array:
+def _renamed(edges: Array, numbers: Array, folder: Traversable) -> Array:
     """The edges by the names of all processes."""
     named = edges["kind"] != Kind.POINT
     name = np.where(named, edges["top"] & _NAME, 0)

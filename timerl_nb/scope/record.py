@@ -10,14 +10,13 @@ from pathlib import Path
 
 from timerl_nb.driver.onlooker import listen
 from timerl_nb.scope import recorder
-from timerl_nb.scope.lanes import Recording
 from timerl_nb.scope.launches import heard
 from timerl_nb.scope.libraries import Tapping
-from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.reading import read
+from timerl_nb.scope.recording import Recorded, Recording
 
 
-class record:
+class record(Recorded):
     """Record into a folder, as a context manager; one recording at a time in a process.
 
     Args:
@@ -53,10 +52,6 @@ class record:
     def read(self) -> Recording:
         """What was recorded, so far or in all."""
         return read(self.folder)
-
-    def table(self) -> Breakdown:
-        """Where the time of all its threads and processes went."""
-        return overlap_of(self.read())
 
 
 def _removed(folder: str, maker: int) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 
 from timerl_nb.columns import aligned
 from timerl_nb.scope.edges import Kind, Library
-from timerl_nb.scope.lanes import Recording
+from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.pieces import pieces, without_gaps
 
 
-def transitions(recording: Recording) -> dict[tuple[str, str, str], int]:
+def transitions(recording: Lanes) -> dict[tuple[str, str, str], int]:
     """How often what was on top was left for a library: by (operation, from, to), the most first.
 
     The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them.
@@ -30,7 +30,7 @@ def transitions(recording: Recording) -> dict[tuple[str, str, str], int]:
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def transitions_text(recording: Recording) -> str:
+def transitions_text(recording: Lanes) -> str:
     """The same as a table."""
     rows = [("operation", "from", "to", "times")]
     for (operation, left, to), count in transitions(recording).items():

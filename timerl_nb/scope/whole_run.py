@@ -24,4 +24,4 @@ def scope(
     return rec
 
 
-register_entry_point("scope", scope)
+register_entry_point("program.scope", scope)

@@ -26,7 +26,7 @@ from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View
 
 register()
-register_entry_point("export_html", export_html)
+register_entry_point("program.export_html", export_html)
 
 __all__ = [
     "ComparisonView",

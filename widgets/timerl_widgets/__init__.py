@@ -6,6 +6,6 @@ from timerl_widgets.panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.pdg_view import PdgView
 from timerl_widgets.run_monitor import RunMonitor
 
-register_entry_point("explore", Explorer)
+register_entry_point("program.explore", Explorer)
 
 __all__ = ["Explorer", "IterationSpaceView", "LoopView", "MemoryTimeline", "PdgView", "RunMonitor"]

@@ -1,0 +1,76 @@
+"""What can be asked of a recording, be it one that goes on (`record`) or one that was read (`Recording`)."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from timerl_nb.errors import TimeRLError
+from timerl_nb.scope.archive import save
+from timerl_nb.scope.lanes import Lanes
+from timerl_nb.scope.overlap import Breakdown, overlap_of
+from timerl_nb.scope.transitions import transitions
+
+
+class Recorded(ABC):
+    """A recording to ask."""
+
+    @abstractmethod
+    def read(self) -> Recording:
+        """What was recorded, so far or in all."""
+
+    def table(self) -> Breakdown:
+        """Where the time of all its threads and processes went."""
+        return overlap_of(self.read())
+
+    def transitions(self) -> dict[tuple[str, str, str], int]:
+        """How often what was on top was left for a library: by (operation, from, to), the most first."""
+        return transitions(self.read())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write what was recorded as a zip, which `trl.scope.read` reads; returns the file.
+
+        Raises:
+            OptionError: the name does not end in `.zip`.
+            ExecutionError: the recording has no folder, or that is gone; the file cannot be written.
+        """
+        return save(self.read().source, path)
+
+    def __str__(self) -> str:
+        try:
+            recording = self.read()
+        except TimeRLError as error:  # nothing has been recorded, or it cannot be read any more
+            return error.what
+        edges = sum(len(lane.edges) for lane in recording.lanes)
+        counts = (
+            (len(recording.processes), "process"),
+            (len(recording.lanes), "thread"),
+            (edges, "edge"),
+        )
+        head = ", ".join(_counted(*one) for one in counts)
+        return f"{head}\n{overlap_of(recording)}"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _counted(count: int, what: str) -> str:
+    plural = "" if count == 1 else "es" if what.endswith("s") else "s"
+    return f"{count:,} {what}{plural}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recording(Recorded, Lanes):
+    """A recording as it was read.
+
+    Args:
+        source: the folder or zip that it was read from; None of what was made otherwise.
+    """
+
+    source: Path | None = None
+
+    def read(self) -> Recording:
+        """Itself."""
+        return self
