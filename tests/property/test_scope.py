@@ -9,9 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from timerl_nb.scope.busy import NEVER, Busy
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane
-from timerl_nb.scope.overlap import NEVER, Breakdown, Busy, Cell, Used, overlap_of
+from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.transitions import transitions
 
@@ -156,7 +157,7 @@ def test_the_table_names_what_took_most_first() -> None:
     one = Lane(1, 1, "", np.array(rows, EDGE), 61)
     assert str(overlap_of(Recording((one,), NAMES))) == "\n".join(
         [
-            "0.000 ms",
+            "0.000 ms; devices absent, not zero",
             "operation  library     ms  share",
             "act        backend  0.000  50.0%",
             "act        python   0.000  50.0%",

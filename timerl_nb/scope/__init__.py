@@ -1,7 +1,8 @@
 """Where the time of an RL program goes, across its stack (RL-Scope, paper 002): `trl.scope`."""
 
 from timerl_nb.frontend.foreign import module_names as _module_names
-from timerl_nb.scope.overlap import Breakdown, Busy, Cell, Used, overlap_of
+from timerl_nb.scope.busy import Busy
+from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
 from timerl_nb.scope.recorder import operation, phase

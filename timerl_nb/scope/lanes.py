@@ -1,4 +1,4 @@
-"""What a recording holds: a lane of edges for each thread, and the names that they mean."""
+"""What a recording holds: a lane of edges for each thread, what devices ran, and the names that these mean."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from timerl_nb.scope.devices import Devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +53,11 @@ class Lanes:
     Args:
         processes: in the order in which they began.
         op_ids: of the names that are launches of a compiled program, its operations that run there.
+        devices: what ran on devices while somebody looked.
     """
 
     lanes: tuple[Lane, ...]
     names: tuple[str, ...]
     op_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
+    devices: Devices = field(default_factory=Devices.none)

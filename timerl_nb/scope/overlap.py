@@ -1,14 +1,15 @@
 """Where the time of each lane went: phase x operation x library on top x whether a device was busy.
 
 For every nanosecond of a lane, what is on top of its three stacks, and whether some device runs a kernel
-or a copy (RL-Scope, paper 002, section 3.3). A stretch between two edges is of one kind but for the device,
-which is found from running sums; so edges take linear time, in pieces that stay in the cache.
+or a copy (RL-Scope, paper 002, section 3.3), as far as anybody looked. A stretch between two edges is of one kind
+but for devices, which are found from running sums; so edges take linear time, in pieces that stay in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final, Literal
 
@@ -16,11 +17,16 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
+from timerl_nb.errors import OptionError, one_of
+from timerl_nb.scope.busy import NEVER, Busy
+from timerl_nb.scope.devices import Devices
 from timerl_nb.scope.edges import Library
 from timerl_nb.scope.lanes import Lane, Lanes
-from timerl_nb.scope.pieces import PIECE, UNOBSERVED, pieces, without_gaps
+from timerl_nb.scope.pieces import PIECE, UNOBSERVED, Piece, pieces, without_gaps
 
 Column = Literal["phase", "operation", "library", "used"]
+_FAR: Final = np.array([1 << 61])
+_ALWAYS: Final = Busy.of(-_FAR, _FAR)
 
 
 class Used(IntEnum):
@@ -29,6 +35,7 @@ class Used(IntEnum):
     CPU = 0
     BOTH = 1
     GPU = 2
+    UNTRACED = 3  # the thread's, of which nobody knows what devices did meanwhile
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,7 @@ class Cell:
     Attributes:
         phase, operation: names, "" where there was none.
         library: the one on top, "python" where there was none, or "unobserved".
-        used: the thread's time, a device's, or both.
+        used: the thread's time, a device's, or both; or the thread's while nobody looked at devices.
     """
 
     phase: str
@@ -49,9 +56,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Nanoseconds by kind of time. They sum up to the wall time of the lanes, to the nanosecond."""
+    """Nanoseconds by kind of time. They sum up to the wall time of the lanes, to the nanosecond.
+
+    Attributes:
+        unplaced: beside them those of kernels and copies of which nobody knows who launched them, by launch alone.
+    """
 
     cells: Mapping[Cell, int]
+    unplaced: int = 0
 
     @property
     def total(self) -> int:
@@ -68,87 +80,178 @@ class Breakdown:
 
     def __add__(self, other: Breakdown) -> Breakdown:
         keys = dict.fromkeys((*self.cells, *other.cells))
-        return Breakdown({k: self.cells.get(k, 0) + other.cells.get(k, 0) for k in keys})
+        cells = {k: self.cells.get(k, 0) + other.cells.get(k, 0) for k in keys}
+        return Breakdown(cells, self.unplaced + other.unplaced)
 
     def __str__(self) -> str:
-        total = self.total
-        rows = [("operation", "library", "ms", "share")]
-        for (operation, library), ns in self.by("operation", "library").items():
-            shares = f"{ns / 1e6:,.3f}", f"{ns / total:.1%}"
-            rows.append((str(operation) or "-", str(library), *shares))
-        return "\n".join([f"{total / 1e6:,.3f} ms", *aligned(rows, left=(0, 1))])
+        total, used = self.total, self.by("operation", "library", "used")
+        there = sorted({cell.used for cell in self.cells})
+        columns = there if there != [Used.UNTRACED] else []
+        rows: list[tuple[str, ...]] = [
+            ("operation", "library", "ms", "share", *(_WORDS[one] for one in columns))
+        ]
+        for key, ns in self.by("operation", "library").items():
+            parts = [used.get((*key, one), 0) for one in columns]
+            rows.append(
+                (str(key[0]) or "-", str(key[1]), *_ms(ns), f"{ns / total:.1%}", *_ms(*parts))
+            )
+        first = f"{total / 1e6:,.3f} ms{'' if columns else '; devices absent, not zero'}"
+        lost = [f"{self.unplaced / 1e6:,.3f} ms of devices that nobody is known to have launched"]
+        return "\n".join([first, *aligned(rows, left=(0, 1)), *(lost if self.unplaced else [])])
 
     __repr__ = __str__
 
 
-@dataclass(frozen=True, eq=False)
-class Busy:
-    """When devices run something: disjoint, sorted stretches of nanoseconds."""
-
-    begin: Array
-    end: Array
-
-    @classmethod
-    def of(cls, begin: Array, end: Array) -> Busy:
-        """The union of intervals [begin, end), in any order, of any streams and devices; empty ones are nothing."""
-        begin, end = (np.asarray(x, np.int64) for x in (begin, end))
-        some = end > begin
-        order = np.argsort(begin[some], kind="stable")
-        begin, reach = begin[some][order], np.maximum.accumulate(end[some][order])
-        first = np.ones(len(begin), bool)
-        first[1:] = begin[1:] > reach[:-1]
-        last = np.append(np.flatnonzero(first)[1:] - 1, len(begin) - 1)[: first.sum()]
-        return cls(begin[first], reach[last])
-
-    def before(self, moments: Array) -> Array:
-        """The busy nanoseconds before each of some moments."""
-        if not len(self.begin):
-            return np.zeros(len(moments), np.int64)
-        done = np.concatenate([[0], np.cumsum(self.end - self.begin)])
-        k = np.searchsorted(self.begin, moments, side="right") - 1
-        at = np.maximum(k, 0)
-        part = np.clip(moments - self.begin[at], 0, self.end[at] - self.begin[at])
-        return np.where(k < 0, 0, done[at] + part)
+_WORDS: Final = {
+    Used.CPU: "CPU ms",
+    Used.BOTH: "CPU+GPU ms",
+    Used.GPU: "GPU ms",
+    Used.UNTRACED: "untraced ms",
+}
 
 
-NEVER: Final = Busy(np.zeros(0, np.int64), np.zeros(0, np.int64))
+def _ms(*ns: int) -> list[str]:
+    return [f"{one / 1e6:,.3f}" for one in ns]
 
 
-def overlap_of(recording: Lanes, busy: Busy = NEVER) -> Breakdown:
+def overlap_of(
+    recording: Lanes, busy: Busy | None = None, by: Literal["time", "launch"] = "time"
+) -> Breakdown:
     """Where the time of all lanes of a recording went.
 
     Args:
-        busy: when some device was.
+        busy: when some device was, known at all times; by default what the recording holds of the devices of
+            each lane's own process, known in its windows alone.
+        by: whose a nanosecond is in which a device is busy. By "time" it is that of whatever the lane does then, as
+            in RL-Scope. By "launch" it is that of what called the launch of the kernel: only a lane's own kernels count,
+            of those that run side by side the one that began first; and only times that were observed change place.
+
+    Raises:
+        OptionError: `by` is neither.
     """
+    if by not in ("time", "launch"):
+        raise OptionError(f"by={by!r} is not possible.", hint=one_of(str(by), ["time", "launch"]))
     found: dict[Cell, int] = {}
-    names = recording.names
-    for lane in recording.lanes:
-        for (phase, operation, on), (ns, shared) in _stretches(lane, busy).items():
+    names, devices = recording.names, recording.devices
+    seen = {p: _seen(devices, devices.process == p, p) for p in {x.process for x in devices.traced}}
+    for number, lane in enumerate(recording.lanes):
+        if busy is not None:
+            there, known = busy, _ALWAYS
+        else:
+            there, known = seen.get(lane.process, (NEVER, NEVER))
+        launched = None
+        if by == "launch":
+            own = _seen(devices, devices.lane == number, lane.process, parts=True)[0]
+            there, launched = own, devices.launched[own.of_which]
+        for (phase, operation, on, used), ns in _stretches(lane, there, known, launched).items():
             word = "unobserved" if on == UNOBSERVED else Library(on).name.lower()
-            beside = Used.GPU if on == Library.WAITING else Used.BOTH
-            for used, part in ((Used.CPU, ns - shared), (beside, shared)):
-                if part:
-                    cell = Cell(names[phase], names[operation], word, used)
-                    found[cell] = found.get(cell, 0) + part
-    return Breakdown(found)
+            cell = Cell(names[phase], names[operation], word, Used(used))
+            found[cell] = found.get(cell, 0) + ns
+    unplaced = 0
+    if by == "launch":
+        for process, (_, windows) in seen.items():
+            lost = (devices.lane < 0) & (devices.process == process)
+            ends = windows.before(devices.end[lost]) - windows.before(devices.begin[lost])
+            unplaced += int(ends.sum())
+    return Breakdown(found, unplaced)
 
 
-def _stretches(lane: Lane, busy: Busy) -> dict[tuple[int, ...], tuple[int, int]]:
-    """By (phase, operation, library) the nanoseconds of a lane, and those of them at which devices are busy."""
-    found: dict[tuple[int, ...], tuple[int, int]] = {}
+def _seen(
+    devices: Devices, which: Array, process: int, *, parts: bool = False
+) -> tuple[Busy, Busy]:
+    """When some of what ran on devices did, and when those of a process were looked at."""
+    windows = [(one.begin, one.end) for one in devices.traced if one.process == process]
+    begin, end = np.array(windows, np.int64).reshape(-1, 2).T
+    known, rows = Busy.of(begin, end), np.flatnonzero(which)
+    made = (Busy.parts if parts else Busy.of)(devices.begin[rows], devices.end[rows])
+    there = made.within(known)
+    return replace(there, of_which=rows[there.of_which]), known
+
+
+def _stretches(
+    lane: Lane, busy: Busy, known: Busy, launched: Array | None
+) -> dict[tuple[int, ...], int]:
+    """Nanoseconds of a lane by (phase, operation, library, used).
+
+    Args:
+        launched: of each busy stretch when it was launched, where it is to be where that was.
+    """
+    found = Counter[tuple[int, ...]]()
     starts = [int(t) for t in lane.edges["ts"][PIECE::PIECE]]
+    moved = None if launched is None else _Moved(lane, busy, launched)
     for piece, end in zip(pieces(lane), [*starts, lane.end], strict=False):
         moments = np.append(piece.ts, end)
-        spent, shared = np.diff(moments), np.diff(busy.before(moments))
-        for key, ns, part in _summed(piece.phase, piece.operation, piece.on, spent, shared):
-            a, b = found.get(key, (0, 0))
-            found[key] = a + ns, b + part
-    return found
+        spent, shared, seen = np.diff([moments, busy.before(moments), known.before(moments)])
+        if moved is not None:
+            spent, seen, shared = moved.taken(piece, moments, spent, seen, shared)
+        keys = piece.phase, piece.operation, piece.on
+        for (*key, on), (unseen, alone, beside) in _summed(
+            keys, spent - seen, seen - shared, shared
+        ):
+            with_device = Used.GPU if on == Library.WAITING else Used.BOTH
+            parts = (Used.UNTRACED, unseen), (Used.CPU, alone), (with_device, beside)
+            found.update({(*key, on, used): ns for used, ns in parts if ns})
+    if moved is not None:
+        found.update(dict(moved.cells()))
+    return {key: ns for key, ns in found.items() if ns}
 
 
-def _summed(*columns: Array) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    *keys, spent, shared = columns
+class _Moved:
+    """Nanoseconds that are where the kernels were launched that ran in them.
+
+    Args:
+        busy: parts of a lane's own kernels, in windows alone.
+        launched: when each was.
+    """
+
+    def __init__(self, lane: Lane, busy: Busy, launched: Array) -> None:
+        self._busy, self._lane = busy, lane
+        # the edge behind which the launch was called: its own, at that moment, comes after it
+        self._edge = np.searchsorted(lane.edges["ts"], launched, side="left") - 1
+        self._done = 0
+        count = len(launched)
+        self._cell = np.zeros((3, count), np.int64)
+        self._ns = np.zeros((2, count), np.int64)  # beside the thread's time, and while it waits
+
+    def taken(
+        self, piece: Piece, moments: Array, spent: Array, seen: Array, shared: Array
+    ) -> tuple[Array, Array, Array]:
+        """What is left of the time of each edge's stretch, in all, as seen, and as shared with a device."""
+        here = (self._edge >= self._done) & (self._edge < self._done + len(piece.ts))
+        edge = self._edge[here] - self._done
+        self._cell[:, here] = piece.phase[edge], piece.operation[edge], piece.on[edge]
+        self._done += len(piece.ts)
+        first = np.searchsorted(self._busy.end, moments[0], side="right")
+        some = slice(first, np.searchsorted(self._busy.begin, moments[-1], side="left"))
+        begin = np.maximum(self._busy.begin[some], moments[0])
+        end = np.minimum(self._busy.end[some], moments[-1])
+        waits = piece.on == Library.WAITING
+        for row, which in enumerate((~waits & (piece.on != UNOBSERVED), waits)):
+            sums = np.concatenate([[0], np.cumsum(np.where(which, spent, 0))])
+            self._ns[row, some] += _until(end, piece.ts, which, sums)
+            self._ns[row, some] -= _until(begin, piece.ts, which, sums)
+        gone = np.where(piece.on == UNOBSERVED, 0, shared)
+        return spent - gone, seen - gone, shared - gone
+
+    def cells(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """What was taken, by where it is."""
+        keys = tuple(self._cell)
+        for (*key, on), sums in _summed(keys, *self._ns) if self._cell.size else ():
+            for used, ns in zip((Used.BOTH, Used.GPU), sums, strict=True):
+                yield (*key, on, used), ns
+
+
+def _until(moments: Array, ts: Array, which: Array, sums: Array) -> Array:
+    """The time of some edges' stretches before each of some moments, from the sums of whole stretches."""
+    k = np.searchsorted(ts, moments, side="right") - 1
+    return sums[k] + np.where(which[k], moments - ts[k], 0)
+
+
+def _summed(
+    keys: Sequence[Array], *columns: Array
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Sums of integers by keys."""
     code, rows = without_gaps(*keys)
-    # sums of integers below 2**53, which floating-point numbers hold exactly
-    totals, parts = (np.bincount(code, x).astype(np.int64).tolist() for x in (spent, shared))
-    yield from zip(rows, totals, parts, strict=True)
+    # below 2**53, which floating-point numbers hold exactly
+    sums = (np.bincount(code, x, len(rows)).astype(np.int64).tolist() for x in columns)
+    yield from zip(rows, zip(*sums, strict=True), strict=True)

@@ -1,0 +1,164 @@
+"""Time of devices, by time and by launch, against a count of single nanoseconds on random lanes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.property.test_scope import FIRST, NAMES, RUNS, lane
+from timerl_nb.errors import OptionError
+from timerl_nb.scope.busy import Busy
+from timerl_nb.scope.devices import Devices, Sort, Window
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
+from timerl_nb.scope.recording import Recording
+
+
+def drawn(draw: Random) -> Recording:
+    """Lanes of two processes; kernels of theirs that overlap, touch, are empty, or begin ahead of their launch."""
+    lanes = [replace(lane(draw), process=draw.randint(1, 2)) for _ in range(draw.randint(1, 3))]
+    windows: list[Window] = []
+    for process in (1, 2):
+        at = draw.randrange(30)
+        for _ in range(draw.randrange(3)):
+            end = at + draw.choice([0, 5, 40, 200])
+            windows.append(Window(process, "made up", at, end, ("gpu",), "", 0, 0))
+            at = end + draw.choice([0, 3, 20])
+    rows: list[tuple[int, ...]] = []
+    for _ in range(draw.randrange(12)):
+        begin = draw.randrange(120)
+        owner = draw.randrange(-1, len(lanes))
+        process = lanes[owner].process if owner >= 0 else draw.randint(1, 2)
+        launched = max(1, begin + draw.choice([-40, -5, -1, 0, 2, 30])) if owner >= 0 else -1
+        end = begin + draw.choice([0, 1, 3, 20, 60])
+        rows.append(
+            (begin, end, 1, 0, draw.randrange(3), Sort.KERNEL, process, 1, 0, owner, launched)
+        )
+    rows.sort()
+    columns = np.array(rows, np.int64).reshape(-1, 11).T
+    return Recording(tuple(lanes), NAMES, devices=Devices(*columns, windows=tuple(windows)))
+
+
+def states(one: Lane) -> list[tuple[int, int, int, bool]]:
+    """What holds at each moment up to the end: phase, operation, library, and whether nobody looked."""
+    phase = operation = call = k = 0
+    off, found = False, []
+    edges = one.edges.tolist()
+    for t in range(one.end + 200):
+        while k < len(edges) and edges[k][0] <= t:
+            _, top, kind, _ = edges[k]
+            phase = top if kind in (4, 5) else phase
+            operation = top if kind in (2, 3) else operation
+            call = top >> NAME_BITS if kind in (0, 1) else call
+            off = kind == Kind.OFF if kind in (Kind.OFF, Kind.ON) else off
+            k += 1
+        found.append((phase, operation, call, off))
+    return found
+
+
+def counted(recording: Recording, by: str) -> Breakdown:
+    """Nanosecond by nanosecond."""
+    found = Counter[Cell]()
+    devices = recording.devices
+    rows = [*zip(*(column.tolist() for _, column in devices.columns), strict=True)]
+    lost = 0
+    for number, one in enumerate(recording.lanes):
+        windows = [w for w in devices.windows if w.process == one.process]
+        held = states(one)
+        for t in range(int(one.edges["ts"][0]), one.end):
+            phase, operation, call, off = held[t]
+            words = NAMES[phase], NAMES[operation], Library(call).name.lower()
+            if off:
+                words = "", "", "unobserved"
+            known = any(w.begin <= t < w.end for w in windows)
+            running = [row for row in rows if row[0] <= t < row[1]]
+            if by == "time":
+                running = [row for row in running if row[6] == one.process]
+            else:
+                running = [row for row in running if row[9] == number]
+            if not known or not running:
+                found[Cell(*words, Used.CPU if known else Used.UNTRACED)] += 1
+                continue
+            if by == "launch" and not off:
+                phase, operation, on, hidden = held[min(running)[10] - 1]
+                words = NAMES[phase], NAMES[operation], Library(on).name.lower()
+                if hidden:
+                    words = "", "", "unobserved"
+            used = Used.GPU if call == Library.WAITING and not off else Used.BOTH
+            found[Cell(*words, used)] += 1
+    for row in rows if by == "launch" else ():
+        windows = [w for w in devices.windows if w.process == row[6]]
+        for t in range(row[0], row[1]):
+            lost += row[9] < 0 and any(w.begin <= t < w.end for w in windows)
+    return Breakdown(dict(found), lost)
+
+
+@pytest.mark.parametrize("piece", [3, 1 << 20])
+@pytest.mark.parametrize("by", ["time", "launch"])
+def test_every_nanosecond_of_devices_is_where_it_was(
+    by: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("overlap", "pieces"):
+        monkeypatch.setattr(f"timerl_nb.scope.{module}.PIECE", piece)
+    moved = 0
+    runs = RUNS // (4 if piece == 3 else 2)
+    for seed in range(FIRST, FIRST + runs):
+        recording = drawn(Random(seed))
+        found = overlap_of(recording, by=by)  # type: ignore[arg-type]
+        assert found == counted(recording, by), seed
+        # each nanosecond of each lane once, and no other
+        for number, one in enumerate(recording.lanes):
+            alone = replace(
+                recording,
+                lanes=(one,),
+                devices=replace(
+                    recording.devices,
+                    lane=np.where(recording.devices.lane == number, 0, -1),
+                ),
+            )
+            assert overlap_of(alone, by=by).total == one.end - int(one.edges["ts"][0])  # type: ignore[arg-type]
+        moved += found.cells != overlap_of(recording).cells
+    assert moved == 0 if by == "time" else moved > runs // 10
+
+
+def test_parts_are_of_the_interval_that_began_first() -> None:
+    begin, end = np.array([5, 0, 0, 9, 3, 20, 4]), np.array([8, 4, 4, 9, 30, 22, 4])
+    parts = Busy.parts(begin, end)
+    assert [
+        *zip(parts.begin.tolist(), parts.end.tolist(), parts.of_which.tolist(), strict=True)
+    ] == [
+        (0, 4, 1),
+        (4, 30, 4),
+    ]
+    within = parts.within(Busy.of(np.array([1, 3, 6, 29]), np.array([2, 5, 6, 40])))
+    assert [
+        *zip(within.begin.tolist(), within.end.tolist(), within.of_which.tolist(), strict=True)
+    ] == [
+        (1, 2, 1),
+        (3, 4, 1),
+        (4, 5, 4),
+        (29, 30, 4),
+    ]
+
+
+def test_time_of_which_nobody_saw_devices_says_so() -> None:
+    recording = drawn(Random(3))
+    unseen = replace(recording, devices=Devices.none())
+    assert {cell.used for cell in overlap_of(unseen).cells} == {Used.UNTRACED}
+    assert str(overlap_of(unseen)).splitlines()[0].endswith("; devices absent, not zero")
+    assert str(unseen.devices) == "devices: absent, not zero\n  nobody looked at devices"
+    nowhere = Window(1, "JAX's profiler", 0, 900, (), "JAX sees no GPU", 0, 0)
+    none = replace(recording, devices=Devices.none((nowhere,)))
+    assert overlap_of(none) == overlap_of(unseen)
+    assert str(none.devices).endswith("process 1, JAX's profiler: JAX sees no GPU")
+    windows = tuple(replace(nowhere, process=p, devices=("gpu",)) for p in (1, 2))
+    seen = replace(recording, devices=Devices.none(windows))
+    used = {cell.used for cell in overlap_of(seen).cells}
+    assert used == {Used.CPU} and "CPU ms" in str(overlap_of(seen)).splitlines()[1]
+    with pytest.raises(OptionError, match="by='when' is not possible"):
+        overlap_of(recording, by="when")  # type: ignore[arg-type]
