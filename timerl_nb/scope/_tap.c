@@ -22,6 +22,7 @@ typedef struct {
     PyObject *next;     /* makes a segment; raises OSError where there is no room */
     uint32_t calls[DEPTH];
     int depth;
+    char silent;        /* taps call through */
 } Lane;
 
 typedef struct {
@@ -128,11 +129,14 @@ static PyMethodDef lane_methods[] = {
     {"install", (PyCFunction)lane_install, METH_NOARGS, "This is the lane of the thread that asks."},
     {0}};
 static PyGetSetDef lane_getset[] = {{"library", (getter)lane_library, NULL, "The one on top."}, {0}};
+static PyMemberDef lane_members[] = {
+    {"silent", T_BOOL, offsetof(Lane, silent), 0, "Whether taps of its thread call through."}, {0}};
 static PyTypeObject LaneType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "timerl_nb.scope._tap.Lane",
     .tp_basicsize = sizeof(Lane), .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = lane_new, .tp_dealloc = (destructor)lane_dealloc, .tp_traverse = (traverseproc)lane_traverse,
     .tp_clear = (inquiry)lane_clear, .tp_methods = lane_methods, .tp_getset = lane_getset,
+    .tp_members = lane_members,
 };
 
 /* --- taps -------------------------------------------------------------------------------------- */
@@ -177,7 +181,7 @@ static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject
         if (found) return PyObject_Vectorcall(self->function, args, n, named);
     }
     Lane *lane = here.lane;
-    if (lane->depth == DEPTH || library_on(lane) == self->library)
+    if (lane->silent || lane->depth == DEPTH || library_on(lane) == self->library)
         return PyObject_Vectorcall(self->function, args, n, named);
     uint64_t begun = epoch;
     if (enter(lane, self->top, 0) < 0) {

@@ -8,6 +8,7 @@ when a process was killed is known. RL-Scope (paper 002, section 3.3) goes by ev
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +33,13 @@ class Kind(IntEnum):
     POINT = (
         9  # changes nothing: `top` is a coordinate (signed) of the point of what was entered last
     )
+    # A block, of which a calibration is made (`blocks`): what stands in these three changes nothing.
+    BLOCK_ENTER = 10  # the thread's CPU time, in nanoseconds: `top`, and 16 bits more in `depth`
+    BLOCK_EXIT = 11  # the same at its end
+    TALLY = 12  # behind it: `top` is the name of an operation of which `depth` have ended in it
+
+
+CPU_MOST: Final = (1 << 48) - 1  # nanoseconds that fit into `top` and `depth`
 
 
 class Library(IntEnum):

@@ -161,7 +161,7 @@ def _edges(paths: Mapping[int, Traversable], size: int) -> Array:
 
 def _renamed(edges: Array, numbers: Array, folder: Traversable) -> Array:
     """The edges by the names of all processes."""
-    named = edges["kind"] != Kind.POINT
+    named = ~np.isin(edges["kind"], (Kind.POINT, Kind.BLOCK_ENTER, Kind.BLOCK_EXIT))
     name = np.where(named, edges["top"] & _NAME, 0)
     if int(name.max()) >= len(numbers):
         raise ExecutionError(f"edges in {folder} have names that are not in it.", hint=_HOW)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
 from timerl_nb.scope import native, pure
+from timerl_nb.scope.blocks import Blocks
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.writing import NameTable, Segments, clocks, write_manifest
 
@@ -105,11 +108,16 @@ class phase(_Named):
     enter = Kind.PHASE_ENTER
 
 
-def begin(folder: Path, *, joins: bool = False) -> None:
+Timed = Callable[["ThreadLane"], None]
+
+
+def begin(folder: Path, *, joins: bool = False, timed: Timed | None = None) -> None:
     """Begin a recording into a folder; one at a time in a process.
 
     Args:
         joins: a recording that another process began.
+        timed: times what is recorded in a tight loop, once; with it, blocks are silent at random, so
+            that a calibration can be made.
 
     Raises:
         ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
@@ -125,7 +133,7 @@ def begin(folder: Path, *, joins: bool = False) -> None:
                 f"a recording into {_now.folder} goes on.",
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
-        _go_on(_Recorder(folder, joins=joins))
+        _go_on(_Recorder(folder, joins=joins, timed=timed))
 
 
 def end() -> None:
@@ -183,14 +191,38 @@ class ThreadLane:
         self.writer: Any = native.module.Lane(segments)
         self.install()
         self._stacks: dict[Kind, list[Frame]] = {leave: [] for leave in _LEAVE.values()}
+        self._blocks = None if recorder.asked is None else Blocks(number)
         try:
             recorder.names.thread(number, threading.current_thread().name)
         except OSError as error:
             recorder.fail(error)
 
+    @property
+    def silent(self) -> bool:
+        """Whether calls and operations are not recorded now."""
+        return self.writer.silent
+
+    def silence(self, silent: bool) -> None:
+        """Record no calls and operations from now on, or do so again, while none is open."""
+        self.put(0, Kind.OFF if silent else Kind.ON, 0)
+        self.writer.silent = silent
+
+    @contextmanager
+    def aside(self, segments: Callable[[], mmap.mmap]) -> Iterator[None]:
+        """Meanwhile what is recorded of the thread, of which nothing is open, goes elsewhere."""
+        writer, blocks = self.writer, self._blocks
+        self.writer = type(writer)(segments)
+        self._blocks = None
+        self.install()
+        try:
+            yield
+        finally:
+            self.writer, self._blocks = writer, blocks
+            self.install()
+
     def begin(self) -> None:
         """What is known of the thread begins now."""
-        self._put(0, Kind.MARK, 0)
+        self.put(0, Kind.MARK, 0)
 
     def is_in(self, leave: Kind) -> bool:
         """Whether some operation is open, or some phase, by what leaves one."""
@@ -203,7 +235,8 @@ class ThreadLane:
 
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""
-        self._write(self.writer.called, top, ts)
+        if not self.writer.silent:
+            self._write(self.writer.called, top, ts)
 
     def returned(self) -> None:
         """What was called last has returned."""
@@ -217,32 +250,43 @@ class ThreadLane:
 
     def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame:
         """An operation or a phase is entered."""
-        frame = Frame(name, enter, self.recorder.number(name))
+        silent = self._hides(_LEAVE[enter])
+        frame = Frame(name, enter, 0 if silent else self.recorder.number(name))
         stack = self._stacks[frame.kind]
         stack.append(frame)
-        self._put(frame.top, enter, len(stack))
+        if silent:
+            return frame
+        self.put(frame.top, enter, len(stack))
         for k, coordinate in enumerate(point):
-            self._put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
+            self.put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
         return frame
 
     def left(self, frame: Frame) -> None:
         if self.recorder is not _now:  # it has ended, or is another process's
             return
         stack = self._stacks[frame.kind]
-        frame.is_left = True
+        frame.is_left, silent = True, self._hides(frame.kind)
         if threading.get_ident() != self.thread or stack[-1] is not frame:
-            lane = self.recorder.lane()
-            lane._put(self.recorder.number(f"{INTERLEAVED}{frame.name}"), Kind.MARK, 0)
+            if not silent:
+                lane = self.recorder.lane()
+                lane.put(self.recorder.number(f"{INTERLEAVED}{frame.name}"), Kind.MARK, 0)
             return
         while stack and stack[-1].is_left:
             stack.pop()
-            self._put(stack[-1].top if stack else 0, frame.kind, len(stack))
+            if not silent:
+                self.put(stack[-1].top if stack else 0, frame.kind, len(stack))
+        if self._blocks is not None and not stack and frame.kind is Kind.OPERATION_EXIT:
+            self._blocks.ended(self, frame.name)
+
+    def _hides(self, leave: Kind) -> bool:
+        """Whether edges of a stack are not written now; those of phases always are."""
+        return leave is Kind.OPERATION_EXIT and self.writer.silent
 
     def install(self) -> None:
         """Have taps of this thread write here."""
         self.writer.install()
 
-    def _put(self, top: int, kind: Kind, depth: int) -> None:
+    def put(self, top: int, kind: Kind, depth: int) -> None:
         self._write(self.writer.put, top, kind, depth)
 
     def _write(self, write: Callable[..., None], *args: int) -> None:
@@ -259,10 +303,15 @@ class _Recorder:
 
     Args:
         joins: a recording that another process began.
+        timed: see `begin`.
+
+    Attributes:
+        asked, timed: what times tight loops, and the same until it has done so.
     """
 
-    def __init__(self, folder: Path, *, joins: bool = False) -> None:
+    def __init__(self, folder: Path, *, joins: bool = False, timed: Timed | None = None) -> None:
         self.folder, self.process, self.failed = folder, os.getpid(), False
+        self.asked = self.timed = timed
         self._parent = os.getppid()  # which may end first
         self.own = threading.local()
         self._begin = clocks()
@@ -309,6 +358,14 @@ class _Recorder:
         except OSError as error:
             self.fail(error)
 
+    def say_costs(self, costs: Mapping[str, float]) -> None:
+        """Say what was timed in a tight loop."""
+        self.timed = None
+        try:
+            self.names.costs(costs)
+        except OSError as error:
+            self.fail(error)
+
     def fail(self, error: OSError) -> None:
         """Record no more; the program goes on."""
         if not self.failed:
@@ -336,7 +393,7 @@ def _forked() -> None:
         before, _now = _now, None
         native.module.stop()
         try:
-            _go_on(_Recorder(before.folder, joins=True))
+            _go_on(_Recorder(before.folder, joins=True, timed=before.asked))
         except ExecutionError as error:
             warn(f"a child process is not recorded: {error.what}")
 

@@ -17,7 +17,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from time import monotonic_ns
@@ -104,6 +104,11 @@ class NameTable:
         """Say which operations a launch runs."""
         with self._lock:
             self._add({"launch": name, "op_ids": list(op_ids)})
+
+    def costs(self, costs: Mapping[str, float]) -> None:
+        """Say what recording costs in a tight loop, in nanoseconds."""
+        with self._lock:
+            self._add({"costs": dict(costs)})
 
     def _add(self, line: dict[str, Any]) -> None:
         with open(self._path, "ab", buffering=0) as file:

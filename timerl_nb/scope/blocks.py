@@ -1,0 +1,100 @@
+"""Blocks of a thread's lane, some of which are silent at random: what a calibration of the very run is made of.
+
+A block is so many outermost operations as took some 5 ms before. Their number is known as it begins, so that
+nothing of how long it takes decides what is in it: what blocks that are recorded take longer than silent ones is
+what recording costs there. While it *calibrates*, every other block is silent, in pairs of random order, which no
+drift favours and whose difference most of the noise is not in.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import stdev
+from time import monotonic_ns, thread_time_ns
+from typing import Any, Final
+
+from timerl_nb.scope.edges import CPU_MOST, Kind
+
+SHORTEST: Final = 5_000_000  # ns of a block
+WARM: Final = 10  # blocks ahead of those that calibrate, all recorded: short recordings are whole
+FEWEST: Final = 40  # calibrating blocks
+MOST: Final = 200
+LATER: Final = 0.05  # the part of later blocks that is silent
+_LONGEST: Final = 3 * SHORTEST
+_SURE: Final = 0.01  # of a block: the standard error that ends the calibrating ones
+
+
+class Blocks:
+    """Those of one thread.
+
+    Args:
+        seed: of which of them are silent.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._draw = Random(seed)
+        self._tallies: dict[str, int] = {}
+        self._size = self._left = 1  # operations
+        self._began = self._cpu = 0  # no block has begun
+        self._states: list[bool] = []  # whether the next ones are silent
+        self._pair: list[int] = []  # CPU time of the last one or two; less than 0 of silent ones
+        self._differences: list[float] = []
+        self._count = 0
+        self._calibrates = True
+
+    def ended(self, lane: Any, name: str) -> None:
+        """An outermost operation has ended in a lane."""
+        self._tallies[name] = self._tallies.get(name, 0) + 1
+        self._left -= 1
+        if self._left <= 0 and not lane.library:
+            self._turn(lane)
+
+    def _turn(self, lane: Any) -> None:
+        """A block ends, and the next one begins."""
+        cpu, now = thread_time_ns(), monotonic_ns()
+        if self._cpu:
+            _moment(lane, Kind.BLOCK_EXIT, cpu)
+            for name, count in self._tallies.items():
+                lane.put(lane.recorder.number(name), Kind.TALLY, count)
+            self._count += 1
+            self._pair.append((cpu - self._cpu) * (-1 if lane.silent else 1))
+        elif lane.recorder.timed is not None:
+            lane.recorder.timed(lane)
+        if not self._states:
+            self._resize(now - self._began if self._cpu else SHORTEST)
+            self._states = self._next()
+        if lane.silent != (silent := self._states.pop()):
+            lane.silence(silent)
+        self._tallies.clear()
+        self._left, self._began, self._cpu = self._size, monotonic_ns(), thread_time_ns()
+        _moment(lane, Kind.BLOCK_ENTER, self._cpu)
+
+    def _resize(self, took: int) -> None:
+        """Have blocks take some 5 ms, by what the last one took."""
+        if took < SHORTEST:
+            self._size = max(self._size + 1, min(4 * self._size, self._size * SHORTEST // took))
+        elif took > _LONGEST:
+            self._size = max(1, self._size // 2)
+
+    def _next(self) -> list[bool]:
+        """Whether the next blocks are silent, from the last one on."""
+        pair, self._pair = self._pair, []
+        if self._count < WARM:
+            return [False]
+        if self._calibrates:
+            if len(pair) == 2:
+                self._differences.append(sum(pair) / (abs(pair[0]) + abs(pair[1])))
+            done = len(self._differences)
+            self._calibrates = 2 * done < MOST and not (2 * done >= FEWEST and self._is_sure())
+        if not self._calibrates:
+            return [self._draw.random() < LATER]
+        first = self._draw.random() < 0.5
+        return [first, not first]
+
+    def _is_sure(self) -> bool:
+        return stdev(self._differences) / len(self._differences) ** 0.5 < _SURE / 2
+
+
+def _moment(lane: Any, kind: Kind, cpu: int) -> None:
+    cpu = min(cpu, CPU_MOST)
+    lane.put(cpu & 0xFFFFFFFF, kind, cpu >> 32)
