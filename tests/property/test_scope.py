@@ -36,13 +36,13 @@ def lane(draw: Random) -> Lane:
         else:
             which = draw.choice(list(stacks))
             stack = stacks[which]
-            leaves = len(stack) == 4 or (stack and draw.random() < 0.5)
+            leaves = len(stack) == 4 or (bool(stack) and draw.random() < 0.5)
             if leaves:
                 stack.pop()
             else:
                 name = draw.randrange(1, len(NAMES))
                 stack.append(name if which else draw.randrange(1, 5) << NAME_BITS | name)
-            rows.append((at, stack[-1] if stack else 0, which + bool(leaves), len(stack)))
+            rows.append((at, stack[-1] if stack else 0, which + leaves, len(stack)))
     rows = [(ts + 1, top, kind, depth) for ts, top, kind, depth in rows]  # 0 is "not written"
     edges = np.array(rows, EDGE)
     return Lane(1, draw.randrange(9), "", edges, int(edges["ts"][-1]) + draw.randrange(9))

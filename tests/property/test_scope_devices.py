@@ -11,9 +11,10 @@ import pytest
 
 from tests.property.test_scope import FIRST, NAMES, RUNS, lane
 from timerl_nb.errors import OptionError
+from timerl_nb.scope.api_calls import merged
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.devices import Devices, Sort, Window
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.recording import Recording
@@ -61,6 +62,15 @@ def states(one: Lane) -> list[tuple[int, int, int, bool]]:
     return found
 
 
+def calling(one: Lane, launched: int) -> tuple[int, int, int, bool]:
+    """What called a launch: what holds then, but for a call of the device's interface that begins just then."""
+    edges = [edge for edge in one.edges.tolist() if edge[0] <= launched]
+    if edges and edges[-1][0] == launched and edges[-1][2] == Kind.CALL_ENTER:
+        if edges[-1][1] >> NAME_BITS in (Library.API, Library.WAITING):
+            edges.pop()
+    return states(replace(one, edges=np.array(edges, EDGE)))[launched]
+
+
 def counted(recording: Recording, by: str) -> Breakdown:
     """Nanosecond by nanosecond."""
     found = Counter[Cell]()
@@ -85,7 +95,7 @@ def counted(recording: Recording, by: str) -> Breakdown:
                 found[Cell(*words, Used.CPU if known else Used.UNTRACED)] += 1
                 continue
             if by == "launch" and not off:
-                phase, operation, on, hidden = held[min(running)[10] - 1]
+                phase, operation, on, hidden = calling(one, min(running)[10])
                 words = NAMES[phase], NAMES[operation], Library(on).name.lower()
                 if hidden:
                     words = "", "", "unobserved"
@@ -162,3 +172,83 @@ def test_time_of_which_nobody_saw_devices_says_so() -> None:
     assert used == {Used.CPU} and "CPU ms" in str(overlap_of(seen)).splitlines()[1]
     with pytest.raises(OptionError, match="by='when' is not possible"):
         overlap_of(recording, by="when")  # type: ignore[arg-type]
+
+
+API, WAITS = Library.API << NAME_BITS | 1, Library.WAITING << NAME_BITS | 2
+
+
+Call = tuple[int, int, int]
+
+
+def placed(one: Lane, calls: list[Call], width: int) -> tuple[list[Call], list[int]]:
+    """Call by call: which are new in a lane, as they lie in it; how many are nested, misfit, or lie outside."""
+    stack = [(int(ts), int(top), int(kind)) for ts, top, kind, _ in one.edges.tolist() if kind <= 1]
+    kept, counts, reach, before = [], [0, 0, 0], -1000, None
+    for call in sorted(calls, key=lambda call: (call[0], -call[1])):
+        begin, end, top = call
+        if (end <= reach and begin < reach) or before == (begin, end):
+            counts[0] += 1
+            continue
+        before = begin, end
+        crosses, reach = begin < reach, max(reach, end)
+        if crosses:
+            counts[1] += 1
+            continue
+        # of the stretch in which it begins and the one behind that, the one for which it is cut less
+        bounds = [-1000, *dict.fromkeys(ts for ts, _, _ in stack)]
+        stretches = [*zip(bounds, [*bounds[1:], one.end], strict=True)]
+        here = max(k for k, (since, _) in enumerate(stretches) if since <= begin)
+        options = [stretches[here]]
+        options += [x for x in stretches[here + 1 : here + 2] if x[0] <= end]
+        cut, since, until = min(
+            ((max(a - begin, end - b, 0), max(begin, a), min(end, b)) for a, b in options),
+            key=lambda option: option[0],
+        )
+        hidden = states(one)[max(since, 0)][3]
+        if hidden or since < one.edges["ts"][0] or since > until:
+            counts[2] += 1
+        elif cut > width:
+            counts[1] += 1
+        else:
+            under = [top for ts, top, _ in stack if ts <= since]
+            again = any((ts, its, kind) == (since, top, 0) for ts, its, kind in stack)
+            if (under[-1] if under else 0) >> NAME_BITS != top >> NAME_BITS and not again:
+                kept.append((since, until, top))
+    return kept, counts
+
+
+def test_calls_of_devices_lie_in_their_lanes() -> None:
+    new = 0
+    for seed in range(FIRST, FIRST + RUNS):
+        draw = Random(seed)
+        one, width = lane(draw), draw.choice([0, 1, 3])
+        calls = []
+        for _ in range(draw.randrange(8)):
+            begin = draw.randrange(one.end + 5)
+            calls.append((begin, begin + draw.choice([0, 0, 1, 2, 5]), draw.choice([API, WAITS])))
+        columns = np.array(calls, np.int64).reshape(-1, 3).T
+        found = merged(one, *columns, width)
+        kept, counts = placed(one, calls, width)
+        assert [found.nested, found.misfits, found.outside] == counts, seed
+        edges = found.lane.edges
+        assert len(edges) == len(one.edges) + 2 * len(kept), seed
+        assert (np.diff(edges["ts"].astype(np.int64)) >= 0).all()
+        # what holds at each moment is what held, but for the new calls
+        held, before = states(found.lane), states(one)
+        for t in range(one.end):
+            inside = [top for begin, end, top in kept if begin <= t < end]
+            phase, operation, call, off = before[t]
+            call = inside[0] >> NAME_BITS if inside else call
+            assert held[t] == (phase, operation, call, off), (seed, t)
+        enters = Counter((ts, top) for ts, top, kind, _ in edges.tolist() if kind == 0)
+        had = Counter((ts, top) for ts, top, kind, _ in one.edges.tolist() if kind == 0)
+        assert enters - had == Counter((begin, top) for begin, _, top in kept)
+        height = 0
+        for _, _, kind, depth in edges.tolist():
+            if kind <= 1:
+                height += 1 - 2 * kind
+                assert depth == height, seed
+        again = merged(found.lane, *columns, width)
+        assert again.lane.edges.tobytes() == edges.tobytes(), seed
+        new += len(kept)
+    assert new > RUNS // 2

@@ -2,6 +2,7 @@
 
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.scope.busy import Busy
+from timerl_nb.scope.importing import add_trace
 from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
@@ -16,6 +17,7 @@ __all__ = [
     "Cell",
     "Recording",
     "Used",
+    "add_trace",
     "operation",
     "overlap_of",
     "phase",

@@ -89,11 +89,13 @@ class Window:
             f"clocks joined within {self.width:,} ns, {clock}",
         ]
         if self.early:
-            parts.append(f"{self.early:,} began before their launch, by up to {self.earliest:,} ns")
+            parts.append(
+                f"began before their launch: {self.early:,}, by up to {self.earliest:,} ns"
+            )
         if self.misfits:
-            parts.append(f"{self.misfits:,} calls left out, which contradict their thread")
+            parts.append(f"calls left out that contradict their thread: {self.misfits:,}")
         if self.elsewhere:
-            parts.append(f"{self.elsewhere:,} calls of threads or times that were not recorded")
+            parts.append(f"calls of threads or times that were not recorded: {self.elsewhere:,}")
         return f"{where}: {'; '.join(parts)}"
 
 
@@ -152,7 +154,7 @@ class Devices:
         if not self.traced:
             said = [str(one) for one in self.windows] or ["nobody looked at devices"]
             return "\n".join(["devices: absent, not zero", *(f"  {one}" for one in said)])
-        lines = [f"devices: {len(self):,} kernels and copies, seen in {len(self.traced)} windows"]
+        lines = [f"devices: kernels and copies: {len(self):,}, windows: {len(self.traced):,}"]
         return "\n".join([*lines, *(f"  {one}" for one in self.windows)])
 
 

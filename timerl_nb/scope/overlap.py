@@ -20,7 +20,7 @@ from timerl_nb.columns import aligned
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.scope.busy import NEVER, Busy
 from timerl_nb.scope.devices import Devices
-from timerl_nb.scope.edges import Library
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.pieces import PIECE, UNOBSERVED, Piece, pieces, without_gaps
 
@@ -205,9 +205,13 @@ class _Moved:
     """
 
     def __init__(self, lane: Lane, busy: Busy, launched: Array) -> None:
-        self._busy, self._lane = busy, lane
-        # the edge behind which the launch was called: its own, at that moment, comes after it
-        self._edge = np.searchsorted(lane.edges["ts"], launched, side="left") - 1
+        self._busy = busy
+        edges = lane.edges
+        self._edge = np.searchsorted(edges["ts"], launched.astype(np.uint64), side="right") - 1
+        last = edges[self._edge]  # of an edge of its own, a launch has the one before
+        enters = (last["kind"] == Kind.CALL_ENTER) & (last["ts"] == launched)
+        library = last["top"] >> NAME_BITS
+        self._edge -= enters & ((library == Library.API) | (library == Library.WAITING))
         self._done = 0
         count = len(launched)
         self._cell = np.zeros((3, count), np.int64)

@@ -20,15 +20,18 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.traces import read_trace
+from timerl_nb.scope.windows import windowed
 from timerl_nb.scope.writing import VERSION
 
 _LANE: Final = re.compile(r"(\d+)-(\d+)-(\d+)\.edges")
+_TRACE: Final = re.compile(r"\d+-\d+\.devices")
 _NAME: Final = (1 << NAME_BITS) - 1
 _HOW: Final = "record anew, or read the folder as it was recorded."
 
 
 def read(folder: str | os.PathLike[str]) -> Recording:
-    """The lanes of all processes in a folder, or in a zip of it, under one table of names.
+    """The lanes of all processes in a folder, or in a zip of it, under one table of names, and what devices ran.
 
     An edge that was being written as its process was killed is left out, and so is a last line of names.
 
@@ -94,7 +97,9 @@ def _read(folder: Traversable, source: Path) -> Recording:
             renamed = _renamed(edges, numbers, folder)
             lanes.append(Lane(process, thread, threads.get(thread, ""), renamed, known))
     processes.sort(key=lambda one: one.begin)
-    return Recording(tuple(lanes), tuple(table), op_ids, tuple(processes), source=source)
+    traces = [read_trace(path) for path in files if _TRACE.fullmatch(path.name)]
+    seen, devices = windowed(lanes, traces, table)
+    return Recording(seen, tuple(table), op_ids, tuple(processes), devices, source=source)
 
 
 def _manifest(path: Traversable) -> Mapping[str, Any]:

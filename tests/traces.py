@@ -1,0 +1,50 @@
+"""Makes the recorded traces of `datasets`: `python tests/traces.py torch|jax FILE`, where PyTorch or JAX is.
+
+Nothing of the project is imported, so that PyTorch's can be made in an environment that has PyTorch alone.
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+
+def torch(path: str) -> None:
+    """PyTorch 2.13.0 on a CPU: a linear layer, forward and backward."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    net = torch.nn.Linear(4, 2)
+    net(torch.ones(3, 4)).sum().backward()
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        net(torch.ones(3, 4)).sum().backward()
+    seen.export_chrome_trace(path)
+
+
+def jax(path: str) -> None:
+    """JAX on a CPU: a jitted function, called three times, between two marks of the thread that calls it."""
+    import threading
+
+    import jax
+    import jax.numpy as jnp
+
+    function = jax.jit(lambda x: jnp.tanh(x @ x).sum())
+    x = jnp.ones((64, 64))
+    function(x).block_until_ready()
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level, options.host_tracer_level = 0, 1
+    with tempfile.TemporaryDirectory() as folder:
+        jax.profiler.start_trace(folder, profiler_options=options)
+        for k in range(2):
+            mark = f"timerl mark {k} of thread {threading.get_native_id()}"
+            with jax.profiler.TraceAnnotation(mark):
+                pass
+            for _ in range(3 * (1 - k)):
+                function(x).block_until_ready()
+        jax.profiler.stop_trace()
+        (found,) = Path(folder).rglob("*.xplane.pb")
+        shutil.copy(found, path)
+
+
+if __name__ == "__main__":
+    {"torch": torch, "jax": jax}[sys.argv[1]](sys.argv[2])
