@@ -14,10 +14,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
+from timerl_nb.scope import native, pytorch
 from timerl_nb.scope.edges import Library
 from timerl_nb.scope.taps import Taps
 
 SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
+_STEPS: Final = ("step", "reset", "step_async", "step_wait", "reset_async", "reset_wait")
 
 
 def _native(library: Library, taps: Taps, module: ModuleType) -> None:
@@ -29,6 +31,8 @@ def _waits(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
     for name in names:
         owner_name, _, method = name.rpartition(".")
         owner = getattr(module, owner_name, None) if owner_name else module
+        if isinstance(owner, type):  # or what it inherits from
+            owner = next((cls for cls in owner.__mro__ if method in vars(cls)), None)
         if owner is not None:
             taps.method(owner, method, Library.WAITING)
 
@@ -72,14 +76,14 @@ def _is_jitted(thing: Any) -> bool:
     return type(thing).__name__ == "PjitFunction"
 
 
-def _gymnasium(taps: Taps, module: ModuleType) -> None:
-    """Steps and resets of environments are operations, of the outermost one."""
+def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> None:
+    """Steps and resets of environments, of any class under some, are operations of the outermost one."""
 
     def tapped(cls: type) -> None:
-        for name in ("step", "reset"):
+        for name in _STEPS:
             taps.method(cls, name, Library.PYTHON, SIMULATION)
 
-    for base in (module.Env, module.vector.VectorEnv):
+    for base in (getattr(module, name) for name in classes):
         found, known = [base], {base}
         while found:
             cls = found.pop()
@@ -102,9 +106,10 @@ def _timerl(taps: Taps, module: ModuleType) -> None:
 
 LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
     "ale_py._ale_py": partial(_native, Library.SIMULATION),
-    "Box2D._Box2D": partial(_native, Library.SIMULATION),
+    "Box2D.Box2D": partial(_native, Library.SIMULATION),
     "mujoco._functions": partial(_native, Library.SIMULATION),
-    "gymnasium": _gymnasium,
+    "gymnasium": partial(_environments, ("Env",)),
+    "gymnasium.vector": partial(_environments, ("VectorEnv",)),
     "jax": _jax,
     "multiprocessing.connection": partial(
         _waits, ("Connection.recv", "Connection.recv_bytes", "Connection.poll", "wait")
@@ -113,10 +118,16 @@ LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
     "multiprocessing.queues": partial(_waits, ("Queue.get", "SimpleQueue.get")),
     "concurrent.futures": partial(_waits, ("Future.result", "wait")),
     "queue": partial(_waits, ("Queue.get", "Queue.put", "Queue.join")),
+    "stable_baselines3.common.vec_env.base_vec_env": partial(_environments, ("VecEnv",)),
     "subprocess": partial(_waits, ("Popen.wait", "Popen.communicate")),
     "threading": partial(_waits, ("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join")),
     "time": partial(_waits, ("sleep",)),
     "timerl_nb": _timerl,
+    "torch": pytorch.tapped,
+    "torch._dynamo.trace_rules": pytorch.skipped,
+    "torch._inductor.output_code": pytorch.compiled,
+    "torch.accelerator": partial(_waits, ("synchronize",)),
+    "torch.cuda": partial(_waits, ("synchronize", "Event.synchronize", "Stream.synchronize")),
 }
 
 
@@ -159,11 +170,14 @@ class _Loader(Loader):
         self._taps.rebind()
 
 
+_TAPS: Final[dict[ModuleType, Taps]] = {}  # by what makes them, for all recordings of this process
+
+
 class Tapping:
     """The taps of a recording, from `on` to `off`."""
 
     def __init__(self) -> None:
-        self._taps = Taps()
+        self._taps = _TAPS.setdefault(native.module, Taps())
         self._to_come = ToCome(self._taps)
 
     def on(self) -> None:

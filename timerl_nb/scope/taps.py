@@ -47,9 +47,11 @@ class Taps:
 
     Attributes:
         matchers: each makes a tap of what some module binds, where that is to be tapped.
+        undo: is called as the taps go off.
     """
 
     def __init__(self) -> None:
+        self.undo: list[Callable[[], object]] = []
         self._before: list[tuple[Any, str, Any, Any]] = []
         self.matchers: list[Callable[[Any], Any]] = []
         self._made: dict[int, tuple[Any, Any]] = {}  # by a function's id, that and what stands in
@@ -71,7 +73,7 @@ class Taps:
         library: Library,
         *,
         is_method: bool = False,
-        guessed: str | None = None,
+        guessed: str | Callable[[], str] | None = None,
     ) -> Any:
         """The tap of a function."""
         if id(function) not in self._made:
@@ -86,12 +88,12 @@ class Taps:
         library: Library,
         *,
         is_method: bool = False,
-        guessed: str | None = None,
+        guessed: str | Callable[[], str] | None = None,
     ) -> Any:
         """A tap of a function that is not remembered: it goes when its user lets go of it.
 
         Args:
-            guessed: the operation that a call is, where no other is open; None for none.
+            guessed: the operation that a call is, where no other is open, or what says so as it is called; None for none.
         """
         kind = "MethodTap" if is_method else "Tap"
         made = getattr(native.module, kind)(self, function, name, library)
@@ -115,7 +117,13 @@ class Taps:
                 if not self.replace(cls, name, tap):
                     return
 
-    def method(self, owner: Any, name: str, library: Library, guessed: str | None = None) -> None:
+    def method(
+        self,
+        owner: Any,
+        name: str,
+        library: Library,
+        guessed: str | Callable[[], str] | None = None,
+    ) -> None:
         """Tap one function of a class or module, native or not."""
         thing = vars(owner).get(name)
         if callable(thing) and untapped(thing) is thing:
@@ -126,7 +134,7 @@ class Taps:
 
     def stand_in(self, function: Any, other: Any) -> None:
         """Have something else be called instead of a function, wherever a module binds that."""
-        self._made[id(function)] = function, other
+        self._made[id(function)] = function, pure.Tap(self, function, "", Library.PYTHON, other)
 
     def rebind(self) -> None:
         """Set taps where their functions are bound, in all modules that there are."""
@@ -144,6 +152,8 @@ class Taps:
 
     def off(self) -> None:
         """Put back what was there, as it was; what somebody else has set since stays."""
+        while self.undo:
+            self.undo.pop()()
         while self._before:
             owner, name, thing, before = self._before.pop()
             if vars(owner).get(name) is not thing:
@@ -155,18 +165,20 @@ class Taps:
         for module, name, thing in _bound():
             if is_tap(thing) and thing._taps is self:  # bound since
                 setattr(module, name, thing._function)
-        self._made.clear()
+        self.matchers.clear()
+        # taps of what is there as long as its library are used again: `torch.compile` knows them by their ids
+        self._made = {k: made for k, made in self._made.items() if type(made[0]) in _NATIVE}
 
 
-def _in_operation(tap: Any, guessed: str) -> Callable[..., Any]:
+def _in_operation(tap: Any, guessed: str | Callable[[], str]) -> Callable[..., Any]:
     """What is called is an operation where no other is open."""
-    name = f"{guessed}{GUESSED}"
+    named_so = (lambda: guessed) if isinstance(guessed, str) else guessed
 
     def call(*args: Any, **named: Any) -> Any:
         lane = this_lane()
         if lane is None or lane.is_in(Kind.OPERATION_EXIT):
             return tap(*args, **named)
-        with operation(name):
+        with operation(f"{named_so()}{GUESSED}"):
             return tap(*args, **named)
 
     return call
