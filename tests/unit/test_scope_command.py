@@ -13,6 +13,7 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.cli import main
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.joining import environment
 from timerl_nb.scope.recording import Recording
 
 CHILDREN = """
@@ -64,16 +65,26 @@ def test_processes_find_the_recording(how: str, tmp_path: Path) -> None:
     if how in ("fork", "forkserver") and not hasattr(os, "fork"):
         pytest.skip("this system does not fork")
     (tmp_path / "s.py").write_text(CHILDREN)
-    done = scope("run", "--folder", "r", "s.py", how, folder=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "recorded into r: timerl scope show r\n"
+    command = [sys.executable, "s.py", how]
+    to = environment(tmp_path / "r", os.environ)
+    (tmp_path / "r").mkdir()
+    done = subprocess.run(command, cwd=tmp_path, env=to, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     recording = trl.scope.read(tmp_path / "r")
     first, *others = recording.processes
     assert first.command == f"s.py {how}"
     found = [one for one in others if slept(recording, one.number)]
     assert len(found) == 1 and slept(recording, found[0].number) == 1
-    known = {one.number for one in recording.processes}
-    assert {one.parent for one in others} <= known
+    tree = trl.scope.processes(recording)
+    (root,) = tree.roots  # who made it has been recorded, of all others
+    assert root.process == first and {one.process for one in tree} == set(recording.processes)
+    (child,) = (one for one in tree if one.process == found[0])
+    assert child.started is not None and child.joined is not None
+    assert {child.started.process, child.joined.process} == {first.number}
+    assert child.started.ts < child.joined.ts and child.process.begin < child.joined.ts
+    assert child.name == ("worker" if how != "subprocess" else "")
+    assert sum(one.time.total for one in tree) == trl.scope.overlap_of(recording).total
+    assert min(root.waiting, child.waiting) >= 10_000_000
     waited = trl.scope.overlap_of(recording).by("library")[("waiting",)]
     assert waited >= 20_000_000  # the child, and its parent meanwhile
 
@@ -89,7 +100,10 @@ def test_status_streams_words_and_signals_are_the_scripts(tmp_path: Path) -> Non
     words = ("run", "--folder", "r", "-m", "pack", "--exit", "7")
     done = scope(*words, folder=tmp_path, input="typed")
     assert (done.returncode, done.stdout) == (7, "out\n")
-    assert done.stderr.splitlines()[1] == "['--exit', '7'] typed"
+    assert done.stderr.splitlines() == [
+        "recorded into r: timerl scope show r",
+        "['--exit', '7'] typed",
+    ]
     done = scope("run", "pack", "--signal", folder=tmp_path, input="")
     assert done.returncode == 1 and "pack is no file" in done.stderr
     (tmp_path / "s.py").write_text((tmp_path / "pack" / "__main__.py").read_text())
@@ -107,7 +121,7 @@ def test_a_script_that_compiles_is_heard_and_shown(tmp_path: Path) -> None:
     assert recording.op_ids and "by the user" in recording.names
     shown = scope("show", "r", folder=tmp_path)
     assert shown.returncode == 0 and shown.stderr == ""
-    assert " threads: s.py\n" in shown.stdout and "waiting" in shown.stdout
+    assert " s.py " in shown.stdout and "waiting" in shown.stdout
     assert next(iter(recording.op_ids)) in shown.stdout
 
 

@@ -196,6 +196,19 @@ def test_a_call_that_ends_its_recording_and_begins_another(tmp_path: Path) -> No
     assert kinds == [Kind.MARK, Kind.CALL_ENTER, Kind.CALL_EXIT]
 
 
+def test_threads_start_as_ever() -> None:
+    with trl.scope.record() as rec:
+        threads = [threading.Thread(target=zlib.crc32, args=(b"x",), name=f"n{k}") for k in "ab"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        known = set(threading.enumerate())
+    assert not known & set(threads) and not any("Dummy" in repr(one) for one in known)
+    recording = rec.read()
+    assert all(lane.name for lane in recording.lanes)
+
+
 def test_threads_have_calls_of_their_own() -> None:
     with trl.scope.tap(zlib, "api"), trl.scope.record(taps=False) as rec:
         barrier = threading.Barrier(3)

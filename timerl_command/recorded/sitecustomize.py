@@ -21,7 +21,7 @@ def _bare(name: str, folder: str) -> None:
     sys.modules[name] = package
 
 
-def _join(folder: str) -> None:
+def _join(told: str) -> None:
     bare = {"timerl_nb": _LIBRARY, "timerl_nb.scope": os.path.join(_LIBRARY, "scope")}
     for name, path in bare.items():
         _bare(name, path)
@@ -30,7 +30,7 @@ def _join(folder: str) -> None:
     finally:
         for name in bare:  # who imports the library has all of it
             sys.modules.pop(name, None)
-    joining.join(folder)
+    joining.join(told)
 
 
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _HERE]

@@ -13,6 +13,7 @@ from timerl_nb.cli.parser import Parser
 from timerl_nb.errors import ExecutionError, one_of
 from timerl_nb.scope.joining import environment
 from timerl_nb.scope.overlap import overlap_of
+from timerl_nb.scope.processes import processes
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.transitions import transitions_text
 
@@ -82,9 +83,7 @@ def _show(words: Sequence[str]) -> int:
     parser.add_argument("folder", type=Path, help="a recorded folder")
     given = parser.read(words)
     recording = read(given.folder)
-    for process in recording.processes:
-        lanes = sum(lane.process == process.number for lane in recording.lanes)
-        print(f"process {process.number} of {process.parent}, {lanes} threads: {process.command}")
+    print(processes(recording))
     print(f"\n{overlap_of(recording)}\n\n{transitions_text(recording)}")
     return 0
 

@@ -2,8 +2,10 @@
 
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.scope.busy import Busy
+from timerl_nb.scope.chain import critical_chain
 from timerl_nb.scope.importing import add_trace
 from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
+from timerl_nb.scope.processes import processes
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
 from timerl_nb.scope.recorder import operation, phase
@@ -18,9 +20,11 @@ __all__ = [
     "Recording",
     "Used",
     "add_trace",
+    "critical_chain",
     "operation",
     "overlap_of",
     "phase",
+    "processes",
     "read",
     "record",
     "tap",

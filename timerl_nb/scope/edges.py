@@ -16,6 +16,8 @@ import numpy as np
 # bits, the name in the lower 24; depth: of the stack behind the edge.
 EDGE = np.dtype([("ts", "<u8"), ("top", "<u4"), ("kind", "<u2"), ("depth", "<u2")])
 NAME_BITS = 24
+# What marks say: another thread or process may be woken; one has been started, or waited for, by number and name.
+SENDS, STARTS, JOINS = "sends", "starts process ", "joins process "
 
 
 class Kind(IntEnum):

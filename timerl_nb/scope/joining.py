@@ -1,4 +1,4 @@
-"""Processes that join a recording as Python starts in them: `timerl scope run`, and what it starts.
+"""Processes that join a recording as Python starts in them: those that a recorded one starts.
 
 They find it through the environment, so that no script is changed.
 """
@@ -6,6 +6,7 @@ They find it through the environment, so that no script is changed.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,23 +16,59 @@ from timerl_nb.errors import ExecutionError, warn
 from timerl_nb.scope import recorder
 from timerl_nb.scope.libraries import Tapping
 
-FOLDER: Final = "TIMERL_SCOPE"
+RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder, parent (the process that says so), taps
 _HOOK: Final = Path(__file__).parents[2] / "timerl_command" / "recorded"
 
 
-def join(folder: str) -> None:
-    """Record this process into a folder until it ends; where that cannot be, say so, and go on."""
+def join(told: str) -> None:
+    """Record this process until it ends, as its environment says; where that cannot be, say so, and go on."""
+    to = json.loads(told)
+    folder, taps = Path(to["folder"]), bool(to["taps"])
+    # what says so may have become this process
+    parent = to["parent"] if to["parent"] != os.getpid() else os.getppid()
     try:
-        recorder.begin(Path(folder), joins=True)
+        recorder.begin(folder, parent=parent)
     except ExecutionError as error:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
         return
-    Tapping().on()
+    hand_on(folder, taps=taps)
+    if taps:
+        Tapping().on()
     atexit.register(recorder.end)
 
 
-def environment(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that joins a recording, and of what it starts."""
-    found = given.get("PYTHONPATH", "")
-    paths = [str(_HOOK), *(found.split(os.pathsep) if found else ())]
-    return {**given, "PYTHONPATH": os.pathsep.join(paths), FOLDER: str(folder.absolute())}
+def environment(folder: Path, given: Mapping[str, str], *, taps: bool = True) -> dict[str, str]:
+    """The environment of processes that join a recording of this one, and of what they start."""
+    paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(_HOOK) not in paths:
+        paths.insert(0, str(_HOOK))
+    told = {"folder": str(folder.absolute()), "parent": os.getpid(), "taps": taps}
+    return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
+
+
+def hand_on(folder: Path, *, taps: bool) -> dict[str, str | None]:
+    """Have what this process starts join its recording; what the environment said before."""
+    new = environment(folder, os.environ, taps=taps)
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", RECORDING)}
+    os.environ.update({name: new[name] for name in before})
+    return before
+
+
+def take_back(before: Mapping[str, str | None]) -> None:
+    """Have the environment say what it said before."""
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _forked() -> None:
+    """What a forked child starts joins as its own."""
+    if RECORDING in os.environ:
+        told = json.loads(os.environ[RECORDING])
+        os.environ[RECORDING] = json.dumps({**told, "parent": os.getpid()})
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

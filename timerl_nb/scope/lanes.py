@@ -35,12 +35,14 @@ class Process:
 
     Args:
         number, parent: ids of it, and of the one that made it.
+        forked_by: the thread of its parent that forked it; 0 where it was made otherwise.
         command: its words.
         begin, end: nanoseconds of CLOCK_MONOTONIC; None where its end was not recorded.
     """
 
     number: int
     parent: int
+    forked_by: int
     command: str
     begin: int
     end: int | None

@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from timerl_nb.scope import native, pytorch
-from timerl_nb.scope.edges import Library
+from timerl_nb.scope.edges import JOINS, SENDS, STARTS, Library
+from timerl_nb.scope.recorder import known_thread, this_lane
 from timerl_nb.scope.taps import Taps
 
 SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
@@ -29,12 +30,84 @@ def _native(library: Library, taps: Taps, module: ModuleType) -> None:
 def _waits(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
     """Functions that wait for another thread, process or device; `Class.method` or `function`."""
     for name in names:
-        owner_name, _, method = name.rpartition(".")
-        owner = getattr(module, owner_name, None) if owner_name else module
-        if isinstance(owner, type):  # or what it inherits from
-            owner = next((cls for cls in owner.__mro__ if method in vars(cls)), None)
+        owner, method = _owner(module, name)
         if owner is not None:
             taps.method(owner, method, Library.WAITING)
+
+
+def _owner(module: ModuleType, name: str) -> tuple[Any, str]:
+    """The module or class that has what is called `Class.method` or `function`, None where nothing has; and its name there."""
+    cls, _, method = name.rpartition(".")
+    owners = getattr(getattr(module, cls, None), "__mro__", ()) if cls else (module,)
+    return next((owner for owner in owners if method in vars(owner)), None), method
+
+
+def _marks(
+    owner: Any,
+    name: str,
+    says: Callable[[Any, Any], str | None],
+    taps: Taps,
+    *,
+    before: bool = False,
+) -> None:
+    """Have calls of a function mark a moment: what `says` of its first argument and its result, after or before it."""
+    function = vars(owner)[name]
+
+    @wraps(function)
+    def marking(*args: Any, **named: Any) -> Any:
+        lane = this_lane() if known_thread() else None  # one that starts says so by an event
+        if lane is None:
+            return function(*args, **named)
+        if before:
+            lane.mark(says(args[0], None) or "")
+            return function(*args, **named)
+        found = function(*args, **named)
+        if (said := says(args[0] if args else None, found)) is not None:
+            lane.mark(said)
+        return found
+
+    taps.replace(owner, name, marking)
+
+
+def _sends(names: Sequence[str], taps: Taps, module: ModuleType) -> None:
+    """Methods that wake another thread or process."""
+    for name in names:
+        owner, method = _owner(module, name)
+        _marks(owner, method, lambda *_: SENDS, taps, before=True)
+
+
+def _processes(taps: Taps, module: ModuleType) -> None:
+    """Those of `multiprocessing` that start, and are waited for."""
+    cls = module.BaseProcess
+    _waits(("BaseProcess.join",), taps, module)
+    _marks(cls, "start", lambda made, _: f"{STARTS}{made.pid} {made.name}", taps)
+    _marks(cls, "join", lambda one, _: _joined(one.pid, one.exitcode), taps)
+
+
+def _subprocesses(taps: Taps, module: ModuleType) -> None:
+    _waits(("Popen.wait", "Popen.communicate"), taps, module)
+    _marks(module.Popen, "__init__", lambda made, _: f"{STARTS}{made.pid} ", taps)
+    _marks(module.Popen, "wait", lambda one, status: _joined(one.pid, status), taps)
+
+
+def _forks(taps: Taps, module: ModuleType) -> None:
+    _waits(("waitpid",), taps, module)
+    _marks(module, "waitpid", lambda _, found: _joined(found[0], found[0] or None), taps)
+
+
+def _connections(taps: Taps, module: ModuleType) -> None:
+    names = ("Connection.recv", "Connection.recv_bytes", "Connection.poll", "wait")
+    _waits(names, taps, module)
+    _sends(("Connection.send", "Connection.send_bytes"), taps, module)
+
+
+def _threads(taps: Taps, module: ModuleType) -> None:
+    _waits(("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join"), taps, module)
+    _sends(("Condition.notify",), taps, module)  # queues, events and futures end there
+
+
+def _joined(process: int | None, status: int | None) -> str | None:
+    return None if status is None else f"{JOINS}{process}"
 
 
 def _jax(taps: Taps, module: ModuleType) -> None:
@@ -111,16 +184,15 @@ LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
     "gymnasium": partial(_environments, ("Env",)),
     "gymnasium.vector": partial(_environments, ("VectorEnv",)),
     "jax": _jax,
-    "multiprocessing.connection": partial(
-        _waits, ("Connection.recv", "Connection.recv_bytes", "Connection.poll", "wait")
-    ),
-    "multiprocessing.process": partial(_waits, ("BaseProcess.join",)),
+    "multiprocessing.connection": _connections,
+    "multiprocessing.process": _processes,
     "multiprocessing.queues": partial(_waits, ("Queue.get", "SimpleQueue.get")),
     "concurrent.futures": partial(_waits, ("Future.result", "wait")),
     "queue": partial(_waits, ("Queue.get", "Queue.put", "Queue.join")),
+    "os": _forks,
     "stable_baselines3.common.vec_env.base_vec_env": partial(_environments, ("VecEnv",)),
-    "subprocess": partial(_waits, ("Popen.wait", "Popen.communicate")),
-    "threading": partial(_waits, ("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join")),
+    "subprocess": _subprocesses,
+    "threading": _threads,
     "time": partial(_waits, ("sleep",)),
     "timerl_nb": _timerl,
     "torch": pytorch.tapped,

@@ -81,7 +81,14 @@ def _read(folder: Traversable, source: Path) -> Recording:
         ended = end and end["monotonic"]
         command = " ".join(about["command"])
         processes.append(
-            Process(process, about["parent"], command, about["begin"]["monotonic"], ended)
+            Process(
+                process,
+                about["parent"],
+                about["forked_by"],
+                command,
+                about["begin"]["monotonic"],
+                ended,
+            )
         )
         names, threads, launches = _names(folder / f"{process}.names")
         op_ids |= launches
@@ -108,6 +115,7 @@ def _manifest(path: Traversable) -> Mapping[str, Any]:
         version, process, end = about["version"], about["process"], about["end"]
         whole = isinstance(process, int) and isinstance(about["segment"], int)
         whole = whole and isinstance(about["alive"], list) and isinstance(about["parent"], int)
+        whole = whole and isinstance(about["forked_by"], int)
         whole = whole and isinstance(about["begin"]["monotonic"], int)
         whole = whole and all(isinstance(word, str) for word in about["command"])
         whole = whole and (end is None or isinstance(end["monotonic"], int))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from timerl_nb.driver.onlooker import listen
 from timerl_nb.scope import recorder
+from timerl_nb.scope.joining import hand_on, take_back
 from timerl_nb.scope.launches import heard
 from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.reading import read
@@ -19,6 +20,8 @@ from timerl_nb.scope.tight_loop import timed
 
 class record(Recorded):
     """Record into a folder, as a context manager; one recording at a time in a process.
+
+    Python processes that are started meanwhile, however they are, are recorded with it.
 
     Args:
         folder: is made if need be; must hold no recording. None for a temporary one, which goes when
@@ -46,9 +49,11 @@ class record(Recorded):
         self.folder = Path(folder)
         self._tapping = Tapping() if taps else None
         self._calibrated = calibrated
+        self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> record:
         recorder.begin(self.folder, timed=timed if self._calibrated else None)
+        self._before = hand_on(self.folder, taps=self._tapping is not None)
         heard()
         if self._tapping is not None:
             self._tapping.on()
@@ -58,6 +63,7 @@ class record(Recorded):
         if self._tapping is not None:
             self._tapping.off()
         listen(None)
+        take_back(self._before)
         recorder.end()
 
     def read(self) -> Recording:

@@ -111,11 +111,11 @@ class phase(_Named):
 Timed = Callable[["ThreadLane"], None]
 
 
-def begin(folder: Path, *, joins: bool = False, timed: Timed | None = None) -> None:
+def begin(folder: Path, *, parent: int | None = None, timed: Timed | None = None) -> None:
     """Begin a recording into a folder; one at a time in a process.
 
     Args:
-        joins: a recording that another process began.
+        parent: the process whose recording this one joins; None where it begins one.
         timed: times what is recorded in a tight loop, once; with it, blocks are silent at random, so
             that a calibration can be made.
 
@@ -133,7 +133,7 @@ def begin(folder: Path, *, joins: bool = False, timed: Timed | None = None) -> N
                 f"a recording into {_now.folder} goes on.",
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
-        _go_on(_Recorder(folder, joins=joins, timed=timed))
+        _go_on(_Recorder(folder, parent, timed=timed))
 
 
 def end() -> None:
@@ -172,6 +172,11 @@ def this_lane() -> ThreadLane | None:
         return recorder.lane()
 
 
+def known_thread() -> threading.Thread | None:
+    """The thread that asks, as Python knows it; `current_thread` would make one of those that it does not know yet."""
+    return threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
+
+
 class Frame:
     """Something that was entered, and is on its lane's stack until what is above it has been left, too."""
 
@@ -186,14 +191,14 @@ class ThreadLane:
 
     def __init__(self, recorder: _Recorder) -> None:
         self.recorder, self.thread = recorder, threading.get_ident()
-        number = threading.get_native_id()
-        segments = Segments(recorder.folder / f"{recorder.process}-{number}")
+        self.number = threading.get_native_id()
+        segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
         self.writer: Any = native.module.Lane(segments)
         self.install()
         self._stacks: dict[Kind, list[Frame]] = {leave: [] for leave in _LEAVE.values()}
-        self._blocks = None if recorder.asked is None else Blocks(number)
+        self._blocks = None if recorder.asked is None else Blocks(self.number)
         try:
-            recorder.names.thread(number, threading.current_thread().name)
+            recorder.names.thread(self.number, thread.name if (thread := known_thread()) else "")
         except OSError as error:
             recorder.fail(error)
 
@@ -223,6 +228,10 @@ class ThreadLane:
     def begin(self) -> None:
         """What is known of the thread begins now."""
         self.put(0, Kind.MARK, 0)
+
+    def mark(self, name: str) -> None:
+        """Something happens now."""
+        self.put(self.recorder.number(name), Kind.MARK, 0)
 
     def is_in(self, leave: Kind) -> bool:
         """Whether some operation is open, or some phase, by what leaves one."""
@@ -268,8 +277,7 @@ class ThreadLane:
         frame.is_left, silent = True, self._hides(frame.kind)
         if threading.get_ident() != self.thread or stack[-1] is not frame:
             if not silent:
-                lane = self.recorder.lane()
-                lane.put(self.recorder.number(f"{INTERLEAVED}{frame.name}"), Kind.MARK, 0)
+                self.recorder.lane().mark(f"{INTERLEAVED}{frame.name}")
             return
         while stack and stack[-1].is_left:
             stack.pop()
@@ -302,28 +310,36 @@ class _Recorder:
     """What is written while it goes on.
 
     Args:
-        joins: a recording that another process began.
+        parent: the process whose recording this one joins; None where it begins one.
+        thread: the one of it that forked this process; 0 where it was made otherwise.
         timed: see `begin`.
 
     Attributes:
         asked, timed: what times tight loops, and the same until it has done so.
     """
 
-    def __init__(self, folder: Path, *, joins: bool = False, timed: Timed | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        parent: int | None = None,
+        thread: int = 0,
+        *,
+        timed: Timed | None = None,
+    ) -> None:
         self.folder, self.process, self.failed = folder, os.getpid(), False
         self.asked = self.timed = timed
-        self._parent = os.getppid()  # which may end first
+        self._made_by = (os.getppid() if parent is None else parent), thread
         self.own = threading.local()
         self._begin = clocks()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if not joins and any(folder.glob("*.json")):
+            if parent is None and any(folder.glob("*.json")):
                 raise ExecutionError(
                     f"{folder} holds a recording.", hint="name another folder, or remove it."
                 )
             self.names = NameTable(folder / f"{self.process}.names")
             try:
-                write_manifest(folder, _kind(), self._parent, self._begin)
+                write_manifest(folder, _kind(), self._made_by, self._begin)
             except OSError:
                 self.names.remove()
                 raise
@@ -376,7 +392,7 @@ class _Recorder:
     def end(self) -> None:
         try:
             alive = [one.native_id for one in threading.enumerate() if one.native_id is not None]
-            write_manifest(self.folder, _kind(), self._parent, self._begin, clocks(), alive)
+            write_manifest(self.folder, _kind(), self._made_by, self._begin, clocks(), alive)
         except OSError as error:
             self.fail(error)
 
@@ -392,8 +408,10 @@ def _forked() -> None:
     if _now is not None:
         before, _now = _now, None
         native.module.stop()
+        forking: ThreadLane | None = getattr(before.own, "lane", None)
+        thread = 0 if forking is None else forking.number
         try:
-            _go_on(_Recorder(before.folder, joins=True, timed=before.asked))
+            _go_on(_Recorder(before.folder, before.process, thread, timed=before.asked))
         except ExecutionError as error:
             warn(f"a child process is not recorded: {error.what}")
 

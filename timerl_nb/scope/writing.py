@@ -123,18 +123,23 @@ def clocks() -> dict[str, int]:
 def write_manifest(
     folder: Path,
     recorder: str,
-    parent: int,
+    made_by: tuple[int, int],
     begin: dict[str, int],
     end: dict[str, int] | None = None,
     alive: Sequence[int] = (),
 ) -> None:
-    """Say who records, and since when; and, where that has ended, until when, and the threads that were there then."""
+    """Say who records, and since when; and, where that has ended, until when, and the threads that were there then.
+
+    Args:
+        made_by: the process that made this one, and the thread of it that forked it, or 0.
+    """
     about = {
         "version": VERSION,
         "recorder": recorder,
         "python": platform.python_version(),
         "process": os.getpid(),
-        "parent": parent,
+        "parent": made_by[0],
+        "forked_by": made_by[1],
         "command": (sys.argv if sys.argv[:1] != ["-c"] else sys.orig_argv[1:])[:100],
         "begin": begin,
         "end": end,

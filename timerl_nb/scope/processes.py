@@ -1,0 +1,155 @@
+"""The processes of a recording: who made whom, and where the time of each went (RL-Scope, paper 002, section 3.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.columns import aligned
+from timerl_nb.scope.edges import JOINS, NAME_BITS, STARTS, Kind
+from timerl_nb.scope.lanes import Lane, Process
+from timerl_nb.scope.overlap import Breakdown, overlap_of
+from timerl_nb.scope.recording import Recording
+
+_NAME: Final = (1 << NAME_BITS) - 1
+_START: Final = re.compile(rf"{STARTS}(\d+) (.*)", re.DOTALL)
+_JOIN: Final = re.compile(rf"{JOINS}(\d+)")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time of a thread.
+
+    Attributes:
+        ts: nanoseconds of CLOCK_MONOTONIC.
+    """
+
+    process: int
+    thread: int
+    ts: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A process, and those that it made.
+
+    Attributes:
+        name: what its maker called it, or "".
+        started, joined: when some thread of another process made it, and had waited for its end; None where
+            nobody saw that.
+        time: where the time of its threads went.
+        children: in the order in which they began.
+    """
+
+    process: Process
+    name: str
+    started: Moment | None
+    joined: Moment | None
+    time: Breakdown
+    children: tuple[Branch, ...]
+
+    def __iter__(self) -> Iterator[Branch]:
+        """It, and all below it."""
+        yield self
+        for child in self.children:
+            yield from child
+
+    @property
+    def waiting(self) -> int:
+        """Nanoseconds in which its threads waited."""
+        return self.time.by("library").get(("waiting",), 0)
+
+
+@dataclass(frozen=True)
+class ProcessTree:
+    """All processes of a recording.
+
+    Attributes:
+        roots: those that none of the recorded ones made.
+    """
+
+    roots: tuple[Branch, ...]
+
+    def __iter__(self) -> Iterator[Branch]:
+        for root in self.roots:
+            yield from root
+
+    def __str__(self) -> str:
+        rows = [("process", "ms", "waiting", "phases")]
+        for root in self.roots:
+            rows.extend(_rows(root, ""))
+        return "\n".join(aligned(rows, left=(0, 3)))
+
+    __repr__ = __str__
+
+
+def processes(recording: Recording) -> ProcessTree:
+    """Who made whom in a recording, and where the time of each process went."""
+    starts, names, joins = _marks(recording)
+    known = {one.number for one in recording.processes}
+    below: dict[int, list[Process]] = {}
+    for one in recording.processes:
+        below.setdefault(one.parent if one.parent in known else 0, []).append(one)
+
+    def branch(one: Process) -> Branch:
+        started = starts.get(one.number)
+        if started is not None:  # it may have begun before its maker could say so
+            started = replace(started, ts=min(started.ts, one.begin))
+        elif one.forked_by:
+            started = Moment(one.parent, one.forked_by, one.begin)
+        lanes = tuple(lane for lane in recording.lanes if lane.process == one.number)
+        time = overlap_of(replace(recording, lanes=lanes))
+        children = tuple(map(branch, below.get(one.number, ())))
+        name, joined = names.get(one.number, ""), _first(joins.get(one.number, ()), started)
+        return Branch(one, name, started, joined, time, children)
+
+    return ProcessTree(tuple(map(branch, below.get(0, ()))))
+
+
+def marks(lane: Lane, names: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """When a thread marked a moment, and what it said, in time."""
+    said = lane.edges[lane.edges["kind"] == Kind.MARK]
+    for ts, top in zip(said["ts"].tolist(), (said["top"] & _NAME).tolist(), strict=True):
+        yield ts, names[top]
+
+
+def _first(joins: Sequence[Moment], started: Moment | None) -> Moment | None:
+    """When a process was waited for first, by the process that started it if that did."""
+    other = -1 if started is None else started.process
+    return min(joins, key=lambda one: (one.process != other, one.ts), default=None)
+
+
+def _marks(
+    recording: Recording,
+) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
+    """By process when it was started, what it was called, and when it was waited for."""
+    starts: dict[int, Moment] = {}
+    names: dict[int, str] = {}
+    joins: dict[int, list[Moment]] = {}
+    telling = np.array([bool(_START.match(x) or _JOIN.match(x)) for x in recording.names])
+    for lane in recording.lanes:
+        if not telling[lane.edges["top"][lane.edges["kind"] == Kind.MARK] & _NAME].any():
+            continue
+        for ts, said in marks(lane, recording.names):
+            moment = Moment(lane.process, lane.thread, ts)
+            if found := _START.fullmatch(said):
+                starts[int(found[1])], names[int(found[1])] = moment, found[2]
+            elif found := _JOIN.fullmatch(said):
+                joins.setdefault(int(found[1]), []).append(moment)
+    return starts, names, joins
+
+
+def _rows(branch: Branch, indent: str) -> Iterator[tuple[str, str, str, str]]:
+    one, total = branch.process, branch.time.total
+    phases = (
+        f"{phase} {ns / 1e6:,.3f} ms" for (phase,), ns in branch.time.by("phase").items() if phase
+    )
+    called = " ".join(filter(None, (branch.name, one.command)))
+    share = f"{branch.waiting / total:.1%}" if total else "-"
+    yield f"{indent}{one.number} {called}", f"{total / 1e6:,.3f}", share, ", ".join(phases)
+    for child in branch.children:
+        yield from _rows(child, f"{indent}  ")
