@@ -9,8 +9,10 @@ from random import Random
 import numpy as np
 import pytest
 
+from timerl_nb.errors import OptionError
 from timerl_nb.scope.busy import NEVER, Busy
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.chain import critical_chain
+from timerl_nb.scope.edges import EDGE, NAME_BITS, SENDS, Kind, Library
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.recording import Recording
@@ -163,3 +165,43 @@ def test_the_table_names_what_took_most_first() -> None:
             "act        python   0.000  50.0%",
         ]
     )
+
+
+def test_the_chain_of_a_phase_has_no_gaps_and_works_where_its_threads_do() -> None:
+    names = (*NAMES, SENDS)
+    chains = Counter[str]()
+    for seed in range(FIRST, FIRST + RUNS):
+        draw = Random(seed)
+        lanes = []
+        for thread in range(draw.randint(1, 4)):
+            one = lane(draw)
+            edges = one.edges.copy()
+            edges["top"][(edges["kind"] == Kind.MARK) & (edges["ts"] % 2 == 0)] = len(NAMES)
+            lanes.append(Lane(1, thread, "", edges, one.end))
+        recording = Recording(tuple(lanes), names)
+        for phase in ("collect", "learn"):
+            try:
+                links = critical_chain(recording, phase, -1).links
+            except OptionError:
+                continue
+            entered = max(
+                int(ts)
+                for one in lanes
+                for ts, top, kind, _ in one.edges.tolist()
+                if kind == Kind.PHASE_ENTER and names[top] == phase and ts < one.end
+            )
+            assert links[0].begin <= entered, seed
+            for link, after in zip(links, [*links[1:], None], strict=True):
+                chains[link.kind] += 1
+                assert link.begin < link.end and (after is None or link.end == after.begin), seed
+                one = lanes[link.thread]
+                for t in range(link.begin, link.end):
+                    on, off = 0, False
+                    for ts, top, kind, _ in one.edges.tolist():
+                        if ts <= t:
+                            on = top >> NAME_BITS if kind in (0, 1) else on
+                            off = kind == Kind.OFF if kind in (Kind.OFF, Kind.ON) else off
+                    waits = on == Library.WAITING and not off
+                    is_there = int(one.edges["ts"][0]) <= t
+                    assert (waits or not is_there) == (link.kind != "works"), (seed, link, t)
+    assert set(chains) >= {"works", "waits", "wakes"}

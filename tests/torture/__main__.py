@@ -15,10 +15,20 @@ import sys
 import time
 from pathlib import Path
 
-from tests.torture import clock, costs, cycles, faults, kills, toggles, turns, writers
+from tests.torture import (
+    clock,
+    costs,
+    cycles,
+    faults,
+    kills,
+    recordings,
+    toggles,
+    turns,
+    writers,
+)
 from tests.torture.progress import Progress
 
-WHOLE = (kills, faults, writers, clock, turns, toggles, cycles, costs)
+WHOLE = (kills, faults, writers, clock, turns, toggles, cycles, recordings, costs)
 PARTS = {part.__name__.rpartition(".")[2]: part for part in WHOLE}
 FOLDER = Path("build/torture")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.torture import clock, cycles, faults, kills, toggles, turns, writers
+from tests.torture import clock, cycles, faults, kills, recordings, toggles, turns, writers
 from tests.torture import growth as growths
 from tests.torture.__main__ import PARTS, table
 from tests.torture.disk import REMOVING
@@ -20,6 +22,7 @@ from tests.torture.subjects import SUBJECTS, differs, given_by
 from timerl_nb.live import saving
 from timerl_nb.live.saving import Saving
 from timerl_nb.runtime import run_folder
+from timerl_nb.scope.edges import EDGE
 
 # --- kills ----------------------------------------------------------------------------------------
 
@@ -43,6 +46,31 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
     want = given_by(program.execute(seed=7))
     assert not differs(want, given_by(program.resume(killed.folder, every=250)))
     assert len(list(killed.folder.iterdir())) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_recordings_of_killed_processes_have_all_that_was_done(tmp_path: Path) -> None:
+    progress = Progress(tmp_path, "recordings", seed=Random().randrange(10**6), count=5)
+    recordings.run(progress)
+    assert progress.done == 5 and not progress.wrong
+    # a lane without its end, and one that was damaged, are found
+    folder = tmp_path / "one"
+    assert recordings.tried(folder, "python", 1, 0.01)[1] == []
+    lane = max(
+        folder.glob("*-0.edges"),
+        key=lambda path: int(np.fromfile(path, EDGE)["ts"].astype(bool).sum()),
+    )
+    for more in folder.glob(f"{lane.stem.rpartition('-')[0]}-[1-9]*.edges"):
+        more.unlink()
+    found = np.fromfile(lane, EDGE)
+    last = int(found["ts"].astype(bool).sum()) - 1
+    cut = found.copy()
+    cut["ts"][last // 2 :] = 0
+    cut.tofile(lane)
+    assert any("are recorded" in text for text in recordings.checked(folder, 1)[1])
+    found["depth"][last // 2] += 1
+    found.tofile(lane)
+    assert any("is meant" in text for text in recordings.checked(folder, 1)[1])
 
 
 # --- disks ----------------------------------------------------------------------------------------

@@ -1,0 +1,146 @@
+"""Recordings whose processes are killed at a random moment: nothing older than the last edge is lost.
+
+A process, or five of them, of two threads each, call a tapped function inside of operations, and count what they have
+done in files of their own; then all of them are killed at once. Whatever is counted must be in the recording.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from typing import Any, Final
+
+import numpy as np
+
+from tests.torture.progress import Progress
+from timerl_nb.scope import native, pure, recorder
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.overlap import overlap_of
+from timerl_nb.scope.reading import read
+from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.taps import Taps
+
+ABOUT: Final = "recordings of processes that are killed while they write"
+COUNT: Final = 100
+MINUTES: Final = 10.0
+_BUILT: Final = native.module
+_NAME: Final = (1 << NAME_BITS) - 1
+_DEEP: Final = {Kind.CALL_ENTER: 0, Kind.OPERATION_ENTER: 1, Kind.PHASE_ENTER: 2}
+
+
+def run(progress: Progress) -> None:
+    while progress.goes_on:
+        random = Random(f"{progress.seed} {progress.done}")
+        written, processes = ("c", "python")[progress.done % 2], random.choice((1, 5))
+        folder = progress.folder / "recording"
+        edges, wrong = tried(folder, written, processes, random.random() * 0.3)
+        progress.add(f"{written}, {processes} processes")
+        progress.most("edges in one recording", edges)
+        progress.tried(*(f"try {progress.done}: {text}" for text in wrong))
+
+
+def tried(folder: Path, written: str, processes: int, seconds: float) -> tuple[int, list[str]]:
+    """How many edges a recording has whose processes were killed after some seconds; and what is wrong with it."""
+    rmtree(folder, ignore_errors=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # JAX, which the child does not use, warns of forks
+        child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        try:
+            _record(folder, written, processes)
+        finally:
+            os._exit(1)
+    while len(list(folder.glob("*.count"))) < 2 * processes:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return 0, ["its process ended by itself"]
+        time.sleep(0.001)
+    time.sleep(seconds)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return checked(folder, processes)
+
+
+def checked(folder: Path, processes: int) -> tuple[int, list[str]]:
+    """The same of a folder whose processes are dead."""
+    recording = read(folder)
+    lanes = {(lane.process, lane.thread): lane for lane in recording.lanes}
+    wrong = [text for lane in recording.lanes for text in _broken(lane)]
+    if len(recording.processes) != processes:
+        wrong.append(f"{len(recording.processes)} processes of {processes}")
+    for path in folder.glob("*.count"):
+        process, thread = map(int, path.stem.split("-"))
+        counted = int(np.frombuffer(path.read_bytes(), np.uint64)[0])
+        found = _done(lanes[process, thread]) if (process, thread) in lanes else 0
+        if found < counted:
+            wrong.append(f"{path.stem}: {counted} operations were done, {found} are recorded")
+    wall = sum(lane.end - int(lane.edges["ts"][0]) for lane in recording.lanes)
+    if overlap_of(recording).total != wall:
+        wrong.append("times do not sum up to the wall time")
+    return sum(len(lane.edges) for lane in recording.lanes), wrong + _strange(recording)
+
+
+def _record(folder: Path, written: str, processes: int) -> None:
+    """Record until killed."""
+    native.module = pure if written == "python" else _BUILT
+    taps = Taps()
+    called = taps.made(zlib.crc32, "crc32", Library.BACKEND)
+    recorder.begin(folder)
+
+    def work() -> None:
+        path = folder / f"{os.getpid()}-{threading.get_native_id()}.count"
+        path.write_bytes(bytes(8))
+        with open(path, "r+b") as file:
+            count = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")
+        while True:
+            with recorder.phase("all"), recorder.operation("step"):
+                called(b"x")
+            count[0] += 1
+
+    for _ in range(processes - 1):
+        if not os.fork():
+            break
+    threading.Thread(target=work).start()
+    work()
+
+
+def _done(lane: Lane) -> int:
+    return int((lane.edges["kind"] == Kind.PHASE_EXIT).sum())
+
+
+def _broken(lane: Lane) -> Iterator[str]:
+    """Where a lane's stacks do not go up and down by one."""
+    depths = [0, 0, 0]
+    for k, (_, _, kind, depth) in enumerate(lane.edges.tolist()):
+        enter = Kind(kind & ~1)
+        if enter in _DEEP:
+            stack = _DEEP[enter]
+            depths[stack] += -1 if kind & 1 else 1
+            if depths[stack] != depth:
+                yield f"{lane.process}-{lane.thread}: depth {depth} at edge {k}, {depths[stack]} is meant"
+                return
+
+
+def _strange(recording: Recording) -> list[str]:
+    known: dict[Any, set[str]] = {
+        Kind.CALL_ENTER: {"crc32"},
+        Kind.OPERATION_ENTER: {"step"},
+        Kind.PHASE_ENTER: {"all"},
+    }
+    found: list[str] = []
+    for lane in recording.lanes:
+        for kind, names in known.items():
+            tops = lane.edges["top"][lane.edges["kind"] == kind] & _NAME
+            said = {recording.names[top] for top in np.unique(tops).tolist()}
+            found += [f"{lane.process}-{lane.thread}: {name!r}" for name in sorted(said - names)]
+    return found
