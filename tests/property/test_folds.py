@@ -124,8 +124,9 @@ def test_a_long_run_is_planned_at_once() -> None:
     segments = many.timeline().segments
     assert max(segment.repeats for segment in segments) > 10**7 - 100
     assert f"i = {10**7 - 1}" in many.moment(segments[-1].end - 1)
-    with pytest.raises(BoundsError, match="too many for arrays of them"):
-        _ = many.timeline().bytes
+    for name in ("time", "bytes", "host", "by_tensor"):
+        with pytest.raises(BoundsError, match="too many for arrays of them"):
+            getattr(many.timeline(), name)
 
 
 def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
@@ -161,6 +162,22 @@ def test_a_run_no_longer_than_the_two_that_would_say_it_is_planned_by_itself() -
     for turns in (both - long.period, both, both + long.period):
         plan = next(iter(Plans(graph, schedule, {**program.bounds, "I": turns}, exact=0)))
         assert isinstance(plan, FoldedPlan) == (turns > both)
+        told = f"{len(plan.clock):,} points were looked at one by one: turns are alike, from turn"
+        assert (told in str(plan)) == (turns <= both)
+
+
+def test_a_plan_says_why_a_long_run_was_looked_at_point_by_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(place, "EXACT", 0)
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        x = trl.random.normal((), domain=(i,))
+        ctx.output("some", x[(i % 7 == 0) & (i % 11 == 0)])
+        ctx.output("reversed", trl.random.normal((), domain=(i,), stream="y")[I - 1 - i])
+    plan = ctx.compile({I: 90}, trl.Options(vectorize=False, lift=False)).memory
+    assert not isinstance(plan, FoldedPlan)
+    assert plan.whole and f"points were looked at one by one: {plan.whole}" in str(plan)
 
 
 def test_turns_in_which_nothing_runs() -> None:

@@ -115,6 +115,10 @@ def test_what_keeps_a_peak_down_is_said_beside_it() -> None:
     assert view.to_json()["saved_by"] == large.memory.to_json()["saved_by"]
     assert all(said in text for text in (str(view), view.to_svg(), large.memory.to_svg()))
     assert f"kept down by: nothing -> {said}" in str(ComparisonView.of(whole, large))
+    enough = large.with_options(
+        device_memory=large.memory.needed
+    ).memory  # the same, and who says so
+    assert list(enough.saved_by) == how and "the options say so" not in enough.saved_by.values()
     titles = [a.text for a in memory_timeline({"large": large, "whole": whole}).layout.annotations]
     assert titles[0].endswith(f"<br>{said}") and "<br>" not in titles[1]
 

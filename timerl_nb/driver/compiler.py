@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -304,7 +303,7 @@ class Compiler:
             (of, plan), self._searched = self._searched, (None, None)
             if plan is None or of != (front.tree, options, bounds_text(bounds)):
                 plan = self._planned(front, options, bounds)
-            plan.by_passes = front.saved_by
+            plan = plan.said(front.saved_by)
             peak = ", ".join((f"planned peak {plan.peak:,} bytes", *plan.saved_by))
             summary = f"{len(plan.names)} stores, {peak}"
         if budget is not None and plan.needed > budget:
@@ -323,7 +322,7 @@ class Compiler:
         other = replace(how, lowered=not how.lowered)
         known = self._plans.known((front, bounds_text(bounds), other))
         if known is not None and how.budget is None:
-            return how.fitted([copy(known.plan)])
+            return how.fitted([known.plan])
         return how(front.constraints, front.tree, bounds)
 
     def _suggestions(

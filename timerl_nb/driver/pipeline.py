@@ -106,7 +106,7 @@ class Front:
         found: dict[str, str] = {}
         for stage in self.stages:
             taken = [one for one in stage.choices if one.taken is not one.candidates[0]]
-            why = taken[0].why if taken else "the options say so"
+            why = next((one.why for one in (*taken, *stage.choices)), "the options say so")
             if stage.name == Vectorize.name:
                 found |= {f"{one.what}: {one.taken.name}": one.why for one in taken}
             if stage.name == Rematerialize.name and stage.steps:

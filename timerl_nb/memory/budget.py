@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from timerl_nb.errors import BudgetError, Origin
-from timerl_nb.memory.folded import layout_of
+from timerl_nb.memory.folded import laid_out
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import Holder
@@ -56,6 +56,7 @@ class Planner:
             bounds,
             smallest=self.smallest,
             donation=self.donation,
+            lowered=self.lowered or self.alone,
             most=self.most,
         )
 
@@ -67,7 +68,8 @@ class Planner:
         """
         tried: list[MemoryPlan] = []
         for plan in plans:
-            for one in chain([plan], self._swapped(plan)):
+            first = self._seen(plan)
+            for one in chain([first], self._swapped(first)):
                 tried.append(one)
                 if not self._over(one):
                     return one
@@ -80,7 +82,7 @@ class Planner:
         target, unfolded = self.budget - plan.beside, plan.unfolded()
         try:
             for _ in range(_TRIES):
-                found = unfolded.swapped(target) if plan.peak > target else plan
+                found = self._seen(unfolded.swapped(target)) if plan.peak > target else plan
                 over = self._over(found)
                 if found is not plan:
                     yield found if over else self._fewer(unfolded, found, self.budget)
@@ -96,7 +98,7 @@ class Planner:
             return found
         target = found.peak + budget - self._taken(found)
         for _ in range(_TRIES // 2):
-            one = unfolded.fewer(found.swaps, target)
+            one = self._seen(unfolded.fewer(found.swaps, target))
             if one.swaps.moved == found.swaps.moved:
                 break
             if over := self._over(one):
@@ -111,12 +113,15 @@ class Planner:
 
     def _over(self, plan: MemoryPlan) -> int:
         """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
-        if self.lowered or self.alone:
-            plan.buffers = plan.buffers or layout_of(plan).nbytes + plan.moving
-            plan.is_lowered = self.alone or not too_large(plan, plan.buffers, self.budget)
-        if self.budget is None:
-            return 0
-        return max(0, self._taken(plan) - self.budget)
+        return 0 if self.budget is None else max(0, self._taken(plan) - self.budget)
+
+    def _seen(self, plan: MemoryPlan) -> MemoryPlan:
+        """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
+        if not (self.lowered or self.alone):
+            return plan.in_buffers(0, is_lowered=False)
+        nbytes = laid_out(plan)
+        is_lowered = self.alone or not too_large(plan, nbytes, self.budget)
+        return plan.in_buffers(nbytes, is_lowered=is_lowered)
 
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:

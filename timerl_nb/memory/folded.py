@@ -207,6 +207,11 @@ def layout_of(plan: MemoryPlan) -> Layout:
     return plan.layout if isinstance(plan, FoldedPlan) else Layout(plan)
 
 
+def laid_out(plan: MemoryPlan) -> int:
+    """The bytes of these buffers, and of what is on its way between them and the host."""
+    return plan.buffers or layout_of(plan).nbytes + plan.moving
+
+
 # Executed points of a run of which swaps are chosen, since they are looked at one by one.
 SWAPPED: Final = 2_000_000
 

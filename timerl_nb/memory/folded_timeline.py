@@ -189,7 +189,7 @@ class FoldedTimeline:
 
     @property
     def host(self) -> Array:
-        return np.zeros(len(self), np.int64)
+        return self._expanded(self.small.host, self.large.host)
 
     @property
     def by_tensor(self) -> Mapping[str, Array]:

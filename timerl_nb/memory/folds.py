@@ -97,37 +97,45 @@ class _Otherwise(Exception):
     """Turns may differ in another way."""
 
 
+_NOT_ALIKE: Final = (
+    "a condition or an index says more of {} than its distance, or what it is modulo a number"
+)
+
+
 def find_fold(
     constraints: Constraints,
     schedule: ScheduleTree,
     lifetimes: Sequence[Lifetime],
     bounds: Point,
-) -> Fold | None:
-    """How a run under actual bounds repeats; None where that is not known, or does not pay."""
+) -> Fold | str:
+    """How a run under actual bounds repeats; or why that is not known, or does not pay."""
     dims = constraints.pdg.dims
     first = {name: loops[0] for name, loops in schedule.loops().items() if loops}
     along = {d for _, at in first.values() for d in dims.ordered(at.symbols)}
     if len({number for number, _ in first.values()}) != 1 or len(along) != 1:
-        return None
+        return "its turns are not those of one outermost loop along one dimension"
     dim = dims[along.pop()]
     alone = [one for one in dims if one.bound == dim.bound] == [dim]
     moving = {name for name, (_, at) in first.items() if dim.name in at.symbols}
     inside = {name for name, s in schedule.statements.items() if dim.name in s.domain}
     if dim.step != 1 or dim.over is not None or not alone or inside != moving:
-        return None
+        return f"what runs along {dim.name} is not all in one outermost loop of single turns"
     found = _Said(dim, bounds)
     try:
         found.all_of(constraints, schedule, lifetimes)
         for _, at in first.values():
             found.coordinate(at)
     except _Otherwise:
-        return None
+        return _NOT_ALIKE.format(dim.name)
     # a value, who reads it, and when that runs: three steps, each as far as a constant goes, and one more
     reach, period = 3 * found.farthest + 2, found.period
     few = max(2 * reach + 2 * period, found.least)
     few += (bounds[dim.bound] - few) % period
     if 2 * (few + period) > bounds[dim.bound]:  # both windows are planned
-        return None
+        often = (
+            f"turns of {dim.name} are alike after {period:,}" if period > 1 else "turns are alike"
+        )
+        return f"{often}, from turn {reach + period:,} on: {bounds[dim.bound]:,} turns are too few for that"
     return Fold(dim, bounds, period, few, reach + period)
 
 

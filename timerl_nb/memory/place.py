@@ -21,7 +21,7 @@ from timerl_nb.memory.blocks import (
     too_large,
 )
 from timerl_nb.memory.donation import donate
-from timerl_nb.memory.folded import FoldedPlan
+from timerl_nb.memory.folded import FoldedPlan, laid_out
 from timerl_nb.memory.folded_timeline import Unlike
 from timerl_nb.memory.folds import Fold, find_fold
 from timerl_nb.memory.lifetimes import Lifetime, find_lifetimes
@@ -41,6 +41,9 @@ _SLACK = 2
 EXACT: Final = 200_000
 
 
+_UNLIKE: Final = "two short runs of it differ by more than a period"
+
+
 class Plans:
     """The stores of a scheduled graph under actual bounds, and what they will hold when.
 
@@ -50,6 +53,7 @@ class Plans:
         smallest: choose stores by how tensors live and are read; False keeps all in point maps.
         donation: kernels take over the memory of what dies with them. Without it there are no
             blocks: each row would be written into a copy.
+        lowered: XLA is to run it: its buffers are looked at, once.
         exact: programs of more executed points than this (`EXACT`) are planned by a few of their
             turns, where these say what all do.
         most: so many points may be looked at one by one; a BoundsError says that they are more.
@@ -63,11 +67,13 @@ class Plans:
         *,
         smallest: bool = True,
         donation: bool = True,
+        lowered: bool = False,
         exact: int | None = None,
         most: int | None = None,
     ) -> None:
         self._constraints, self._schedule, self._bounds = constraints, schedule, bounds
         self._smallest, self._donation, self._most = smallest, donation, most
+        self._lowered = lowered
         self._exact = EXACT if exact is None else exact
         self._plain: dict[tuple[bool, frozenset[tuple[str, int]]], MemoryPlan] = {}
         self._made: dict[bool, MemoryPlan] = {}
@@ -80,14 +86,19 @@ class Plans:
 
     def least(self, *, swap: bool) -> int:
         """Bytes below which none of them comes; if values may wait on the host, with that either."""
-        if self._fold is not None:
+        if isinstance(self._fold, Fold):
             return 0
         self._check_few(self._bounds)
         return self._unplaced(self._bounds).least(swap=swap)
 
     def _plan(self, blocks: bool) -> MemoryPlan:
         if blocks not in self._made:
-            self._made[blocks] = self._folded(blocks) or self._all_of_it(blocks)
+            made = self._folded(blocks) or self._all_of_it(blocks)
+            if self._fold is not None and not isinstance(made, FoldedPlan):
+                made = made.looked_at_whole(self._fold if isinstance(self._fold, str) else _UNLIKE)
+            if self._lowered:
+                made = made.in_buffers(laid_out(made), is_lowered=True)
+            self._made[blocks] = made
         return self._made[blocks]
 
     def _all_of_it(self, blocks: bool) -> MemoryPlan:
@@ -97,7 +108,7 @@ class Plans:
     def _folded(self, blocks: bool) -> MemoryPlan | None:
         """The plan by a few turns, if these say what all do."""
         fold = self._fold
-        if fold is None:
+        if not isinstance(fold, Fold):
             return None
         with suppress(Unlike):
             few, more = fold.windows
@@ -134,7 +145,8 @@ class Plans:
         return find_lifetimes(self._constraints, self._schedule)
 
     @cached_property
-    def _fold(self) -> Fold | None:
+    def _fold(self) -> Fold | str | None:
+        """How the run repeats, or why that is not known; None where it is short."""
         if self._count(self._bounds) <= self._exact:
             return None
         return find_fold(self._constraints, self._schedule, self._lifetimes, self._bounds)

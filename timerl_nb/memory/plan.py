@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache, cached_property
 from typing import Any
 
@@ -47,9 +48,11 @@ class MemoryPlan(Inspectable):
         fold: of what run the clock's turns are some alone; values are as large as there.
 
     Attributes:
-        by_passes: what the passes did to keep less at once, and why; whoever ran them says it.
-        buffers: bytes of XLA's buffers, which whoever looked at them says; 0 where nobody did.
+        by_passes: what the passes did to keep less at once, and why (`said`).
+        buffers: bytes of XLA's buffers (`in_buffers`); 0 where nobody looked at them.
         is_lowered: XLA is to run it, so that its buffers are what it needs.
+        whole: why the points of a long run were looked at one by one; empty where they were not, and
+            where they are few.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class MemoryPlan(Inspectable):
         self.donates, self.donations = donations is not None, dict(donations or {})
         self._apart = apart
         self.by_passes: Mapping[str, str] = {}
-        self.buffers, self.is_lowered = 0, False
+        self.buffers, self.is_lowered, self.whole = 0, False, ""
 
     @property
     def saved_by(self) -> Mapping[str, str]:
@@ -130,6 +133,25 @@ class MemoryPlan(Inspectable):
             swaps=swaps,
             fold=self.fold,
         )
+
+    def in_buffers(self, nbytes: int, *, is_lowered: bool) -> MemoryPlan:
+        """The same plan, of which it is known what XLA's buffers would take."""
+        if (nbytes, is_lowered) == (self.buffers, self.is_lowered):
+            return self
+        return self._with(buffers=nbytes, is_lowered=is_lowered)
+
+    def said(self, by_passes: Mapping[str, str]) -> MemoryPlan:
+        """The same plan, which says what passes did to keep less at once."""
+        return self._with(by_passes=dict(by_passes))
+
+    def looked_at_whole(self, why: str) -> MemoryPlan:
+        """The same plan, of which it is known why no few of its many turns say what all do."""
+        return self._with(whole=why)
+
+    def _with(self, **known: Any) -> MemoryPlan:
+        made = copy(self)
+        vars(made).update(known)
+        return made
 
     def of_turns(self, clock: Clock) -> MemoryPlan:
         """The same plan of another number of turns of a run that is folded."""
@@ -368,6 +390,8 @@ class MemoryPlan(Inspectable):
         ]
         lines += [f"  {how}: {why}" for how, why in self.saved_by.items()]
         lines += [f"  {holder}" for holder in line.holders[:8]]
+        if self.whole:
+            lines.append(f"{len(self.clock):,} points were looked at one by one: {self.whole}")
         lines += self.beside_text()
         if self.unknown_in:
             where = ", ".join(self.unknown_in)
