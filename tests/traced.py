@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import numpy as np
 
 from timerl_nb.scope.devices import Sort
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.record import record
 from timerl_nb.scope.traces import Trace
-from timerl_nb.scope.writing import SEGMENT, VERSION
+from timerl_nb.scope.writing import SEGMENT
 
 PROCESS, THREAD = 4200, 4242
 MONOTONIC, WALL = 10_000_000_000, 1_700_000_000_000_000_000  # the same moment
@@ -35,20 +37,18 @@ def recorded(folder: Path, drift: int = 0, end: bool = True) -> Path:
     (folder / f"{PROCESS}-{THREAD}-0.edges").write_bytes(edges.tobytes().ljust(SEGMENT, b"\0"))
     lines = [json.dumps({"name": name}) for name in NAMES[1:]]
     (folder / f"{PROCESS}.names").write_text("\n".join([*lines, ""]))
-    about = {
-        "version": VERSION,
-        "recorder": "python",
-        "python": "3",
+    with record(folder / "as it is written", taps=False):
+        pass
+    (manifest,) = (folder / "as it is written").glob("*.json")
+    ended = {"monotonic": MONOTONIC + 1000 * END, "wall": WALL + 1000 * END + drift}
+    about = json.loads(manifest.read_bytes()) | {
         "process": PROCESS,
-        "parent": 1,
         "command": ["train.py"],
         "begin": {"monotonic": MONOTONIC, "wall": WALL},
-        "end": {"monotonic": MONOTONIC + 1000 * END, "wall": WALL + 1000 * END + drift}
-        if end
-        else None,
+        "end": ended if end else None,
         "alive": [THREAD],
-        "segment": SEGMENT,
     }
+    shutil.rmtree(manifest.parent)
     (folder / f"{PROCESS}.json").write_text(json.dumps(about))
     return folder
 

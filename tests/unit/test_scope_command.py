@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import timerl_nb as trl
+from tests.traced import recorded
 from timerl_nb.cli import main
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.joining import environment
@@ -147,8 +148,10 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
         (("run", "no.py"), 1, "no.py is no file"),
         (("run", "--folder", "s.py/x", "s.py"), 1, "nothing can be recorded into s.py/x"),
         (("shw", "r"), 2, "there is no command 'shw'"),
-        ((), 2, "the following arguments are required: run|show"),
+        ((), 2, "the following arguments are required: run|show|add"),
         (("show", "nothing"), 1, "there is no recording in nothing"),
+        (("run", "--devices", "-2", "s.py"), 1, "devices=-2 is not possible"),
+        (("add", "r", "s.py"), 1, "s.py is no trace that is known here"),
     ],
 )
 def test_wrong_commands_are_refused(
@@ -166,3 +169,23 @@ def test_wrong_commands_are_refused(
     assert main(["scope", *words]) == status
     out, told = capsys.readouterr()
     assert out == "" and said in told
+
+
+def test_devices_are_asked_for_and_traces_added(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.py").write_text(
+        "import timerl_nb as trl\n"
+        "for k in range(4):\n"
+        "    with trl.scope.operation('o'):\n"
+        "        pass\n"
+    )
+    done = scope("run", "--folder", "r", "--devices", "2", "s.py", folder=tmp_path)
+    assert done.returncode == 0
+    (window,) = trl.scope.read(tmp_path / "r").devices.windows
+    assert window.absent == "JAX sees no GPU"
+    assert main(["scope", "show", str(tmp_path / "r")]) == 0
+    assert "devices: absent, not zero\n  process" in capsys.readouterr().out
+    made = Path(__file__).parents[2] / "datasets" / "kineto-made.json"
+    assert main(["scope", "add", str(recorded(tmp_path / "made")), str(made)]) == 0
+    assert "made GPU A, made GPU B" in capsys.readouterr().out

@@ -11,15 +11,18 @@ from typing import Final
 
 from timerl_nb.cli.parser import Parser
 from timerl_nb.errors import ExecutionError, one_of
+from timerl_nb.scope.importing import add_trace
 from timerl_nb.scope.joining import environment
 from timerl_nb.scope.overlap import overlap_of
 from timerl_nb.scope.processes import processes
 from timerl_nb.scope.reading import read
+from timerl_nb.scope.tracing import Steps
 from timerl_nb.scope.transitions import transitions_text
 
 _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
   timerl scope run --folder runs/ppo -m my.module
   timerl scope show runs/ppo
+  timerl scope add runs/ppo trace.json             of PyTorch's or JAX's own profiler
 """
 
 
@@ -28,9 +31,9 @@ def main(words: Sequence[str]) -> int:
     name = words[0] if words else ""
     if name in _COMMANDS:
         return _COMMANDS[name](words[1:])
-    about = "Where the time of any Python program goes: run records one, show looks at a recording."
+    about = "Where the time of any Python program goes: run records one, show looks at a recording, add adds a trace."
     parser = Parser("scope", about, _EXAMPLES)
-    parser.add_argument("command", metavar="run|show")
+    parser.add_argument("command", metavar="run|show|add")
     parser.read(words[:1])
     parser.error(f"there is no command {name!r}: {one_of(name, list(_COMMANDS))}")
 
@@ -42,6 +45,9 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--folder", type=Path, help="where to (default: one of this minute in runs/)"
     )
+    parser.add_argument(
+        "--devices", type=int, default=0, help="trace GPUs in so many steps behind the first one"
+    )
     cut = _script_at(words)
     given = parser.read(words[:cut])
     script = words[cut:]
@@ -52,6 +58,7 @@ def _run(words: Sequence[str]) -> int:
             f"{script[0]} is no file.",
             hint="give a Python script, or -m and a module; options of the script stand behind it.",
         )
+    Steps(given.devices)  # refuses what is no number of them
     folder = given.folder or Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,14 +72,15 @@ def _run(words: Sequence[str]) -> int:
             f"{folder} holds a recording.", hint="name another folder, or remove it."
         )
     print(f"recorded into {folder}: timerl scope show {folder}", file=sys.stderr, flush=True)
-    os.execve(sys.executable, [sys.executable, *script], environment(folder, os.environ))
+    joined = environment(folder, os.environ, devices=given.devices)
+    os.execve(sys.executable, [sys.executable, *script], joined)
 
 
 def _script_at(words: Sequence[str]) -> int:
     """Where the script begins: at `-m`, or the first word that is no option of ours."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
-        at += 2 if words[at] == "--folder" else 1
+        at += 2 if words[at] in ("--folder", "--devices") else 1
     return at
 
 
@@ -84,8 +92,27 @@ def _show(words: Sequence[str]) -> int:
     given = parser.read(words)
     recording = read(given.folder)
     print(processes(recording))
+    print(f"\n{recording.devices}")
     print(f"\n{overlap_of(recording)}\n\n{transitions_text(recording)}")
     return 0
 
 
-_COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {"run": _run, "show": _show}
+def _add(words: Sequence[str]) -> int:
+    """Add a trace of devices to a recording."""
+    about = (
+        "Add what PyTorch's or JAX's profiler wrote of devices to the recording of the same run."
+    )
+    parser = Parser("scope add", about, "  timerl scope add runs/ppo trace.json\n")
+    parser.add_argument("folder", type=Path, help="a recorded folder")
+    parser.add_argument("trace", type=Path, help="a .json, .json.gz, or .xplane.pb")
+    parser.add_argument("--process", type=int, help="whose it is (default: as the trace says)")
+    given = parser.read(words)
+    print(add_trace(given.folder, given.trace, given.process))
+    return 0
+
+
+_COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
+    "run": _run,
+    "show": _show,
+    "add": _add,
+}

@@ -805,6 +805,7 @@ class Program:
         turns: int | None = None,
         *,
         folder: str | os.PathLike[str] | None = None,
+        devices: int = 0,
     ) -> Any:
         """Run the program, and record what its time is spent on, as `trl.scope` does for any program.
 
@@ -816,16 +817,18 @@ class Program:
             seed: of all random streams.
             turns: stop after so many turns of the outermost loop; all by default.
             folder: where it is recorded; None for a temporary one, which goes with what is returned.
+            devices: in so many turns, from the second one on, GPUs are traced, where there are any.
 
         Returns:
             the `trl.scope.record`: `.table()`, `.read()`, whose `op_ids` say what each launch runs.
 
         Raises:
-            OptionError: `turns` is no positive number.
+            OptionError: `turns` is no positive number, or `devices` no number.
             ExecutionError: nothing can be recorded there, or a recording goes on.
             BoundsError, BudgetError: as `start`.
         """
-        return entry_point("program.scope")(self, seed, turns, folder=folder)
+        scope = entry_point("program.scope")
+        return scope(self, seed, turns, folder=folder, devices=devices)
 
     def explore(self, other: Program | None = None, **options: Any) -> Any:
         """The explorer of this program: a widget for a notebook.

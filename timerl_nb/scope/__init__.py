@@ -11,6 +11,7 @@ from timerl_nb.scope.record import record
 from timerl_nb.scope.recorder import operation, phase
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.tapped import tap
+from timerl_nb.scope.tracing import devices
 from timerl_nb.scope.transitions import transitions
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Used",
     "add_trace",
     "critical_chain",
+    "devices",
     "operation",
     "overlap_of",
     "phase",

@@ -15,15 +15,16 @@ from typing import Final
 from timerl_nb.errors import ExecutionError, warn
 from timerl_nb.scope import recorder
 from timerl_nb.scope.libraries import Tapping
+from timerl_nb.scope.tracing import Steps
 
-RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder, parent (the process that says so), taps
+RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder, parent (the process that says so), taps, devices
 _HOOK: Final = Path(__file__).parents[2] / "timerl_command" / "recorded"
 
 
 def join(told: str) -> None:
     """Record this process until it ends, as its environment says; where that cannot be, say so, and go on."""
     to = json.loads(told)
-    folder, taps = Path(to["folder"]), bool(to["taps"])
+    folder, taps, devices = Path(to["folder"]), bool(to["taps"]), int(to["devices"])
     # what says so may have become this process
     parent = to["parent"] if to["parent"] != os.getpid() else os.getppid()
     try:
@@ -31,24 +32,30 @@ def join(told: str) -> None:
     except ExecutionError as error:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
         return
-    hand_on(folder, taps=taps)
+    hand_on(folder, taps=taps, devices=devices)
     if taps:
         Tapping().on()
+    steps = Steps(devices)
+    steps.begin()
     atexit.register(recorder.end)
+    atexit.register(steps.end)  # ahead of that
 
 
-def environment(folder: Path, given: Mapping[str, str], *, taps: bool = True) -> dict[str, str]:
+def environment(
+    folder: Path, given: Mapping[str, str], *, taps: bool = True, devices: int = 0
+) -> dict[str, str]:
     """The environment of processes that join a recording of this one, and of what they start."""
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(_HOOK) not in paths:
         paths.insert(0, str(_HOOK))
     told = {"folder": str(folder.absolute()), "parent": os.getpid(), "taps": taps}
+    told["devices"] = devices
     return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
 
 
-def hand_on(folder: Path, *, taps: bool) -> dict[str, str | None]:
+def hand_on(folder: Path, *, taps: bool, devices: int) -> dict[str, str | None]:
     """Have what this process starts join its recording; what the environment said before."""
-    new = environment(folder, os.environ, taps=taps)
+    new = environment(folder, os.environ, taps=taps, devices=devices)
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", RECORDING)}
     os.environ.update({name: new[name] for name in before})
     return before

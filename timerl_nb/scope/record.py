@@ -16,6 +16,7 @@ from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.recording import Recorded, Recording
 from timerl_nb.scope.tight_loop import timed
+from timerl_nb.scope.tracing import Steps
 
 
 class record(Recorded):
@@ -31,8 +32,11 @@ class record(Recorded):
         calibrated: whether blocks of some 5 ms, between outermost operations, are left out at random, so that
             it can be said what recording added: half of 40 to 200 of them, from the eleventh on, and
             5 % later.
+        devices: in so many steps devices are traced, if there are any, from the second step on: outermost
+            phases, or, as long as there was none, outermost operations. See `devices`.
 
     Raises:
+        OptionError: `devices` is no number of steps.
         ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
     """
 
@@ -42,7 +46,9 @@ class record(Recorded):
         *,
         taps: bool = True,
         calibrated: bool = False,
+        devices: int = 0,
     ) -> None:
+        self._steps = Steps(devices)
         if folder is None:
             folder = tempfile.mkdtemp(prefix="timerl-scope-")
             weakref.finalize(self, _removed, folder, os.getpid())
@@ -53,7 +59,9 @@ class record(Recorded):
 
     def __enter__(self) -> record:
         recorder.begin(self.folder, timed=timed if self._calibrated else None)
-        self._before = hand_on(self.folder, taps=self._tapping is not None)
+        taps, devices = self._tapping is not None, self._steps.count
+        self._before = hand_on(self.folder, taps=taps, devices=devices)
+        self._steps.begin()
         heard()
         if self._tapping is not None:
             self._tapping.on()
@@ -64,6 +72,7 @@ class record(Recorded):
             self._tapping.off()
         listen(None)
         take_back(self._before)
+        self._steps.end()
         recorder.end()
 
     def read(self) -> Recording:

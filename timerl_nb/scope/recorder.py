@@ -109,6 +109,7 @@ class phase(_Named):
 
 
 Timed = Callable[["ThreadLane"], None]
+Stepped = Callable[["ThreadLane", Kind], None]
 
 
 def begin(folder: Path, *, parent: int | None = None, timed: Timed | None = None) -> None:
@@ -134,6 +135,12 @@ def begin(folder: Path, *, parent: int | None = None, timed: Timed | None = None
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
         _go_on(_Recorder(folder, parent, timed=timed))
+
+
+def each_step(told: Stepped) -> None:
+    """Have somebody be told where a thread's outermost phase or operation ends, and by what edge."""
+    if _now is not None:
+        _now.stepped = told
 
 
 def end() -> None:
@@ -285,6 +292,8 @@ class ThreadLane:
                 self.put(stack[-1].top if stack else 0, frame.kind, len(stack))
         if self._blocks is not None and not stack and frame.kind is Kind.OPERATION_EXIT:
             self._blocks.ended(self, frame.name)
+        if self.recorder.stepped is not None and not stack:
+            self.recorder.stepped(self, frame.kind)
 
     def _hides(self, leave: Kind) -> bool:
         """Whether edges of a stack are not written now; those of phases always are."""
@@ -316,6 +325,7 @@ class _Recorder:
 
     Attributes:
         asked, timed: what times tight loops, and the same until it has done so.
+        stepped: see `each_step`.
     """
 
     def __init__(
@@ -329,6 +339,7 @@ class _Recorder:
         self.folder, self.process, self.failed = folder, os.getpid(), False
         self.asked = self.timed = timed
         self._made_by = (os.getppid() if parent is None else parent), thread
+        self.stepped: Stepped | None = None
         self.own = threading.local()
         self._begin = clocks()
         try:

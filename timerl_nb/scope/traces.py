@@ -66,7 +66,11 @@ class Trace:
         for rows in (ran, called):
             for column in ("begin", "end"):
                 rows[column] = joint.ours(rows[column])
-        return replace(self, window=window, ran=ran, called=called)
+        marks = {
+            name: (thread, *joint.ours(np.array(moments)).tolist())
+            for name, (thread, *moments) in self.marks.items()
+        }
+        return replace(self, window=window, ran=ran, called=called, marks=marks)
 
 
 class Rows:

@@ -16,10 +16,11 @@ def scope(
     turns: int | None = None,
     *,
     folder: str | os.PathLike[str] | None = None,
+    devices: int = 0,
 ) -> record:
     """Run a program, and record where its time goes: see `Program.scope`."""
     a_program(program)
-    with record(folder, taps=False) as rec:
+    with record(folder, taps=False, devices=devices) as rec:
         observed(program, seed, turns, waits=False)
     return rec
 
