@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +117,14 @@ def test_what_is_started_within_a_recording_is_in_it() -> None:
     assert child.started is not None and child.joined is not None
     subprocess.run([sys.executable, "-c", code], check=True)
     assert len(list(trl.scope.processes(rec.read()))) == 2
+
+
+def test_a_process_that_outlives_its_recording_ends_in_silence(tmp_path: Path) -> None:
+    code = "import sys; sys.stdin.read()"
+    with trl.scope.record(tmp_path / "r"):
+        pipe = subprocess.PIPE
+        child = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stderr=pipe)
+    while len(list((tmp_path / "r").glob("*.json"))) < 2:
+        time.sleep(0.01)
+    shutil.rmtree(tmp_path / "r")
+    assert child.communicate()[1] == b"" and child.returncode == 0

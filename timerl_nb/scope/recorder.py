@@ -404,6 +404,8 @@ class _Recorder:
         try:
             alive = [one.native_id for one in threading.enumerate() if one.native_id is not None]
             write_manifest(self.folder, _kind(), self._made_by, self._begin, clocks(), alive)
+        except FileNotFoundError:  # it has been read, and thrown away: nobody asks
+            self.failed = True
         except OSError as error:
             self.fail(error)
 

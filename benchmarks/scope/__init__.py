@@ -1,0 +1,1 @@
+"""What RL-Scope (paper 002) found, found again; and what recording costs and sees."""
