@@ -36,6 +36,7 @@ from timerl_nb.errors import BoundsError, BranchError, BudgetError, ReadError, S
 from timerl_nb.events import Event
 from timerl_nb.frontend.until import write_bound
 from timerl_nb.ir.reference import Reference
+from timerl_nb.memory.live_across import live_across
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.runtime.interpret import Run
@@ -250,6 +251,11 @@ def test_budgets_change_nothing_but_memory(
     least = inevitable(program.pdg, drawn.bounds)
     floor = lower_bound(Statements.of(program.fused), drawn.bounds)
     assert least <= floor <= lowest
+    whole = program.stages["fuse" if program.options.fuse else "separate"].previous
+    assert whole is not None
+    across = live_across(whole, drawn.bounds)
+    assert across <= most
+    event("live across" if across else "nothing is live across")
     budget = max(
         1, int(lowest * (1 + place)) if place < 0 else lowest + int((most - lowest) * place)
     )

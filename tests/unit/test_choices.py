@@ -18,6 +18,7 @@ from timerl_nb.loops.nodes import Execute
 from timerl_nb.machine import Machine
 from timerl_nb.memory import place
 from timerl_nb.memory.cost import point_seconds
+from timerl_nb.memory.live_across import live_across
 from timerl_nb.memory.lower_bound import contracted, inevitable, lower_bound
 from timerl_nb.memory.place import Plans
 from timerl_nb.passes.fuse import Fuse
@@ -226,11 +227,29 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     whole = program.stages["fuse" if program.options.fuse else "separate"].previous
     assert whole is not None
     assert 0 < contracted(whole, program.bounds) <= floor
+    assert 0 < live_across(whole, program.bounds) <= program.memory.needed
     plans = Plans(program._front.constraints, program._front.tree, program.bounds)
     for plan in plans:
         assert plans.least(swap=False) <= plan.needed
         assert plans.least(swap=True) <= min(plan.needed, plan.swapped(1).needed)
     assert plans.least(swap=False) > program.memory.needed // 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"incrementalize": {"b": 1}}, {"fuse": False, "incrementalize": {"b": 2}}],
+)
+def test_what_waits_for_the_returns_is_known_before_anything_is_fused(
+    options: dict[str, Any],
+) -> None:
+    """The activations of all steps are there with the returns, be they learnt from block by block."""
+    bounds = {"B": 8, "I": 2, "T": 40}
+    found = trl.Options(swap=False, **options)
+    program = reinforce(hidden=(32, 32)).compile(bounds, found)
+    whole = program.stages["fuse" if found.fuse else "separate"].previous
+    assert whole is not None
+    activations = 2 * 8 * 40 * 32 * 4
+    assert activations < live_across(whole, program.bounds) <= program.memory.needed
 
 
 @pytest.mark.parametrize("every", [False, True])

@@ -28,6 +28,7 @@ from timerl_nb.machine import Machine
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.forecast import forecast
+from timerl_nb.memory.live_across import live_across
 from timerl_nb.memory.lower_bound import contracted, lower_bound
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
@@ -49,6 +50,8 @@ from timerl_nb.symbolic.domain import Dim
 MOST_POINTS: Final = 600_000
 # Of so many dimensions blocks are tried where all are vectorised in one way.
 _MANY: Final = 3
+# What is so many times as quick as the best may be the best in blocks, too.
+_NEAR: Final = 1.5
 # What is left to the passes.
 _FOR_SPEED: Final = "for speed"
 
@@ -76,6 +79,7 @@ class Search:
         self._machine = machine_here()
         self._graphs: dict[tuple[Decision, str], Pdg | None] = {}
         self._floors: dict[Pdg, int] = {}
+        self._across: dict[Pdg, int] = {}
         self._quick: dict[Pdg, float] = {}
         self._tried: dict[Decision, Forecast | str] = {}
         self._best: tuple[float, Decision] | None = None
@@ -116,7 +120,6 @@ class Search:
             for one in wholes:
                 if self._may_be_best(one) and not self._try(one) and self._swaps:
                     self._try(replace(one, swap=True))
-            for one in wholes:
                 if self._may_be_best(one):
                     self._try_blocks(one)
         if self._best is None and self._swaps:
@@ -235,7 +238,12 @@ class Search:
             return 0
         if pdg not in self._floors:
             self._floors[pdg] = contracted(pdg, self._bounds)
-        return self._floors[pdg]
+        known = self._floors[pdg]
+        if known > self._budget or decision.swap or (self._swaps and not decision.blocks):
+            return known
+        if pdg not in self._across:
+            self._across[pdg] = live_across(pdg, self._bounds)
+        return max(known, self._across[pdg])
 
     def _is_hopeless(self, decision: Decision) -> bool:
         """Whether it cannot fit, however it is fused."""
@@ -346,6 +354,10 @@ class Search:
     def _may_be_best(self, one: Decision) -> bool:
         return self._best is None or self._seconds(one) < self._best[0]
 
+    def _is_near(self, whole: Decision) -> bool:
+        """Whether blocks of it are likely to take longer than the best: then that is looked at first."""
+        return self._best is not None and self._best[0] < _NEAR * self._seconds(whole)
+
     def _is_slower(self, one: Decision) -> bool:
         """Whether it cannot be the best, by what is known of it or of one that computes nothing again."""
         alike = (
@@ -360,18 +372,21 @@ class Search:
         if whole.blocks is None or not self._is_planned(whole):
             return  # nor are blocks planned then, which have more points
         for dim, sizes in self._cuts(whole):
-            self._largest(sizes, lambda n, d=dim: _cut(whole, d, n))
+            self._largest(whole, sizes, lambda n, d=dim: _cut(whole, d, n))
 
     def _swap_blocks(self) -> None:
         """Blocks and swaps together, where neither alone is enough."""
         wholes = [one for one in self._tried if one.blocks == () and not one.swap]
         for whole in sorted(wholes, key=self._seconds):
             for dim, sizes in self._cuts(whole):
-                self._largest(sizes, lambda n, d=dim, w=whole: replace(_cut(w, d, n), swap=True))
+                swapped = replace(whole, swap=True)
+                self._largest(swapped, sizes, lambda n, d=dim, w=swapped: _cut(w, d, n))
             if self._best is not None:
                 return
 
-    def _largest(self, sizes: list[int], decision: Callable[[int], Decision]) -> None:
+    def _largest(
+        self, whole: Decision, sizes: list[int], decision: Callable[[int], Decision]
+    ) -> None:
         """Find the largest blocks that fit; the smallest that can be planned tell whether any do."""
 
         def is_planned(size: int) -> bool:
@@ -383,7 +398,11 @@ class Search:
         sizes = sizes[max(slow, default=-1) + 1 :]
         if not sizes:
             return
-        if self._at_least(decision(sizes[0])) > self._budget:
+        if self._floor(decision(sizes[0])) > self._budget:
+            self._try(decision(sizes[0]))
+        elif self._is_near(whole) and not self._may_be_best(decision(sizes[-1])):
+            return
+        elif self._at_least(decision(sizes[0])) > self._budget:
             self._try(decision(sizes[0]))
         elif self._may_be_best(decision(sizes[-1])):
             k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0

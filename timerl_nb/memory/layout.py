@@ -34,11 +34,11 @@ from timerl_nb.memory.operands import Slot
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.stores import Store
 from timerl_nb.memory.timeline import Span
+from timerl_nb.memory.uses import used_pairs
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym
-from timerl_nb.symbolic.points import all_pairs
 from timerl_nb.symbolic.substitute import subst
 
 
@@ -365,7 +365,7 @@ class Layout:
         names = {statement_name(op) for op in readers}
         for use in self.plan.lifetimes[self.plan.stores[tensor].lifetime].uses:
             if use.sink in names:
-                made, points = all_pairs(use.pairs, self.plan.bounds)
+                made, points = used_pairs(clock, use)
                 which = order[np.searchsorted(codes, clock.codes(domain, made), sorter=order)]
                 np.maximum.at(last, which, clock.rank(use.sink, points))
         return LiveRanges(rows, own.born, last)

@@ -19,7 +19,7 @@ from timerl_nb.memory.sizes import Sizes
 from timerl_nb.symbolic.expr import Slice
 
 CONTRACTIONS = ("dot", "conv")
-_FUSED = ELEMENTWISE | LAYOUT | {"concat", "gather", "merge", "rng", "value"}
+FUSED = ELEMENTWISE | LAYOUT | {"concat", "gather", "merge", "rng", "value"}
 _ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
 
 
@@ -105,6 +105,6 @@ def _is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
 def _is_stored(inner: Op, readers: Sequence[Op]) -> bool:
     if isinstance(inner.attrs, ConstAttrs):
         return False
-    if inner.kind not in _FUSED:
+    if inner.kind not in FUSED:
         return True
     return any(reader.kind in CONTRACTIONS for reader in readers)

@@ -99,7 +99,7 @@ class Uses:
         codes, ranks = list[Array](), list[Array]()
         for use in life.uses:
             if use.sink in calendar.times.theta:
-                made, points = _pairs(clock, use)
+                made, points = used_pairs(clock, use)
                 codes.append(clock.codes(life.domain, made))
                 ranks.append(clock.rank(use.sink, points))
                 who.append(np.full(len(points), calendar.names.index(use.sink)))
@@ -196,10 +196,10 @@ def _changes(columns: list[Array], count: int) -> Array:
     return found
 
 
-def _pairs(clock: Clock, use: Edge) -> tuple[Array, Array]:
+def used_pairs(clock: Clock, use: Edge) -> tuple[Array, Array]:
     """Values and the points that use them, a row each."""
     read = use.pairs.inverse()
-    if not read.is_single_valued:
+    if not read.is_single_valued or not read.pieces:
         return all_pairs(use.pairs, clock.bounds)
     points, found = clock.points[use.sink], list[tuple[Array, Array]]()
     env = clock.env(read.left, points)

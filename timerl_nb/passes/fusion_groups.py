@@ -122,7 +122,7 @@ class FusionGroups:
 
     def __init__(self, pdg: Pdg) -> None:
         self.pdg = pdg
-        self.inlined = _inlineable(pdg)
+        self.inlined = inlineable(pdg)
         self.pinned = {k for k in self.inlined if _is_pinned(pdg, k)}
         self.nodes = [
             op.id
@@ -498,7 +498,7 @@ def joined(pdg: Pdg) -> FusionGroups:
 # --- small questions -----------------------------------------------------------------------------
 
 
-def _inlineable(pdg: Pdg) -> frozenset[int]:
+def inlineable(pdg: Pdg) -> frozenset[int]:
     """Operations so cheap that every reader has its own: constants, indices, layout, scalars."""
     found: set[int] = set()
     for op_id in pdg.order:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
+from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.attrs import (
     AccumulateAttrs,
@@ -58,8 +59,19 @@ class Tiling:
         return self.roots.get(op_id) or self.operands.get(op_id)
 
 
+# The same is cut into blocks of any size.
+_KNOWN: WeakKeyDictionary[Pdg, dict[Dim, Tiling]] = WeakKeyDictionary()
+
+
 def find_tiling(pdg: Pdg, dim: Dim) -> Tiling:
     """All that can be cut along axes as long as a dimension's bound, where it helps."""
+    known = _KNOWN.setdefault(pdg, {})
+    if dim not in known:
+        known[dim] = _tiling(pdg, dim)
+    return known[dim]
+
+
+def _tiling(pdg: Pdg, dim: Dim) -> Tiling:
     useless: set[int] = set()
     while True:
         tiling = _draft(pdg, dim, useless)
