@@ -9,6 +9,7 @@ Within budgets, what is predicted, stated and measured: `python -m benchmarks bu
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
 Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
 What a tapped call costs: `python -m benchmarks taps`.
+What RL-Scope found of GPUs, of a simulated one: `python -m benchmarks scope devices`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -34,6 +35,7 @@ from benchmarks import (
     seeds,
     taps,
 )
+from benchmarks.scope import devices
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -88,6 +90,8 @@ def main(*words: str) -> None:
             overlap.main()
         case ("taps",):
             taps.main()
+        case ("scope", "devices"):
+            devices.main()
         case ("seeds",):
             seeds.main()
         case ("grain",):

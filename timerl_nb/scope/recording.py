@@ -12,6 +12,7 @@ from timerl_nb.scope.archive import save
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.transitions import transitions
+from timerl_nb.scope.utilization import Utilization, utilization
 
 
 class Recorded(ABC):
@@ -28,6 +29,17 @@ class Recorded(ABC):
     def transitions(self) -> dict[tuple[str, str, str], int]:
         """How often what was on top was left for a library: by (operation, from, to), the most first."""
         return transitions(self.read())
+
+    def utilization(self, seconds: float = 1 / 6) -> dict[int, Utilization]:
+        """Of each device what `nvidia-smi` would have said, and what it was; none where none was traced.
+
+        Args:
+            seconds: of a sampling period.
+
+        Raises:
+            OptionError: `seconds` is not positive.
+        """
+        return utilization(self.read(), seconds)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write what was recorded as a zip, which `trl.scope.read` reads; returns the file.
