@@ -23,6 +23,7 @@ from timerl_nb.memory.lower_bound import contracted, inevitable, lower_bound
 from timerl_nb.memory.place import Plans
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
+from timerl_nb.schedule import trial
 from timerl_nb.statements.statements import Statements
 
 BOUNDS = {"B": 4, "I": 3, "T": 40}
@@ -296,3 +297,30 @@ def test_the_cost_of_a_product() -> None:
     }
     assert seconds["dot"] > 10 * seconds["sum"] > 10 * Machine().launch
     assert sum(isinstance(n, Execute) for n in program.ast) > 0
+
+
+def test_another_budget_is_searched_with_what_is_known_of_the_graphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No graph is scheduled or planned again, so that a hundred budgets leave no more behind than a few."""
+    program = compiled()
+    asked: list[str] = []
+    for module, name in ((trial, "find_schedule"), (place, "find_lifetimes")):
+        real = getattr(module, name)
+
+        def counted(*args: Any, real: Any = real, name: str = name) -> Any:
+            asked.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(module, name, counted)
+
+    def fitted(share: float) -> int:
+        asked.clear()
+        within = int(program.memory.needed * share)
+        assert program.with_options(device_memory=within).memory.needed <= within
+        return len(asked)
+
+    first = sum(fitted(share) for share in (0.8, 0.6, 0.4))
+    then = [fitted(share) for share in (0.79, 0.59, 0.39)]
+    # what is taken is planned for its loops
+    assert first > 20 and max(then) <= 2, (first, then)

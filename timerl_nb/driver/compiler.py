@@ -26,7 +26,7 @@ from timerl_nb.driver.pipeline import (
     planner,
     unlimited,
 )
-from timerl_nb.driver.search import Search
+from timerl_nb.driver.search import Known, Search
 from timerl_nb.driver.serialization import deserialized, serialized
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
 from timerl_nb.errors import BoundsError, ShapeError
@@ -50,7 +50,7 @@ from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.schedule.trial import Trials
+from timerl_nb.schedule.trial import SEARCHED, Trials
 from timerl_nb.symbolic.ceiling import bounded
 from timerl_nb.symbolic.domain import bounds_text
 
@@ -129,6 +129,10 @@ class Compiler:
         self._fronts: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._asking: Lru[tuple[object, ...], Front] = Lru(MOST)
         self._disk = disk_cache()
+        # of all searches: what another budget asks of the same graphs is known
+        self._unswapped: Known = Lru(
+            POINTS // 8, lambda plans: max(plans.points, POINTS // 8 // SEARCHED)
+        )
         # the last search's plan, until it is asked for: plans are large
         self._searched: tuple[object, MemoryPlan | None] = None, None
         # a ceiling is another bound than the number that it is: its text tells them apart
@@ -224,7 +228,8 @@ class Compiler:
         return self._asking.get(key, lambda: front.asking(self._search(options, bounds).ask))
 
     def _search(self, options: Options, bounds: Mapping[str, int]) -> Search:
-        return Search(self.pdg, options, bounds, self._trials_of(options), device_limit(options))
+        limit = device_limit(options)
+        return Search(self.pdg, options, bounds, self._trials_of(options), limit, self._unswapped)
 
     def _trials_of(self, options: Options) -> Trials:
         ceiling, again = options.isl_operations, is_remade(options)

@@ -24,7 +24,9 @@ from timerl_nb.driver.pipeline import Decision, Found, cached_machine, is_remade
 from timerl_nb.errors import BoundsError, BudgetError, CeilingError, OptionError, ScheduleError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.lru import Lru
 from timerl_nb.machine import Machine
+from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.forecast import forecast
@@ -44,7 +46,7 @@ from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.ceiling import bounded
-from timerl_nb.symbolic.domain import Dim
+from timerl_nb.symbolic.domain import Dim, bounds_text
 
 # Points that a trial looks at one by one, where no few of a program's turns say what all do.
 MOST_POINTS: Final = 600_000
@@ -56,6 +58,10 @@ _NEAR: Final = 1.5
 _FOR_SPEED: Final = "for speed"
 
 
+# Plans without swaps by graph, bounds, and how they are made.
+Known = Lru[tuple[Pdg, str, Planner], Plans]
+
+
 class Search:
     """One search.
 
@@ -64,6 +70,7 @@ class Search:
         bounds: actual bounds.
         trials: whose work is shared.
         budget: device bytes; None for no limit.
+        known: plans without swaps, which are the same for all budgets.
     """
 
     def __init__(
@@ -73,7 +80,9 @@ class Search:
         bounds: Mapping[str, int],
         trials: Trials,
         budget: int | None,
+        known: Known,
     ) -> None:
+        self._known = known
         self._pdg, self._options, self._bounds = pdg, options, bounds
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
         self._machine = machine_here()
@@ -84,8 +93,7 @@ class Search:
         self._tried: dict[Decision, Forecast | str] = {}
         self._best: tuple[float, Decision] | None = None
         self._least_of: dict[Decision, int] = {}
-        # plans are large: these are the last graph's, the last decision's, and the one's to be taken
-        self._bases: tuple[Pdg, Plans] | None = None
+        # plans are large: these are the last decision's, and the one's to be taken
         self._made: dict[Decision, MemoryPlan] = {}
         self._taken: Decision | None = None
 
@@ -306,10 +314,11 @@ class Search:
 
     def _plans(self, pdg: Pdg) -> Plans:
         """The plans of a graph without swaps."""
-        if self._bases is None or self._bases[0] is not pdg:
-            how = replace(planner(self._options), most=MOST_POINTS)
-            self._bases = pdg, how.plans(*self._trials.scheduled(pdg), self._bounds)
-        return self._bases[1]
+        how = replace(planner(self._options), budget=None, most=MOST_POINTS)
+        return self._known.get(
+            (pdg, bounds_text(self._bounds), how),
+            lambda: how.plans(*self._trials.scheduled(pdg), self._bounds),
+        )
 
     def _bound(self, decision: Decision) -> int:
         """The same, known better since there is a schedule."""

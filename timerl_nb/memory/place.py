@@ -84,6 +84,12 @@ class Plans:
         if first.placed.blocks:
             yield self._plan(False)
 
+    @property
+    def points(self) -> int:
+        """How many executed points are looked at one by one, at most."""
+        count = self._count(self._bounds)
+        return count if self._most is None or count <= self._most else self._exact
+
     def least(self, *, swap: bool) -> int:
         """Bytes below which none of them comes; if values may wait on the host, with that either."""
         if isinstance(self._fold, Fold):

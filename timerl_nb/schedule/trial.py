@@ -42,7 +42,10 @@ _LITTLE: Final = 8
 
 Scheduled = tuple[Constraints, ScheduleTree]
 
-MOST: Final = 16  # graphs whose schedules are remembered
+MOST: Final = 16  # trials that are remembered
+SEARCHED: Final = (
+    64  # graphs whose schedules are: those of a search, which another one comes to again
+)
 
 
 class Trials:
@@ -57,8 +60,8 @@ class Trials:
         self.complete = True  # no trial was given up
         self._tried: Lru[Pdg, _Trial] = Lru(MOST)
         self._acting: WeakKeyDictionary[Pdg, Acting] = WeakKeyDictionary()
-        self._made: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * MOST)
-        self._schedules: Lru[Pdg, Scheduled] = Lru(MOST)
+        self._made: Lru[tuple[Pass, Pdg], Rewritten] = Lru(8 * SEARCHED)
+        self._schedules: Lru[Pdg, Scheduled] = Lru(SEARCHED)
 
     def run(self, one: Pass, pdg: Pdg) -> Rewritten:
         """What a pass makes of a graph."""
