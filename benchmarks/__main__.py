@@ -9,7 +9,7 @@ Within budgets, what is predicted, stated and measured: `python -m benchmarks bu
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
 Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
 What a tapped call costs: `python -m benchmarks taps`.
-What RL-Scope found of GPUs, of a simulated one: `python -m benchmarks scope devices`.
+What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -32,10 +32,10 @@ from benchmarks import (
     peaks,
     race,
     report,
+    scope,
     seeds,
     taps,
 )
-from benchmarks.scope import devices
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -88,10 +88,10 @@ def main(*words: str) -> None:
             budgets.main(names or budgets.NAMES)
         case ("overlap",):
             overlap.main()
+        case ("scope", *names) if set(names) <= {*scope.PARTS}:
+            scope.main(names)
         case ("taps",):
             taps.main()
-        case ("scope", "devices"):
-            devices.main()
         case ("seeds",):
             seeds.main()
         case ("grain",):

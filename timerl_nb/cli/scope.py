@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import runpy
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Final
 
 from timerl_nb.cli.parser import Parser
+from timerl_nb.cli.scripts import as_python_does
 from timerl_nb.errors import ExecutionError, one_of
+from timerl_nb.scope.audit import audit
 from timerl_nb.scope.importing import add_trace
 from timerl_nb.scope.joining import environment
 from timerl_nb.scope.overlap import overlap_of
@@ -23,6 +28,7 @@ _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what fo
   timerl scope run --folder runs/ppo -m my.module
   timerl scope show runs/ppo
   timerl scope add runs/ppo trace.json             of PyTorch's or JAX's own profiler
+  timerl scope check train.py --steps 1000
 """
 
 
@@ -31,9 +37,12 @@ def main(words: Sequence[str]) -> int:
     name = words[0] if words else ""
     if name in _COMMANDS:
         return _COMMANDS[name](words[1:])
-    about = "Where the time of any Python program goes: run records one, show looks at a recording, add adds a trace."
+    about = (
+        "Where the time of any Python program goes: run records one, show looks at a recording, add adds a trace, "
+        "check lists what is not tapped."
+    )
     parser = Parser("scope", about, _EXAMPLES)
-    parser.add_argument("command", metavar="run|show|add")
+    parser.add_argument("command", metavar="run|show|add|check")
     parser.read(words[:1])
     parser.error(f"there is no command {name!r}: {one_of(name, list(_COMMANDS))}")
 
@@ -48,16 +57,7 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--devices", type=int, default=0, help="trace GPUs in so many steps behind the first one"
     )
-    cut = _script_at(words)
-    given = parser.read(words[:cut])
-    script = words[cut:]
-    if not script or script == ["-m"]:
-        parser.error("no script is given.")
-    if script[0] != "-m" and not Path(script[0]).is_file():
-        raise ExecutionError(
-            f"{script[0]} is no file.",
-            hint="give a Python script, or -m and a module; options of the script stand behind it.",
-        )
+    given, script = _read_with_script(parser, words)
     Steps(given.devices)  # refuses what is no number of them
     folder = given.folder or Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
@@ -76,12 +76,46 @@ def _run(words: Sequence[str]) -> int:
     os.execve(sys.executable, [sys.executable, *script], joined)
 
 
-def _script_at(words: Sequence[str]) -> int:
-    """Where the script begins: at `-m`, or the first word that is no option of ours."""
+def _read_with_script(
+    parser: Parser, words: Sequence[str]
+) -> tuple[argparse.Namespace, Sequence[str]]:
+    """Options of ours, and the script with its own."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
-        at += 2 if words[at] in ("--folder", "--devices") else 1
-    return at
+        at += 2 if words[at] in ("--folder", "--devices", "--seconds") else 1
+    given, script = parser.read(words[:at]), words[at:]
+    if not script or script == ["-m"]:
+        parser.error("no script is given.")
+    if script[0] != "-m" and not Path(script[0]).is_file():
+        raise ExecutionError(
+            f"{script[0]} is no file.",
+            hint="give a Python script, or -m and a module; options of the script stand behind it.",
+        )
+    return given, script
+
+
+def _check(words: Sequence[str]) -> int:
+    """Run a script for some seconds, and print which native functions ran untapped."""
+    about = (
+        "Run a Python script, at most for some seconds, and print the native functions that are not tapped. "
+        "What it prints goes to stderr."
+    )
+    usage = "timerl scope check [--seconds 10] script.py ..."
+    parser = Parser("scope check", about, "  timerl scope check train.py\n", usage=usage)
+    parser.add_argument("--seconds", type=float, default=10.0, help="how long (default: 10)")
+    given, script = _read_with_script(parser, words)
+    if script[0] == "-m":
+        parser.error("a module cannot be checked: give a script.")
+    path = Path(script[0])
+    with (
+        audit(given.seconds) as found,
+        redirect_stdout(sys.stderr),
+        as_python_does(path, script[1:]),
+        suppress(SystemExit),
+    ):
+        runpy.run_path(str(path), run_name="__main__")
+    print(found)
+    return 0
 
 
 def _show(words: Sequence[str]) -> int:
@@ -115,4 +149,5 @@ _COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "run": _run,
     "show": _show,
     "add": _add,
+    "check": _check,
 }

@@ -85,7 +85,7 @@ class Script:
         with (
             redirect_stdout(sys.stderr),
             looked_on(_Onlooker(script)),
-            _as_python_does(path, words),
+            as_python_does(path, words),
         ):
             try:
                 runpy.run_path(str(path), run_name="__main__")
@@ -130,7 +130,7 @@ class Script:
 
 
 @contextmanager
-def _as_python_does(path: Path, words: Sequence[str]) -> Iterator[None]:
+def as_python_does(path: Path, words: Sequence[str]) -> Iterator[None]:
     """The arguments and the first place of imports that a script finds."""
     before = sys.argv, list(sys.path)
     sys.argv = [str(path), *words]

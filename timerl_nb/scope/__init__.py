@@ -1,6 +1,7 @@
 """Where the time of an RL program goes, across its stack (RL-Scope, paper 002): `trl.scope`."""
 
 from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.scope.audit import audit
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.chain import critical_chain
 from timerl_nb.scope.importing import add_trace
@@ -21,6 +22,7 @@ __all__ = [
     "Recording",
     "Used",
     "add_trace",
+    "audit",
     "critical_chain",
     "devices",
     "operation",

@@ -1,0 +1,36 @@
+"""What is trained: agents of Stable-Baselines3, as small as they can be to show where time goes."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+# Of each algorithm, what makes a few hundred steps hold some updates.
+OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "A2C": {},
+    "PPO": {"n_steps": 256, "batch_size": 64, "n_epochs": 4},
+    "DQN": {"learning_starts": 100, "train_freq": 4},
+    "DDPG": {"learning_starts": 100},
+    "SAC": {"learning_starts": 100},
+    "TD3": {"learning_starts": 100},
+}
+
+
+def agent(algorithm: str, env: Any, **options: Any) -> Any:
+    """One that has not learnt yet, of one thread."""
+    warnings.filterwarnings("ignore")
+    importlib.import_module("torch").set_num_threads(1)
+    sb3 = importlib.import_module("stable_baselines3")
+    given = {"seed": 0, "device": "cpu", **OPTIONS[algorithm], **options}
+    return getattr(sb3, algorithm)("MlpPolicy", env, **given)
+
+
+def learning(algorithm: str, env: str, steps: int, **options: Any) -> Callable[[], None]:
+    """What learns anew each time it is called."""
+
+    def learn() -> None:
+        agent(algorithm, env, **options).learn(steps)
+
+    return learn
