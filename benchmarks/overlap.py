@@ -16,6 +16,7 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.race import resident_bytes
+from timerl_nb.scope.devices import Devices, Window
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.recording import Recording
@@ -29,28 +30,34 @@ _NAMES: Final = 100
 def main() -> None:
     """Print a table: for each length, in a process of its own."""
     print(
-        "| edges | kernels | overlap, s CPU | transitions, s CPU | memory |\n|--:|--:|--:|--:|--:|"
+        "| edges | kernels | overlap, s CPU | by launch | transitions, s CPU | memory |\n"
+        "|--:|--:|--:|--:|--:|--:|"
     )
     for count in EDGES:
         command = [sys.executable, "-m", "benchmarks", "overlapping", str(count)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        spent, counted, held = json.loads(done.stdout.splitlines()[-1])
+        spent, moved, counted, held = json.loads(done.stdout.splitlines()[-1])
         kernels = f"{count // KERNELS:,}"
-        print(f"| {count:,} | {kernels} | {spent:.2f} | {counted:.2f} | {human_bytes(held)} |")
+        times = " | ".join(f"{one:.2f}" for one in (spent, moved, counted))
+        print(f"| {count:,} | {kernels} | {times} | {human_bytes(held)} |")
 
 
 def measure(count: str) -> None:
     """Print what a lane of so many edges takes."""
-    recording, busy = made(int(count))
-    begun = process_time()
-    trl.scope.overlap_of(recording, trl.scope.Busy.of(*busy))
-    then = process_time()
-    trl.scope.transitions(recording)
-    print(json.dumps([then - begun, process_time() - then, resident_bytes()]))
+    recording = made(int(count))
+    moments = [process_time()]
+    for said in (
+        lambda: trl.scope.overlap_of(recording),
+        lambda: trl.scope.overlap_of(recording, by="launch"),
+        lambda: trl.scope.transitions(recording),
+    ):
+        said()
+        moments.append(process_time())
+    print(json.dumps([*np.diff(moments).tolist(), resident_bytes()]))
 
 
-def made(count: int) -> tuple[Recording, tuple[np.ndarray, np.ndarray]]:
-    """A lane, and when kernels begin and end."""
+def made(count: int) -> Recording:
+    """A lane, and kernels that it launched a microsecond before they began."""
     rng = np.random.default_rng(0)
     edges = np.zeros(count, EDGE)
     edges["ts"] = np.cumsum(rng.integers(50, 900, count))
@@ -64,4 +71,11 @@ def made(count: int) -> tuple[Recording, tuple[np.ndarray, np.ndarray]]:
     begin = np.sort(rng.integers(0, end, count // KERNELS))
     lane = Lane(1, 1, "", edges, end + 10)
     names = tuple(map(str, range(_NAMES)))
-    return Recording((lane,), names), (begin, begin + rng.integers(100, 2000, len(begin)))
+    same = np.zeros(len(begin), np.int64)
+    columns = dict.fromkeys(("name", "device", "stream", "sort", "window", "lane"), same)
+    columns |= {"process": same + 1, "correlation": np.arange(1, len(begin) + 1)}
+    columns |= {"begin": begin, "end": begin + rng.integers(100, 2000, len(begin))}
+    columns["launched"] = np.maximum(begin - 1_000, int(edges["ts"][0]))
+    window = Window(1, "made up", 0, lane.end, ("gpu",), "", 0, 0)
+    devices = Devices(**columns, windows=(window,))
+    return Recording((lane,), names, devices=devices)

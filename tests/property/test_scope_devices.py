@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 
 import numpy as np
@@ -75,7 +75,8 @@ def counted(recording: Recording, by: str) -> Breakdown:
     """Nanosecond by nanosecond."""
     found = Counter[Cell]()
     devices = recording.devices
-    rows = [*zip(*(column.tolist() for _, column in devices.columns), strict=True)]
+    columns = [getattr(devices, one.name) for one in fields(devices) if one.name != "windows"]
+    rows = [*zip(*(column.tolist() for column in columns), strict=True)]
     lost = 0
     for number, one in enumerate(recording.lanes):
         windows = [w for w in devices.windows if w.process == one.process]

@@ -141,9 +141,10 @@ def test_another_checkouts_system_is_compared_round_by_round() -> None:
 
 
 def test_the_overlap_is_of_lanes_like_those_that_are_recorded(capsys) -> None:
-    recording, (begin, end) = overlap.made(1_000)
+    recording = overlap.made(1_000)
     (lane,) = recording.lanes
-    table = trl.scope.overlap_of(recording, trl.scope.Busy.of(begin, end))
+    table = trl.scope.overlap_of(recording)
+    assert trl.scope.overlap_of(recording, by="launch").total == table.total
     assert table.total == lane.end - int(lane.edges["ts"][0])
     libraries = {"backend", "simulation", "api", "waiting"}
     assert {name for (name,) in table.by("library")} >= libraries

@@ -289,3 +289,49 @@ def test_pytorch_tells_its_clock_by_the_wall(
 def test_what_is_no_number_of_steps_is_refused(count: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is not possible"):
         record(tmp_path / "r", devices=count)
+
+
+def test_a_library_that_fails_leaves_the_program_alone(made: Made, tmp_path: Path) -> None:
+    def fails() -> Any:
+        raise RuntimeError("CUPTI is unwell")
+
+    made.start = fails  # type: ignore[method-assign]
+    with (
+        pytest.warns(TimeRLWarning, match="CUPTI is unwell"),
+        record(tmp_path / "r", taps=False, devices=1) as rec,
+    ):
+        for _ in range(3):
+            with operation("o"):
+                pass
+    del made.start  # type: ignore[attr-defined]
+    made.stop = fails  # type: ignore[method-assign]
+    with (
+        pytest.warns(TimeRLWarning, match="CUPTI is unwell"),
+        record(tmp_path / "s", taps=False, devices=5) as other,
+    ):
+        for _ in range(3):
+            with operation("o"):
+                pass
+    for one in (rec, other):
+        assert one.read().devices.windows == ()
+        calls = [
+            k for (name, _), k in one.table().by("operation", "library").items() if name == "o"
+        ]
+        assert sum(calls) > 0
+    with record(tmp_path / "t", taps=False), trl.scope.devices() as again:  # nobody holds it
+        del made.stop  # type: ignore[attr-defined]
+        assert tracing._now is again
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_does_not_end_its_parents_window(made: Made, tmp_path: Path) -> None:
+    with record(tmp_path / "r", taps=False) as rec:
+        with trl.scope.devices():
+            child = os.fork()
+            if child:
+                os.waitpid(child, 0)
+        if not child:
+            os._exit(made.stopped)
+    assert made.stopped == 1
+    windows = rec.read().devices.windows
+    assert [one.process for one in windows] == [os.getpid()]

@@ -5,7 +5,6 @@ Tracers see it in windows alone, since they inflate what they look at: outside o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Final
@@ -137,13 +136,6 @@ class Devices:
 
     def __len__(self) -> int:
         return len(self.begin)
-
-    @property
-    def columns(self) -> Iterator[tuple[str, Array]]:
-        """All columns, with their names."""
-        return (
-            (one.name, getattr(self, one.name)) for one in fields(self) if one.name != "windows"
-        )
 
     @property
     def traced(self) -> tuple[Window, ...]:

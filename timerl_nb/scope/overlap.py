@@ -229,11 +229,13 @@ class _Moved:
         some = slice(first, np.searchsorted(self._busy.begin, moments[-1], side="left"))
         begin = np.maximum(self._busy.begin[some], moments[0])
         end = np.minimum(self._busy.end[some], moments[-1])
+        at, until = (np.searchsorted(piece.ts, x, side="right") - 1 for x in (begin, end))
         waits = piece.on == Library.WAITING
         for row, which in enumerate((~waits & (piece.on != UNOBSERVED), waits)):
+            # the time of such stretches ahead of each edge, and of the one that an end is in
             sums = np.concatenate([[0], np.cumsum(np.where(which, spent, 0))])
-            self._ns[row, some] += _until(end, piece.ts, which, sums)
-            self._ns[row, some] -= _until(begin, piece.ts, which, sums)
+            self._ns[row, some] += sums[until] + which[until] * (end - piece.ts[until])
+            self._ns[row, some] -= sums[at] + which[at] * (begin - piece.ts[at])
         gone = np.where(piece.on == UNOBSERVED, 0, shared)
         return spent - gone, seen - gone, shared - gone
 
@@ -243,12 +245,6 @@ class _Moved:
         for (*key, on), sums in _summed(keys, *self._ns) if self._cell.size else ():
             for used, ns in zip((Used.BOTH, Used.GPU), sums, strict=True):
                 yield (*key, on, used), ns
-
-
-def _until(moments: Array, ts: Array, which: Array, sums: Array) -> Array:
-    """The time of some edges' stretches before each of some moments, from the sums of whole stretches."""
-    k = np.searchsorted(ts, moments, side="right") - 1
-    return sums[k] + np.where(which[k], moments - ts[k], 0)
 
 
 def _summed(

@@ -7,14 +7,14 @@ the lane of the thread that does it is not observed meanwhile.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
 from time import monotonic_ns
 from typing import Final
 
-from timerl_nb.errors import ExecutionError, OptionError, warn
+from timerl_nb.errors import OptionError, TimeRLError, warn
 from timerl_nb.scope.clock import Anchor, Joint
 from timerl_nb.scope.devices import Window
 from timerl_nb.scope.edges import Kind
@@ -160,25 +160,26 @@ class Steps:
         self._phases |= leave is Kind.PHASE_EXIT or lane.is_in(Kind.PHASE_EXIT)
         if self._phases and leave is not Kind.PHASE_EXIT:
             return
-        try:
-            if self._devices is None:
-                self._devices = devices().__enter__()
-                return
-            self._left -= 1
-            if not self._left:
-                self._devices.__exit__()
-        except ExecutionError as error:  # the program goes on
-            self._left = 0
-            warn(error.what)
+        if self._devices is None:
+            self._devices = devices()
+            self._told(self._devices.__enter__)
+            return
+        self._left -= 1
+        if not self._left:
+            self.end()
 
     def end(self) -> None:
         """No more steps come."""
         self._left = 0
+        if self._devices is not None:
+            self._told(self._devices.__exit__)
+
+    def _told(self, switch: Callable[[], object]) -> None:
         try:
-            if self._devices is not None:
-                self._devices.__exit__()
-        except Exception as error:  # of a library that has ended ahead of its process
-            warn(f"what devices did is lost: {error!r}")
+            switch()
+        except Exception as error:  # the program goes on, whatever a library's profiler says
+            self._left = 0
+            warn(error.what if isinstance(error, TimeRLError) else f"devices are lost: {error!r}")
 
 
 def _forked() -> None:

@@ -46,17 +46,13 @@ def windowed(
             np.lexsort((-called["end"][known], begin[known], called["correlation"][known]))
         ]
         at = np.searchsorted(called["correlation"][known], ran["correlation"])
-        at = np.minimum(at, max(len(known) - 1, 0))
-        launch = known[at] if len(known) else np.zeros(len(ran), np.int64)
-        is_launched = np.zeros(len(ran), bool)
-        if len(known):
-            is_launched = (called["correlation"][launch] == ran["correlation"]) & (
-                lane[launch] >= 0
-            )
-        columns = {one: ran[one].astype(np.int64) for one in ("begin", "end", "device", "stream")}
-        columns |= {one: ran[one].astype(np.int64) for one in ("sort", "correlation")}
-        columns |= {"name": names[ran["name"]], "window": np.full(len(ran), number)}
-        columns["process"] = np.full(len(ran), trace.window.process)
+        launch = np.append(known, -1)[at]
+        is_launched = np.append(called["correlation"], -1)[launch] == ran["correlation"]
+        is_launched &= np.append(lane, -1)[launch] >= 0
+        alike = "begin", "end", "device", "stream", "sort", "correlation"
+        columns = {one: ran[one].astype(np.int64) for one in alike} | {"name": names[ran["name"]]}
+        for name, value in (("window", number), ("process", trace.window.process)):
+            columns[name] = np.full(len(ran), value)
         for name, column in (("lane", lane), ("launched", begin)):
             columns[name] = np.full(len(ran), -1)
             columns[name][is_launched] = column[launch[is_launched]]
