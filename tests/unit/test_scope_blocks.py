@@ -53,12 +53,12 @@ def step(clock: Clock, ns: int = MS) -> None:
 
 def parts(lane: Lane) -> list[tuple[bool, int, np.ndarray]]:
     """Whether each block is silent, its CPU time, and its edges."""
-    edges, found, silent, begun = lane.edges, [], False, 0
+    edges, found, silent, begun = lane.edges, [], False, -1
     for k, (_, top, kind, depth) in enumerate(edges.tolist()):
         silent = kind == Kind.OFF if kind in (Kind.OFF, Kind.ON) else silent
         if kind == Kind.BLOCK_ENTER:
             begun = k
-        elif kind == Kind.BLOCK_EXIT:
+        elif kind == Kind.BLOCK_EXIT and begun >= 0:
             cpu = top - int(edges["top"][begun]) + (depth - int(edges["depth"][begun]) << 32)
             found.append((silent, cpu, edges[begun + 1 : k]))
     return found

@@ -3,7 +3,9 @@
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.scope.audit import audit
 from timerl_nb.scope.busy import Busy
+from timerl_nb.scope.calibration import Calibration, Cost
 from timerl_nb.scope.chain import critical_chain
+from timerl_nb.scope.correction import Corrected
 from timerl_nb.scope.importing import add_trace
 from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.processes import processes
@@ -18,7 +20,10 @@ from timerl_nb.scope.transitions import transitions
 __all__ = [
     "Breakdown",
     "Busy",
+    "Calibration",
     "Cell",
+    "Corrected",
+    "Cost",
     "Recording",
     "Used",
     "add_trace",

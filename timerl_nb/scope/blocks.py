@@ -52,8 +52,8 @@ class Blocks:
     def _turn(self, lane: Any) -> None:
         """A block ends, and the next one begins."""
         cpu, now = thread_time_ns(), monotonic_ns()
+        _moment(lane, Kind.BLOCK_EXIT, cpu)  # also ahead of the first one: what follows is our own
         if self._cpu:
-            _moment(lane, Kind.BLOCK_EXIT, cpu)
             for name, count in self._tallies.items():
                 lane.put(lane.recorder.number(name), Kind.TALLY, count)
             self._count += 1

@@ -15,9 +15,12 @@ from typing import Final
 from timerl_nb.errors import ExecutionError, warn
 from timerl_nb.scope import recorder
 from timerl_nb.scope.libraries import Tapping
+from timerl_nb.scope.tight_loop import timed
 from timerl_nb.scope.tracing import Steps
 
-RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder, parent (the process that says so), taps, devices
+RECORDING: Final = (
+    "TIMERL_SCOPE"  # JSON: folder, parent (the process that says so), taps, devices, calibrated
+)
 _HOOK: Final = Path(__file__).parents[2] / "timerl_command" / "recorded"
 
 
@@ -28,11 +31,11 @@ def join(told: str) -> None:
     # what says so may have become this process
     parent = to["parent"] if to["parent"] != os.getpid() else os.getppid()
     try:
-        recorder.begin(folder, parent=parent)
+        recorder.begin(folder, parent=parent, timed=timed if to["calibrated"] else None)
     except ExecutionError as error:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
         return
-    hand_on(folder, taps=taps, devices=devices)
+    hand_on(folder, taps=taps, devices=devices, calibrated=to["calibrated"])
     if taps:
         Tapping().on()
     steps = Steps(devices)
@@ -42,20 +45,25 @@ def join(told: str) -> None:
 
 
 def environment(
-    folder: Path, given: Mapping[str, str], *, taps: bool = True, devices: int = 0
+    folder: Path,
+    given: Mapping[str, str],
+    *,
+    taps: bool = True,
+    devices: int = 0,
+    calibrated: bool = True,
 ) -> dict[str, str]:
     """The environment of processes that join a recording of this one, and of what they start."""
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(_HOOK) not in paths:
         paths.insert(0, str(_HOOK))
     told = {"folder": str(folder.absolute()), "parent": os.getpid(), "taps": taps}
-    told["devices"] = devices
+    told |= {"devices": devices, "calibrated": calibrated}
     return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
 
 
-def hand_on(folder: Path, *, taps: bool, devices: int) -> dict[str, str | None]:
+def hand_on(folder: Path, *, taps: bool, devices: int, calibrated: bool) -> dict[str, str | None]:
     """Have what this process starts join its recording; what the environment said before."""
-    new = environment(folder, os.environ, taps=taps, devices=devices)
+    new = environment(folder, os.environ, taps=taps, devices=devices, calibrated=calibrated)
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", RECORDING)}
     os.environ.update({name: new[name] for name in before})
     return before

@@ -38,6 +38,9 @@ class Process:
         forked_by: the thread of its parent that forked it; 0 where it was made otherwise.
         command: its words.
         begin, end: nanoseconds of CLOCK_MONOTONIC; None where its end was not recorded.
+        cpu: nanoseconds of CPU time that it spent meanwhile; None where its end was not recorded.
+        made_by: the recorder, Python, the machine and versions of libraries, as far as they are known.
+        costs: nanoseconds that recording takes in a tight loop (`tight_loop`), where a calibration was asked for.
     """
 
     number: int
@@ -46,6 +49,9 @@ class Process:
     command: str
     begin: int
     end: int | None
+    cpu: int | None = None
+    made_by: Mapping[str, str] = field(default_factory=dict, hash=False)
+    costs: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, eq=False)

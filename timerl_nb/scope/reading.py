@@ -80,17 +80,24 @@ def _read(folder: Traversable, source: Path) -> Recording:
         process, end, alive = about["process"], about["end"], set(about["alive"])
         ended = end and end["monotonic"]
         command = " ".join(about["command"])
+        names, threads, launches, costs = _names(folder / f"{process}.names")
+        begin = about["begin"]["monotonic"]
+        cpu = end["cpu"] - about["begin"]["cpu"] if end and "cpu" in end else None
+        made_by = {key: str(about[key]) for key in ("recorder", "python") if key in about}
+        made_by |= about.get("made_by", {})
         processes.append(
             Process(
                 process,
                 about["parent"],
                 about["forked_by"],
                 command,
-                about["begin"]["monotonic"],
+                begin,
                 ended,
+                cpu,
+                made_by,
+                costs,
             )
         )
-        names, threads, launches = _names(folder / f"{process}.names")
         op_ids |= launches
         numbers = np.array([table.setdefault(name, len(table)) for name in names], np.uint32)
         for (of, thread), parts in sorted(segments.items()):
@@ -133,15 +140,19 @@ def _manifest(path: Traversable) -> Mapping[str, Any]:
     return about
 
 
-def _names(path: Traversable) -> tuple[list[str], dict[int, str], dict[str, tuple[int, ...]]]:
-    """Names by number, what threads are called, and what launches run; a last line without its end was being written."""
+def _names(
+    path: Traversable,
+) -> tuple[list[str], dict[int, str], dict[str, tuple[int, ...]], dict[str, float]]:
+    """Names by number, what threads are called, what launches run, and what recording costs; a last line without its
+    end was being written."""
     try:
         *lines, _ = path.read_bytes().split(b"\n")
         found = [json.loads(line) for line in lines]
         names = ["", *[one["name"] for one in found if "name" in one]]
         threads = {one["thread"]: one["called"] for one in found if "thread" in one}
         launches = {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one}
-        return names, threads, launches
+        costs = {kind: float(ns) for one in found for kind, ns in one.get("costs", {}).items()}
+        return names, threads, launches, costs
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutionError(f"{path} has no names of a recording: {error!r}.", hint=_HOW) from None
 

@@ -30,8 +30,8 @@ class record(Recorded):
         taps: whether to tell libraries apart: their functions are tapped meanwhile. Launches of
             compiled programs are always told.
         calibrated: whether blocks of some 5 ms, between outermost operations, are left out at random, so that
-            it can be said what recording added: half of 40 to 200 of them, from the eleventh on, and
-            5 % later.
+            `corrected` can say what recording added: half of 40 to 200 of them, from the eleventh on, and
+            5 % later. By default where there are taps.
         devices: in so many steps devices are traced, if there are any, from the second step on: outermost
             phases, or, as long as there was none, outermost operations. See `devices`.
 
@@ -45,7 +45,7 @@ class record(Recorded):
         folder: str | os.PathLike[str] | None = None,
         *,
         taps: bool = True,
-        calibrated: bool = False,
+        calibrated: bool | None = None,
         devices: int = 0,
     ) -> None:
         self._steps = Steps(devices)
@@ -54,13 +54,13 @@ class record(Recorded):
             weakref.finalize(self, _removed, folder, os.getpid())
         self.folder = Path(folder)
         self._tapping = Tapping() if taps else None
-        self._calibrated = calibrated
+        self._calibrated = taps if calibrated is None else calibrated
         self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> record:
         recorder.begin(self.folder, timed=timed if self._calibrated else None)
         taps, devices = self._tapping is not None, self._steps.count
-        self._before = hand_on(self.folder, taps=taps, devices=devices)
+        self._before = hand_on(self.folder, taps=taps, devices=devices, calibrated=self._calibrated)
         self._steps.begin()
         heard()
         if self._tapping is not None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from timerl_nb.errors import TimeRLError
 from timerl_nb.scope.archive import save
+from timerl_nb.scope.calibration import Calibration
+from timerl_nb.scope.correction import Corrected, corrected
+from timerl_nb.scope.in_run import in_run
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.transitions import transitions
@@ -25,6 +28,19 @@ class Recorded(ABC):
     def table(self) -> Breakdown:
         """Where the time of all its threads and processes went."""
         return overlap_of(self.read())
+
+    def corrected(self, calibration: Calibration | None = None) -> Corrected:
+        """The same without what recording has added.
+
+        Args:
+            calibration: what recording costs; by default as the recording's own silent blocks say.
+
+        Raises:
+            ExecutionError: the calibration is of something else, or contradicts itself; there are too few
+                silent blocks.
+        """
+        recording = self.read()
+        return corrected(recording, calibration or in_run(recording))
 
     def transitions(self) -> dict[tuple[str, str, str], int]:
         """How often what was on top was left for a library: by (operation, from, to), the most first."""

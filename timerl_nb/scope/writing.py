@@ -30,6 +30,7 @@ VERSION: Final = 1
 SEGMENT: Final = 1 << 20  # bytes
 LONGEST: Final = 1_000  # characters of a name that are kept
 _MOST_NAMES: Final = 1 << NAME_BITS
+_VERSIONS: Final = ("gymnasium", "jax", "mujoco", "numpy", "stable_baselines3", "torch")
 
 
 class Segments:
@@ -116,8 +117,9 @@ class NameTable:
 
 
 def clocks() -> dict[str, int]:
-    """Both clocks at one moment, in nanoseconds."""
-    return {"monotonic": monotonic_ns(), "wall": time.time_ns()}
+    """Both clocks at one moment, and the CPU time that the process has spent, in nanoseconds."""
+    cpu = time.process_time_ns()
+    return {"monotonic": monotonic_ns(), "wall": time.time_ns(), "cpu": cpu}
 
 
 def write_manifest(
@@ -145,6 +147,24 @@ def write_manifest(
         "end": end,
         "alive": list(alive),
         "segment": SEGMENT,
+        "made_by": {} if end is None else _made_by(),
     }
     path = folder / f"{os.getpid()}.json"
     write_whole(path, json.dumps(about, indent=1).encode(), synced=False)
+
+
+def _made_by() -> dict[str, str]:
+    """What decides how long things take, but for the program: the machine, and versions of libraries."""
+    loaded = {name: getattr(sys.modules.get(name), "__version__", None) for name in _VERSIONS}
+    return {
+        "machine": f"{_processor()}, {os.cpu_count()} cores",
+        **{name: str(version) for name, version in loaded.items() if version is not None},
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(x.partition(":")[2].strip() for x in lines if x.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,65 @@
+"""What was added leaves where it was added, edge by edge on random lanes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from tests.property.test_scope import FIRST, NAMES, RUNS, counted, devices, lane
+from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, Cost
+from timerl_nb.scope.correction import corrected
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.recording import Recording
+
+
+def test_what_was_added_leaves_where_an_edge_has_it() -> None:
+    """Edge by edge, in whole numbers, against the corrected table; with devices, by their share of a place."""
+    names = (*NAMES, "copy")
+    for seed in range(FIRST, FIRST + RUNS):
+        draw = Random(seed)
+        costs = {
+            kind: Cost(2 * draw.randrange(5), 2 * draw.randrange(5))
+            for kind in (CALL, ANNOTATION, f"{API}matmul", f"{API}sin")
+        }
+        recording = Recording(tuple(lane(draw) for _ in range(draw.randint(1, 3))), names)
+        begin, end = devices(draw)
+        measured = counted(recording, begin, end)
+        to_take = Counter[tuple[str, str, str]]()
+        for one in recording.lanes:
+            place, off = ("", "", "python"), False
+            phase = operation = 0
+            calls: list[int] = []
+            for _, top, kind, _ in one.edges.tolist():
+                called = calls[-1] if kind == Kind.CALL_EXIT else top
+                if kind == Kind.CALL_ENTER:
+                    calls.append(top)
+                elif kind == Kind.CALL_EXIT:
+                    calls.pop()
+                phase = top if kind in (4, 5) else phase
+                operation = top if kind in (2, 3) else operation
+                off = kind == Kind.OFF if kind in (Kind.OFF, Kind.ON) else off
+                on = "unobserved" if off else Library(calls[-1] >> NAME_BITS if calls else 0).name
+                seen = (0, 0) if off else (phase, operation)
+                before, place = place, (names[seen[0]], names[seen[1]], on.lower())
+                if kind > Kind.PHASE_EXIT:
+                    continue
+                sort = ANNOTATION if kind >= Kind.OPERATION_ENTER else CALL
+                if sort == CALL and called >> NAME_BITS == Library.API:
+                    sort = f"{API}{names[called & ((1 << NAME_BITS) - 1)]}"
+                    if sort not in costs:
+                        continue
+                enters = kind % 2 == 0
+                to_take[before] += int(costs[sort].outside if enters else costs[sort].inside) // 2
+                to_take[place] += int(costs[sort].inside if enters else costs[sort].outside) // 2
+        found = corrected(recording, Calibration("given", costs), measured)
+        spent, left = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+        for cell, ns in measured.cells.items():
+            spent[cell.phase, cell.operation, cell.library] += ns
+        for cell, ns in found.breakdown.cells.items():
+            left[cell.phase, cell.operation, cell.library] += ns
+            assert 0 <= ns <= measured.cells[cell] or ns == 0, seed
+        assert left == Counter({k: max(0, ns - to_take[k]) for k, ns in spent.items()}), seed
+        # what was to be taken was taken, or is told
+        taken = found.total.measured - found.total.corrected
+        assert taken + found.unplaced == to_take.total(), seed
+        assert sum(one.corrected for one in found.by("operation").values()) == left.total()
