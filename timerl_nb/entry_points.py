@@ -1,4 +1,4 @@
-"""Entry points of a program into the parts above it, which it does not import: they register them.
+"""Entry points of a program, or a recording, into the parts above it, which it does not import: they register them.
 
 `program.explore()` is what the widgets have registered as "program.explore"; `show` registers others.
 """
@@ -19,6 +19,8 @@ _BY: Final[Mapping[str, str]] = {
     "program.export_html": "timerl_nb.show",
     "program.policy": "timerl_nb.rl",
     "program.scope": "timerl_nb.scope.whole_run",
+    "recording.figure": "timerl_nb.show",
+    "recording.view": "timerl_nb.show",
 }
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import TimeRLError
+from timerl_nb.inspectable import bundle
 from timerl_nb.scope.archive import save
 from timerl_nb.scope.calibration import Calibration
 from timerl_nb.scope.correction import Corrected, corrected
@@ -57,6 +61,10 @@ class Recorded(ABC):
         """
         return utilization(self.read(), seconds)
 
+    def figure(self, what: str = "operations") -> Any:
+        """A plotly figure: of "operations", "transitions" or "processes"; see `trl.show.scope_figure`."""
+        return entry_point("recording.figure")(self.read(), what)
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write what was recorded as a zip, which `trl.scope.read` reads; returns the file.
 
@@ -82,6 +90,11 @@ class Recorded(ABC):
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> Mapping[str, object]:
+        return bundle(self, str(self), lambda: entry_point("recording.view")(self.read()).to_svg())
 
 
 def _counted(count: int, what: str) -> str:

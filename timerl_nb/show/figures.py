@@ -29,7 +29,7 @@ _SYMBOLS = {"triangle": "triangle-up"}
 # Figures are drawn on what is behind them, light or dark: a grey that is read on both.
 _GREY, _GRID = "#808080", "rgba(128, 128, 128, 0.3)"
 _AXIS = {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GREY}
-_THEME = go.layout.Template(
+THEME = go.layout.Template(
     layout={
         "paper_bgcolor": "rgba(0, 0, 0, 0)",
         "plot_bgcolor": "rgba(0, 0, 0, 0)",
@@ -264,7 +264,7 @@ def learning_curves(
             annotation_position="top left",
         )
     figure.update_layout(
-        template=_THEME,
+        template=THEME,
         xaxis_title="iteration",
         yaxis_title=output,
         height=380,
@@ -314,7 +314,7 @@ def sweep(swept: SweepView) -> go.Figure:
     figure.update_xaxes(tickvals=list(marks), ticktext=list(marks.values()), range=ends)
     figure.update_xaxes(title_text=swept.argument, row=2)
     figure.update_yaxes(rangemode="tozero")
-    figure.update_layout(template=_THEME, height=520, margin={"t": 50, "r": 20, "b": 50, "l": 60})
+    figure.update_layout(template=THEME, height=520, margin={"t": 50, "r": 20, "b": 50, "l": 60})
     return figure
 
 
@@ -337,7 +337,7 @@ def _side_by_side(titles: list[str], xlabel: str, ylabel: str) -> go.Figure:
         figure.update_xaxes(matches="x", row=1, col=column)
     figure.update_yaxes(title_text=ylabel, row=1, col=1)
     figure.update_layout(
-        template=_THEME,
+        template=THEME,
         height=430,
         margin={"t": 50, "r": 20, "b": 100, "l": 60},
         legend={"orientation": "h", "yref": "container", "y": 0.01, "yanchor": "bottom"},

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any
 
-from py_mini_racer import JSEvalException, JSPromise, JSTimeoutException, MiniRacer
+from py_mini_racer import JSEvalException, JSPromise, JSTimeoutException, MiniRacer, init_mini_racer
 
 from timerl_nb.errors import DrawingError
 
@@ -51,15 +54,43 @@ class Context:
 
     MiniRacer adopts the asyncio loop that runs where it is made: in a notebook the kernel's own,
     which would then wait for itself. A context that is freed as the interpreter ends never returns.
-    So it is made and used on one private thread, and closed before the end.
+    So it is made, used and closed on one private thread: where processors protect memory by thread, another
+    one's touch ends the process. No pool's thread still answers when the interpreter ends.
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="drawing")
+        self._asked: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._start = Lock()
         self._v8: MiniRacer | None = None
 
     def call(self, function: str, arguments: tuple[Any, ...], seconds: float) -> str:
-        return self._thread.submit(self._call, function, arguments, seconds).result()
+        return self._answer(partial(self._call, function, arguments, seconds))
+
+    def end(self) -> None:
+        """Close it, as the interpreter ends."""
+        if self._thread is not None:
+            self._answer(self.close)
+
+    def _answer(self, ask: Callable[[], Any]) -> Any:
+        with self._start:
+            if self._thread is None:
+                init_mini_racer(
+                    ignore_duplicate_init=True
+                )  # V8 is for threads of the one that does this
+                self._thread = Thread(target=self._work, name="drawing", daemon=True)
+                self._thread.start()
+        future = Future[Any]()
+        self._asked.put((future, ask))
+        return future.result()
+
+    def _work(self) -> None:
+        while True:
+            future, ask = self._asked.get()
+            try:
+                future.set_result(ask())
+            except BaseException as error:
+                future.set_exception(error)
 
     def _call(self, function: str, arguments: tuple[Any, ...], seconds: float) -> str:
         v8 = self._v8 = self._v8 or _loaded()
@@ -103,6 +134,6 @@ def _forked() -> None:
 
 
 _LEFT: list[Context] = []
-atexit.register(lambda: _V8.close())
+atexit.register(lambda: _V8.end())
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

@@ -8,12 +8,12 @@ export interface Packed {
 
 interface Placeholder {
   readonly buffer: number;
-  readonly dtype: "int32" | "float32" | "float64";
+  readonly dtype: "int32" | "uint8" | "float32" | "float64";
   readonly shape: readonly number[];
 }
 
 /** The numbers of an array, row by row. */
-export type Numbers = Int32Array | Float32Array | Float64Array;
+export type Numbers = Int32Array | Uint8Array | Float32Array | Float64Array;
 
 /** A packed model with its arrays in place; null where nothing has been sent yet. */
 export function unpack<Model>(packed: Packed): Model | null {
@@ -36,5 +36,6 @@ function numbers({ dtype }: Placeholder, view: DataView): Numbers {
   // copied, since a buffer may begin where no number can
   const bytes = view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
   if (dtype === "int32") return new Int32Array(bytes);
+  if (dtype === "uint8") return new Uint8Array(bytes);
   return dtype === "float32" ? new Float32Array(bytes) : new Float64Array(bytes);
 }

@@ -486,6 +486,72 @@ export interface Scheduled {
   lines: number[];
 }
 
+export interface ScopeLane {
+  process: number;
+  thread: number;
+  name: string;
+  edges: number;
+}
+
+export interface ScopeLibrary {
+  name: string;
+  colour: string;
+}
+
+export interface ScopeOperation {
+  name: string;
+  is_guessed: boolean;
+  count: number;
+  transitions: ScopeTransition[];
+  op_ids: number[];
+  colour: string;
+}
+
+export interface ScopePhase {
+  name: string;
+  count: number;
+  colour: string;
+}
+
+export interface ScopeProcess {
+  number: number;
+  parent: number;
+  depth: number;
+  command: string;
+  threads: number;
+  begin: number;
+  end: number | null;
+}
+
+export interface ScopeTime {
+  process: number;
+  phase: number;
+  operation: number;
+  library: string;
+  used: string;
+  ns: number;
+}
+
+export interface ScopeTransition {
+  left: string;
+  to: string;
+  count: number;
+}
+
+export interface ScopeView {
+  view: "scope";
+  total: number;
+  end: number;
+  processes: ScopeProcess[];
+  phases: ScopePhase[];
+  operations: ScopeOperation[];
+  libraries: ScopeLibrary[];
+  times: ScopeTime[];
+  lanes: ScopeLane[];
+  overview: StretchView;
+  remark: string;
+}
+
 export interface SearchView {
   view: "search";
   query: string;
@@ -514,6 +580,12 @@ export interface SourceLine {
   number: number;
   text: string;
   marked: boolean;
+}
+
+export interface Spans {
+  begin: Numbers;
+  end: Numbers;
+  name: Numbers;
 }
 
 export interface StageIds {
@@ -593,6 +665,20 @@ export interface Stretch {
   note: string;
 }
 
+export interface StretchLane {
+  lane: number;
+  tracks: Track[];
+}
+
+export interface StretchView {
+  view: "stretch";
+  begin: number;
+  end: number;
+  width: number;
+  lanes: StretchLane[];
+  names: string[];
+}
+
 export interface SweepChart {
   title: string;
   is_bytes: boolean;
@@ -620,6 +706,12 @@ export interface SweptPoint {
   problem: string;
   value: number | string | boolean | null;
   texts: string[];
+}
+
+export interface Track {
+  kind: "phase" | "operation" | "library";
+  shares: Numbers;
+  spans: Spans;
 }
 
 export interface Turn {

@@ -6,6 +6,7 @@ import type {
   MemoryView,
   PipelineView,
   RunView,
+  ScopeView,
   SweepView,
 } from "../models";
 import { run, sweep } from "./charts";
@@ -13,11 +14,19 @@ import { comparison } from "./comparison";
 import { memory } from "./memory";
 import { nest } from "./nest";
 import { pipeline } from "./pipeline";
+import { scope } from "./scope";
 import { saved, told } from "./sheet";
 import { space } from "./space";
 
 export type Drawable =
-  ComparisonView | IterationSpaceView | LoopView | MemoryView | PipelineView | RunView | SweepView;
+  | ComparisonView
+  | IterationSpaceView
+  | LoopView
+  | MemoryView
+  | PipelineView
+  | RunView
+  | ScopeView
+  | SweepView;
 
 /** A view as SVG; views without a drawing are the text that they print as, so many lines of it. */
 export function draw(view: Drawable | { view: "text" }, said: string, most = 120): string {
@@ -34,6 +43,8 @@ export function draw(view: Drawable | { view: "text" }, said: string, most = 120
       return pipeline(view);
     case "run":
       return saved(run(view, said));
+    case "scope":
+      return scope(view);
     case "sweep":
       return saved(sweep(view, view.told));
     default:

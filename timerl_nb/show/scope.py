@@ -1,0 +1,320 @@
+"""A recording as it is drawn: processes, operations by library, transitions, and lanes.
+
+The sums are those of `Recording.table()`, process by process; the page adds up what it shows of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.columns import aligned
+from timerl_nb.frontend.foreign import taken
+from timerl_nb.scope import Breakdown, Recording, processes
+from timerl_nb.scope.edges import NAME_BITS, Kind
+from timerl_nb.scope.processes import Branch
+from timerl_nb.scope.recorder import GUESSED, INTERLEAVED
+from timerl_nb.show.colours import GREY, SERIES, tensor
+from timerl_nb.show.frames import Stack, frames
+from timerl_nb.show.stretch import LIBRARIES, Stretches, StretchView
+from timerl_nb.show.view import View
+
+MOST_OPERATIONS: Final = 60  # that are told apart
+MOST_PHASES: Final = 20
+_DRAWN: Final = 600  # columns of the lanes in a static picture
+_NAME: Final = (1 << NAME_BITS) - 1
+# of libraries; hatches say what a device does beside them
+COLOURS: Final = dict(
+    zip(
+        LIBRARIES,
+        (SERIES[0], SERIES[1], SERIES[2], SERIES[5], SERIES[4], GREY),
+        strict=True,
+    )
+)
+
+
+@dataclass(frozen=True)
+class ScopeProcess:
+    """A process, in the order of the tree: children behind their parent, `depth` levels below the first.
+
+    Attributes:
+        begin, end: nanoseconds since the recording began; None where it was killed, or goes on.
+    """
+
+    number: int
+    parent: int
+    depth: int
+    command: str
+    threads: int
+    begin: int
+    end: int | None
+
+
+@dataclass(frozen=True)
+class ScopeTransition:
+    """How often a library was left for another."""
+
+    left: str
+    to: str
+    count: int
+
+
+@dataclass(frozen=True)
+class ScopeOperation:
+    """What the time of an operation is told by; "" is what lies outside of all.
+
+    Attributes:
+        is_guessed: nobody annotated it.
+        count: how often it was entered.
+        op_ids: of a compiled program's launch, the operations that run there.
+    """
+
+    name: str
+    is_guessed: bool
+    count: int
+    transitions: tuple[ScopeTransition, ...]
+    op_ids: tuple[int, ...]
+    colour: str
+
+
+@dataclass(frozen=True)
+class ScopePhase:
+    """A phase; "" is what lies outside of all."""
+
+    name: str
+    count: int
+    colour: str
+
+
+@dataclass(frozen=True)
+class ScopeTime:
+    """Nanoseconds of one kind: the positions of a process, a phase, an operation, and whose time it was.
+
+    Attributes:
+        used: "cpu", "both" where a device was busy meanwhile, "gpu" where the thread waited for it, or "untraced"
+            where nobody looked at devices.
+    """
+
+    process: int
+    phase: int
+    operation: int
+    library: str
+    used: str
+    ns: int
+
+
+@dataclass(frozen=True)
+class ScopeLane:
+    """A thread: the position of its process, and how many edges it has."""
+
+    process: int
+    thread: int
+    name: str
+    edges: int
+
+
+@dataclass(frozen=True)
+class ScopeLibrary:
+    """A library, and its colour."""
+
+    name: str
+    colour: str
+
+
+@dataclass(frozen=True, eq=False)
+class ScopeView(View):
+    """Where the time of a recording went.
+
+    Attributes:
+        total: nanoseconds of all threads.
+        end: nanoseconds from its beginning to its end.
+        times: sum up to the total, the most first.
+        lanes: in the recording's order.
+        overview: all of it.
+        remark: what else there is to say of it.
+    """
+
+    view = "scope"
+
+    total: int
+    end: int
+    processes: tuple[ScopeProcess, ...]
+    phases: tuple[ScopePhase, ...]
+    operations: tuple[ScopeOperation, ...]
+    libraries: tuple[ScopeLibrary, ...]
+    times: tuple[ScopeTime, ...]
+    lanes: tuple[ScopeLane, ...]
+    overview: StretchView
+    remark: str
+
+    @classmethod
+    def of(cls, recording: Recording) -> ScopeView:
+        """The view of a recording."""
+        return with_stretches(recording)[0]
+
+    def __str__(self) -> str:
+        rows = [("operation", "times", "library", "ms", "share")]
+        sums: dict[tuple[int, str], int] = {}
+        for one in self.times:
+            key = one.operation, one.library
+            sums[key] = sums.get(key, 0) + one.ns
+        for (k, library), ns in sorted(sums.items(), key=lambda pair: -pair[1]):
+            operation = self.operations[k]
+            times = f"{operation.count:,}" if operation.count else ""
+            share = f"{ns / self.total:.1%}"
+            rows.append((operation.name or "-", times, library, f"{ns / 1e6:,.3f}", share))
+        return "\n".join([f"{self.total / 1e6:,.3f} ms", *aligned(rows, left=(0, 2))])
+
+
+def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
+    """The view of a recording, and any stretch of its lanes, of whose tracks the kinds are the view's positions.
+
+    Raises:
+        CallError: it is no recording.
+    """
+    taken(recording, Recording, "a recording", "trl.scope.read(folder) gives one.")
+    sums: dict[tuple[int, str, str, str, str], int] = {}
+    shown: list[ScopeProcess] = []
+    for process, table in _processes(recording):
+        for cell, ns in table.cells.items():
+            used = cell.used.name.lower()
+            sums[len(shown), cell.phase, cell.operation, cell.library, used] = ns
+        shown.append(process)
+    phases = _Kinds({}, MOST_PHASES)
+    operations = _Kinds({}, MOST_OPERATIONS)
+    for (_, phase, operation, _, _), ns in sums.items():
+        phases.sums[phase] = phases.sums.get(phase, 0) + ns
+        operations.sums[operation] = operations.sums.get(operation, 0) + ns
+    told: dict[tuple[int, int, int, str, str], int] = {}
+    for (k, phase, operation, library, used), ns in sums.items():
+        key = k, phases.place(phase), operations.place(operation), library, used
+        told[key] = told.get(key, 0) + ns
+    stretches = Stretches(recording, phases.known, operations.known)
+    numbers = {process.number: k for k, process in enumerate(shown)}
+    view = ScopeView(
+        sum(sums.values()),
+        stretches.end,
+        tuple(shown),
+        _phases(recording, phases),
+        _operations(recording, operations),
+        tuple(ScopeLibrary(name, colour) for name, colour in COLOURS.items()),
+        tuple(
+            ScopeTime(*key, ns)
+            for key, ns in sorted(told.items(), key=lambda pair: (-pair[1], pair[0]))
+        ),
+        tuple(
+            ScopeLane(numbers[one.process], one.thread, one.name, len(one.edges))
+            for one in recording.lanes
+        ),
+        stretches.view(width=_DRAWN),
+        _remark(recording, sums),
+    )
+    return view, stretches
+
+
+class _Kinds:
+    """What is told apart: "" first, then what took most; all else is one, the last.
+
+    Args:
+        sums: the nanoseconds of each.
+    """
+
+    def __init__(self, sums: dict[str, int], most: int) -> None:
+        self.sums, self._most = sums, most
+
+    @cached_property
+    def known(self) -> list[str]:
+        """All but "" and what is told as one."""
+        ranked = sorted(self.sums.items(), key=lambda pair: (-pair[1], pair[0]))
+        return [name for name, _ in ranked if name][: self._most]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(("", *self.known))}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By place, what it is called."""
+        others = len(self.sums.keys() - self._places.keys())
+        return ("", *self.known, *((f"{others:,} others",) if others else ()))
+
+    def place(self, name: str) -> int:
+        return self._places.get(name, len(self._places))
+
+
+def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]:
+    """With the times of each, in the order of the tree; those that only lanes know of come last."""
+    origin = min((int(one.edges["ts"][0]) for one in recording.lanes), default=0)
+    threads = Counter(lane.process for lane in recording.lanes)
+
+    def below(branch: Branch, depth: int) -> Iterator[tuple[ScopeProcess, Breakdown]]:
+        one, count = branch.process, threads.pop(branch.process.number, 0)
+        called = f"{branch.name}: {one.command}" if branch.name else one.command
+        times = one.begin - origin, None if one.end is None else one.end - origin
+        yield ScopeProcess(one.number, one.parent, depth, called, count, *times), branch.time
+        for child in branch.children:
+            yield from below(child, depth + 1)
+
+    for root in processes(recording).roots:
+        yield from below(root, 0)
+    for number, count in threads.items():
+        own = tuple(lane for lane in recording.lanes if lane.process == number)
+        table = replace(recording, lanes=own).table()
+        yield ScopeProcess(number, 0, 0, "", count, 0, None), table
+
+
+def _counts(recording: Recording, stack: Stack) -> Counter[str]:
+    """How often each name was entered."""
+    found: Counter[str] = Counter()
+    for lane in recording.lanes:
+        names, counts = np.unique(frames(lane, stack).top, return_counts=True)
+        for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+            found[recording.names[name]] += count
+    return found
+
+
+def _phases(recording: Recording, kinds: _Kinds) -> tuple[ScopePhase, ...]:
+    counts = _counts(recording, "phase")
+    return tuple(
+        ScopePhase(name, counts[name], GREY if not name else tensor(-k))
+        for k, name in enumerate(kinds.names)
+    )
+
+
+def _operations(recording: Recording, kinds: _Kinds) -> tuple[ScopeOperation, ...]:
+    counts, places = Counter[int](), Counter[tuple[int, str, str]]()
+    for name, count in _counts(recording, "operation").items():
+        counts[kinds.place(name)] += count
+    for (name, left, to), count in recording.transitions().items():
+        places[kinds.place(name), left, to] += count
+    found: list[ScopeOperation] = []
+    for k, name in enumerate(kinds.names):
+        moves = [ScopeTransition(left, to, n) for (at, left, to), n in places.items() if at == k]
+        colour = GREY if not name else tensor(k - 1)
+        is_guessed, op_ids = name.endswith(GUESSED), recording.op_ids.get(name, ())
+        found.append(ScopeOperation(name, is_guessed, counts[k], tuple(moves), op_ids, colour))
+    return tuple(found)
+
+
+def _remark(recording: Recording, sums: Iterable[tuple[int, str, str, str, str]]) -> str:
+    """What is not seen, or not sure."""
+    said = list[str]()
+    if all(used == "untraced" for *_, used in sums):
+        said.append("no device was traced: its time is absent, not zero")
+    left = Counter[str]()
+    for lane in recording.lanes:
+        edges = lane.edges[lane.edges["kind"] == Kind.MARK]
+        left.update(recording.names[top & _NAME] for top in edges["top"].tolist())
+    out = [
+        f"{name.removeprefix(INTERLEAVED)} ({count:,} times)"
+        for name, count in left.items()
+        if name.startswith(INTERLEAVED)
+    ]
+    if out:
+        said.append(f"left out of order, and so not drawn as one stretch: {', '.join(out)}")
+    return "; ".join(said)

@@ -1,0 +1,103 @@
+"""Plotly figures of recordings: operations by library, transitions, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import plotly.graph_objects as go
+
+from timerl_nb.errors import OptionError, one_of
+from timerl_nb.scope import Recording
+from timerl_nb.show.figures import THEME
+from timerl_nb.show.scope import COLOURS, ScopeView
+
+OUTSIDE: Final = "outside of operations"
+_HATCHES: Final = dict(zip(COLOURS, ("", "/", "\\", "|", "-", "x"), strict=True))
+_BESIDE: Final = {
+    "cpu": "",
+    "both": ", a device busy",
+    "gpu": ", for a busy device",
+    "untraced": "",
+}
+
+
+def scope_figure(recording: Recording, what: str = "operations") -> go.Figure:
+    """A figure of a recording, milliseconds or counts across.
+
+    Args:
+        what: "operations", by library and device; "transitions", how often one library was left for another;
+            "processes", by library.
+
+    Raises:
+        CallError: it is no recording.
+        OptionError: there is no such figure.
+    """
+    if what not in _FIGURES:
+        raise OptionError(
+            f"there is no figure of {what!r}.", hint=one_of(str(what), list(_FIGURES))
+        )
+    figure = go.Figure(layout={"template": THEME, "barmode": "stack"})
+    _FIGURES[what](ScopeView.of(recording), figure)
+    return figure.update_yaxes(autorange="reversed")
+
+
+def _bars(view: ScopeView, figure: go.Figure, rows: Mapping[int, str], process: bool) -> None:
+    """A bar for each row, and in it a part for each library and what devices did."""
+    sums: dict[tuple[str, str], dict[int, int]] = {}
+    for one in view.times:
+        parts = sums.setdefault((one.library, one.used), {})
+        at = one.process if process else one.operation
+        parts[at] = parts.get(at, 0) + one.ns
+    for library, colour in COLOURS.items():
+        for used, beside in _BESIDE.items():
+            if (parts := sums.get((library, used))) is not None:
+                figure.add_bar(
+                    name=library + beside,
+                    orientation="h",
+                    y=list(rows.values()),
+                    x=[parts.get(k, 0) / 1e6 for k in rows],
+                    marker={
+                        "color": colour,
+                        "pattern": {"shape": _HATCHES[library], "fillmode": "overlay"},
+                        "line": {"width": 2 * (used in ("both", "gpu"))},
+                    },
+                )
+    figure.update_xaxes(title_text="ms")
+
+
+def _operations(view: ScopeView, figure: go.Figure) -> None:
+    ranked = dict.fromkeys(one.operation for one in view.times)
+    totals = {k: sum(one.ns for one in view.times if one.operation == k) for k in ranked}
+    rows = sorted(totals, key=lambda k: -totals[k])
+    names = {k: view.operations[k].name or OUTSIDE for k in rows}
+    _bars(view, figure, names, process=False)
+
+
+def _processes(view: ScopeView, figure: go.Figure) -> None:
+    names = {k: f"{one.number} {one.command[:40]}" for k, one in enumerate(view.processes)}
+    _bars(view, figure, names, process=True)
+
+
+def _transitions(view: ScopeView, figure: go.Figure) -> None:
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for operation in view.operations:
+        for one in operation.transitions:
+            found.setdefault((one.left, one.to), {})[operation.name or OUTSIDE] = one.count
+    for (left, to), counts in found.items():
+        pattern = {"shape": _HATCHES[to], "fillmode": "overlay"}
+        figure.add_bar(
+            name=f"{left} → {to}",
+            orientation="h",
+            y=list(counts),
+            x=list(counts.values()),
+            marker={"color": COLOURS[to], "pattern": pattern},
+        )
+    figure.update_xaxes(title_text="times")
+
+
+_FIGURES: Final[Mapping[str, Callable[[ScopeView, go.Figure], None]]] = {
+    "operations": _operations,
+    "transitions": _transitions,
+    "processes": _processes,
+}

@@ -1,0 +1,476 @@
+// Where the time of a recording went: processes, operations by library, transitions, and lanes.
+import type { Numbers } from "../buffers";
+import type {
+  ScopeOperation,
+  ScopeProcess,
+  ScopeTime,
+  ScopeView,
+  StretchView,
+  Track,
+} from "../models";
+import { type Box, ticks } from "../plot";
+import { INK, LINE, PAPER, SOFT } from "./looks";
+import { sheet, text } from "./sheet";
+import { type Shape, shape, titled } from "./shapes";
+
+const ROW = 20; // pixels from bar to bar
+const BAR = 14;
+const GLYPH = 6.2; // pixels of a character, on average
+const NAMES = 165; // pixels of names
+const FIGURES = 128; // of what stands behind a bar
+export const OUTSIDE = "outside of operations";
+
+/** What is shown: of one process, or of one phase, by position; null for all. */
+export interface Kept {
+  readonly process: number | null;
+  readonly phase: number | null;
+}
+export const ALL: Kept = { process: null, phase: null };
+
+/** Nanoseconds of one sort within an operation or a process. */
+export interface Part {
+  readonly library: string;
+  readonly used: string;
+  readonly ns: number;
+}
+
+export interface Sum {
+  readonly of: number; // position of the operation or process
+  readonly parts: readonly Part[]; // in the order of libraries
+  readonly ns: number;
+}
+
+/** Nanoseconds as one reads them. */
+export function duration(ns: number): string {
+  const units: readonly [number, string][] = [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "µs"],
+  ];
+  for (const [size, unit] of units) {
+    if (ns >= size) return `${Number((ns / size).toPrecision(3))} ${unit}`;
+  }
+  return `${Math.round(ns)} ns`;
+}
+
+export function percent(part: number, whole: number): string {
+  const share = (100 * part) / (whole || 1);
+  return `${share.toFixed(share < 9.95 ? 1 : 0)} %`;
+}
+
+/** A text in at most so many pixels. */
+export function short(said: string, pixels: number, glyph = GLYPH): string {
+  const most = Math.max(Math.floor(pixels / glyph), 2);
+  return said.length > most ? `${said.slice(0, most - 1)}…` : said;
+}
+
+export function nameOf({ name }: ScopeOperation): string {
+  return name || OUTSIDE;
+}
+
+/** What is shown of the times. */
+export function kept(view: ScopeView, { process, phase }: Kept): readonly ScopeTime[] {
+  return view.times.filter(
+    (one) =>
+      (process === null || one.process === process) && (phase === null || one.phase === phase),
+  );
+}
+
+/** Sums by operation or process, each by library; the most first. */
+export function sums(
+  view: ScopeView,
+  by: "operation" | "process" | "phase",
+  times: readonly ScopeTime[] = view.times,
+): Sum[] {
+  const found = new Map<number, Map<string, Part>>();
+  for (const one of times) {
+    const parts = found.get(one[by]) ?? new Map<string, Part>();
+    const key = `${one.library} ${one.used}`;
+    const ns = one.ns + (parts.get(key)?.ns ?? 0);
+    found.set(one[by], parts.set(key, { library: one.library, used: one.used, ns }));
+  }
+  const place = new Map(view.libraries.map(({ name }, k) => [name, k]));
+  const rank = ({ library, used }: Part) => USED.length * place.get(library)! + USED.indexOf(used);
+  return [...found]
+    .map(([of, parts]) => ({
+      of,
+      parts: [...parts.values()].sort((a, b) => rank(a) - rank(b)),
+      ns: [...parts.values()].reduce((sum, { ns }) => sum + ns, 0),
+    }))
+    .sort((a, b) => b.ns - a.ns || a.of - b.of);
+}
+
+const USED = ["cpu", "both", "gpu", "untraced"];
+const BESIDE: Record<string, string> = {
+  cpu: "",
+  both: ", a device busy",
+  gpu: ", waiting for a busy device",
+  untraced: ", devices not looked at",
+};
+
+/** A bar of parts, `width` pixels in all; textures double the colours, a line below says that devices are busy. */
+function bar(view: ScopeView, parts: readonly Part[], box: Box, whole: number): Shape[] {
+  let x = box.left;
+  return parts.flatMap(({ library, used, ns }) => {
+    const width = (box.width * ns) / (whole || 1);
+    const place = { left: x, top: box.top, width, height: box.height };
+    x += width;
+    const k = view.libraries.findIndex(({ name }) => name === library);
+    const said = `${library}${BESIDE[used]}: ${duration(ns)}`;
+    return [titled(shape("g", {}, ...filled(view.libraries[k]!.colour, k, place, used)), said)];
+  });
+}
+
+function filled(fill: string, k: number, box: Box, used = "untraced"): Shape[] {
+  const { left: x, top: y, width, height } = box;
+  const found = [shape("rect", { x, y, width, height, fill })];
+  const lines = texture(k, box);
+  if (lines) {
+    const look = { stroke: PAPER, "stroke-width": 1, "stroke-opacity": 0.6, fill: "none" };
+    found.push(shape("path", { d: lines, ...look }));
+  }
+  if (used === "both" || used === "gpu") {
+    const line = { x1: x, x2: x + width, y1: y + height + 1.5, y2: y + height + 1.5 };
+    const dashes = used === "gpu" ? undefined : "3 2";
+    found.push(
+      shape("line", { ...line, stroke: INK, "stroke-width": 2, "stroke-dasharray": dashes }),
+    );
+  }
+  return found;
+}
+
+/** Lines over a bar, of their own kind for each library; none for the first, which is plain. */
+function texture(k: number, { left, top, width, height }: Box): string {
+  if (width < 3 || k === 0) return "";
+  const [right, bottom] = [left + width, top + height];
+  const at = (x: number, y: number) => `${x.toFixed(1)} ${y.toFixed(1)}`;
+  const line = (x1: number, y1: number, x2: number, y2: number) => `M${at(x1, y1)}L${at(x2, y2)}`;
+  // a slanted line from below to above, cut at both ends of the bar
+  const slanted = (low: number, rises: boolean) => {
+    const [from, to] = [Math.max(low, left), Math.min(low + height, right)];
+    if (to <= from) return "";
+    const y = (x: number) => (rises ? bottom - (x - low) : top + (x - low));
+    return line(from, y(from), to, y(to));
+  };
+  const parts: string[] = [];
+  if (k === 1 || k === 5) {
+    for (let x = left - height; x < right; x += 6) parts.push(slanted(x, true));
+  }
+  if (k === 2 || k === 5) {
+    for (let x = left - height; x < right; x += 6) parts.push(slanted(x, false));
+  }
+  if (k === 3) for (let x = left + 2; x < right; x += 4) parts.push(line(x, top, x, bottom));
+  if (k === 4) for (let y = top + 3; y < bottom; y += 4) parts.push(line(left, y, right, y));
+  return parts.join("");
+}
+
+/** What each colour and texture is, in a row from a place on. */
+export function legend(view: ScopeView, x: number, y: number): Shape[] {
+  const used = new Set(view.times.map(({ library }) => library));
+  let left = x;
+  return view.libraries.flatMap(({ name, colour }, k) => {
+    if (!used.has(name)) return [];
+    const box = { left, top: y - 10, width: 14, height: 11 };
+    left += 20 + 6.4 * name.length + 12;
+    return [...filled(colour, k, box), text(box.left + 19, y, name, { "font-size": 11 })];
+  });
+}
+
+export interface Rows {
+  readonly rows: readonly { readonly of: number; readonly shape: Shape }[];
+  readonly height: number;
+}
+
+/** A row with a bar for each operation, as long as its time. */
+export function operationRows(view: ScopeView, keep: Kept, width: number, most = Infinity): Rows {
+  const times = kept(view, keep);
+  const all = sums(view, "operation", times).filter(({ ns }) => ns > 0);
+  const total = all.reduce((sum, { ns }) => sum + ns, 0);
+  const longest = all[0]?.ns ?? 1;
+  const room = Math.max(width - NAMES - FIGURES - 12, 40);
+  const rows = all.slice(0, most).map((sum, k) => {
+    const one = view.operations[sum.of]!;
+    const top = k * ROW + 2;
+    const box = { left: NAMES, top, width: (room * sum.ns) / longest, height: BAR };
+    const figures = `${duration(sum.ns)}  ${percent(sum.ns, total)}`;
+    const count = one.count ? `, ${one.count.toLocaleString("en")} times` : "";
+    const name = text(NAMES - 20, top + 11, short(nameOf(one), NAMES - 20), {
+      "text-anchor": "end",
+      "font-size": 11,
+    });
+    const key = { x: NAMES - 15, y: top + 3, width: 8, height: 8, fill: one.colour };
+    const hit = shape("rect", {
+      x: 0,
+      y: top - 2,
+      width,
+      height: ROW,
+      fill: PAPER,
+      "fill-opacity": 0,
+      class: "trl-hit",
+    });
+    const said = `${nameOf(one)}: ${figures}${count}`;
+    const drawn = [
+      hit,
+      titled(name, said),
+      ...(one.name ? [shape("rect", key)] : []),
+      ...bar(view, sum.parts, box, sum.ns),
+      text(box.left + box.width + 6, top + 11, figures, {
+        "font-size": 11,
+        "xml:space": "preserve",
+        fill: SOFT,
+      }),
+    ];
+    return { of: sum.of, shape: shape("g", {}, ...drawn) };
+  });
+  return { rows, height: rows.length * ROW + 4 };
+}
+
+/** A row for each process: how far it is below the first, when it lived, and by whose code. */
+export function processRows(view: ScopeView, width: number, most = Infinity): Rows {
+  const by = new Map(sums(view, "process").map((sum) => [sum.of, sum]));
+  const room = Math.max(width - NAMES - 60 - FIGURES, 40);
+  const left = NAMES + 60;
+  const rows = view.processes.slice(0, most).map((one, k) => {
+    const top = k * ROW + 2;
+    const sum = by.get(k);
+    const [from, to] = [one.begin, one.end ?? view.end].map(
+      (ns) => left + (room * Math.min(Math.max(ns, 0), view.end)) / (view.end || 1),
+    ) as [number, number];
+    const box = { left: from, top, width: Math.max(to - from, 1), height: BAR };
+    const indent = 10 * Math.min(one.depth, 6);
+    const called = processName(one);
+    const name = text(indent + 4, top + 11, short(called, left - indent - 12), {
+      "font-size": 11,
+    });
+    const threads = `${one.threads} thread${one.threads === 1 ? "" : "s"}`;
+    const figures = `${duration(sum?.ns ?? 0)}  ${threads}`;
+    const open = one.end === null ? "; its end was not recorded" : "";
+    const said = `process ${one.number}, made by ${one.parent}: ${one.command}${open}`;
+    const hit = shape("rect", {
+      x: 0,
+      y: top - 2,
+      width,
+      height: ROW,
+      fill: PAPER,
+      "fill-opacity": 0,
+      class: "trl-hit",
+    });
+    const edge = shape("line", {
+      x1: to,
+      x2: to,
+      y1: top - 1,
+      y2: top + BAR + 1,
+      stroke: INK,
+      "stroke-dasharray": one.end === null ? "2 2" : undefined,
+    });
+    const drawn = [
+      hit,
+      titled(name, said),
+      shape("rect", { x: left, y: top + BAR / 2, width: room, height: 1, fill: LINE }),
+      ...bar(view, sum?.parts ?? [], box, sum?.ns ?? 0),
+      edge,
+      text(left + room + 8, top + 11, figures, {
+        "font-size": 11,
+        "xml:space": "preserve",
+        fill: SOFT,
+      }),
+    ];
+    return { of: k, shape: shape("g", {}, ...drawn) };
+  });
+  return { rows, height: rows.length * ROW + 4 };
+}
+
+export function processName({ number, command }: ScopeProcess): string {
+  return command ? `${number}  ${command}` : String(number);
+}
+
+/** How often libraries were left for others, by operation, the most first. */
+export interface Move {
+  readonly operation: number;
+  readonly left: string;
+  readonly to: string;
+  readonly count: number;
+}
+
+export function moves(view: ScopeView): Move[] {
+  return view.operations
+    .flatMap(({ transitions }, operation) => transitions.map((one) => ({ operation, ...one })))
+    .sort((a, b) => b.count - a.count);
+}
+
+/** How often, of each time that its operation was entered. */
+export function each({ operation, count }: Move, view: ScopeView): string {
+  const times = view.operations[operation]!.count;
+  return times ? Number((count / times).toPrecision(3)).toLocaleString("en") : "";
+}
+
+// --- lanes ----------------------------------------------------------------------------------------
+
+export const TRACK = { phase: 6, operation: 15, library: 15 } as const;
+export const LANE = 52; // pixels from lane to lane
+export const LANE_NAMES = 110;
+
+/** The colours of a track's kinds; nothing has none. */
+export function coloursOf(view: ScopeView, kind: Track["kind"]): (string | null)[] {
+  if (kind === "library") return view.libraries.map(({ colour }) => colour);
+  const named = kind === "phase" ? view.phases : view.operations;
+  return named.map(({ name, colour }) => (name ? colour : null));
+}
+
+/** Columns of a track as paths, one for each of its kinds, from the bottom up. */
+function columns(
+  track: Track,
+  colours: readonly (string | null)[],
+  box: Box,
+  wide: number,
+): Shape[] {
+  const { shares } = track;
+  const kinds = shares.length / wide;
+  const column = box.width / wide;
+  const foot = new Float64Array(wide).fill(box.top + box.height);
+  const found: Shape[] = [];
+  for (let kind = 0; kind < kinds; kind++) {
+    const fill = colours[kind];
+    let d = "";
+    for (let k = 0; k < wide; k++) {
+      const share = shares[kind * wide + k]!;
+      if (!share) continue;
+      const high = (box.height * share) / 255;
+      const y = (foot[k]! -= high);
+      if (!fill) continue;
+      let run = 1; // columns alike are one
+      while (
+        k + run < wide &&
+        shares[kind * wide + k + run] === share &&
+        Math.abs(foot[k + run]! - high - y) < 1e-6
+      ) {
+        foot[k + run]! -= high;
+        run++;
+      }
+      const [x, w] = [box.left + k * column, run * column];
+      d += `M${x.toFixed(1)} ${y.toFixed(1)}h${w.toFixed(1)}v${high.toFixed(1)}h-${w.toFixed(1)}z`;
+      k += run - 1;
+    }
+    if (d && fill) found.push(shape("path", { d, fill }));
+  }
+  return found;
+}
+
+/** Lanes as shapes. */
+function laneShapes(view: ScopeView, stretch: StretchView, left: number, width: number): Shape[] {
+  const box = (top: number, height: number) => ({ left, top, width, height });
+  return stretch.lanes.flatMap(({ lane, tracks }, k) => {
+    let top = k * LANE;
+    const drawn = [
+      text(left - 8, top + 18, short(laneName(view, lane), LANE_NAMES), {
+        "text-anchor": "end",
+        "font-size": 11,
+      }),
+    ];
+    for (const track of tracks) {
+      const height = TRACK[track.kind];
+      drawn.push(
+        shape("rect", { x: left, y: top, width, height, fill: LINE, "fill-opacity": 0.5 }),
+      );
+      drawn.push(...columns(track, coloursOf(view, track.kind), box(top, height), stretch.width));
+      top += height + 2;
+    }
+    return drawn;
+  });
+}
+
+export function laneName(view: ScopeView, lane: number): string {
+  const { process, thread, name } = view.lanes[lane]!;
+  const called = name || String(thread);
+  return view.processes.length > 1 ? `${view.processes[process]!.number} ${called}` : called;
+}
+
+/** Moments of a stretch to write below it, and how. */
+export function moments(begin: number, end: number, count = 6): [number, string][] {
+  const size = end - begin >= 2e9 ? 1e9 : end - begin >= 2e6 ? 1e6 : end - begin >= 2e3 ? 1e3 : 1;
+  const unit = { 1e9: "s", 1e6: "ms", 1e3: "µs", 1: "ns" }[size]!;
+  const found = ticks(begin / size, end / size, count);
+  return found.map((at) => [
+    at * size,
+    `${Number(at.toPrecision(12)).toLocaleString("en")} ${unit}`,
+  ]);
+}
+
+/** The view as a picture. */
+export function scope(view: ScopeView): string {
+  const [width, left] = [780, 16];
+  const shapes: Shape[] = [];
+  const threads = `${view.lanes.length} thread${view.lanes.length === 1 ? "" : "s"}`;
+  const head = `${duration(view.total)} of ${threads}, ${duration(view.end)} from begin to end`;
+  let y = 22;
+  shapes.push(text(left, y, view.total ? head : "nothing was recorded", { "font-weight": 600 }));
+  shapes.push(...legend(view, left + 2, (y += 22)));
+  y += 14;
+  const placed = (rows: Rows) => {
+    const moved = { transform: `translate(${left} ${y})` };
+    shapes.push(shape("g", moved, ...rows.rows.map((row) => row.shape)));
+    y += rows.height;
+  };
+  const title = (said: string) => {
+    shapes.push(text(left, (y += 16), said, { "font-size": 11, fill: SOFT }));
+    y += 6;
+  };
+  const more = (count: number, what: string) => {
+    if (count > 0) title(`and ${count.toLocaleString("en")} ${what} more`);
+  };
+  if (view.processes.length > 1) {
+    title("processes");
+    placed(processRows(view, width - 2 * left, 16));
+    more(view.processes.length - 16, "processes");
+  }
+  const operations = operationRows(view, ALL, width - 2 * left, 20);
+  if (operations.rows.length) {
+    title("operations");
+    placed(operations);
+    more(sums(view, "operation").length - 20, "operations");
+  }
+  const counted = moves(view).slice(0, 8);
+  if (counted.length) {
+    title("transitions");
+    for (const move of counted) {
+      const name = short(nameOf(view.operations[move.operation]!), NAMES - 8);
+      const often = each(move, view);
+      const said = `${move.left} → ${move.to}: ${move.count.toLocaleString("en")}`;
+      shapes.push(
+        text(left + NAMES - 8, (y += 13), name, { "text-anchor": "end", "font-size": 11 }),
+        text(left + NAMES, y, said + (often && `, ${often} each time`), { "font-size": 11 }),
+      );
+      y += 3;
+    }
+    more(moves(view).length - 8, "kinds");
+  }
+  const { overview } = view;
+  if (overview.lanes.length) {
+    title("threads: phases, operations, libraries");
+    const at = LANE_NAMES + 12;
+    const wide = width - 2 * left - at;
+    const drawn = laneShapes(view, overview, at, wide);
+    const foot = LANE * overview.lanes.length - 6;
+    for (const [ns, said] of moments(overview.begin, overview.end)) {
+      const x = at + (wide * (ns - overview.begin)) / (overview.end - overview.begin);
+      drawn.push(shape("line", { x1: x, x2: x, y1: foot - 3, y2: foot, stroke: SOFT }));
+      const where = { "text-anchor": x > at + wide - 30 ? "end" : "middle", fill: SOFT };
+      drawn.push(text(x, foot + 12, said, { ...where, "font-size": 10 }));
+    }
+    shapes.push(shape("g", { transform: `translate(${left} ${y})` }, ...drawn));
+    y += foot + 16;
+    more(view.lanes.length - overview.lanes.length, "threads");
+  }
+  if (view.remark) title(short(view.remark, width - 2 * left, 5.6));
+  return sheet(width, y + 12, "where the time went", shapes);
+}
+
+/** Which kind has most of a column; -1 where none has any. */
+export function mostOf(shares: Numbers, wide: number, column: number): number {
+  let [best, found] = [0, -1];
+  for (let kind = 0; kind * wide < shares.length; kind++) {
+    const share = shares[kind * wide + column]!;
+    if (share > best) [best, found] = [share, kind];
+  }
+  return found;
+}
