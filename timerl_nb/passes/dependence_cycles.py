@@ -18,7 +18,8 @@ from weakref import WeakKeyDictionary
 from timerl_nb.ir.lengths import waits
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.symbolic.expr import Entry, Lin, Slice, sym
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import Entry, Index, Lin, Slice, sym
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,10 @@ def _within_one_point(pdg: Pdg, edges: list[tuple[Op, Read]], dim: str) -> list[
 
     That dimension must be one in which no edge of the component looks ahead.
     """
-    outer = [
-        d.name
-        for d in pdg.dims
-        if d.name != dim
-        and all(never_ahead(_entry(pdg, read, d.name), d.name) for _, read in edges)
-    ]
-    return [
-        (op, read)
-        for op, read in edges
-        if not any(_advances(_entry(pdg, read, d), d) for d in outer)
-    ]
+    moved = [moves(read.index, pdg.output(read).domain) for _, read in edges]
+    ahead = frozenset[str]().union(*(one for one, _ in moved))
+    outer = frozenset(pdg.dims.names) - ahead - {dim}
+    return [edge for edge, (_, back) in zip(edges, moved, strict=True) if back.isdisjoint(outer)]
 
 
 def _entry(pdg: Pdg, read: Read, dim: str) -> Entry | None:
@@ -131,20 +125,19 @@ def directions(pdg: Pdg, ops: Iterable[int], dim: str) -> frozenset[bool]:
     return frozenset(found)
 
 
-@cache
-def never_ahead(entry: Entry | None, dim: str) -> bool:
-    """Whether an index into a dimension never goes beyond the reader's own point."""
-    if entry is None:
-        return True
+def _never_ahead(entry: Entry, dim: str) -> bool:
     last = entry.hi - 1 if isinstance(entry, Slice) else entry
     at_start = last.is_const and last.const == 0
     back = steps_back(last, dim)
     return at_start or (back is not None and back >= 0)
 
 
-def _advances(entry: Entry | None, dim: str) -> bool:
-    """Whether an index always goes strictly back along a dimension."""
-    return entry is not None and (steps_back(entry, dim) or 0) >= 1
+@cache
+def moves(index: Index, domain: Domain) -> tuple[frozenset[str], frozenset[str]]:
+    """The dimensions along which an index may go beyond the reader's own point, and always strictly back."""
+    pairs = list(zip(domain, index, strict=True))
+    ahead = frozenset(d for d, e in pairs if not _never_ahead(e, d))
+    return ahead, frozenset(d for d, e in pairs if (steps_back(e, d) or 0) >= 1)
 
 
 def components(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:

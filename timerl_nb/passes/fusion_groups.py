@@ -24,9 +24,9 @@ from timerl_nb.ir.kinds import ELEMENTWISE, LAYOUT, SINKS
 from timerl_nb.ir.lengths import waits
 from timerl_nb.ir.ops import Op, Read, is_own, reached_from
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.passes.dependence_cycles import components, never_ahead, steps_back
+from timerl_nb.passes.dependence_cycles import components, moves, steps_back
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import TRUE, Cond, Entry, Index, Lin, Slice, sym
+from timerl_nb.symbolic.expr import TRUE, Cond, Index, Lin, Slice, sym
 
 _PASSED_ON = LAYOUT | {"cast"}
 
@@ -42,8 +42,9 @@ class Need:
     """
 
     __slots__ = (
-        "_ways",
         "across",
+        "ahead",
+        "back",
         "cond",
         "direct",
         "domain",
@@ -64,7 +65,8 @@ class Need:
     ) -> None:
         self.source, self.domain, self.index, self.cond = source, domain, index, cond
         self.direct, self.across = direct, across
-        self._ways: dict[str, tuple[bool, int | None]] = {}
+        # the dimensions along which it may go ahead, and along which it always goes back
+        self.ahead, self.back = moves(index, domain)
         pairs = list(zip(domain, index, strict=True))
         # the value at the reader's own point; or a slice with that value in it
         self.same_point = cond is TRUE and is_own(index, domain)
@@ -74,18 +76,6 @@ class Need:
     def is_own(self) -> bool:
         """Whether source and reader in one region would pass the value directly."""
         return self.same_point and self.direct
-
-    def along(self, dim: str) -> Entry | None:
-        """The index of a dimension; None where the source does not vary over it."""
-        return self.index[self.domain.index(dim)] if dim in self.domain else None
-
-    def way(self, dim: str) -> tuple[bool, int | None]:
-        """Along a dimension: whether it never goes ahead; and how far back, where that is constant."""
-        if dim not in self._ways:
-            entry = self.along(dim)
-            back = None if entry is None else steps_back(entry, dim)
-            self._ways[dim] = never_ahead(entry, dim), back
-        return self._ways[dim]
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -197,8 +187,10 @@ class FusionGroups:
     def _needed(self, access: Access, direct: bool) -> Need:
         read, source = access.read, self.pdg[access.read.source]
         # what was accumulated over a dimension is needed at all its points
-        index = dict(zip(self.pdg.output(read).domain, read.index, strict=True))
-        all_of = tuple(index.get(d, self.pdg.dims[d].whole) for d in source.domain)
+        domain, all_of = self.pdg.output(read).domain, read.index
+        if source.domain != domain:
+            index = dict(zip(domain, read.index, strict=True))
+            all_of = tuple(index.get(d, self.pdg.dims[d].whole) for d in source.domain)
         direct = direct and access.direct
         return self.need(source.id, source.domain, all_of, read.cond, direct, access.across)
 
@@ -339,8 +331,9 @@ class FusionGroups:
 
         Those that go strictly back along such a dimension are met before the point begins.
         """
-        outer = [d for d in self.pdg.dims.names[:level] if all(n.way(d)[0] for _, n in needs)]
-        return [(k, n) for k, n in needs if not any((n.way(d)[1] or 0) >= 1 for d in outer)]
+        ahead = frozenset[str]().union(*(n.ahead for _, n in needs))
+        outer = frozenset(self.pdg.dims.names[:level]) - ahead
+        return [(k, n) for k, n in needs if n.back.isdisjoint(outer)]
 
     def _one_way(self, component: list[int], needs: list[tuple[int, Need]]) -> bool:
         domain = self.groups[component[0]].domain
@@ -354,8 +347,10 @@ class FusionGroups:
             return False
         steps: list[tuple[int, ...]] = []
         for _, need in needs:
-            back = [need.way(d)[1] for d in domain]
-            if need.domain != domain or any(x is None for x in back):
+            if need.domain != domain:
+                return False
+            back = [steps_back(e, d) for d, e in zip(domain, need.index, strict=True)]
+            if any(x is None for x in back):
                 return False
             if not any(back) and not need.direct:  # at the same point, if only at some
                 return False
