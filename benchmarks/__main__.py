@@ -65,6 +65,8 @@ def main(*words: str) -> None:
         return budgets.measure(*words[1:])
     if words[:1] == ("overlapping",):
         return overlap.measure(*words[1:])
+    if words[:1] == ("recorded",):
+        return scope.overhead.measure(*words[1:])
     if words[:1] == ("lines",):
         return lines.main(*words[1:])
     print(", ".join(f"{name} {value}" for name, value in report.machine().items()) + "\n")

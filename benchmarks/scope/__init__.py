@@ -6,22 +6,43 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from benchmarks.scope import devices, inside
+from benchmarks.scope import devices, inside, overhead
+from benchmarks.scope.finding import Finding, table
+from benchmarks.scope.findings import FINDINGS
 
 # By name, what prints a table, and the packages that it needs.
-PARTS: Final[Mapping[str, tuple[Callable[[], None], Sequence[str]]]] = {
+TABLES: Final[Mapping[str, tuple[Callable[[], None], Sequence[str]]]] = {
     "devices": (devices.main, ()),
     "inside": (inside.main, ("torch", "stable_baselines3")),
+    "overhead": (overhead.main, ("torch", "stable_baselines3")),
 }
+PARTS: Final = (*FINDINGS, *TABLES)
 
 
 def main(names: Sequence[str]) -> None:
-    """Print the tables of some parts, or of all; of what cannot be, why."""
-    for name in names or PARTS:
-        part, needed = PARTS[name]
-        missing = [package for package in needed if find_spec(package) is None]
-        if missing:
-            print(f"{name} is not shown: {', '.join(missing)} is not installed (make torch-env).\n")
-            continue
-        part()
-        print()
+    """Print the findings and tables of some names, or all; of what cannot be shown, why."""
+    chosen = names or PARTS
+    found = list[Finding]()
+    for name in chosen:
+        if name in FINDINGS:
+            finding, needed = FINDINGS[name]
+            missing = _missing(needed)
+            found.append(
+                Finding(name, "", missing, "", "", "not shown", "") if missing else finding()
+            )
+    if found:
+        print(table(found))
+    for name in chosen:
+        if name in TABLES:
+            printed, needed = TABLES[name]
+            print()
+            if missing := _missing(needed):
+                print(f"{name} is not shown: {missing}")
+            else:
+                printed()
+
+
+def _missing(needed: Sequence[str]) -> str:
+    """What is not installed, of what is needed."""
+    missing = [package for package in needed if find_spec(package) is None]
+    return f"{', '.join(missing)} is not installed (make torch-env)" if missing else ""

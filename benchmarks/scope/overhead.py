@@ -1,0 +1,141 @@
+"""What recording adds to the CPU time of whole works, before anything is corrected.
+
+Several processes for each work, in turn, each of which does it in pairs: recorded and not, in random order. The interval is
+of the mean over pairs, by resampling; beside it, what differs between two runs of which neither is recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from time import process_time
+from typing import Any, Final
+
+import numpy as np
+
+import timerl_nb as trl
+from benchmarks.scope.agents import learning
+from benchmarks.works import WORKS as compiled
+
+PROCESSES: Final = 3
+PAIRS: Final = 8  # of each process
+_AGENTS: Final = {
+    "A2C CartPole-v1": ("A2C", "CartPole-v1", 800),
+    "PPO CartPole-v1": ("PPO", "CartPole-v1", 768),
+    "DQN CartPole-v1": ("DQN", "CartPole-v1", 1500),
+    "TD3 Pendulum-v1": ("TD3", "Pendulum-v1", 300),
+    "SAC Pendulum-v1": ("SAC", "Pendulum-v1", 250),
+}
+
+
+def main() -> None:
+    """Print a row for each work."""
+    print("| work | recorded, % more CPU [95 %] | neither recorded |\n|---|--:|--:|")
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in WORKS}
+    for _ in range(PROCESSES):
+        for name in WORKS:
+            command = [sys.executable, "-m", "benchmarks", "recorded", name]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            found[name] += json.loads(done.stdout.splitlines()[-1])
+    for name, triples in found.items():
+        more = [recorded / (0.5 * (a + b)) - 1 for recorded, a, b in triples]
+        noise = [a / b - 1 for _, a, b in triples]
+        print(f"| {name} | {_text(more)} | {_text(noise)} |", flush=True)
+
+
+def measure(name: str) -> None:
+    """Print the seconds of CPU of a work: of each pair once recorded, and twice not."""
+    work, taps = WORKS[name]()
+    work()
+    triples = list[list[float]]()
+    for k in range(PAIRS):
+        took = {0: 0.0, 1: 0.0, 2: 0.0}
+        for which in random.Random(k).sample(sorted(took), 3):
+            recording: Any = trl.scope.record(taps=taps) if which == 0 else contextlib.nullcontext()
+            with recording:
+                begun = process_time()
+                work()
+                took[which] = process_time() - begun
+        triples.append(list(took.values()))
+    print(json.dumps(triples))
+
+
+def _text(ratios: list[float]) -> str:
+    """The median in %, and the interval of it."""
+    rng = np.random.default_rng(0)
+    drawn = np.median(rng.choice(ratios, (4000, len(ratios))), axis=1) * 100
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{statistics.median(ratios) * 100:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _agent(name: str) -> tuple[Callable[[], None], bool]:
+    return learning(*_AGENTS[name]), True
+
+
+def _jax_loop() -> tuple[Callable[[], None], bool]:
+    """A DQN in one file, in the manner of CleanRL: a jitted policy each step, a jitted update every fourth."""
+    gym, jax = importlib.import_module("gymnasium"), importlib.import_module("jax")
+    jnp = jax.numpy
+
+    def values(weights: Any, x: Any) -> Any:
+        for w, b in weights[:-1]:
+            x = jax.nn.relu(x @ w + b)
+        return x @ weights[-1][0] + weights[-1][1]
+
+    @jax.jit
+    def act(weights: Any, x: Any) -> Any:
+        return jnp.argmax(values(weights, x))
+
+    @jax.jit
+    def update(weights: Any, x: Any, a: Any, r: Any, y: Any, d: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            best = jax.lax.stop_gradient(values(weights, y).max(1))
+            taken = values(weights, x)[jnp.arange(len(a)), a]
+            return jnp.mean((taken - r - 0.99 * (1 - d) * best) ** 2)
+
+        return jax.tree.map(lambda w, g: w - 1e-3 * g, weights, jax.grad(loss)(weights))
+
+    def work() -> None:
+        rng, env = np.random.default_rng(0), gym.make("CartPole-v1")
+        sizes = (4, 64, 64, 2)
+        weights = [
+            (jnp.asarray(rng.normal(0, 0.1, pair), jnp.float32), jnp.zeros(pair[1]))
+            for pair in zip(sizes, sizes[1:], strict=False)
+        ]
+        seen = list[tuple[Any, ...]]()
+        x, _ = env.reset(seed=0)
+        for t in range(2000):
+            explores = rng.random() < 0.1
+            a = int(rng.integers(2)) if explores else int(act(weights, x))
+            y, r, ended, cut, _ = env.step(a)
+            seen.append((x, a, np.float32(r), y, np.float32(ended)))
+            x = env.reset()[0] if ended or cut else y
+            if t >= 64 and t % 4 == 0:
+                batch = [seen[k] for k in rng.integers(len(seen), size=64)]
+                weights = update(weights, *map(np.asarray, zip(*batch, strict=True)))
+        jax.block_until_ready(weights)
+
+    return work, True
+
+
+def _launches() -> tuple[Callable[[], None], bool]:
+    """A program of ours, whose launches are recorded."""
+    program = compiled["R-8"].compile(2)
+
+    def work() -> None:
+        program.execute(seed=0, progress=False)
+
+    return work, False
+
+
+WORKS: Final[dict[str, Callable[[], tuple[Callable[[], None], bool]]]] = {
+    **{name: (lambda name=name: _agent(name)) for name in _AGENTS},
+    "DQN in JAX, CartPole-v1": _jax_loop,
+    "R-8, launches alone": _launches,
+}
