@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -323,15 +324,29 @@ def test_a_library_that_fails_leaves_the_program_alone(made: Made, tmp_path: Pat
         assert tracing._now is again
 
 
+FORKS = """
+import os, sys
+from tests.unit.test_scope_tracing import Made
+from timerl_nb.scope import tracing
+from timerl_nb.scope.record import record
+tracer = Made()
+tracing.found = lambda: (tracer, "")
+with record(sys.argv[1], taps=False):
+    with tracing.devices():
+        child = os.fork()
+        if child:
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    if not child:
+        os._exit(tracer.stopped)
+assert tracer.stopped == 1
+print(os.getpid())
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_child_does_not_end_its_parents_window(made: Made, tmp_path: Path) -> None:
-    with record(tmp_path / "r", taps=False) as rec:
-        with trl.scope.devices():
-            child = os.fork()
-            if child:
-                os.waitpid(child, 0)
-        if not child:
-            os._exit(made.stopped)
-    assert made.stopped == 1
-    windows = rec.read().devices.windows
-    assert [one.process for one in windows] == [os.getpid()]
+def test_a_forked_child_does_not_end_its_parents_window(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path / "r")]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, check=True, timeout=120, cwd=root, stdout=subprocess.PIPE)
+    windows = trl.scope.read(tmp_path / "r").devices.windows
+    assert [one.process for one in windows] == [int(done.stdout)]
