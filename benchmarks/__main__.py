@@ -5,6 +5,7 @@ The race against hand-written programs also writes its figures to `runs/bench.cs
 `python -m benchmarks race S 30 ours "ours @ ../before"`. Stock PPO until it has learnt: `python -m benchmarks learning`.
 From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
 Every statement a call of its own, against the interpreter: `python -m benchmarks grain`.
+What kernels take for temporaries, estimated against what XLA states: `python -m benchmarks temporaries`.
 Within budgets, what is predicted, stated and measured: `python -m benchmarks budgets [s …]`.
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
 Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
@@ -35,6 +36,7 @@ from benchmarks import (
     scope,
     seeds,
     taps,
+    temporaries,
 )
 
 
@@ -88,6 +90,8 @@ def main(*words: str) -> None:
             learning.main()
         case ("budgets", *names) if set(names) <= {*race.WORKS}:
             budgets.main(names or budgets.NAMES)
+        case ("temporaries",):
+            temporaries.main()
         case ("overlap",):
             overlap.main()
         case ("scope", *names) if set(names) <= {*scope.PARTS}:

@@ -1,0 +1,78 @@
+"""Temporaries of kernels: what a plan estimates against what XLA states, over all programs of the tests."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from benchmarks.works import WORKS
+from tests.frozen import PROGRAMS
+from tests.patterns import PATTERNS
+from timerl_nb.config import Options
+from timerl_nb.driver.program import Program
+from timerl_nb.errors import TimeRLError
+from timerl_nb.show.text import human_bytes
+
+# What any call takes of its own, which no budget counts; programs of less say nothing.
+OWN: Final = 64 << 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one program takes for temporaries, in bytes."""
+
+    name: str
+    estimated: int
+    stated: int
+
+    @property
+    def beyond(self) -> int:
+        """What XLA states beyond the estimate and what any call takes."""
+        return max(0, self.stated - self.estimated - OWN)
+
+    @property
+    def factor(self) -> float:
+        return self.estimated / max(1, self.stated)
+
+
+def programs() -> Iterator[tuple[str, Program]]:
+    """The frozen programs, the access patterns and the works, by XLA."""
+    for name, frozen in PROGRAMS.items():
+        with suppress(TimeRLError):  # some are there for their errors
+            yield name, frozen.compile("xla")
+    for name, pattern in PATTERNS.items():
+        with suppress(TimeRLError):
+            yield name, pattern.context().compile(pattern.bounds, Options(executor="xla"))
+    for name, work in WORKS.items():
+        yield name, work.compile(2, Options(executor="xla"))
+
+
+def rows() -> Iterator[Row]:
+    """Those that XLA runs."""
+    warnings.simplefilter("ignore")
+    for name, program in programs():
+        lowered = program.executable.lowered
+        if lowered is not None:
+            yield Row(name, program.memory.temporaries, lowered.temporaries)
+
+
+def main() -> None:
+    """Print a table of the programs that take more than any call does, and what all come to."""
+    print("| program | estimated | stated | estimated / stated |\n|---|---|---|---|")
+    found, large = list[Row](), list[Row]()
+    for one in rows():
+        found.append(one)
+        if max(one.estimated, one.stated) > OWN:
+            large.append(one)
+            cells = human_bytes(one.estimated), human_bytes(one.stated), f"{one.factor:.2f}"
+            print(f"| {one.name} | {' | '.join(cells)} |", flush=True)
+    factors = [one.factor for one in large]
+    print(
+        f"\n{len(found)} programs, {len(large)} of more than {human_bytes(OWN)}: median "
+        f"{median(factors):.2f}, from {min(factors):.2f} to {max(factors):.2f}; "
+        f"{sum(one.beyond > 0 for one in found)} take more than was estimated and any call takes."
+    )
