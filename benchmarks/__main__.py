@@ -10,6 +10,7 @@ Within budgets, what is predicted, stated and measured: `python -m benchmarks bu
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
 Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
 What a tapped call costs: `python -m benchmarks taps`.
+Times corrected of what recording adds, beside uninstrumented: `python -m benchmarks accuracy [--works a,b] [--rounds 40]`.
 What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
@@ -38,6 +39,7 @@ from benchmarks import (
     taps,
     temporaries,
 )
+from benchmarks.scope import accuracy
 
 
 def raced(rows: Sequence[race.Row]) -> None:
@@ -69,6 +71,8 @@ def main(*words: str) -> None:
         return overlap.measure(*words[1:])
     if words[:1] == ("recorded",):
         return scope.overhead.measure(*words[1:])
+    if words[:1] == ("accuracy",):  # whose processes are forked, ahead of JAX's threads
+        return accuracy.main(*words[1:])
     if words[:1] == ("lines",):
         return lines.main(*words[1:])
     print(", ".join(f"{name} {value}" for name, value in report.machine().items()) + "\n")

@@ -26,10 +26,7 @@ from timerl_nb.scope.writing import NameTable, Segments, clocks, write_manifest
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LEAVE: Final = {
-    Kind.OPERATION_ENTER: Kind.OPERATION_EXIT,
-    Kind.PHASE_ENTER: Kind.PHASE_EXIT,
-}
+_LEAVE: Final = [Kind(kind | 1) for kind in range(Kind.PHASE_EXIT)]  # by what enters
 INTERLEAVED = "interleaved: "  # ahead of the name of what was
 GUESSED = " (guessed)"  # behind the name of an operation that nobody annotated
 
@@ -51,11 +48,15 @@ class _Named:
         return self
 
     def __exit__(self, *_: object) -> None:
-        here = threading.get_ident()
-        mine = (k for k in reversed(range(len(self._lanes))) if self._lanes[k][0].thread == here)
-        if self._lanes:
-            lane, frame = self._lanes.pop(next(mine, -1))  # several threads may be in it
-            lane.left(frame)
+        lanes = self._lanes
+        if not lanes:
+            return
+        here, at = threading.get_ident(), -1
+        if lanes[-1][0].thread != here:  # several threads are in it
+            mine = (k for k in reversed(range(len(lanes))) if lanes[k][0].thread == here)
+            at = next(mine, -1)
+        lane, frame = lanes.pop(at)
+        lane.left(frame)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """The function, which is in it while it runs; a generator or a coroutine while that is open.
@@ -189,8 +190,8 @@ class Frame:
 
     __slots__ = ("is_left", "kind", "name", "top")
 
-    def __init__(self, name: str, enter: Kind, top: int) -> None:
-        self.name, self.kind, self.top, self.is_left = name, _LEAVE[enter], top, False
+    def __init__(self, name: str, leave: Kind, top: int) -> None:
+        self.name, self.kind, self.top, self.is_left = name, leave, top, False
 
 
 class ThreadLane:
@@ -202,7 +203,8 @@ class ThreadLane:
         segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
         self.writer: Any = native.module.Lane(segments)
         self.install()
-        self._stacks: dict[Kind, list[Frame]] = {leave: [] for leave in _LEAVE.values()}
+        # by half of a kind: to look an enum up in a dictionary calls Python
+        self._stacks: tuple[list[Frame], ...] = tuple([] for _ in range(Kind.PHASE_EXIT))
         self._blocks = None if recorder.asked is None else Blocks(self.number)
         try:
             recorder.names.thread(self.number, thread.name if (thread := known_thread()) else "")
@@ -242,7 +244,7 @@ class ThreadLane:
 
     def is_in(self, leave: Kind) -> bool:
         """Whether some operation is open, or some phase, by what leaves one."""
-        return bool(self._stacks[leave])
+        return bool(self._stacks[leave >> 1])
 
     @property
     def library(self) -> int:
@@ -266,9 +268,9 @@ class ThreadLane:
 
     def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame:
         """An operation or a phase is entered."""
-        silent = self._hides(_LEAVE[enter])
-        frame = Frame(name, enter, 0 if silent else self.recorder.number(name))
-        stack = self._stacks[frame.kind]
+        leave, stack = _LEAVE[enter], self._stacks[enter >> 1]
+        silent = self._hides(leave)
+        frame = Frame(name, leave, 0 if silent else self.recorder.number(name))
         stack.append(frame)
         if silent:
             return frame
@@ -280,7 +282,7 @@ class ThreadLane:
     def left(self, frame: Frame) -> None:
         if self.recorder is not _now:  # it has ended, or is another process's
             return
-        stack = self._stacks[frame.kind]
+        stack = self._stacks[frame.kind >> 1]
         frame.is_left, silent = True, self._hides(frame.kind)
         if threading.get_ident() != self.thread or stack[-1] is not frame:
             if not silent:

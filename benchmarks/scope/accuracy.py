@@ -1,0 +1,231 @@
+"""Corrected against uninstrumented time: what `rec.corrected()` says a program would have taken, beside what it takes.
+
+CPU time of processes that take turns: twice without any recording (the second says what the machine's noise is), and
+under each recorder: in C, in Python, and one as dear as the paper's, which makes objects and tuples for every call.
+Each process calibrates itself, by its own silent blocks. Rounds go on until uninstrumented against itself is known to
+3 %, or 40 have run; they are kept in a file, and go on there. RL-Scope (paper 002, appendix C.3) is within 16 %.
+
+    python -m benchmarks accuracy [--rounds N] [--works a,b] [--file runs/accuracy.jsonl]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+import timerl_nb as trl
+from benchmarks.scope import fixed_works as works
+from timerl_nb.errors import ExecutionError
+from timerl_nb.scope import native, pure, taps
+from timerl_nb.scope.recorder import this_lane
+
+BARE: Final = ("bare", "bare again")
+ROUNDS: Final = 40
+FLOOR: Final = 0.03  # uninstrumented against itself
+WORST: Final = 0.05
+FAR: Final = 0.08  # the interval's end
+_BUILT: Final = native.module
+_DEAR: Final = ModuleType("dear")
+
+
+class _Entry:
+    """What RL-Scope's style does for each call, beside what ours does."""
+
+    frames: Final = [("", 0)]
+    kept: Final = list[tuple[str, int, int]]()
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> _Entry:
+        begun = time.perf_counter_ns()
+        name, before = self.frames[-1]
+        self.kept.append((name, before, begun))
+        self.frames.append((self.name, begun))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ended = time.perf_counter_ns()
+        name, begun = self.frames.pop()
+        self.kept.append((name, begun, ended))
+        if len(self.kept) > 1 << 16:
+            self.kept.clear()
+
+
+def _dear(recorded: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def call(*args: Any, **named: Any) -> Any:
+        lane = this_lane()
+        if lane is None or lane.silent:
+            return recorded(*args, **named)
+        with _Entry(name):
+            return recorded(*args, **named)
+
+    return call
+
+
+class _DearTap(pure.Tap):
+    """A tap of the Python recorder that costs what one of RL-Scope does."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, of: Any, function: Any, name: str, library: int, instead: Any = None
+    ) -> None:
+        super().__init__(of, function, name, library, instead)
+        if instead is None:
+            self.__call__ = _dear(self.__call__, name)
+
+
+class _DearMethodTap(_DearTap, pure.MethodTap):
+    __slots__ = ()
+
+
+def recorders() -> dict[str, Any]:
+    """What writes lanes and taps functions, by name."""
+    taps._TAPS.update((_DearTap, _DearMethodTap))  # pyright: ignore[reportPrivateUsage]
+    vars(_DEAR).update({**vars(pure), "Tap": _DearTap, "MethodTap": _DearMethodTap})
+    found = {"Python": pure, "dear": _DEAR}
+    return found if _BUILT is pure else {"C": _BUILT, **found}
+
+
+def main(*words: str) -> None:
+    """Run rounds, and print a table of all that the file holds."""
+    parser = argparse.ArgumentParser("benchmarks accuracy")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--works", default=",".join(works.there()))
+    parser.add_argument("--file", type=Path, default=Path("runs/accuracy.jsonl"))
+    given = parser.parse_args(words)
+    given.file.parent.mkdir(parents=True, exist_ok=True)
+    for name in filter(None, given.works.split(",")):
+        while not _enough(rows := _rows(given.file, name), given.rounds):
+            _round(name, len(rows), given.file)
+    print(table(given.file))
+
+
+def _rows(file: Path, work: str) -> list[dict[str, Any]]:
+    """The rounds of a work that a file holds."""
+    if not file.exists():
+        return []
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    return [row for row in found if row["work"] == work]
+
+
+def _enough(rows: Sequence[dict[str, Any]], rounds: int) -> bool:
+    return len(rows) >= rounds or (len(rows) >= 5 and floor(rows) <= FLOOR)
+
+
+def _round(work: str, number: int, file: Path) -> None:
+    """Every way once, in processes of their own, in random order."""
+    ways = [*BARE, *recorders()]
+    random.Random(number).shuffle(ways)
+    row: dict[str, Any] = {"work": work, "load": os.getloadavg()[0]}
+    context = multiprocessing.get_context("fork")
+    for way in ways:
+        mine, theirs = context.Pipe()
+        process = context.Process(target=_measure, args=(work, way, theirs))
+        process.start()
+        theirs.close()
+        row[way] = mine.recv()
+        process.join()
+    with file.open("a") as out:
+        out.write(json.dumps(row) + "\n")
+
+
+def _measure(work: str, way: str, pipe: Any) -> None:
+    """CPU seconds of a work; as corrected, too, where it is recorded."""
+    with contextlib.redirect_stdout(None):
+        if way in BARE:
+            run = works.WORKS[work].prepare(lambda _: contextlib.nullcontext())
+            run(works.WORKS[work].warm)
+            begun = time.process_time()
+            run(works.WORKS[work].steps)
+            pipe.send({"cpu": time.process_time() - begun})
+            return
+        native.module = recorders()[way]
+        run = works.WORKS[work].prepare(trl.scope.operation)
+        run(works.WORKS[work].warm)
+        with contextlib.ExitStack() as stack:
+            for module, category in works.WORKS[work].taps:
+                stack.enter_context(trl.scope.tap(module, category))
+            rec = stack.enter_context(trl.scope.record())
+            begun = time.process_time()
+            run(works.WORKS[work].steps)
+            cpu = time.process_time() - begun
+    pipe.send({"cpu": cpu, **_corrected(rec, cpu)})
+
+
+def _corrected(rec: Any, cpu: float) -> dict[str, Any]:
+    try:
+        found = rec.corrected()
+    except ExecutionError as error:
+        return {"refused": error.what}
+    total = found.total
+    taken = [(total.measured - one) / 1e9 for one in (total.corrected, total.low, total.high)]
+    costs = {kind: cost.total for kind, cost in found.calibration.costs.items()}
+    calls = sum(np.isin(lane.edges["kind"], (0, 2)).sum() for lane in rec.read().lanes)
+    words = ("corrected", "low", "high")
+    made = dict(zip(words, (cpu - one for one in taken), strict=True))
+    return {**made, "costs": costs, "blocks": found.calibration.measured, "calls": int(calls)}
+
+
+def floor(rows: Sequence[dict[str, Any]]) -> float:
+    """The far end of the interval of uninstrumented against itself."""
+    _, low, high = _median([row[BARE[1]]["cpu"] / row[BARE[0]]["cpu"] for row in rows])
+    return max(abs(low - 1), abs(high - 1))
+
+
+def _median(values: Sequence[float]) -> tuple[float, float, float]:
+    """A median, and its interval of 95 % by resampling."""
+    x = np.array(values)
+    drawn = np.median(x[np.random.default_rng(0).integers(len(x), size=(2_000, len(x)))], axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(np.median(x)), float(low), float(high)
+
+
+def table(file: Path) -> str:
+    """All works of a file."""
+    lines = [
+        "| work | rounds | load | bare again | recorder | raw | corrected [95 %] | |",
+        "|---|--:|--:|--:|---|--:|--:|---|",
+    ]
+    for work in works.WORKS:
+        if rows := _rows(file, work):
+            again, low, high = _median([r[BARE[1]]["cpu"] / r[BARE[0]]["cpu"] for r in rows])
+            load = np.mean([row["load"] for row in rows])
+            head = f"| {work} | {len(rows)} | {load:.1f} | {_span(again, low, high)}"
+            lines += [f"{head} | {way} | {_told(rows, way)} |" for way in recorders()]
+    return "\n".join(lines)
+
+
+def _told(rows: Sequence[dict[str, Any]], way: str) -> str:
+    bare = [math.sqrt(row[BARE[0]]["cpu"] * row[BARE[1]]["cpu"]) for row in rows]
+    raw = _median([row[way]["cpu"] / one for row, one in zip(rows, bare, strict=True)])[0]
+    known = [
+        (r[way]["corrected"], b) for r, b in zip(rows, bare, strict=True) if "corrected" in r[way]
+    ]
+    refused = len(rows) - len(known)
+    if not known:
+        return f"{raw - 1:+.1%} | | refused: {rows[0][way]['refused']}"
+    found = _median([one / b for one, b in known])
+    error, far = abs(found[0] - 1), max(abs(found[1] - 1), abs(found[2] - 1))
+    holds = "holds" if error <= WORST and far <= FAR else "does not hold"
+    verdict = "undecided" if floor(rows) > FLOOR or len(rows) < 5 else holds
+    return (
+        f"{raw - 1:+.1%} | {_span(*found)} | {verdict}{f', {refused} refused' if refused else ''}"
+    )
+
+
+def _span(middle: float, low: float, high: float) -> str:
+    return f"{middle - 1:+.1%} [{low - 1:+.1%}, {high - 1:+.1%}]"
