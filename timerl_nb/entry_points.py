@@ -19,6 +19,7 @@ _BY: Final[Mapping[str, str]] = {
     "program.export_html": "timerl_nb.show",
     "program.policy": "timerl_nb.rl",
     "program.scope": "timerl_nb.scope.whole_run",
+    "recording.explore": "timerl_widgets",
     "recording.figure": "timerl_nb.show",
     "recording.view": "timerl_nb.show",
 }

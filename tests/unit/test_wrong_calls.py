@@ -50,6 +50,11 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a profile of a context": (lambda p: trl.profile(p._owner), PROGRAM),
     "a widget of a text": (lambda p: timerl_widgets.PdgView("x"), "program.pdg"),
     "a widget of a plan": (lambda p: timerl_widgets.MemoryTimeline(p.memory), PROGRAM),
+    "a recording of a program": (lambda p: timerl_widgets.ScopeView(p), "scope.read"),
+    "a recording beside a program": (lambda p: p.scope(turns=1).explore(explorer=p), "explore"),
+    "a figure of a program": (lambda p: trl.show.scope_figure(p), "scope.read"),
+    "a figure of nothing known": (lambda p: p.scope(turns=1).figure("op"), "operations"),
+    "a recording as JSON": (lambda p: p.scope(turns=1).save("x.json"), "x.scope.zip"),
     "a monitor of a context": (lambda p: timerl_widgets.RunMonitor(p._owner), PROGRAM),
     "a monitor of no run": (lambda p: timerl_widgets.RunMonitor(p, "x"), "start"),
 }

@@ -23,6 +23,7 @@ from timerl_nb.scope.processes import processes
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.tracing import Steps
 from timerl_nb.scope.transitions import transitions_text
+from timerl_nb.show import ScopeView
 
 _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
   timerl scope run --folder runs/ppo -m my.module
@@ -145,9 +146,26 @@ def _add(words: Sequence[str]) -> int:
     return 0
 
 
+def _export(words: Sequence[str]) -> int:
+    """Write a recording as one file."""
+    about = "Write a recording as one file: a zip to share, which show reads, or a picture."
+    parser = Parser("scope export", about, "  timerl scope export runs/ppo ppo.scope.zip\n")
+    parser.add_argument("folder", type=Path, help="a recorded folder")
+    parser.add_argument("path", type=Path, help="ends in .zip or .svg")
+    given = parser.read(words)
+    recording = read(given.folder)
+    if given.path.suffix.lower() == ".svg":
+        ScopeView.of(recording).save(given.path)
+    else:
+        recording.save(given.path)
+    print(f"written: {given.path}")
+    return 0
+
+
 _COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "run": _run,
     "show": _show,
+    "export": _export,
     "add": _add,
     "check": _check,
 }

@@ -65,6 +65,17 @@ class Recorded(ABC):
         """A plotly figure: of "operations", "transitions" or "processes"; see `trl.show.scope_figure`."""
         return entry_point("recording.figure")(self.read(), what)
 
+    def explore(self, **options: Any) -> Any:
+        """The recording in a widget for a notebook: processes, operations, transitions and lanes.
+
+        Args:
+            options: those of `timerl_widgets.ScopeView`, such as an `explorer` to be linked with.
+
+        Raises:
+            MissingPartError: the widgets are not installed.
+        """
+        return entry_point("recording.explore")(self.read(), **options)
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write what was recorded as a zip, which `trl.scope.read` reads; returns the file.
 

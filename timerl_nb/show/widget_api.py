@@ -14,3 +14,5 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.live.frames import Frame
 from timerl_nb.live.running import Running
 from timerl_nb.lru import Lru
+from timerl_nb.scope import record
+from timerl_nb.scope.recording import Recorded

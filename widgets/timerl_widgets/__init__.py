@@ -1,11 +1,29 @@
 """Notebook widgets of TimeRL-nb, drawn from the view-models of `timerl_nb.show`."""
 
+from typing import Any
+
 from timerl_nb.show.widget_api import register_entry_point
 from timerl_widgets.explorer import Explorer
+from timerl_widgets.magic import load
 from timerl_widgets.panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.pdg_view import PdgView
 from timerl_widgets.run_monitor import RunMonitor
+from timerl_widgets.scope_view import ScopeView
 
 register_entry_point("program.explore", Explorer)
+register_entry_point("recording.explore", ScopeView)
 
-__all__ = ["Explorer", "IterationSpaceView", "LoopView", "MemoryTimeline", "PdgView", "RunMonitor"]
+__all__ = [
+    "Explorer",
+    "IterationSpaceView",
+    "LoopView",
+    "MemoryTimeline",
+    "PdgView",
+    "RunMonitor",
+    "ScopeView",
+]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext timerl_widgets`: cells may begin with `%%scope`."""
+    load(shell)

@@ -99,6 +99,16 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Zoom:
+    """Draw lanes of a recording from one moment to another, all or those of a process."""
+
+    begin: int
+    end: int
+    width: int
+    process: int | None
+
+
+@dataclass(frozen=True)
 class Cancel:
     """Give up the change that is being compiled, and those that wait."""
 
@@ -121,6 +131,7 @@ Request = (
     | Detail
     | Command
     | Compare
+    | Zoom
 )
 
 
@@ -172,6 +183,14 @@ def parse(message: object) -> Request:
             return Detail(_text(message, "name") or "")
         case "run":
             return _command(message)
+        case "zoom":
+            given = [message.get(field) for field in ("begin", "end", "width")]
+            whole = [k for k in given if isinstance(k, int) and not isinstance(k, bool)]
+            process = message.get("process")
+            if len(whole) < len(given) or not (process is None or _is_id(process)):
+                raise OptionError("a stretch has a begin, an end and a width, in integers.")
+            begin, end, width = whole
+            return Zoom(begin, end, width, process)
         case "compare":
             return Compare(message.get("close") is True)
         case other:

@@ -1,0 +1,46 @@
+// `ScopeView`: a recording alone.
+import type { RenderProps } from "@anywidget/types";
+import { unpack, type Packed } from "../buffers";
+import { descend } from "../lineage";
+import type { Lineage, ScopeView, StretchView } from "../models";
+import { ScopePane } from "../scope";
+import { follow, selectionOf, sendTo } from "../widget";
+
+interface Traits {
+  view: Packed;
+  stretch: Packed;
+  lineage: Packed;
+  selected: number[];
+  operation: string;
+}
+
+function render({ model, el }: RenderProps<Traits>): () => void {
+  const { selection, release } = selectionOf(model);
+  const pane = new ScopePane(el, selection, sendTo(model), (operation) => {
+    if (operation === model.get("operation")) return;
+    model.set("operation", operation);
+    model.save_changes();
+  });
+  const leave = [
+    release,
+    follow(model, "lineage", (packed) => {
+      const lineage = unpack<Lineage>(packed);
+      if (lineage) descend(selection, lineage);
+    }),
+    follow(model, "view", (packed) => {
+      const view = unpack<ScopeView>(packed);
+      if (view) pane.draw(view);
+    }),
+    follow(model, "stretch", (packed) => {
+      const stretch = unpack<StretchView>(packed);
+      if (stretch) pane.show(stretch);
+    }),
+    follow(model, "operation", (operation) => pane.mark(operation)),
+  ];
+  return () => {
+    leave.forEach((act) => act());
+    pane.dispose();
+  };
+}
+
+export default { render };

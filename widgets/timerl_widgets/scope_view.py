@@ -1,0 +1,83 @@
+"""`ScopeView`: a recording, with lanes of any stretch; linked with an explorer, whose operations are marked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import traitlets
+
+from timerl_nb.show.scope import with_stretches
+from timerl_nb.show.widget_api import OptionError, Recorded, TimeRLError, taken
+from timerl_widgets.bundles import module
+from timerl_widgets.explorer import Explorer
+from timerl_widgets.packed import NOTHING, packed
+from timerl_widgets.panes import with_picture
+from timerl_widgets.requests import Zoom, parse
+from timerl_widgets.widget import Widget
+
+
+class ScopeView(Widget):
+    """Where the time of a recording went: click an operation, and it is marked everywhere.
+
+    Attributes:
+        selected: the ids of the operations of a compiled program that are selected.
+        operation: the name of the chosen operation; empty where none is.
+        problem: why the last stretch could not be drawn; empty where it was.
+    """
+
+    _esm = module("scope_view")
+    written = frozenset({"selected", "operation"})
+
+    view = traitlets.Dict().tag(sync=True)
+    stretch = traitlets.Dict().tag(sync=True)
+    lineage = traitlets.Dict().tag(sync=True)
+    selected = traitlets.List(traitlets.Int()).tag(sync=True)
+    operation = traitlets.Unicode("").tag(sync=True)
+    problem = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, recording: Recorded, explorer: Explorer | None = None) -> None:
+        """Show a recording.
+
+        Args:
+            explorer: of the program that was recorded: what is selected in one is in the other.
+
+        Raises:
+            CallError: it is no recording, or no explorer.
+        """
+        taken(recording, Recorded, "a recording", "trl.scope.read(folder) gives one.")
+        if explorer is not None:
+            taken(explorer, Explorer, "an explorer", "program.explore() gives one.")
+        self.drawn, self._stretches = with_stretches(recording.read())
+        launches = [one.op_ids for one in self.drawn.operations]
+        self._ids = frozenset(op_id for op_ids in launches for op_id in op_ids)
+        self._explorer = explorer
+        super().__init__(view=packed(self.drawn), stretch=NOTHING, lineage=NOTHING)
+        self.on_msg(self._receive)
+        if explorer is not None:
+            traitlets.link((explorer, "selected"), (self, "selected"))
+            traitlets.dlink((explorer, "lineage"), (self, "lineage"))
+
+    @traitlets.validate("selected")
+    def _known(self, proposal: dict[str, Any]) -> list[int]:
+        """Only operations of launches, each once; an explorer looks itself at what it knows."""
+        ids = dict.fromkeys(proposal["value"])
+        return [k for k in ids if self._explorer is not None or k in self._ids]
+
+    @traitlets.validate("operation")
+    def _named(self, proposal: dict[str, Any]) -> str:
+        name = proposal["value"]
+        return name if any(one.name == name for one in self.drawn.operations) else ""
+
+    def _receive(self, _: Any, content: Any, buffers: Any) -> None:
+        try:
+            asked = parse(content)
+            if not isinstance(asked, Zoom):
+                raise OptionError("a recording takes stretches of time alone.")
+            shown = self._stretches.view(asked.begin, asked.end, asked.width, asked.process)
+            self.stretch, self.problem = packed(shown), ""
+        except TimeRLError as error:
+            self.problem = str(error)
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        made = super()._repr_mimebundle_(**options)
+        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)
