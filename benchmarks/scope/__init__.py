@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
-from benchmarks.scope import devices, inside, overhead
+from benchmarks.scope import devices, inside, overhead, selfplay
 from benchmarks.scope.finding import Finding, table
 from benchmarks.scope.findings import FINDINGS
 
@@ -14,6 +14,7 @@ from benchmarks.scope.findings import FINDINGS
 TABLES: Final[Mapping[str, tuple[Callable[[], None], Sequence[str]]]] = {
     "devices": (devices.main, ()),
     "inside": (inside.main, ("torch", "stable_baselines3")),
+    "selfplay": (selfplay.main, ()),
     "overhead": (overhead.main, ("torch", "stable_baselines3")),
 }
 PARTS: Final = (*FINDINGS, *TABLES)

@@ -15,6 +15,7 @@ from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.recording import Recording
 
+_LONGEST: Final = 60  # characters of a process that are printed
 _NAME: Final = (1 << NAME_BITS) - 1
 _START: Final = re.compile(rf"{STARTS}(\d+) (.*)", re.DOTALL)
 _JOIN: Final = re.compile(rf"{JOINS}(\d+)")
@@ -149,6 +150,8 @@ def _rows(branch: Branch, indent: str) -> Iterator[tuple[str, str, str, str]]:
         f"{phase} {ns / 1e6:,.3f} ms" for (phase,), ns in branch.time.by("phase").items() if phase
     )
     called = " ".join(filter(None, (branch.name, one.command)))
+    if len(called) > _LONGEST:
+        called = f"{called[:_LONGEST]}…"
     share = f"{branch.waiting / total:.1%}" if total else "-"
     yield f"{indent}{one.number} {called}", f"{total / 1e6:,.3f}", share, ", ".join(phases)
     for child in branch.children:
