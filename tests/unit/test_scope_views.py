@@ -14,9 +14,9 @@ from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
 from timerl_nb.scope import Recording, pieces
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.frames import frames
 from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.show import ScopeView, StretchView, stretch
-from timerl_nb.show.frames import frames
 from timerl_nb.show.scope import with_stretches
 from timerl_nb.show.stretch import LIBRARIES, Stretches, Track
 

@@ -28,6 +28,7 @@ from timerl_nb.show import ScopeView
 _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
   timerl scope run --folder runs/ppo -m my.module
   timerl scope show runs/ppo
+  timerl scope compare runs/eager runs/compiled
   timerl scope add runs/ppo trace.json             of PyTorch's or JAX's own profiler
   timerl scope check train.py --steps 1000
 """
@@ -39,11 +40,11 @@ def main(words: Sequence[str]) -> int:
     if name in _COMMANDS:
         return _COMMANDS[name](words[1:])
     about = (
-        "Where the time of any Python program goes: run records one, show looks at a recording, add adds a trace, "
-        "check lists what is not tapped."
+        "Where the time of any Python program goes: run records one, show looks at a recording, compare at two, "
+        "add adds a trace, export writes one file, check lists what is not tapped."
     )
     parser = Parser("scope", about, _EXAMPLES)
-    parser.add_argument("command", metavar="run|show|add|check")
+    parser.add_argument("command", metavar="run|show|compare|export|add|check")
     parser.read(words[:1])
     parser.error(f"there is no command {name!r}: {one_of(name, list(_COMMANDS))}")
 
@@ -132,6 +133,17 @@ def _show(words: Sequence[str]) -> int:
     return 0
 
 
+def _compare(words: Sequence[str]) -> int:
+    """Print two recordings beside each other."""
+    about = "Print the operations of two recordings beside each other, and by how much they take longer in the second."
+    parser = Parser("scope compare", about, "  timerl scope compare runs/eager runs/compiled\n")
+    parser.add_argument("first", type=Path, help="a recorded folder")
+    parser.add_argument("second", type=Path, help="another")
+    given = parser.read(words)
+    print(read(given.first).compare(read(given.second)))
+    return 0
+
+
 def _add(words: Sequence[str]) -> int:
     """Add a trace of devices to a recording."""
     about = (
@@ -165,6 +177,7 @@ def _export(words: Sequence[str]) -> int:
 _COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "run": _run,
     "show": _show,
+    "compare": _compare,
     "export": _export,
     "add": _add,
     "check": _check,

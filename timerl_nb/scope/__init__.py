@@ -5,6 +5,7 @@ from timerl_nb.scope.audit import audit
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.calibration import Calibration, Cost
 from timerl_nb.scope.chain import critical_chain
+from timerl_nb.scope.comparing import Compared
 from timerl_nb.scope.correction import Corrected
 from timerl_nb.scope.importing import add_trace
 from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
@@ -22,6 +23,7 @@ __all__ = [
     "Busy",
     "Calibration",
     "Cell",
+    "Compared",
     "Corrected",
     "Cost",
     "Recording",

@@ -11,9 +11,11 @@ from typing import Any
 
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import TimeRLError
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.inspectable import bundle
 from timerl_nb.scope.archive import save
 from timerl_nb.scope.calibration import Calibration
+from timerl_nb.scope.comparing import Compared, compared
 from timerl_nb.scope.correction import Corrected, corrected
 from timerl_nb.scope.in_run import in_run
 from timerl_nb.scope.lanes import Lanes
@@ -49,6 +51,15 @@ class Recorded(ABC):
     def transitions(self) -> dict[tuple[str, str, str], int]:
         """How often what was on top was left for a library: by (operation, from, to), the most first."""
         return transitions(self.read())
+
+    def compare(self, other: Recorded) -> Compared:
+        """It beside another recording: the same operations, and by how much they take longer there.
+
+        Raises:
+            CallError: `other` is no recording.
+        """
+        taken(other, Recorded, "a recording", "trl.scope.read(folder) gives one.")
+        return compared(self.read(), other.read())
 
     def utilization(self, seconds: float = 1 / 6) -> dict[int, Utilization]:
         """Of each device what `nvidia-smi` would have said, and what it was; none where none was traced.

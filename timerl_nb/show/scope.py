@@ -17,10 +17,10 @@ from timerl_nb.columns import aligned
 from timerl_nb.frontend.foreign import taken
 from timerl_nb.scope import Breakdown, Recording, processes
 from timerl_nb.scope.edges import NAME_BITS, Kind
+from timerl_nb.scope.frames import Stack, frames
 from timerl_nb.scope.processes import Branch
 from timerl_nb.scope.recorder import GUESSED, INTERLEAVED
 from timerl_nb.show.colours import GREY, SERIES, tensor
-from timerl_nb.show.frames import Stack, frames
 from timerl_nb.show.stretch import LIBRARIES, Stretches, StretchView
 from timerl_nb.show.view import View
 

@@ -15,9 +15,9 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
 from timerl_nb.scope.edges import NAME_BITS, Library
+from timerl_nb.scope.frames import KINDS
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.pieces import UNOBSERVED, pieces
-from timerl_nb.show.frames import KINDS
 from timerl_nb.show.view import View, amounts, ints
 
 TrackName = Literal["phase", "operation", "library"]

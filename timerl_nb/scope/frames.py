@@ -8,6 +8,7 @@ from typing import Final, Literal
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.edges import Kind
 from timerl_nb.scope.lanes import Lane
 
@@ -27,7 +28,7 @@ class Frames:
         top: what an edge says of what was entered.
         begin, end: what was open when the lane ended, ends with it.
         depth: of the stack with it, from 1 on.
-        own: nanoseconds in which it was on top.
+        own: observed nanoseconds in which it was on top.
     """
 
     top: Array
@@ -64,7 +65,8 @@ def frames(lane: Lane, stack: Stack) -> Frames:
     on_top = np.zeros(len(edges), np.int64)
     on_top[order] = order[np.maximum.accumulate(seen)]
     number = np.maximum(np.cumsum(is_enter) - 1, 0)  # of the frame that was entered last
-    spent = np.where(depth > 0, np.diff(moments), 0)
+    spent = np.diff(moments) - np.diff(unobserved(lane).before(moments))
+    spent = np.where(depth > 0, spent, 0)
     own = np.bincount(number[on_top], spent, len(entered)).astype(np.int64)
     return Frames(
         edges["top"][entered].astype(np.int64),
@@ -73,3 +75,11 @@ def frames(lane: Lane, stack: Stack) -> Frames:
         depth[entered],
         own,
     )
+
+
+def unobserved(lane: Lane) -> Busy:
+    """When nobody looked at a lane."""
+    edges = lane.edges[(lane.edges["kind"] == Kind.OFF) | (lane.edges["kind"] == Kind.ON)]
+    moments = np.append(edges["ts"].astype(np.int64), lane.end)
+    off = np.flatnonzero(edges["kind"] == Kind.OFF)
+    return Busy.of(moments[off], moments[off + 1])
