@@ -148,7 +148,7 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
         (("run", "no.py"), 1, "no.py is no file"),
         (("run", "--folder", "s.py/x", "s.py"), 1, "nothing can be recorded into s.py/x"),
         (("shw", "r"), 2, "there is no command 'shw'"),
-        ((), 2, "the following arguments are required: run|show|add|check"),
+        ((), 2, "the following arguments are required: run|show|compare|export|add|check"),
         (("show", "nothing"), 1, "there is no recording in nothing"),
         (("run", "--devices", "-2", "s.py"), 1, "devices=-2 is not possible"),
         (("add", "r", "s.py"), 1, "s.py is no trace that is known here"),
