@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from timerl_nb.scope.processes import processes
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.tracing import Steps
 from timerl_nb.scope.transitions import transitions_text
+from timerl_nb.scope.whole_delta import whole_delta
 from timerl_nb.show import ScopeView
 
 _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
@@ -31,6 +33,7 @@ _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what fo
   timerl scope compare runs/eager runs/compiled
   timerl scope add runs/ppo trace.json             of PyTorch's or JAX's own profiler
   timerl scope check train.py --steps 1000
+  timerl scope calibrate train.py --steps 1000     what recording costs it, for show --calibration
 """
 
 
@@ -41,10 +44,11 @@ def main(words: Sequence[str]) -> int:
         return _COMMANDS[name](words[1:])
     about = (
         "Where the time of any Python program goes: run records one, show looks at a recording, compare at two, "
-        "add adds a trace, export writes one file, check lists what is not tapped."
+        "add adds a trace, export writes one file, check lists what is not tapped, "
+        "calibrate says what recording costs."
     )
     parser = Parser("scope", about, _EXAMPLES)
-    parser.add_argument("command", metavar="run|show|compare|export|add|check")
+    parser.add_argument("command", metavar="run|show|compare|export|add|check|calibrate")
     parser.read(words[:1])
     parser.error(f"there is no command {name!r}: {one_of(name, list(_COMMANDS))}")
 
@@ -78,13 +82,16 @@ def _run(words: Sequence[str]) -> int:
     os.execve(sys.executable, [sys.executable, *script], joined)
 
 
+_VALUED: Final = ("--folder", "--devices", "--seconds", "--pairs", "--out")
+
+
 def _read_with_script(
     parser: Parser, words: Sequence[str]
 ) -> tuple[argparse.Namespace, Sequence[str]]:
     """Options of ours, and the script with its own."""
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
-        at += 2 if words[at] in ("--folder", "--devices", "--seconds") else 1
+        at += 2 if words[at] in _VALUED else 1
     given, script = parser.read(words[:at]), words[at:]
     if not script or script == ["-m"]:
         parser.error("no script is given.")
@@ -120,16 +127,43 @@ def _check(words: Sequence[str]) -> int:
     return 0
 
 
+def _calibrate(words: Sequence[str]) -> int:
+    """Run a script in pairs, recorded and not, and save what recording costs it."""
+    about = (
+        "Run a Python program several times, recorded and not, and write what recording costs it. "
+        "It should do the same each time; what it prints is not shown."
+    )
+    usage = "timerl scope calibrate [--pairs 5] [--out FILE] script.py ..."
+    examples = "  timerl scope calibrate train.py\n  timerl scope show runs/ppo --calibration calibration.json\n"
+    parser = Parser("scope calibrate", about, examples, usage=usage)
+    parser.add_argument("--pairs", type=int, default=5, help="the most pairs of runs (default: 5)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("calibration.json"), help="(default: calibration.json)"
+    )
+    given, script = _read_with_script(parser, words)
+    if not given.out.absolute().parent.is_dir():  # not behind all runs
+        raise ExecutionError(f"there is no folder {given.out.parent}.", hint="name another file.")
+    found = whole_delta(script, given.pairs, told=partial(print, file=sys.stderr, flush=True))
+    print(f"{found}\nwritten: {found.save(given.out)}")
+    return 0
+
+
 def _show(words: Sequence[str]) -> int:
     """Print what a recording holds."""
     about = "Print where the time of a recorded program went."
     parser = Parser("scope show", about, "  timerl scope show runs/ppo\n")
     parser.add_argument("folder", type=Path, help="a recorded folder")
+    parser.add_argument(
+        "--calibration", type=Path, help="a file of what recording costs, which is taken off"
+    )
     given = parser.read(words)
     recording = read(given.folder)
+    times = overlap_of(recording)
+    if given.calibration is not None:
+        times = recording.corrected(given.calibration)
     print(processes(recording))
     print(f"\n{recording.devices}")
-    print(f"\n{overlap_of(recording)}\n\n{transitions_text(recording)}")
+    print(f"\n{times}\n\n{transitions_text(recording)}")
     return 0
 
 
@@ -181,4 +215,5 @@ _COMMANDS: Final[Mapping[str, Callable[[Sequence[str]], int]]] = {
     "export": _export,
     "add": _add,
     "check": _check,
+    "calibrate": _calibrate,
 }

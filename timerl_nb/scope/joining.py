@@ -18,15 +18,15 @@ from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.tight_loop import timed
 from timerl_nb.scope.tracing import Steps
 
-RECORDING: Final = (
-    "TIMERL_SCOPE"  # JSON: folder, parent (the process that says so), taps, devices, calibrated
-)
+RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder or null, parent (the process that says so), taps, devices, calibrated
 _HOOK: Final = Path(__file__).parents[2] / "timerl_command" / "recorded"
 
 
 def join(told: str) -> None:
     """Record this process until it ends, as its environment says; where that cannot be, say so, and go on."""
     to = json.loads(told)
+    if to["folder"] is None:  # it has but imported what records
+        return
     folder, taps, devices = Path(to["folder"]), bool(to["taps"]), int(to["devices"])
     # what says so may have become this process
     parent = to["parent"] if to["parent"] != os.getpid() else os.getppid()
@@ -45,18 +45,22 @@ def join(told: str) -> None:
 
 
 def environment(
-    folder: Path,
+    folder: Path | None,
     given: Mapping[str, str],
     *,
     taps: bool = True,
     devices: int = 0,
     calibrated: bool = True,
 ) -> dict[str, str]:
-    """The environment of processes that join a recording of this one, and of what they start."""
+    """The environment of processes that join a recording of this one, and of what they start.
+
+    Args:
+        folder: None of processes that are not recorded, and start as those that are.
+    """
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(_HOOK) not in paths:
         paths.insert(0, str(_HOOK))
-    told = {"folder": str(folder.absolute()), "parent": os.getpid(), "taps": taps}
+    told = {"folder": folder and str(folder.absolute()), "parent": os.getpid(), "taps": taps}
     told |= {"devices": devices, "calibrated": calibrated}
     return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
 

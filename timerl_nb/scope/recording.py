@@ -35,18 +35,24 @@ class Recorded(ABC):
         """Where the time of all its threads and processes went."""
         return overlap_of(self.read())
 
-    def corrected(self, calibration: Calibration | None = None) -> Corrected:
+    def corrected(
+        self, calibration: Calibration | str | os.PathLike[str] | None = None
+    ) -> Corrected:
         """The same without what recording has added.
 
         Args:
-            calibration: what recording costs; by default as the recording's own silent blocks say.
+            calibration: what recording costs, or a file of that; by default as the recording's own silent blocks say.
 
         Raises:
             ExecutionError: the calibration is of something else, or contradicts itself; there are too few
                 silent blocks.
         """
         recording = self.read()
-        return corrected(recording, calibration or in_run(recording))
+        if calibration is None:
+            calibration = in_run(recording)
+        elif not isinstance(calibration, Calibration):
+            calibration = Calibration.load(calibration)
+        return corrected(recording, calibration)
 
     def transitions(self) -> dict[tuple[str, str, str], int]:
         """How often what was on top was left for a library: by (operation, from, to), the most first."""

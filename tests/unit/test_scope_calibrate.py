@@ -1,0 +1,179 @@
+"""What recording costs by whole runs: `timerl scope calibrate`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from timerl_nb.cli import main
+from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.scope import whole_delta as module
+from timerl_nb.scope.calibration import ANNOTATION, CALL, Calibration
+from timerl_nb.scope.delta import counted
+from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.joining import environment
+from timerl_nb.scope.lanes import Process
+from timerl_nb.scope.reading import read
+from timerl_nb.scope.whole_delta import Run, by_runs, is_sure, ran, tight_loop, whole_delta
+
+LOOP = {
+    "call": 300.0,
+    "annotation": 900.0,
+    "silent call": 50.0,
+    "silent annotation": 200.0,
+    "inside call": 100.0,
+    "inside annotation": 600.0,
+}
+COUNTS = 40_000, 2_000
+IN_LOOP = 40_000 * 300 + 2_000 * 900
+OURS = Process(1, 0, 0, "train.py", 1, 9, 8, {"recorder": "c"})
+SCRIPT = """
+import sys, time
+assert not sys.stdin.read()
+for _ in range(int(sys.argv[1])):
+    time.sleep(0)
+print(f"slept {sys.argv[1]} times, by {hash('a')}")
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def pairs(
+    *factors: float, counts: Sequence[tuple[int, int]] | None = None, noise: int = 0
+) -> list[tuple[Run, Run]]:
+    """Pairs of runs in which recording costs so many times what it does in a tight loop."""
+    draw, made = Random(0), list[tuple[Run, Run]]()
+    for k, factor in enumerate(factors):
+        cpu = draw.randrange(10**9, 2 * 10**9)
+        added = round(factor * IN_LOOP) + draw.randrange(-noise, noise + 1)
+        made.append((Run(cpu + added, counts[k] if counts else COUNTS, OURS), Run(cpu)))
+    return made
+
+
+def test_the_cost_is_what_was_added_by_how_often() -> None:
+    for factor in (1.5, 3, 20):
+        found = by_runs(pairs(*[factor] * 4), LOOP)
+        for kind in (CALL, ANNOTATION):
+            cost = found.costs[kind]
+            assert cost.total == pytest.approx(factor * LOOP[kind], rel=1e-9)
+            assert cost.inside == pytest.approx(factor * LOOP[f"inside {kind}"], rel=1e-9)
+            assert cost.draws == pytest.approx([factor * LOOP[kind]] * 200, rel=1e-9)
+            assert found.silent[kind] == LOOP[f"silent {kind}"]
+        assert is_sure(found, pairs(factor))
+        assert (found.way, found.measured) == ("whole-run delta", 8)
+        assert (found.program, found.made_by) == (OURS.command, OURS.made_by)
+
+
+def test_one_far_pair_moves_little_and_none_costs_less_than_a_tight_loop() -> None:
+    found = by_runs(pairs(3, 3, 90, 3, 3), LOOP)
+    assert 900 <= found.costs[CALL].total < 1_100  # on average they would be 6,120
+    assert by_runs(pairs(0.5, 0.5), LOOP).costs[CALL].total == LOOP["call"]
+
+
+def test_kinds_are_counted_but_for_calls_of_devices() -> None:
+    call, api = Library.BACKEND << NAME_BITS, Library.API << NAME_BITS
+    rows = [
+        (1, call, Kind.CALL_ENTER, 1),
+        (2, api, Kind.CALL_ENTER, 2),
+        (3, 0, Kind.CALL_EXIT, 0),
+        (4, 1, Kind.OPERATION_ENTER, 1),
+        (5, 1, Kind.PHASE_ENTER, 1),
+        (6, 0, Kind.PHASE_EXIT, 0),
+    ]
+    calls, annotations = counted(np.array(rows, EDGE))
+    assert np.flatnonzero(calls).tolist() == [0]
+    assert np.flatnonzero(annotations).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("both", "said"),
+    [
+        (pairs(-2, -3, -2), "recorded runs took less time than other ones"),
+        (pairs(*[1.5] * 20, *[9] * 20), "drifts from"),
+        (pairs(3, 3, counts=[COUNTS, (50_000, 2_000)]), "from 42,000 to 52,000 calls"),
+        (pairs(3, 3, counts=[(0, 0)] * 2), "nothing that is tapped"),
+        ([(Run(2), Run(1))], "nothing that is tapped"),
+    ],
+)
+def test_runs_that_contradict_each_other(both: list[tuple[Run, Run]], said: str) -> None:
+    with pytest.raises(ExecutionError, match=said):
+        by_runs(both, LOOP)
+
+
+@pytest.mark.parametrize(("noise", "count"), [(0, 3), (5 * IN_LOOP, 8)])
+def test_pairs_go_on_until_the_cost_is_known(
+    monkeypatch: pytest.MonkeyPatch, noise: int, count: int
+) -> None:
+    made = pairs(*[3] * 8, noise=noise)
+    left = {True: [one for one, _ in made], False: [Run(7), *[other for _, other in made]]}
+    order, told = list[bool](), list[str]()
+
+    def run(script: Sequence[str], *, recorded: bool) -> Run:
+        assert script == ["train.py"]
+        order.append(recorded)
+        return left[recorded].pop(0)
+
+    monkeypatch.setattr(module, "ran", run)
+    monkeypatch.setattr(module, "tight_loop", lambda: LOOP)
+    found = whole_delta(["train.py"], 8, told=told.append)
+    assert found == by_runs(made[:count], LOOP) and len(told) == count
+    assert is_sure(found, made) is (noise == 0)
+    assert not order[0]  # fills caches
+    halves = [tuple(order[k : k + 2]) for k in range(1, len(order), 2)]
+    assert {*halves} == {(True, False), (False, True)} and len(halves) == count
+
+
+def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script, out = tmp_path / "script.py", tmp_path / "costs.json"
+    script.write_text(SCRIPT)
+    words = [str(script), "50", "0"]
+    assert ran(words, recorded=True).counts == (50, 0)
+    status = main(["scope", "calibrate", "--pairs", "2", "--out", str(out), *words])
+    said = capsys.readouterr()
+    assert "pair 2 of 2" in said.err and "slept" not in said.out + said.err
+    if status:  # the machine does something else
+        assert "took less time than other ones" in said.err and not out.exists()
+        Calibration("given", {}, program=" ".join(words)).save(out)
+    found = Calibration.load(out)
+    assert found.program == " ".join(words)
+    folder = tmp_path / "recording"
+    subprocess.run([sys.executable, *words], env=environment(folder, os.environ), check=True)
+    assert main(["scope", "show", str(folder), "--calibration", str(out)]) == 0
+    assert f"\n{read(folder).corrected(out)}\n" in capsys.readouterr().out
+    subprocess.run(
+        [sys.executable, str(script), "9", "0"],
+        env=environment(tmp_path / "other", os.environ),
+        check=True,
+    )
+    assert main(["scope", "show", str(tmp_path / "other"), "--calibration", str(out)])
+    assert "is of another program" in capsys.readouterr().err
+    least = tight_loop()
+    assert status or (found.measured == 4 and {*found.costs} == {CALL, ANNOTATION})
+    assert {*least} == {*LOOP} and min(least.values()) >= 0
+
+
+def test_what_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with pytest.raises(ExecutionError, match=r"ended with status 3:\n    slept 1 times, by"):
+        ran([str(script), "1", "3"], recorded=False)
+    with pytest.raises(OptionError, match="1 pairs of runs say nothing"):
+        whole_delta([str(script)], 1)
+    for words, what in (
+        (["--pairs", "1", str(script)], "1 pairs of runs say nothing"),
+        (["--pairs", "many", str(script)], "invalid int value"),
+        (["--out", str(tmp_path / "no" / "such.json"), str(script)], "there is no folder"),
+        (["--pairs", "3"], "no script is given"),
+        ([str(tmp_path / "none.py")], "is no file"),
+    ):
+        try:
+            assert main(["scope", "calibrate", *words])
+        except SystemExit as error:
+            assert error.code == 2
+        assert what in capsys.readouterr().err

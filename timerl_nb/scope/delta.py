@@ -1,0 +1,173 @@
+"""What recording costs, from pairs of the same work with and without it (RL-Scope, paper 002, appendix C.1).
+
+The increase in time, divided by how often book-keeping was done; kinds of it that come together share it as in a
+tight loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError
+from timerl_nb.scope.calibration import ANNOTATION, CALL, Calibration, Cost, interval
+from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.lanes import Process
+
+KINDS: Final = (CALL, ANNOTATION)
+_DRAWS: Final = 200
+_ROUNDS: Final = 6  # of weighing
+_FAR: Final = 1.345  # deviations from which on a pair weighs less (Huber)
+_LOOSE: Final = (
+    0.5  # by how much the kinds' costs may differ from one common factor, as a deviation
+)
+_DRIFT: Final = 3.5  # deviations between both halves of a run
+_ELSE: Final = (
+    "something else differs between them; calibrate by whole runs, on a machine that does less meanwhile: "
+    "`timerl scope calibrate script.py ...`."
+)
+_DRIFTS: Final = "record the parts of the program apart, or on a machine that does less meanwhile."
+
+
+def counted(edges: Array) -> tuple[Array, Array]:
+    """Which edges enter calls, and which annotations: what there is of `KINDS`."""
+    kind, top = edges["kind"], edges["top"]
+    called = (kind == Kind.CALL_ENTER) & (top >> NAME_BITS != Library.API)
+    return called, (kind == Kind.OPERATION_ENTER) | (kind == Kind.PHASE_ENTER)
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The same work, recorded and not: a row for each pair, in order.
+
+    Attributes:
+        cpu: nanoseconds by which the recorded one took longer.
+        counts: calls and annotations that were recorded in it.
+        recorded, silent: what is in the recorded and in the other one, such as outermost operations, by name.
+    """
+
+    cpu: Array
+    counts: Array
+    recorded: Array
+    silent: Array
+
+    def __len__(self) -> int:
+        return len(self.cpu)
+
+    def rows(self, which: Array) -> Pairs:
+        """Some of them."""
+        return Pairs(self.cpu[which], self.counts[which], self.recorded[which], self.silent[which])
+
+    @property
+    def expected(self) -> Array:
+        """Calls and annotations, as many as operations of these names have on average.
+
+        What has more of them than its like does more, which is no cost of recording.
+        """
+        each, *_ = np.linalg.lstsq(self.recorded, self.counts, rcond=None)
+        found = self.recorded @ each
+        return found * (self.counts.sum(0) / np.maximum(found.sum(0), 1e-9))
+
+
+def by_difference(
+    pairs: Pairs, loop: Mapping[str, float], process: Process, *, way: str, silent: bool
+) -> Calibration:
+    """What recording costs by pairs.
+
+    Args:
+        loop: nanoseconds in a tight loop (`tight_loop`).
+        process: what was recorded.
+        silent: whether the other ones of pairs are silent, and cost what that does; or have no taps.
+
+    Raises:
+        ExecutionError: what pairs say contradicts itself, and how.
+    """
+    still = np.array([loop[f"silent {kind}"] if silent else 0.0 for kind in KINDS])
+    least = np.maximum(np.array([loop[kind] for kind in KINDS]) - still, 1.0)
+    found = _fitted(pairs, least)
+    chosen = np.random.default_rng(0).integers(len(pairs), size=(_DRAWS, len(pairs)))
+    draws = np.array([_fitted(pairs.rows(which), least) for which in chosen])
+    _contradicts(pairs, least, draws, ("blocks", "silent") if silent else ("runs", "other"))
+    # nothing costs less in place than in a tight loop
+    found, draws = np.maximum(found, least) + still, np.maximum(draws, least) + still
+    costs: dict[str, Cost] = {}
+    for k, kind in enumerate(KINDS):
+        inside = float(found[k]) * min(1.0, loop[f"inside {kind}"] / max(loop[kind], 1.0))
+        costs[kind] = Cost(inside, float(found[k]) - inside, tuple(draws[:, k].tolist()))
+    return Calibration(
+        way=way,
+        costs=costs,
+        silent={kind: loop[f"silent {kind}"] for kind in KINDS},
+        program=process.command,
+        made_by=process.made_by,
+        measured=2 * len(pairs),
+    )
+
+
+def _contradicts(pairs: Pairs, loop: Array, draws: Array, what: tuple[str, str]) -> None:
+    """Raise where what pairs say cannot be."""
+    each = draws @ pairs.counts.mean(0)  # of them
+    recorded, other = what
+    low, high = interval(each)
+    if high < 0:
+        raise ExecutionError(
+            f"recorded {recorded} took less time than {other} ones, by {-high:,.0f} to {-low:,.0f} ns each.",
+            hint=_ELSE,
+        )
+    half = len(pairs) // 2
+    parts = [_fitted(pairs.rows(x), loop) for x in (np.arange(half), np.arange(half, len(pairs)))]
+    first, second = (float(part @ pairs.counts.mean(0)) for part in parts)
+    # each half has about twice the variance of all, and their difference twice that
+    if abs(first - second) > _DRIFT * 2 * float(each.std()) and abs(first - second) > first / 2:
+        raise ExecutionError(
+            f"what recording costs {recorded} drifts from {first:,.0f} to {second:,.0f} ns each.",
+            hint=_DRIFTS,
+        )
+
+
+def _fitted(pairs: Pairs, loop: Array) -> Array:
+    """Nanoseconds of each kind, by least squares that far pairs weigh little in.
+
+    A difference of two blocks has a symmetric distribution, which weighing leaves where it is. All kinds share one
+    factor by which they are dearer than in a tight loop, as far as blocks do not tell them apart.
+    """
+    scale = 1 / np.maximum(pairs.recorded.sum(1) + pairs.silent.sum(1), 1)
+    y = pairs.cpu * scale
+    other = (pairs.recorded - pairs.silent) * scale[:, None]
+    x = pairs.expected * scale[:, None]
+    common, weights, _ = _weighed(np.column_stack([x @ loop, other]), y)
+    factor = max(float(common[0]), 1.0)
+    middle = factor * loop
+    design = np.column_stack([x * loop, other])
+    left = y - x @ middle
+    spread = _spread(left - other @ common[1:])
+    prior = np.zeros((len(loop), design.shape[1]))
+    prior[np.arange(len(loop)), np.arange(len(loop))] = max(spread, 1e-9) / (_LOOSE * factor)
+    root = np.sqrt(weights)
+    rows = np.vstack([design * root[:, None], prior])
+    moved, *_ = np.linalg.lstsq(rows, np.append(left * root, np.zeros(len(loop))), rcond=None)
+    if common[0] <= 1:  # no more than the tight loop: what kind it is cannot be said
+        return common[0] * loop
+    return middle + moved[: len(loop)] * loop
+
+
+def _weighed(design: Array, y: Array) -> tuple[Array, Array, float]:
+    """Coefficients, the weights of rows, and the deviation of what is left."""
+    weights, spread = np.ones(len(y)), 0.0
+    found = np.zeros(design.shape[1])
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        found, *_ = np.linalg.lstsq(design * root[:, None], y * root, rcond=None)
+        left = y - design @ found
+        spread = _spread(left)
+        weights = np.minimum(1, _FAR * np.maximum(spread, 1e-12) / np.maximum(np.abs(left), 1e-12))
+    return found, weights, spread
+
+
+def _spread(left: Array) -> float:
+    """The deviation of a distribution with far outliers."""
+    return 1.4826 * float(np.median(np.abs(left)))
