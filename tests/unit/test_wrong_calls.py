@@ -55,6 +55,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a figure of a program": (lambda p: trl.show.scope_figure(p), "scope.read"),
     "a figure of nothing known": (lambda p: p.scope(turns=1).figure("op"), "operations"),
     "a recording beside a folder": (lambda p: p.scope(turns=1).compare("runs/a"), "scope.read"),
+    "a trace as a zip": (lambda p: p.scope(turns=1).perfetto("x.zip"), r"x\.json\.gz"),
     "a recording as JSON": (lambda p: p.scope(turns=1).save("x.json"), "x.scope.zip"),
     "a monitor of a context": (lambda p: timerl_widgets.RunMonitor(p._owner), PROGRAM),
     "a monitor of no run": (lambda p: timerl_widgets.RunMonitor(p, "x"), "start"),

@@ -194,14 +194,18 @@ def _add(words: Sequence[str]) -> int:
 
 def _export(words: Sequence[str]) -> int:
     """Write a recording as one file."""
-    about = "Write a recording as one file: a zip to share, which show reads, or a picture."
+    about = "Write a recording as one file: a zip to share, which show reads, a picture, or a trace for Perfetto."
     parser = Parser("scope export", about, "  timerl scope export runs/ppo ppo.scope.zip\n")
     parser.add_argument("folder", type=Path, help="a recorded folder")
-    parser.add_argument("path", type=Path, help="ends in .zip or .svg")
+    parser.add_argument("path", type=Path, help="ends in .zip, .svg, .json or .json.gz")
+    parser.add_argument("--begin", type=float, help="of a trace, in seconds (default: all)")
+    parser.add_argument("--end", type=float, help="of a trace, in seconds")
     given = parser.read(words)
     recording = read(given.folder)
     if given.path.suffix.lower() == ".svg":
         ScopeView.of(recording).save(given.path)
+    elif ".json" in given.path.suffixes[-2:]:
+        recording.perfetto(given.path, given.begin, given.end)
     else:
         recording.save(given.path)
     print(f"written: {given.path}")

@@ -8,12 +8,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
+from timerl_nb.chrome_trace import write_events
 from timerl_nb.columns import aligned
 from timerl_nb.driver.observed_run import Names, Sort, observed
 from timerl_nb.driver.program import Program
 from timerl_nb.live.telemetry import Watched
 from timerl_nb.profiler.recording import Recording
-from timerl_nb.profiler.trace import Trace, write_trace
+from timerl_nb.profiler.trace import Trace
 from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.run import LoweredRun
@@ -94,7 +95,7 @@ class Profile:
         Raises:
             ExecutionError: the file cannot be written.
         """
-        return write_trace(path, self._trace)
+        return write_events(path, self._trace.events())
 
     def to_json(self) -> dict[str, Any]:
         return {

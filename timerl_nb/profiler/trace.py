@@ -1,18 +1,14 @@
-"""A run as a Chrome trace: JSON that chrome://tracing and Perfetto draw, times in microseconds."""
+"""A run as a Chrome trace."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.errors import ExecutionError
-from timerl_nb.files import write_whole
+from timerl_nb.chrome_trace import event
 from timerl_nb.live.telemetry import Watched
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.runtime.transfer import Copy
@@ -94,24 +90,5 @@ class Trace:
 def _event(
     phase: str, name: str, track: int, begun: float = 0.0, seconds: float | None = None, **more: Any
 ) -> dict[str, Any]:
-    found = {"ph": phase, "name": name, "pid": 1, "tid": track, "ts": begun * 1e6}
-    return {**found, **({} if seconds is None else {"dur": seconds * 1e6}), **more}
-
-
-def write_trace(path: str | os.PathLike[str], trace: Trace) -> Path:
-    """Write a trace, whole or not at all.
-
-    Raises:
-        ExecutionError: the file cannot be written.
-    """
-    path = Path(path)
-    events = ",\n".join(json.dumps(event) for event in trace.events())
-    text = f'{{"displayTimeUnit": "ms", "traceEvents": [\n{events}\n]}}\n'
-    try:
-        write_whole(path, text.encode())
-    except OSError as error:
-        raise ExecutionError(
-            f"the trace {path} cannot be written: {error.strerror}.",
-            hint="choose a folder that exists, with space left.",
-        ) from None
-    return path
+    duration = None if seconds is None else seconds * 1e6
+    return event(phase, name, (1, track), begun * 1e6, duration, **more)

@@ -20,6 +20,7 @@ from timerl_nb.scope.correction import Corrected, corrected
 from timerl_nb.scope.in_run import in_run
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.overlap import Breakdown, overlap_of
+from timerl_nb.scope.perfetto import MOST, perfetto
 from timerl_nb.scope.transitions import transitions
 from timerl_nb.scope.utilization import Utilization, utilization
 
@@ -101,6 +102,26 @@ class Recorded(ABC):
             ExecutionError: the recording has no folder, or that is gone; the file cannot be written.
         """
         return save(self.read().source, path)
+
+    def perfetto(
+        self,
+        path: str | os.PathLike[str],
+        begin: float | None = None,
+        end: float | None = None,
+        most: int = MOST,
+    ) -> Path:
+        """Write a Chrome trace, for Perfetto; returns the file. See `perfetto.perfetto`.
+
+        Args:
+            path: ends in `.json` or `.json.gz`.
+            begin, end: seconds since the recording began; by default all of it.
+            most: slices that are written; the shortest are left out, with a warning.
+
+        Raises:
+            OptionError: the name ends otherwise; the stretch is none, or `most` is not positive.
+            ExecutionError: the file cannot be written.
+        """
+        return perfetto(self.read(), path, begin, end, most)
 
     def __str__(self) -> str:
         try:
