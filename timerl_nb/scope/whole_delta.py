@@ -7,8 +7,8 @@ runs of a pair import the recorder as they start, so that its import is no cost 
 
 from __future__ import annotations
 
+import importlib
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -157,7 +157,18 @@ def ran(script: Sequence[str], *, recorded: bool) -> Run:
 
 
 def _spent() -> int:
-    """CPU time of children that were waited for, and of theirs, in nanoseconds."""
+    """CPU time of children that were waited for, and of theirs, in nanoseconds.
+
+    Raises:
+        ExecutionError: this system does not say.
+    """
+    try:
+        resource = importlib.import_module("resource")
+    except ImportError:
+        raise ExecutionError(
+            "this system does not say what CPU time processes took that have ended.",
+            hint="correct by blocks that are silent: record with `calibrated=True`.",
+        ) from None
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return round((used.ru_utime + used.ru_stime) * 1e9)
 

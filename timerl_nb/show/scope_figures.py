@@ -39,7 +39,7 @@ def scope_figure(recording: Recording, what: str = "operations") -> go.Figure:
         )
     figure = go.Figure(layout={"template": THEME, "barmode": "stack"})
     _FIGURES[what](ScopeView.of(recording), figure)
-    return figure.update_yaxes(autorange="reversed")
+    return figure.update_yaxes(autorange="reversed", automargin=True)
 
 
 def _bars(view: ScopeView, figure: go.Figure, rows: Mapping[int, str], process: bool) -> None:
