@@ -249,7 +249,7 @@ def test_an_error_of_the_compiler_comes_with_its_hint(explorer: Explorer) -> Non
 
 def test_operations_are_told_of(explorer: Explorer, program: trl.Program) -> None:
     kernel = next(op for op in program.fused if op.kind == "dataflow")
-    ids = list(trl.show.lineage.inside(kernel))
+    ids = list(kernel.op_ids)
     say(explorer, kind="inspect", ids=ids, stage="fuse")
     told = arrays(explorer.inspector)
     assert told["asked"] == [ids, []]
@@ -263,7 +263,7 @@ def test_a_kernel_is_told_of_by_all_lines_that_it_runs(
 ) -> None:
     for kernel in (op for op in program.fused if op.kind == "dataflow"):
         body = trl.show.lineage.operations(program.fused)
-        inside = [body[k] for k in trl.show.lineage.inside(kernel)[1:]]
+        inside = [body[k] for k in kernel.op_ids[1:]]
         say(explorer, kind="inspect", ids=[kernel.id], stage="fuse")
         source = arrays(explorer.inspector)["ops"][0]["source"]
         numbers = [line["number"] for line in source["lines"]]
