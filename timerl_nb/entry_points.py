@@ -20,8 +20,8 @@ _BY: Final[Mapping[str, str]] = {
     "program.policy": "timerl_nb.rl",
     "program.scope": "timerl_nb.scope.whole_run",
     "recording.explore": "timerl_widgets",
-    "recording.figure": "timerl_nb.show",
-    "recording.view": "timerl_nb.show",
+    "recording.figure": "timerl_nb.show.scope_figures",
+    "recording.view": "timerl_nb.show.scope_figures",
 }
 
 

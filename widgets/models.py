@@ -14,6 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from timerl_nb import show
+from timerl_nb.show.scope import ScopeView
+from timerl_nb.show.stretch import StretchView
 from timerl_nb.show.view import View, parts
 
 WRITTEN = Path(__file__).parent / "src/models.ts"
@@ -38,8 +40,9 @@ def models() -> str:
 
 
 def _views() -> Iterator[type]:
-    for name in show.__all__:
-        kind = getattr(show, name)
+    views = {name: getattr(show, name) for name in show.__all__}
+    views |= {one.__name__: one for one in (ScopeView, StretchView)}  # which load what records
+    for _, kind in sorted(views.items()):
         if isinstance(kind, type) and issubclass(kind, View) and kind is not View:
             yield kind
 

@@ -86,7 +86,7 @@ def test_a_script_is_checked(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     (tmp_path / "s.py").write_text(
         "import binascii, json, sys\n"
         "print(json.dumps([__name__, *sys.argv[1:]]))\n"
-        "binascii.crc32(b'x')\n"
+        "for _ in range(20_000): binascii.crc32(b'x')\n"
         "sys.exit(3)\n"
     )
     assert main(["scope", "check", "--seconds", "60", str(tmp_path / "s.py"), "--own"]) == 0

@@ -16,9 +16,9 @@ from timerl_nb.scope import Recording, pieces
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.frames import frames
 from timerl_nb.scope.lanes import Lane, Process
-from timerl_nb.show import ScopeView, StretchView, stretch
-from timerl_nb.show.scope import with_stretches
-from timerl_nb.show.stretch import LIBRARIES, Stretches, Track
+from timerl_nb.show import stretch
+from timerl_nb.show.scope import ScopeView, with_stretches
+from timerl_nb.show.stretch import LIBRARIES, Stretches, StretchView, Track
 
 NAMES = ("", "collect", "step", "act", "sim.step", "interleaved: late", "<b>&\"' \x01" + "x" * 900)
 BEGIN = 1_000

@@ -13,6 +13,7 @@ from timerl_widgets.widget import Widget
 import timerl_nb as trl
 from tests.reinforce import reinforce
 from timerl_nb.errors import TimeRLError
+from timerl_nb.show.scope_figures import scope_figure
 
 PROGRAM = "ctx.compile"
 WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
@@ -52,7 +53,7 @@ WRONG: dict[str, tuple[Callable[[Any], object], str]] = {
     "a widget of a plan": (lambda p: timerl_widgets.MemoryTimeline(p.memory), PROGRAM),
     "a recording of a program": (lambda p: timerl_widgets.ScopeView(p), "scope.read"),
     "a recording beside a program": (lambda p: p.scope(turns=1).explore(explorer=p), "explore"),
-    "a figure of a program": (lambda p: trl.show.scope_figure(p), "scope.read"),
+    "a figure of a program": (lambda p: scope_figure(p), "scope.read"),
     "a figure of nothing known": (lambda p: p.scope(turns=1).figure("op"), "operations"),
     "a recording beside a folder": (lambda p: p.scope(turns=1).compare("runs/a"), "scope.read"),
     "a trace as a zip": (lambda p: p.scope(turns=1).perfetto("x.zip"), r"x\.json\.gz"),

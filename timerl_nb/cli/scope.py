@@ -25,7 +25,7 @@ from timerl_nb.scope.reading import read
 from timerl_nb.scope.tracing import Steps
 from timerl_nb.scope.transitions import transitions_text
 from timerl_nb.scope.whole_delta import whole_delta
-from timerl_nb.show import ScopeView
+from timerl_nb.show.scope import ScopeView
 
 _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
   timerl scope run --folder runs/ppo -m my.module

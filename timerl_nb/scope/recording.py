@@ -80,7 +80,7 @@ class Recorded(ABC):
         return utilization(self.read(), seconds)
 
     def figure(self, what: str = "operations") -> Any:
-        """A plotly figure: of "operations", "transitions" or "processes"; see `trl.show.scope_figure`."""
+        """A plotly figure: of "operations", "transitions" or "processes"; see `show.scope_figures`."""
         return entry_point("recording.figure")(self.read(), what)
 
     def explore(self, **options: Any) -> Any:

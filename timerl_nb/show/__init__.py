@@ -17,21 +17,16 @@ from timerl_nb.show.page import export_html
 from timerl_nb.show.pipeline import PipelineView
 from timerl_nb.show.register import register
 from timerl_nb.show.run import RunView
-from timerl_nb.show.scope import ScopeView
-from timerl_nb.show.scope_figures import scope_figure
 from timerl_nb.show.search import Index, SearchView
 from timerl_nb.show.space import IterationSpaceView
 from timerl_nb.show.steps import StepsView
 from timerl_nb.show.stores import StoresView
-from timerl_nb.show.stretch import StretchView
 from timerl_nb.show.sweeping import SweepView
 from timerl_nb.show.turn import Turn
 from timerl_nb.show.view import View
 
 register()
 register_entry_point("program.export_html", export_html)
-register_entry_point("recording.figure", scope_figure)
-register_entry_point("recording.view", ScopeView.of)
 
 __all__ = [
     "ComparisonView",
@@ -45,11 +40,9 @@ __all__ = [
     "OutlineView",
     "PipelineView",
     "RunView",
-    "ScopeView",
     "SearchView",
     "StepsView",
     "StoresView",
-    "StretchView",
     "SweepView",
     "Turn",
     "View",
@@ -61,7 +54,6 @@ __all__ = [
     "layout_svg",
     "learning_curves",
     "memory_timeline",
-    "scope_figure",
     "side_by_side",
     "source_view",
     "sweep",

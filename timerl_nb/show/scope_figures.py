@@ -7,6 +7,7 @@ from typing import Final
 
 import plotly.graph_objects as go
 
+from timerl_nb.entry_points import register_entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.scope import Recording
 from timerl_nb.show.figures import THEME
@@ -101,3 +102,6 @@ _FIGURES: Final[Mapping[str, Callable[[ScopeView, go.Figure], None]]] = {
     "transitions": _transitions,
     "processes": _processes,
 }
+
+register_entry_point("recording.figure", scope_figure)
+register_entry_point("recording.view", ScopeView.of)
