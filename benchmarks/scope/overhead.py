@@ -1,19 +1,19 @@
 """What recording adds to the CPU time of whole works, before anything is corrected.
 
 Several processes for each work, in turn, each of which does it in pairs: recorded and not, in random order. The interval is
-of the mean over pairs, by resampling; beside it, what differs between two runs of which neither is recorded.
+of the median over pairs, by resampling; beside it, what differs between two runs of which neither is recorded.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import random
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from time import process_time
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ import numpy as np
 
 import timerl_nb as trl
 from benchmarks.scope.agents import learning
+from benchmarks.scope.fixed_works import jax_dqn
 from benchmarks.works import WORKS as compiled
 
 PROCESSES: Final = 3
@@ -57,13 +58,17 @@ def measure(name: str) -> None:
     for k in range(PAIRS):
         took = {0: 0.0, 1: 0.0, 2: 0.0}
         for which in random.Random(k).sample(sorted(took), 3):
-            recording: Any = trl.scope.record(taps=taps) if which == 0 else contextlib.nullcontext()
+            recording: Any = _recorded(taps) if which == 0 else contextlib.nullcontext()
             with recording:
                 begun = process_time()
                 work()
                 took[which] = process_time() - begun
         triples.append(list(took.values()))
     print(json.dumps(triples))
+
+
+def _recorded(taps: bool) -> Any:
+    return trl.scope.record(taps=taps, calibrated=False)  # whole: no block is silent
 
 
 def _text(ratios: list[float]) -> str:
@@ -79,49 +84,10 @@ def _agent(name: str) -> tuple[Callable[[], None], bool]:
 
 
 def _jax_loop() -> tuple[Callable[[], None], bool]:
-    """A DQN in one file, in the manner of CleanRL: a jitted policy each step, a jitted update every fourth."""
-    gym, jax = importlib.import_module("gymnasium"), importlib.import_module("jax")
-    jnp = jax.numpy
-
-    def values(weights: Any, x: Any) -> Any:
-        for w, b in weights[:-1]:
-            x = jax.nn.relu(x @ w + b)
-        return x @ weights[-1][0] + weights[-1][1]
-
-    @jax.jit
-    def act(weights: Any, x: Any) -> Any:
-        return jnp.argmax(values(weights, x))
-
-    @jax.jit
-    def update(weights: Any, x: Any, a: Any, r: Any, y: Any, d: Any) -> Any:
-        def loss(weights: Any) -> Any:
-            best = jax.lax.stop_gradient(values(weights, y).max(1))
-            taken = values(weights, x)[jnp.arange(len(a)), a]
-            return jnp.mean((taken - r - 0.99 * (1 - d) * best) ** 2)
-
-        return jax.tree.map(lambda w, g: w - 1e-3 * g, weights, jax.grad(loss)(weights))
-
-    def work() -> None:
-        rng, env = np.random.default_rng(0), gym.make("CartPole-v1")
-        sizes = (4, 64, 64, 2)
-        weights = [
-            (jnp.asarray(rng.normal(0, 0.1, pair), jnp.float32), jnp.zeros(pair[1]))
-            for pair in zip(sizes, sizes[1:], strict=False)
-        ]
-        seen = list[tuple[Any, ...]]()
-        x, _ = env.reset(seed=0)
-        for t in range(2000):
-            explores = rng.random() < 0.1
-            a = int(rng.integers(2)) if explores else int(act(weights, x))
-            y, r, ended, cut, _ = env.step(a)
-            seen.append((x, a, np.float32(r), y, np.float32(ended)))
-            x = env.reset()[0] if ended or cut else y
-            if t >= 64 and t % 4 == 0:
-                batch = [seen[k] for k in rng.integers(len(seen), size=64)]
-                weights = update(weights, *map(np.asarray, zip(*batch, strict=True)))
-        jax.block_until_ready(weights)
-
-    return work, True
+    """A DQN in one file, whose jitted functions are made, as a script's are, while something records: they are tapped."""
+    with trl.scope.record(calibrated=False):
+        run = jax_dqn(lambda _: contextlib.nullcontext())
+    return partial(run, 2_000), True
 
 
 def _launches() -> tuple[Callable[[], None], bool]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from timerl_nb.scope.clock import Anchor, Joint
 from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
+from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.traces import Rows, Trace
@@ -156,7 +156,7 @@ def recording(processes: Sequence[Process]) -> Recording:
         numbers = np.array(
             [table.setdefault(name, len(table)) for name in process.names], np.uint32
         )
-        name = lane.edges["top"] & ((1 << NAME_BITS) - 1)
+        name = lane.edges["top"] & NAME_MASK
         lane.edges["top"] = lane.edges["top"] >> NAME_BITS << NAME_BITS | numbers[name]
         lanes.append(lane)
     seen, devices = windowed(lanes, [process.trace() for process in processes], table)

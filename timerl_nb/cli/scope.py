@@ -22,6 +22,7 @@ from timerl_nb.scope.joining import environment
 from timerl_nb.scope.overlap import overlap_of
 from timerl_nb.scope.processes import processes
 from timerl_nb.scope.reading import read
+from timerl_nb.scope.recorder import make_fresh
 from timerl_nb.scope.tracing import Steps
 from timerl_nb.scope.transitions import transitions_text
 from timerl_nb.scope.whole_delta import whole_delta
@@ -66,17 +67,7 @@ def _run(words: Sequence[str]) -> int:
     given, script = _read_with_script(parser, words)
     Steps(given.devices)  # refuses what is no number of them
     folder = given.folder or Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ExecutionError(
-            f"nothing can be recorded into {folder}: {error.strerror or error}.",
-            hint="name a folder that can be written.",
-        ) from None
-    if any(folder.glob("*.json")):
-        raise ExecutionError(
-            f"{folder} holds a recording.", hint="name another folder, or remove it."
-        )
+    make_fresh(folder)
     print(f"recorded into {folder}: timerl scope show {folder}", file=sys.stderr, flush=True)
     joined = environment(folder, os.environ, devices=given.devices)
     os.execve(sys.executable, [sys.executable, *script], joined)

@@ -27,6 +27,7 @@ from timerl_nb.symbolic.expr import TRUE, Index, Lin, Slice
 from timerl_nb.symbolic.polyhedra import Point
 
 _NO_KERNELS: Final = SINKS | {"merge", "udf", "call", "bound"}
+_NO_VALUES: Final = _NO_KERNELS - {"merge"}
 _MOST: Final = 100_000  # points of a merge that are looked at
 # A reader, the source, the number of its output, and how that is read (`_Graph.ways`).
 _Edge = tuple[int, int, int, int]
@@ -120,7 +121,7 @@ class _Over:
 
     def _is_one(self, op: Op) -> bool:
         """Whether an operation makes values that are there for readers, or stands for such."""
-        return op.where is TRUE and op.kind not in _NO_KERNELS - {"merge"}
+        return op.where is TRUE and op.kind not in _NO_VALUES
 
     def most(self) -> int:
         """The most bytes that are there at once."""

@@ -16,7 +16,7 @@ class Busy:
 
     Attributes:
         begin, end: of each.
-        of: of each the interval that it is a part of, by its number among those that were given.
+        of_which: of each the interval that it is a part of, by its number among those that were given.
     """
 
     begin: Array

@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
 from timerl_nb.errors import OptionError, one_of
-from timerl_nb.scope.edges import NAME_BITS, SENDS, Kind, Library
+from timerl_nb.scope.edges import NAME_MASK, SENDS, Kind, Library
+from timerl_nb.scope.frames import frames
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.pieces import pieces
 from timerl_nb.scope.processes import Moment, processes
 from timerl_nb.scope.recording import Recording
-
-_NAME: Final = (1 << NAME_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -75,14 +74,18 @@ def critical_chain(recording: Recording, phase: str, occurrence: int = 0) -> Cha
     Raises:
         OptionError: there is no such phase, or not so often.
     """
-    found = sorted(
-        (begin, end, k)
+    entered = [
+        (recording.names[top], begin, end, k)
         for k, lane in enumerate(recording.lanes)
-        for begin, end in _occurrences(lane, recording.names, phase)
+        for made in (frames(lane, "phase"),)
+        for top, begin, end in zip(
+            *(x.tolist() for x in (made.top, made.begin, made.end)), strict=True
+        )
         if end > begin
-    )
+    ]
+    found = sorted(times for name, *times in entered if name == phase)
     if not found:
-        known = _phases(recording)
+        known = sorted({name for name, *_ in entered})
         raise OptionError(f"there is no phase {phase!r}.", hint=one_of(phase, known))
     if not -len(found) <= occurrence < len(found):
         raise OptionError(
@@ -159,7 +162,7 @@ class _Waits:
     def _sends(self) -> Array:
         edges = self.lane.edges
         name = self._names.index(SENDS) if SENDS in self._names else -1
-        sends = (edges["kind"] == Kind.MARK) & ((edges["top"] & _NAME) == name)
+        sends = (edges["kind"] == Kind.MARK) & ((edges["top"] & NAME_MASK) == name)
         return np.append(edges["ts"][sends].astype(np.int64), self.lane.end)
 
     def wait_before(self, now: int) -> tuple[int, int] | None:
@@ -172,24 +175,3 @@ class _Waits:
         """When it sent something last, or ended, before a moment."""
         k = int(np.searchsorted(self._sends, now)) - 1
         return None if k < 0 else int(self._sends[k])
-
-
-def _occurrences(lane: Lane, names: tuple[str, ...], phase: str) -> Iterator[tuple[int, int]]:
-    """When a phase was entered and left; until the lane's end where it was not."""
-    ts, kind, depth = (lane.edges[column] for column in ("ts", "kind", "depth"))
-    named = np.array([name == phase for name in names])[lane.edges["top"] & _NAME]
-    entered = np.flatnonzero((kind == Kind.PHASE_ENTER) & named)
-    for level in np.unique(depth[entered]).tolist():
-        left = np.flatnonzero((kind == Kind.PHASE_EXIT) & (depth == level - 1))
-        for k in entered[depth[entered] == level].tolist():
-            out = int(np.searchsorted(left, k))
-            yield int(ts[k]), int(ts[left[out]]) if out < len(left) else lane.end
-
-
-def _phases(recording: Recording) -> list[str]:
-    found = [
-        lane.edges["top"][lane.edges["kind"] == Kind.PHASE_ENTER] & _NAME
-        for lane in recording.lanes
-    ]
-    numbers = np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
-    return [recording.names[number] for number in numbers.tolist()]

@@ -17,18 +17,17 @@ from timerl_nb.columns import aligned
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.calibration import interval
 from timerl_nb.scope.correction import corrected
-from timerl_nb.scope.edges import NAME_BITS
+from timerl_nb.scope.edges import NAME_MASK
 from timerl_nb.scope.frames import frames
 from timerl_nb.scope.in_run import in_run
 from timerl_nb.scope.lanes import Lanes
-from timerl_nb.scope.overlap import overlap_of
+from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.transitions import transitions
 
 FEWEST: Final = 8  # times that an interval is made of
 _DRAWS: Final = 1_000
 _RUNS: Final = 1_000  # of neighbouring times, that are drawn as one
 _LONGER, _SAME = 1.05, 1.01  # of F.6
-_NAME: Final = (1 << NAME_BITS) - 1
 
 
 @dataclass(frozen=True)
@@ -150,8 +149,9 @@ def compared(first: Lanes, second: Lanes) -> Compared:
     """
     own = [_own(one) for one in (first, second)]
     spent, moved = [Counter[str](), Counter[str]()], [Counter[str](), Counter[str]()]
+    tables = overlap_of(first), overlap_of(second)
     for k, one in enumerate((first, second)):
-        for (operation, library), ns in overlap_of(one).by("operation", "library").items():
+        for (operation, library), ns in tables[k].by("operation", "library").items():
             if library != "unobserved":
                 spent[k][str(operation)] += ns
         for (operation, _, _), count in transitions(one).items():
@@ -176,7 +176,7 @@ def compared(first: Lanes, second: Lanes) -> Compared:
         )
     found.sort(key=lambda one: -abs(one.ns[1] - one.ns[0]))
     commands = [one.processes[0].command if one.processes else "" for one in (first, second)]
-    most = _bottleneck(first), _bottleneck(second)
+    most = _bottleneck(first, tables[0]), _bottleneck(second, tables[1])
     return Compared((commands[0], commands[1]), tuple(found), most)
 
 
@@ -185,7 +185,7 @@ def _own(recording: Lanes) -> dict[str, Array]:
     found: dict[str, list[Array]] = {}
     for lane in recording.lanes:
         made = frames(lane, "operation")
-        name = made.top & _NAME
+        name = made.top & NAME_MASK
         order = np.argsort(name, kind="stable")
         names, first = np.unique(name[order], return_index=True)
         for k, part in zip(names.tolist(), np.split(made.own[order], first[1:]), strict=False):
@@ -203,11 +203,11 @@ def _means(ns: Array, draws: np.random.Generator) -> Array:
     return sums[chosen].sum(1) / sizes[chosen].sum(1)
 
 
-def _bottleneck(recording: Lanes) -> Bottleneck:
-    measured = overlap_of(recording).by("operation", "library")
-    most = next((tuple(map(str, key)) for key in measured if key[1] != "unobserved"), ())
+def _bottleneck(recording: Lanes, measured: Breakdown) -> Bottleneck:
+    keys = measured.by("operation", "library")
+    most = next((tuple(map(str, key)) for key in keys if key[1] != "unobserved"), ())
     try:
-        one = corrected(recording, in_run(recording))
+        one = corrected(recording, in_run(recording), measured)
     except ExecutionError as error:
         return Bottleneck(most, None, error.what)
     before, after = one.largest("operation", "library")

@@ -17,13 +17,12 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
 from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, interval
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.edges import NAME_MASK, Kind, Library
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.overlap import Breakdown, Cell, Column, Used, overlap_of
 from timerl_nb.scope.pieces import UNOBSERVED, pieces, without_gaps
 
 Place = tuple[str, str, str]  # phase, operation, library
-_NAME: Final = (1 << NAME_BITS) - 1
 _OURS: Final = "between blocks"  # CPU time, in nanoseconds, that blocks took to begin and end
 
 
@@ -273,7 +272,7 @@ def _called(edges: Array, api: Array, enters: Array, opened: list[int]) -> Array
     found = np.full(len(edges), -1)
     for k in np.flatnonzero(api).tolist():
         if enters[k]:
-            opened.append(int(edges["top"][k]) & _NAME)
+            opened.append(int(edges["top"][k]) & NAME_MASK)
         found[k] = opened[-1] if enters[k] else opened.pop() if opened else -1
     return found
 

@@ -16,6 +16,7 @@ import numpy as np
 # bits, the name in the lower 24; depth: of the stack behind the edge.
 EDGE = np.dtype([("ts", "<u8"), ("top", "<u4"), ("kind", "<u2"), ("depth", "<u2")])
 NAME_BITS = 24
+NAME_MASK: Final = (1 << NAME_BITS) - 1
 # What marks say: another thread or process may be woken; one has been started, or waited for, by number and name.
 SENDS, STARTS, JOINS = "sends", "starts process ", "joins process "
 
@@ -32,9 +33,8 @@ class Kind(IntEnum):
     OFF = 6  # what follows was not observed, up to ON: a block that calibrates
     ON = 7
     MARK = 8  # changes nothing: a moment, of which `top` is the name
-    POINT = (
-        9  # changes nothing: `top` is a coordinate (signed) of the point of what was entered last
-    )
+    # changes nothing: `top` is a coordinate (signed) of the point of what was entered last
+    POINT = 9
     # A block, of which a calibration is made (`blocks`): what stands in these three changes nothing.
     BLOCK_ENTER = 10  # the thread's CPU time, in nanoseconds: `top`, and 16 bits more in `depth`
     BLOCK_EXIT = 11  # the same at its end

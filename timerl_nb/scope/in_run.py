@@ -15,10 +15,9 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.blocks import FEWEST
 from timerl_nb.scope.calibration import Calibration
 from timerl_nb.scope.delta import KINDS, Pairs, by_difference, counted
-from timerl_nb.scope.edges import NAME_BITS, Kind
+from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.lanes import Lane, Lanes
 
-_NAME: Final = (1 << NAME_BITS) - 1
 _NAMES: Final = 6  # that operations are told apart by, the most frequent ones; others are one
 
 
@@ -82,7 +81,7 @@ def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:
     tallies = np.zeros((len(first), names), np.int64)
     of = np.searchsorted(last, told, side="right") - 1
     known = of >= 0
-    np.add.at(tallies, (of[known], top[told[known]] & _NAME), edges["depth"][told[known]])
+    np.add.at(tallies, (of[known], top[told[known]] & NAME_MASK), edges["depth"][told[known]])
     return silent, cpu[last] - cpu[first], np.column_stack(counts), tallies
 
 

@@ -17,13 +17,12 @@ from timerl_nb.chrome_trace import event, write_events
 from timerl_nb.errors import OptionError, warn
 from timerl_nb.scope.busy import NEVER, Busy
 from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.edges import NAME_BITS, Library
+from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, Library
 from timerl_nb.scope.frames import frames, unobserved
 from timerl_nb.scope.lanes import Lane, Lanes
 
 MOST: Final = 200_000  # slices
 _PARTS: Final = 1_000  # that counters are told in
-_NAME: Final = (1 << NAME_BITS) - 1
 _LIBRARIES: Final = tuple(one.name.lower() for one in Library)
 _SORTS: Final = tuple(one.name.lower() for one in Sort)
 _CATEGORIES: Final = ("phase", "operation", "unobserved", *_LIBRARIES, *_SORTS, "traced")
@@ -82,17 +81,7 @@ def perfetto(
     end: float | None = None,
     most: int = MOST,
 ) -> Path:
-    """Write a recording as a Chrome trace; returns the file.
-
-    Args:
-        path: ends in `.json` or `.json.gz`.
-        begin, end: seconds since the recording began; by default all of it. Slices are cut at both.
-        most: slices that are written; the shortest are left out, with a warning.
-
-    Raises:
-        OptionError: the name ends otherwise; the stretch is none, or `most` is not positive.
-        ExecutionError: the file cannot be written.
-    """
+    """Write a recording as a Chrome trace; returns the file: see `Recorded.perfetto`."""
     path = Path(path)
     if not path.name.lower().endswith((".json", ".json.gz")):
         raise OptionError(
@@ -153,11 +142,13 @@ def _thread(lane: Lane, number: int, names: int) -> tuple[_Row, Busy]:
     columns: list[tuple[Array, ...]] = []
     for category, stack in enumerate(("phase", "operation")):
         made = frames(lane, stack)
-        columns.append((made.begin, made.end, made.top & _NAME, np.full(len(made.top), category)))
+        columns.append(
+            (made.begin, made.end, made.top & NAME_MASK, np.full(len(made.top), category))
+        )
     none = np.full(len(hidden.begin), 2)
     columns.append((hidden.begin, hidden.end, none + names, none))
     category = (calls.top >> NAME_BITS) + _CALLS
-    name = calls.top & _NAME
+    name = calls.top & NAME_MASK
     columns.append((calls.begin, calls.end, np.where(name > 0, name, names + category), category))
     begin, end, name, category = (np.concatenate(x) for x in zip(*columns, strict=True))
     unknown = np.full(len(begin), -1)

@@ -9,12 +9,11 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.lanes import Lane
 
 PIECE: Final = 1 << 20  # edges that are looked at together: what is made of them stays in the cache
 UNOBSERVED: Final = len(Library)  # behind the libraries: nobody looked
-_NAME: Final = (1 << NAME_BITS) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +42,9 @@ def pieces(lane: Lane) -> Iterator[Piece]:
     for first in range(0, len(lane.edges), PIECE):
         edges = lane.edges[first : first + PIECE]
         kind, top = edges["kind"], edges["top"]
-        phases = _held(top & _NAME, kind, (Kind.PHASE_ENTER, Kind.PHASE_EXIT), phase)
+        phases = _held(top & NAME_MASK, kind, (Kind.PHASE_ENTER, Kind.PHASE_EXIT), phase)
         operations = _held(
-            top & _NAME, kind, (Kind.OPERATION_ENTER, Kind.OPERATION_EXIT), operation
+            top & NAME_MASK, kind, (Kind.OPERATION_ENTER, Kind.OPERATION_EXIT), operation
         )
         calls = _held(top >> NAME_BITS, kind, (Kind.CALL_ENTER, Kind.CALL_EXIT), call)
         offs = _held(kind == Kind.OFF, kind, (Kind.OFF, Kind.ON), off)

@@ -10,13 +10,12 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.columns import aligned
-from timerl_nb.scope.edges import JOINS, NAME_BITS, STARTS, Kind
-from timerl_nb.scope.lanes import Lane, Process
+from timerl_nb.scope.edges import JOINS, NAME_MASK, STARTS, Kind
+from timerl_nb.scope.lanes import Process
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.recording import Recording
 
 _LONGEST: Final = 60  # characters of a process that are printed
-_NAME: Final = (1 << NAME_BITS) - 1
 _START: Final = re.compile(rf"{STARTS}(\d+) (.*)", re.DOTALL)
 _JOIN: Final = re.compile(rf"{JOINS}(\d+)")
 
@@ -111,13 +110,6 @@ def processes(recording: Recording) -> ProcessTree:
     return ProcessTree(tuple(map(branch, below.get(0, ()))))
 
 
-def marks(lane: Lane, names: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """When a thread marked a moment, and what it said, in time."""
-    said = lane.edges[lane.edges["kind"] == Kind.MARK]
-    for ts, top in zip(said["ts"].tolist(), (said["top"] & _NAME).tolist(), strict=True):
-        yield ts, names[top]
-
-
 def _first(joins: Sequence[Moment], started: Moment | None) -> Moment | None:
     """When a process was waited for first, by the process that started it if that did."""
     other = -1 if started is None else started.process
@@ -133,10 +125,9 @@ def _marks(
     joins: dict[int, list[Moment]] = {}
     telling = np.array([bool(_START.match(x) or _JOIN.match(x)) for x in recording.names])
     for lane in recording.lanes:
-        if not telling[lane.edges["top"][lane.edges["kind"] == Kind.MARK] & _NAME].any():
-            continue
-        for ts, said in marks(lane, recording.names):
-            moment = Moment(lane.process, lane.thread, ts)
+        edges = lane.edges[lane.edges["kind"] == Kind.MARK]
+        for ts, top, _, _ in edges[telling[edges["top"] & NAME_MASK]].tolist():
+            moment, said = Moment(lane.process, lane.thread, ts), recording.names[top & NAME_MASK]
             if found := _START.fullmatch(said):
                 starts[int(found[1])], names[int(found[1])] = moment, found[2]
             elif found := _JOIN.fullmatch(said):

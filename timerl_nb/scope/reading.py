@@ -17,7 +17,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
+from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind
 from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.traces import read_trace
@@ -26,7 +26,6 @@ from timerl_nb.scope.writing import VERSION
 
 _LANE: Final = re.compile(r"(\d+)-(\d+)-(\d+)\.edges")
 _TRACE: Final = re.compile(r"\d+-\d+\.devices")
-_NAME: Final = (1 << NAME_BITS) - 1
 _HOW: Final = "record anew, or read the folder as it was recorded."
 
 
@@ -186,7 +185,7 @@ def _edges(paths: Mapping[int, Traversable], size: int) -> Array:
 def _renamed(edges: Array, numbers: Array, folder: Traversable) -> Array:
     """The edges by the names of all processes."""
     named = ~np.isin(edges["kind"], (Kind.POINT, Kind.BLOCK_ENTER, Kind.BLOCK_EXIT))
-    name = np.where(named, edges["top"] & _NAME, 0)
+    name = np.where(named, edges["top"] & NAME_MASK, 0)
     if int(name.max()) >= len(numbers):
         raise ExecutionError(f"edges in {folder} have names that are not in it.", hint=_HOW)
     made = edges.copy()

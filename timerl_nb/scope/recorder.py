@@ -138,6 +138,29 @@ def begin(folder: Path, *, parent: int | None = None, timed: Timed | None = None
         _go_on(_Recorder(folder, parent, timed=timed))
 
 
+def make_fresh(folder: Path) -> None:
+    """Make a folder to record into, if need be.
+
+    Raises:
+        ExecutionError: it cannot be made, or holds a recording.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(folder, error) from error
+    if any(folder.glob("*.json")):
+        raise ExecutionError(
+            f"{folder} holds a recording.", hint="name another folder, or remove it."
+        )
+
+
+def _not_written(folder: Path, error: OSError) -> ExecutionError:
+    return ExecutionError(
+        f"nothing can be recorded into {folder}: {error.strerror or error}.",
+        hint="name a folder that can be written.",
+    )
+
+
 def each_step(told: Stepped) -> None:
     """Have somebody be told where a thread's outermost phase or operation ends, and by what edge."""
     if _now is not None:
@@ -344,12 +367,9 @@ class _Recorder:
         self.stepped: Stepped | None = None
         self.own = threading.local()
         self._begin = clocks()
+        if parent is None:
+            make_fresh(folder)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if parent is None and any(folder.glob("*.json")):
-                raise ExecutionError(
-                    f"{folder} holds a recording.", hint="name another folder, or remove it."
-                )
             self.names = NameTable(folder / f"{self.process}.names")
             try:
                 write_manifest(folder, _kind(), self._made_by, self._begin)
@@ -357,10 +377,7 @@ class _Recorder:
                 self.names.remove()
                 raise
         except OSError as error:
-            raise ExecutionError(
-                f"nothing can be recorded into {folder}: {error.strerror or error}.",
-                hint="name a folder that can be written.",
-            ) from error
+            raise _not_written(folder, error) from error
 
     def lane(self) -> ThreadLane:
         """That of the thread that asks."""

@@ -110,11 +110,11 @@ class Recorded(ABC):
         end: float | None = None,
         most: int = MOST,
     ) -> Path:
-        """Write a Chrome trace, for Perfetto; returns the file. See `perfetto.perfetto`.
+        """Write a Chrome trace, for Perfetto; returns the file.
 
         Args:
             path: ends in `.json` or `.json.gz`.
-            begin, end: seconds since the recording began; by default all of it.
+            begin, end: seconds since the recording began; by default all of it. Slices are cut at both.
             most: slices that are written; the shortest are left out, with a warning.
 
         Raises:

@@ -27,6 +27,7 @@ from timerl_nb.scope.clock import Joint
 from timerl_nb.scope.devices import CALLED, RAN, Sort, Window
 
 VERSION: Final = 1
+# what `zipfile` raises of a damaged archive: the last where the way of packing is none that there is
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 _ABOUT: Final = {
     "process": int,

@@ -80,8 +80,8 @@ def whole_delta(
         both.append((one, other) if first else (other, one))
         recorded, bare = (run.cpu / 1e9 for run in both[-1])
         told(f"pair {len(both)} of {pairs}: {recorded:.3f} s of CPU time, unrecorded {bare:.3f}")
-        if len(both) > FEWEST and is_sure(by_runs(both, loop), both):
-            break
+        if FEWEST < len(both) < pairs and is_sure(found := by_runs(both, loop), both):
+            return found
     return by_runs(both, loop)
 
 

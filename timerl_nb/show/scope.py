@@ -16,7 +16,7 @@ import numpy as np
 from timerl_nb.columns import aligned
 from timerl_nb.frontend.foreign import taken
 from timerl_nb.scope import Breakdown, Recording, processes
-from timerl_nb.scope.edges import NAME_BITS, Kind
+from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.frames import Stack, frames
 from timerl_nb.scope.processes import Branch
 from timerl_nb.scope.recorder import GUESSED, INTERLEAVED
@@ -27,7 +27,6 @@ from timerl_nb.show.view import View
 MOST_OPERATIONS: Final = 60  # that are told apart
 MOST_PHASES: Final = 20
 _DRAWN: Final = 600  # columns of the lanes in a static picture
-_NAME: Final = (1 << NAME_BITS) - 1
 # of libraries; hatches say what a device does beside them
 COLOURS: Final = dict(
     zip(
@@ -309,7 +308,10 @@ def _remark(recording: Recording, sums: Iterable[tuple[int, str, str, str, str]]
     left = Counter[str]()
     for lane in recording.lanes:
         edges = lane.edges[lane.edges["kind"] == Kind.MARK]
-        left.update(recording.names[top & _NAME] for top in edges["top"].tolist())
+        for name, count in zip(
+            *np.unique(edges["top"] & NAME_MASK, return_counts=True), strict=True
+        ):
+            left[recording.names[name]] += int(count)
     out = [
         f"{name.removeprefix(INTERLEAVED)} ({count:,} times)"
         for name, count in left.items()

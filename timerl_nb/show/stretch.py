@@ -14,7 +14,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
-from timerl_nb.scope.edges import NAME_BITS, Library
+from timerl_nb.scope.edges import NAME_MASK, Library
 from timerl_nb.scope.frames import KINDS
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.pieces import UNOBSERVED, pieces
@@ -27,7 +27,6 @@ FEW: Final = 2_000  # edges of a lane in a stretch, of which each is told
 MOST_LANES: Final = 12
 WIDEST: Final = 4_096  # columns
 _BLOCK: Final = 16  # edges between running sums
-_NAME: Final = (1 << NAME_BITS) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +236,7 @@ class Stretches:
 
     def _spans(self, sums: LaneSums, track: int, part: slice, table: dict[str, int]) -> Spans:
         begin, end, top = sums.spans(track, part)
-        names = [self._names[one] for one in (top & _NAME).tolist()]
+        names = [self._names[one] for one in (top & NAME_MASK).tolist()]
         numbers = [table.setdefault(name, len(table)) for name in names]
         return Spans(amounts(begin), amounts(end), ints(numbers))
 

@@ -1,5 +1,5 @@
 // A pane as a widget of its own.
-import type { RenderProps } from "@anywidget/types";
+import type { AnyModel, RenderProps } from "@anywidget/types";
 import { unpack, type Packed } from "./buffers";
 import { descend } from "./lineage";
 import type { Send } from "./pane";
@@ -19,6 +19,24 @@ export interface Shown<Model> {
   readonly draw: (model: Model) => void;
 }
 
+/** Draw a model's view, and know who came from whom, now and whenever they change. */
+export function followed<Model>(
+  model: AnyModel<Lone>,
+  selection: Selection,
+  draw: (view: Model) => void,
+): (() => void)[] {
+  return [
+    follow(model, "lineage", (packed) => {
+      const lineage = unpack<Lineage>(packed);
+      if (lineage) descend(selection, lineage);
+    }),
+    follow(model, "view", (packed) => {
+      const view = unpack<Model>(packed);
+      if (view) draw(view);
+    }),
+  ];
+}
+
 /** What anywidget calls for a widget that shows one view-model. */
 export function lone<Model>(
   make: (host: HTMLElement, selection: Selection, send: Send) => Shown<Model>,
@@ -26,17 +44,7 @@ export function lone<Model>(
   function render({ model, el }: RenderProps<Lone>): () => void {
     const { selection, release } = selectionOf(model);
     const { panes, draw } = make(el, selection, sendTo(model));
-    const leave = [
-      release,
-      follow(model, "lineage", (packed) => {
-        const lineage = unpack<Lineage>(packed);
-        if (lineage) descend(selection, lineage);
-      }),
-      follow(model, "view", (packed) => {
-        const view = unpack<Model>(packed);
-        if (view) draw(view);
-      }),
-    ];
+    const leave = [release, ...followed(model, selection, draw)];
     return () => {
       leave.forEach((act) => act());
       panes.forEach((pane) => pane.dispose());

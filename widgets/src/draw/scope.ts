@@ -181,6 +181,17 @@ export interface Rows {
   readonly height: number;
 }
 
+/** What is clicked of a row: all of its width. */
+function ground(top: number, width: number): Shape {
+  const at = { x: 0, y: top - 2, width, height: ROW };
+  return shape("rect", { ...at, fill: PAPER, "fill-opacity": 0, class: "trl-hit" });
+}
+
+/** Figures behind a bar. */
+function behind(x: number, top: number, figures: string): Shape {
+  return text(x, top + 11, figures, { "font-size": 11, "xml:space": "preserve", fill: SOFT });
+}
+
 /** A row with a bar for each operation, as long as its time. */
 export function operationRows(view: ScopeView, keep: Kept, width: number, most = Infinity): Rows {
   const times = kept(view, keep);
@@ -199,26 +210,13 @@ export function operationRows(view: ScopeView, keep: Kept, width: number, most =
       "font-size": 11,
     });
     const key = { x: NAMES - 15, y: top + 3, width: 8, height: 8, fill: one.colour };
-    const hit = shape("rect", {
-      x: 0,
-      y: top - 2,
-      width,
-      height: ROW,
-      fill: PAPER,
-      "fill-opacity": 0,
-      class: "trl-hit",
-    });
     const said = `${nameOf(one)}: ${figures}${count}`;
     const drawn = [
-      hit,
+      ground(top, width),
       titled(name, said),
       ...(one.name ? [shape("rect", key)] : []),
       ...bar(view, sum.parts, box, sum.ns),
-      text(box.left + box.width + 6, top + 11, figures, {
-        "font-size": 11,
-        "xml:space": "preserve",
-        fill: SOFT,
-      }),
+      behind(box.left + box.width + 6, top, figures),
     ];
     return { of: sum.of, shape: shape("g", {}, ...drawn) };
   });
@@ -246,15 +244,6 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Ro
     const figures = `${duration(sum?.ns ?? 0)}  ${threads}`;
     const open = one.end === null ? "; its end was not recorded" : "";
     const said = `process ${one.number}, made by ${one.parent}: ${one.command}${open}`;
-    const hit = shape("rect", {
-      x: 0,
-      y: top - 2,
-      width,
-      height: ROW,
-      fill: PAPER,
-      "fill-opacity": 0,
-      class: "trl-hit",
-    });
     const edge = shape("line", {
       x1: to,
       x2: to,
@@ -264,16 +253,12 @@ export function processRows(view: ScopeView, width: number, most = Infinity): Ro
       "stroke-dasharray": one.end === null ? "2 2" : undefined,
     });
     const drawn = [
-      hit,
+      ground(top, width),
       titled(name, said),
       shape("rect", { x: left, y: top + BAR / 2, width: room, height: 1, fill: LINE }),
       ...bar(view, sum?.parts ?? [], box, sum?.ns ?? 0),
       edge,
-      text(left + room + 8, top + 11, figures, {
-        "font-size": 11,
-        "xml:space": "preserve",
-        fill: SOFT,
-      }),
+      behind(left + room + 8, top, figures),
     ];
     return { of: k, shape: shape("g", {}, ...drawn) };
   });

@@ -1,16 +1,13 @@
 // `ScopeView`: a recording alone.
 import type { RenderProps } from "@anywidget/types";
 import { unpack, type Packed } from "../buffers";
-import { descend } from "../lineage";
-import type { Lineage, ScopeView, StretchView } from "../models";
+import { followed, type Lone } from "../lone";
+import type { ScopeView, StretchView } from "../models";
 import { ScopePane } from "../scope";
 import { follow, selectionOf, sendTo } from "../widget";
 
-interface Traits {
-  view: Packed;
+interface Traits extends Lone {
   stretch: Packed;
-  lineage: Packed;
-  selected: number[];
   operation: string;
 }
 
@@ -23,14 +20,7 @@ function render({ model, el }: RenderProps<Traits>): () => void {
   });
   const leave = [
     release,
-    follow(model, "lineage", (packed) => {
-      const lineage = unpack<Lineage>(packed);
-      if (lineage) descend(selection, lineage);
-    }),
-    follow(model, "view", (packed) => {
-      const view = unpack<ScopeView>(packed);
-      if (view) pane.draw(view);
-    }),
+    ...followed<ScopeView>(model, selection, (view) => pane.draw(view)),
     follow(model, "stretch", (packed) => {
       const stretch = unpack<StretchView>(packed);
       if (stretch) pane.show(stretch);
