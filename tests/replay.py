@@ -12,7 +12,8 @@ from itertools import product
 from typing import Any
 
 from timerl_nb.ir.ops import Op, Read
-from timerl_nb.memory.layout import Buffer, Home, Layout
+from timerl_nb.memory.buffer import Buffer
+from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Slice
 

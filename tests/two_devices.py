@@ -114,15 +114,23 @@ def failures(two: trl.Program) -> dict[str, Any]:
 def least(two: trl.Program) -> dict[str, Any]:
     """What a refusal names, and what comes of asking for that, and for a byte less."""
     named: list[int | None] = []
+    said = refusal(lambda: two.with_options(device_memory=1))
     for budget in (1, 0):
         try:
             two.with_options(device_memory=budget or (named[0] or 1) - 1)
         except BudgetError as error:
             named.append(error.needed)
     made = two.with_options(device_memory=named[0])
+    lowered = made.executable.lowered
+    assert lowered is not None
     return {
         "named": named,
+        "said": said,
         "needed": made.memory.needed,
+        "shares": made.memory.shares,
+        "parts": [lowered.nbytes_each, made.memory.temporaries_each, made.memory.constants],
+        "text": str(made.memory),
+        "alone": refusal(lambda: two.with_options(devices=1, device_memory=named[0])),
         "how": made.executable.how,
         "distance": distance(made.execute(SEED), two.execute(SEED)),
     }

@@ -78,7 +78,7 @@ class Options:
         stores: "auto" keeps each tensor in the smallest store that holds its live values; "point"
             keeps every value by its point.
         device_memory: how many bytes the device may hold at once (`program.memory.needed`), a number
-            or a text such as "64MiB"; None for what the device has. It is known before the first
+            or a text such as "64MiB", each of several devices as well; None for what it has. It is known before the first
             step whether a program keeps to it.
         swap: "auto" keeps values on the host between their uses where the program would need more
             device memory than there is; False never does.

@@ -20,7 +20,7 @@ from tests.conftest import SHARED
 from tests.reinforce import reinforce
 from tests.workers import COUNT, LOWERINGS, devices_of, settings
 from timerl_nb.errors import OptionError
-from timerl_nb.runtime.xla.shards import Shards
+from timerl_nb.memory.share import Share
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")
@@ -142,6 +142,17 @@ def test_what_a_refusal_names_runs(found: dict[str, Any]) -> None:
     assert "on 2 devices" in least["how"]
 
 
+def test_a_budget_bounds_the_share_of_each_device(found: dict[str, Any]) -> None:
+    """Where the sum of all shares is larger, so that one device alone could not do with it."""
+    least = found["least"]
+    assert least["shares"] == least["named"] and sum(least["parts"]) == least["needed"]
+    assert least["alone"].startswith("BudgetError: the program needs ")
+    assert f"{least['needed']:,} bytes on each of 2 devices at once; there are 1" in least["said"]
+    for text in (least["said"], least["text"]):
+        assert "each of 2 devices, divided along b: " in text
+        assert "x: 3,072 bytes, 1/2 of 6,144" in text and "288 bytes, on every device" in text
+
+
 REFUSALS = {
     "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),
@@ -209,7 +220,10 @@ def test_a_dimension_that_nothing_has_is_not_divided() -> None:
     program = ctx.compile({"Z": 4, "B": 2}, trl.Options(executor="xla"))
     lowered = program.executable.lowered
     assert lowered is not None
-    assert Shards(program.memory, lowered.layout.buffers.values(), 1).dim.name == "b"
+    buffers = lowered.layout.buffers.values()
+    plan = program.memory
+    share = Share.of(plan.pdg, plan.bounds, buffers, plan.statements.ops.values(), 1)
+    assert share.dim.name == "b" and share.buffers == lowered.nbytes
 
 
 def test_a_run_goes_on_on_as_many_devices_or_on_others(found: dict[str, Any]) -> None:

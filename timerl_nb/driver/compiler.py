@@ -42,12 +42,14 @@ from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner, refusal
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.share import least_share
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.runtime.backends.jax import device_name, has_wide_types
 from timerl_nb.runtime.disk_cache import DiskCache, disk_cache, key_of
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
+from timerl_nb.runtime.xla.shards import devices
 from timerl_nb.schedule.explain import refuse_circles
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.trial import SEARCHED, Trials
@@ -180,7 +182,9 @@ class Compiler:
 
         Raises:
             BudgetError: nothing fits, and not that is asked for.
+            OptionError: there are not so many devices.
         """
+        devices(options.devices)
         shown: list[Stage] = []
 
         def show(stage: Stage) -> None:
@@ -333,18 +337,21 @@ class Compiler:
     def _suggestions(
         self, front: Front, needed: int, budget: int, options: Options, bounds: Mapping[str, int]
     ) -> str:
+        def each(nbytes: int) -> int:
+            return least_share(nbytes, options.devices)
+
         def need(changes: Mapping[str, Any], other: Mapping[str, int]) -> int:
             changed, actual = options.with_(**changes), {**bounds, **other}
-            if (floor := inevitable(self.pdg, actual)) > budget:
+            if (floor := each(inevitable(self.pdg, actual))) > budget:
                 return floor
             prove_reads(self.pdg, actual)
             # what fits without blocks is among what is then chosen from
             of = self.front(unlimited(changed), actual) if changes else front
-            if (floor := lower_bound(of.constraints.statements, actual)) > budget:
+            if (floor := each(lower_bound(of.constraints.statements, actual))) > budget:
                 return floor
             how = replace(planner(changed), lowered=False)
             plans = how.plans(of.constraints, of.tree, actual)
-            least = plans.least(swap=how.swap)
+            least = each(plans.least(swap=how.swap))
             return least if least > budget else how.fitted(plans).needed
 
         given = {d.name: (d.bound, bounds[d.bound]) for d in self.pdg.dims}

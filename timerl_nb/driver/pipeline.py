@@ -244,7 +244,7 @@ def planner(options: Options, *, swap: bool = True) -> Planner:
         budget=device_limit(options),
         swap=swap and options.swap == "auto",
         lowered=options.executor == "xla",
-        alone=options.devices > 1 and device_limit(options) is not None,
+        devices=options.devices,
     )
 
 

@@ -690,7 +690,7 @@ class Program:
             if lowered is None or lowered.needed <= limit:
                 return
             told = stated_text(self.memory, lowered.temporaries)
-            reserve = lowered.needed - lowered.nbytes - self.memory.beside
+            reserve = lowered.needed - lowered.nbytes_each - self.memory.beside
             try:
                 self._compile(self.options.with_(device_memory=max(1, limit - reserve)))
             except BudgetError as error:
@@ -739,7 +739,7 @@ class Program:
             return planned
         if lowered is not None:
             planned = max(planned, lowered.nbytes + self.memory.timeline().host_peak)
-        return planned + self.memory.beside
+        return max(planned + self.memory.beside, sum(self.memory.shares))
 
     def _less_memory(self, left: int) -> str:
         """What makes the program fit into so many bytes of main memory, found by trying."""

@@ -28,12 +28,12 @@ from timerl_nb.lru import Lru
 from timerl_nb.machine import Machine
 from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.cost import point_seconds
-from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.forecast import forecast
 from timerl_nb.memory.live_across import live_across
 from timerl_nb.memory.lower_bound import contracted, lower_bound
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.share import least_share
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dependence_cycles import cycles_of
@@ -42,7 +42,6 @@ from timerl_nb.passes.incrementalize import Incrementalize
 from timerl_nb.passes.rematerialize import Rematerialize
 from timerl_nb.passes.tiling import by_freed
 from timerl_nb.passes.vectorize import WAYS, Vectorize
-from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.statements.statements import Statements
 from timerl_nb.symbolic.ceiling import bounded
@@ -245,12 +244,12 @@ class Search:
         if pdg is None:
             return 0
         if pdg not in self._floors:
-            self._floors[pdg] = contracted(pdg, self._bounds)
+            self._floors[pdg] = self._each(contracted(pdg, self._bounds))
         known = self._floors[pdg]
         if known > self._budget or decision.swap or (self._swaps and not decision.blocks):
             return known
         if pdg not in self._across:
-            self._across[pdg] = live_across(pdg, self._bounds)
+            self._across[pdg] = self._each(live_across(pdg, self._bounds))
         return max(known, self._across[pdg])
 
     def _is_hopeless(self, decision: Decision) -> bool:
@@ -287,8 +286,12 @@ class Search:
         if pdg is None:
             return 0
         if pdg not in self._floors:
-            self._floors[pdg] = lower_bound(Statements.of(pdg), self._bounds)
+            self._floors[pdg] = self._each(lower_bound(Statements.of(pdg), self._bounds))
         return self._floors[pdg]
+
+    def _each(self, nbytes: int) -> int:
+        """What one of the devices needs at least of so many bytes."""
+        return least_share(nbytes, self._options.devices)
 
     def _forecast(self, decision: Decision) -> Forecast | str:
         pdg = self._graph(decision)
@@ -300,8 +303,6 @@ class Search:
                 how = replace(how, budget=0)  # what it needs least then, however slow swaps are
             with bounded("a trial"):
                 made = how.fitted(self._plans(pdg))
-            if self._options.devices > 1:  # or it is an error that they cannot share it
-                Shards(made, layout_of(made).buffers.values(), self._options.devices)
             self._made = {k: one for k, one in self._made.items() if k == self._taken}
             self._made[decision] = made
             return forecast(made, self._seconds(decision), self._machine)
@@ -326,7 +327,7 @@ class Search:
         if pdg is not None and decision not in self._least_of:
             self._least_of[decision] = floor
             with suppress(CeilingError, ScheduleError, BoundsError), bounded("a trial"):
-                least = self._plans(pdg).least(swap=decision.swap)
+                least = self._each(self._plans(pdg).least(swap=decision.swap))
                 self._least_of[decision] = max(floor, least)
         return self._least_of.get(decision, floor)
 

@@ -29,6 +29,7 @@ class Forecast:
         beside: bytes that kernels need beside what is live.
         buffers: bytes of XLA's buffers; 0 where XLA runs none.
         is_lowered: XLA is to run it, so that its buffers are what it needs.
+        each: bytes that each of several devices needs in all; 0 on one.
     """
 
     peak: int
@@ -38,16 +39,17 @@ class Forecast:
     beside: int = 0
     buffers: int = 0
     is_lowered: bool = False
+    each: int = 0
 
     @property
     def needed(self) -> int:
-        """Device bytes in all."""
+        """Bytes of each device in all."""
         return self.laid_out if self.is_lowered else self.peak + self.beside
 
     @property
     def laid_out(self) -> int:
         """Device bytes in all, values in the buffers that XLA runs on; the interpreter needs none."""
-        return max(self.peak, self.buffers) + self.beside
+        return self.each or max(self.peak, self.buffers) + self.beside
 
     def __str__(self) -> str:
         moved = f", {self.swapped:,} bytes swapped" if self.swapped else ""

@@ -8,9 +8,10 @@ from itertools import chain
 from typing import Final
 
 from timerl_nb.errors import BudgetError, Origin
-from timerl_nb.memory.folded import laid_out
+from timerl_nb.memory.folded import laid_out, layout_of
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.share import Share
 from timerl_nb.memory.timeline import Holder
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.polyhedra import Point
@@ -32,7 +33,7 @@ class Planner:
         budget: device bytes; None for no limit.
         swap: let values wait on the host where the budget would not do.
         lowered: XLA is to run it, where its buffers keep to the budget, too.
-        alone: nothing else can run it.
+        devices: among how many instances are divided; of several XLA alone can run it.
         most: see `Plans`.
     """
 
@@ -41,7 +42,7 @@ class Planner:
     budget: int | None
     swap: bool
     lowered: bool = False
-    alone: bool = False
+    devices: int = 1
     most: int | None = None
 
     def __call__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> MemoryPlan:
@@ -56,7 +57,7 @@ class Planner:
             bounds,
             smallest=self.smallest,
             donation=self.donation,
-            lowered=self.lowered or self.alone,
+            lowered=self.is_laid_out,
             most=self.most,
         )
 
@@ -107,6 +108,11 @@ class Planner:
                 found, target = one, target + budget - self._taken(one)
         return found
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether XLA's buffers are looked at."""
+        return self.lowered or (self.devices > 1 and self.budget is not None)
+
     def _taken(self, plan: MemoryPlan) -> int:
         """The bytes that a plan needs, in XLA's buffers if it is to run it."""
         return plan.laid_out if self.lowered else plan.needed
@@ -117,11 +123,14 @@ class Planner:
 
     def _seen(self, plan: MemoryPlan) -> MemoryPlan:
         """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
-        if not (self.lowered or self.alone):
+        if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)
         nbytes = laid_out(plan)
-        is_lowered = self.alone or not too_large(plan, nbytes, self.budget)
-        return plan.in_buffers(nbytes, is_lowered=is_lowered)
+        if self.devices > 1:
+            ops, buffers = plan.statements.ops.values(), layout_of(plan).buffers.values()
+            share = Share.of(plan.pdg, plan.bounds, buffers, ops, self.devices)
+            return plan.in_buffers(nbytes, is_lowered=True, share=share)
+        return plan.in_buffers(nbytes, is_lowered=not too_large(plan, nbytes, self.budget))
 
 
 def too_large(plan: MemoryPlan, buffers: int, budget: int | None) -> str:
@@ -139,12 +148,17 @@ def refusal(plan: MemoryPlan, budget: int, hint: str) -> BudgetError:
     line = plan.timeline()
     evidence = [_when(plan, line.peak_time)]
     evidence += [f"  {holder}" for holder in line.holders[:5]]
+    what = f"the program needs {plan.needed:,} bytes on the device at once"
+    if plan.share is not None:
+        what = (
+            f"the program needs {plan.needed:,} bytes on each of {plan.share.count} devices at once"
+        )
     evidence += plan.beside_text()
     if plan.swaps.all:
         moved = f"{len(plan.swaps.tensors)} tensors wait on the host between some uses"
         evidence.append(f"{moved}; what is left is needed at once")
     return BudgetError(
-        f"the program needs {plan.needed:,} bytes on the device at once; there are {budget:,}.",
+        f"{what}; there are {budget:,}.",
         others=_lines_of(plan, line.holders),
         evidence=evidence,
         hint=hint,

@@ -23,6 +23,7 @@ from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives, enter
 from timerl_nb.memory.lower_bound import at_once
 from timerl_nb.memory.operands import Donation, Slot
+from timerl_nb.memory.share import Share
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Choice, Store, choose, rows
@@ -51,6 +52,7 @@ class MemoryPlan(Inspectable):
         by_passes: what the passes did to keep less at once, and why (`said`).
         buffers: bytes of XLA's buffers (`in_buffers`); 0 where nobody looked at them.
         is_lowered: XLA is to run it, so that its buffers are what it needs.
+        share: what each of several devices holds; None on one.
         whole: why the points of a long run were looked at one by one; empty where they were not, and
             where they are few.
     """
@@ -78,6 +80,7 @@ class MemoryPlan(Inspectable):
         self._apart = apart
         self.by_passes: Mapping[str, str] = {}
         self.buffers, self.is_lowered, self.whole = 0, False, ""
+        self.share: Share | None = None
 
     @property
     def saved_by(self) -> Mapping[str, str]:
@@ -134,11 +137,13 @@ class MemoryPlan(Inspectable):
             fold=self.fold,
         )
 
-    def in_buffers(self, nbytes: int, *, is_lowered: bool) -> MemoryPlan:
-        """The same plan, of which it is known what XLA's buffers would take."""
-        if (nbytes, is_lowered) == (self.buffers, self.is_lowered):
+    def in_buffers(
+        self, nbytes: int, *, is_lowered: bool, share: Share | None = None
+    ) -> MemoryPlan:
+        """The same plan, of which it is known what XLA's buffers would take, and each device of them."""
+        if (nbytes, is_lowered, share) == (self.buffers, self.is_lowered, self.share):
             return self
-        return self._with(buffers=nbytes, is_lowered=is_lowered)
+        return self._with(buffers=nbytes, is_lowered=is_lowered, share=share)
 
     def said(self, by_passes: Mapping[str, str]) -> MemoryPlan:
         """The same plan, which says what passes did to keep less at once."""
@@ -282,9 +287,14 @@ class MemoryPlan(Inspectable):
         return constants(self.statements.ops.values())
 
     @property
+    def temporaries_each(self) -> int:
+        """The same on each device."""
+        return self.temporaries if self.share is None else self.share.temporaries
+
+    @property
     def beside(self) -> int:
-        """Bytes that are needed beside what is carried."""
-        return self.temporaries + self.constants
+        """Bytes that each device needs beside what is carried."""
+        return self.temporaries_each + self.constants
 
     def least(self, *, swap: bool) -> int:
         """Bytes below which no plan comes that has blocks, or whose kernels take something over.
@@ -306,13 +316,21 @@ class MemoryPlan(Inspectable):
 
     @property
     def needed(self) -> int:
-        """Device bytes in all, which a budget bounds: the peak, temporaries and constants."""
+        """Bytes of each device in all, which a budget bounds: what is carried, temporaries, constants."""
         return self.laid_out if self.is_lowered else self.peak + self.beside
 
     @property
     def laid_out(self) -> int:
         """The same with values in XLA's buffers, where these were looked at."""
-        return max(self.peak, self.buffers) + self.beside
+        if self.share is None:
+            return max(self.peak, self.buffers) + self.beside
+        # what is live beyond the buffers is gathered, on each device perhaps
+        return self.share.buffers + max(0, self.peak - self.buffers) + self.beside
+
+    @property
+    def shares(self) -> tuple[int, ...]:
+        """What each device needs: `needed`, once for every one."""
+        return (self.needed,) * (1 if self.share is None else self.share.count)
 
     @property
     def moving(self) -> int:
@@ -435,6 +453,11 @@ class MemoryPlan(Inspectable):
             yield f"temporaries: {self.temporaries:,} bytes, estimated, the most in {most}"
         if self.constants:
             yield f"given arrays: {self.constants:,} bytes"
+        if self.share is not None:
+            yield f"{self.share}: {self.needed:,} bytes, estimated"
+            if self.temporaries_each < self.temporaries:
+                yield f"  temporaries: {self.temporaries_each:,} of {self.temporaries:,} bytes"
+            yield from (f"  {line}" for line in self.share.lines())
 
     def _donated(self) -> list[str]:
         """The operands whose memory is taken over, and how many are not for which reason."""
@@ -464,6 +487,7 @@ class MemoryPlan(Inspectable):
             "temporaries": self.temporaries,
             "constants": self.constants,
             "needed": self.needed,
+            "shares": list(self.shares),
             "saved_by": dict(self.saved_by),
             "holders": [
                 {"tensor": h.tensor, "bytes": h.nbytes, "values": h.points} for h in self.holders

@@ -8,7 +8,8 @@ from math import prod
 from typing import Literal
 
 from timerl_nb.ir.ops import Tensor
-from timerl_nb.memory.layout import Buffer, Layout
+from timerl_nb.memory.buffer import Buffer
+from timerl_nb.memory.layout import Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.symbolic.expr import FALSE
 

@@ -34,7 +34,7 @@ class Executable(Inspectable):
         executor: "xla" where the nest is to run as XLA programs, if it can.
         fuse: how many turns of an outermost loop are one of their calls.
         devices: among how many of them buffers are divided.
-        budget: what buffers may take in all; None for what the plan says.
+        budget: what buffers may take on a device; None for what the plan says.
         compiled: XLA programs that earlier processes have compiled.
         check_nan: the interpreter runs it, and stops at the first NaN.
     """
@@ -77,7 +77,7 @@ class Executable(Inspectable):
 
     @cached_property
     def _lowered(self) -> Lowered:
-        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._devices, self._compiled)
+        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._compiled)
 
     @cached_property
     def _interpreted(self) -> str:
@@ -94,7 +94,7 @@ class Executable(Inspectable):
         """Why XLA does not run a program that it could; nothing where that is not for its memory."""
         if self._executor == "interpret" or self.check_nan:
             return ""
-        return too_large(self.plan, self._lowered.nbytes, self._budget)
+        return too_large(self.plan, self._lowered.nbytes_each, self._budget)
 
     @property
     def how(self) -> str:

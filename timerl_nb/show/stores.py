@@ -11,7 +11,8 @@ from timerl_nb.driver.program import Program, a_program
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.live.frames import Frame
 from timerl_nb.memory.axes import Axis
-from timerl_nb.memory.layout import Buffer, Layout, buffer_name, latest_name
+from timerl_nb.memory.buffer import Buffer
+from timerl_nb.memory.layout import Layout, buffer_name, latest_name
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sharing import How, Sharing, by_donation, holders, in_buffers, not_given
 from timerl_nb.show.colours import Numbers, of_tensors

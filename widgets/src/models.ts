@@ -132,6 +132,7 @@ export interface Forecast {
   beside: number;
   buffers: number;
   is_lowered: boolean;
+  each: number;
 }
 
 export interface Found {

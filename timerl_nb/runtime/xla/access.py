@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from timerl_nb.memory.layout import Buffer
+from timerl_nb.memory.buffer import Buffer
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 
 

@@ -20,8 +20,8 @@ from timerl_nb.errors import OptionError
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.cuts import Cuts
 from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop, inside
+from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.folded import layout_of
-from timerl_nb.memory.layout import Buffer
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
@@ -44,7 +44,6 @@ class Lowered:
         plan: MemoryPlan,
         kernels: Mapping[int, Kernel],
         fuse: int = 1,
-        devices: int = 1,
         compiled: CompiledCalls | None = None,
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
@@ -52,8 +51,7 @@ class Lowered:
         self.met: set[int] = set()  # numbers of the calls that some run has made
         self.layout = layout_of(plan)
         self.flow = Flow(ast.root, plan, self.layout)
-        buffers = self.layout.buffers.values()
-        self.shards = Shards(plan, buffers, devices) if devices > 1 else None
+        self.shards = None if plan.share is None else Shards(plan.share)
         self._lowering = Lowering(ast, plan, kernels, self.layout, self.flow, self.shards)
 
     @cached_property
@@ -70,7 +68,7 @@ class Lowered:
         self._begin()
         found = [(call, self._stated(call)) for call in self.calls]
         known = [nbytes - self._within(call) for call, nbytes in found if nbytes is not None]
-        return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries)
+        return max(0, *known, 0 if len(known) == len(found) else self.plan.temporaries_each)
 
     @property
     def stated(self) -> int | None:
@@ -90,8 +88,8 @@ class Lowered:
 
     @property
     def needed(self) -> int:
-        """Device bytes in all, with what XLA states, but for what every call takes of its own."""
-        return self.nbytes + self.plan.constants + max(0, self.temporaries - _OWN)
+        """Bytes of each device in all, with what XLA states, but for what every call takes of its own."""
+        return self.nbytes_each + self.plan.constants + max(0, self.temporaries - _OWN)
 
     def _begin(self) -> None:
         """Load all calls, or compile them, at once."""
@@ -106,8 +104,7 @@ class Lowered:
     @property
     def nbytes_each(self) -> int:
         """The bytes of buffers that one device holds."""
-        shards, buffers = self.shards, self.layout.buffers.values()
-        return self.nbytes if shards is None else sum(map(shards.nbytes, buffers))
+        return self.nbytes if self.shards is None else self.shards.share.buffers
 
     @cached_property
     def regions(self) -> Regions:

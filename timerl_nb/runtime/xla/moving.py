@@ -18,7 +18,8 @@ from jax import lax
 from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.loops.nodes import Deallocate, Offload, Transfer
-from timerl_nb.memory.layout import Buffer, Layout
+from timerl_nb.memory.buffer import Buffer
+from timerl_nb.memory.layout import Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.ledger import Ledger

@@ -10,7 +10,8 @@ from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.cuts import Cut
-from timerl_nb.memory.layout import Buffer, Home, buffer_name, latest_name
+from timerl_nb.memory.buffer import Buffer
+from timerl_nb.memory.layout import Home, buffer_name, latest_name
 from timerl_nb.runtime.run_state import Held
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.symbolic.arrays import values

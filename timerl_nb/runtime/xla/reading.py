@@ -10,7 +10,7 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Op, Read, Tensor
 from timerl_nb.ir.shapes import concrete
-from timerl_nb.memory.layout import Buffer
+from timerl_nb.memory.buffer import Buffer
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.symbolic.evaluate import evaluate
