@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Browser, expect
 from timerl_widgets import ScopeView
 
+from benchmarks.scope.simulated import Process, recording
 from tests.browser.alone import Alone
 from tests.reinforce import reinforce
 from timerl_nb.scope import Recording
@@ -43,6 +46,35 @@ def test_a_recording_is_looked_into(browser: Browser) -> None:
     expect(page.locator(".trl-rows .trl-selected")).to_have_count(1)
     page.locator("summary", has_text="Transitions").click()
     expect(page.locator("details[open] tbody tr").first).to_be_visible()
+    assert alone.said == []
+    page.close()
+
+
+def test_a_kernel_leads_to_the_operation_that_launched_it(browser: Browser) -> None:
+    process = Process()
+    for name in ("infer", "learn"):
+        with process.within(name):
+            process.runs("backend", 30_000, [400_000])
+            process.waits()
+    widget = ScopeView(recording([process]))
+    alone = Alone(browser, widget, width=800)
+    page = alone.page
+    canvas = page.locator(".trl-lanes")
+    expect(canvas).to_have_attribute("aria-label", re.compile("1 threads and 1 devices"))
+    expect(page.locator(".trl-legend")).to_contain_text("device: kernel")
+    area = canvas.bounding_box()
+    assert area is not None
+    # the last strip above the axis
+    canvas.click(position={"x": area["width"] - 60, "y": area["height"] - 33})
+    alone.settle()
+    assert widget.operation == "learn"
+    expect(page.locator(".trl-tip")).to_have_text("kernel\n400 µs")
+    page.locator("summary", has_text="Devices").click()
+    rows = page.locator("details[open] tbody tr")
+    assert rows.all_inner_texts() == [
+        "1\t0: simulated GPU\tkernel\tin all\t2\t800 µs\t96 %",
+        "1\t0: simulated GPU\tkernel\tkernel\t2\t800 µs\t96 %",
+    ]
     assert alone.said == []
     page.close()
 

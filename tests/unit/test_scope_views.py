@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,17 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from benchmarks.scope.simulated import Process as Simulated
+from benchmarks.scope.simulated import recording as simulated
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
 from timerl_nb.scope import Recording, pieces
+from timerl_nb.scope.devices import Devices, Window
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.frames import frames
 from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.show import stretch
+from timerl_nb.show.device_sums import SORTS
 from timerl_nb.show.scope import ScopeView, with_stretches
 from timerl_nb.show.stretch import LIBRARIES, Stretches, StretchView, Track
 
@@ -173,6 +178,12 @@ def test_frames_are_those_of_a_stack() -> None:
         assert list(map(list, zip(*(x.tolist() for x in columns), strict=True))) == wanted
 
 
+def from_begin(lane: Lane) -> Lane:
+    edges = lane.edges.copy()
+    edges["ts"] -= edges["ts"][0] - BEGIN
+    return Lane(1, 1, "", edges, int(edges["ts"][-1]) + 3)
+
+
 def counted(lane: Lane, length: int) -> dict[str, Array]:
     """What is on top of each track at each nanosecond."""
     found = {name: np.zeros(length, int) for name in ("phase", "operation", "library", "called")}
@@ -193,10 +204,7 @@ def test_any_stretch_is_what_single_nanoseconds_are(monkeypatch: pytest.MonkeyPa
     known = {"phase": ("n1", "n2"), "operation": ("n3", "n4", "n5")}
     places = {kind: {names.index(n): k for k, n in enumerate(of, 1)} for kind, of in known.items()}
     for _ in range(60):
-        lane = at_random(rng, int(rng.integers(1, 60)))
-        edges = lane.edges.copy()
-        edges["ts"] -= edges["ts"][0] - BEGIN
-        lane = Lane(1, 1, "", edges, int(edges["ts"][-1]) + 3)
+        lane = from_begin(at_random(rng, int(rng.integers(1, 60))))
         length = lane.end - BEGIN
         held = counted(lane, length)
         begin = int(rng.integers(0, length))
@@ -229,6 +237,89 @@ def check(
     wanted = held["called"] if places is None else of
     part = slice(int(view.begin), int(view.end))
     assert (found[part] == wanted[part]).all()
+
+
+def test_what_devices_ran_is_what_single_nanoseconds_are() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        recording, length = with_devices(rng)
+        devices = recording.devices
+        begin = int(rng.integers(0, length))
+        end, width = int(rng.integers(begin + 1, length + 9)), int(rng.integers(1, 20))
+        drawn, stretches = with_stretches(recording)
+        view = stretches.view(begin, end, width)
+        moments = np.rint(np.linspace(begin, end, width + 1)).astype(int)
+        assert [one.device for one in view.devices] == [0, 1]
+        for device, shown in zip(drawn.devices, view.devices, strict=True):
+            rows = np.flatnonzero(devices.device == device.number)
+            sort = np.full(length + 20, len(SORTS) - 1)
+            looked = np.zeros(len(sort), bool)
+            for window in devices.windows:
+                looked[window.begin - BEGIN : window.end - BEGIN] = True
+            ran = np.full(len(sort), -1)
+            for row in rows[::-1]:  # what began first counts, of these the first
+                ran[devices.begin[row] - BEGIN : devices.end[row] - BEGIN] = devices.sort[row]
+            sort[looked] = ran[looked]
+            assert (device.looked, device.busy) == (looked.sum(), (looked & (ran >= 0)).sum())
+            wanted = [
+                [(sort[a:b] == k).sum() / max(b - a, 1) for a, b in pairwise(moments)]
+                for k in range(len(SORTS))
+            ]
+            found = shown.shares.reshape(len(SORTS), width) / 255
+            assert np.abs(found - wanted).max() <= 1 / 255 + 1e-9
+            assert ((found > 0) == (np.array(wanted) > 0)).all()
+            inside = rows[(devices.begin[rows] < BEGIN + end) & (devices.end[rows] > BEGIN + begin)]
+            inside = inside[devices.end[inside] > devices.begin[inside]]
+            spans = zip(shown.spans.begin, shown.spans.end, shown.spans.name, strict=True)
+            told = [(a + BEGIN, b + BEGIN, view.names[name]) for a, b, name in spans if b > a]
+            columns = devices.begin[inside], devices.end[inside], devices.name[inside]
+            assert told == [(a, b, recording.names[n]) for a, b, n in zip(*columns, strict=True)]
+            took = sum(one.ns for one in device.ran)
+            assert took == (devices.end[rows] - devices.begin[rows]).sum()
+
+
+def with_devices(rng: np.random.Generator) -> tuple[Recording, int]:
+    """A lane beside which two devices ran this and that, looked at in two windows."""
+    lane = from_begin(at_random(rng, 30))
+    length = lane.end - BEGIN
+    count = int(rng.integers(1, 30))
+    begin = np.sort(rng.integers(0, length, count)) + BEGIN
+    zero = np.zeros(count, np.int64)
+    columns = {
+        "begin": begin,
+        "end": begin + rng.integers(0, 12, count),
+        "name": rng.integers(1, 5, count),
+        "device": rng.integers(0, 2, count),
+        "sort": rng.integers(0, 3, count),
+        "process": zero + 1,
+        "lane": zero - 1,
+        "launched": zero - 1,
+    }
+    columns |= dict.fromkeys(("stream", "correlation", "window"), zero)
+    half = BEGIN + length // 2
+    windows = tuple(
+        Window(1, "made", low, high, ("A", "B"), "", 0, 5)
+        for low, high in ((BEGIN + 3, half), (half + 5, BEGIN + length))
+        if low < high
+    )
+    names = ("", *(f"n{k}" for k in range(1, 8)))
+    return Recording((lane,), names, devices=Devices(**columns, windows=windows)), length
+
+
+def test_a_kernel_is_of_the_operation_that_launched_it() -> None:
+    process = Simulated()
+    for name, kernels in (("infer", [3_000, 4_000]), ("learn", [60_000])):
+        with process.within(name):
+            process.runs("backend", 30_000, kernels)
+            process.waits()
+    drawn, stretches = with_stretches(simulated([process]))
+    (shown,) = stretches.view().devices
+    assert [drawn.operations[k].name for k in shown.operations] == ["infer", "infer", "learn"]
+    (device,) = drawn.devices
+    assert (device.name, device.busy) == ("simulated GPU", 67_000)
+    assert [(one.sort, one.count, one.ns) for one in device.ran] == [("kernel", 3, 67_000)]
+    svg = drawn.to_svg()
+    assert "0: simulated GPU" in svg and "device: kernel" in svg and "waiting for a busy" in svg
 
 
 def test_a_stretch_is_checked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -56,15 +57,19 @@ class Busy:
         at = np.searchsorted(self.begin, begin[some], side="right") - 1
         return Busy(begin[some], end[some], self.of_which[at])
 
+    @cached_property
+    def _done(self) -> Array:
+        """The busy nanoseconds before each stretch."""
+        return np.concatenate([[0], np.cumsum(self.end - self.begin)])
+
     def before(self, moments: Array) -> Array:
         """The busy nanoseconds before each of some moments."""
         if not len(self.begin):
             return np.zeros(len(moments), np.int64)
-        done = np.concatenate([[0], np.cumsum(self.end - self.begin)])
         k = np.searchsorted(self.begin, moments, side="right") - 1
         at = np.maximum(k, 0)
         part = np.clip(moments - self.begin[at], 0, self.end[at] - self.begin[at])
-        return np.where(k < 0, 0, done[at] + part)
+        return np.where(k < 0, 0, self._done[at] + part)
 
 
 NEVER: Final = Busy.of(np.zeros(0, np.int64), np.zeros(0, np.int64))

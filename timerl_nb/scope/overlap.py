@@ -133,7 +133,9 @@ def overlap_of(
         raise OptionError(f"by={by!r} is not possible.", hint=one_of(str(by), ["time", "launch"]))
     found: dict[Cell, int] = {}
     names, devices = recording.names, recording.devices
-    seen = {p: _seen(devices, devices.process == p, p) for p in {x.process for x in devices.traced}}
+    seen = {
+        p: seen_of(devices, devices.process == p, p) for p in {x.process for x in devices.traced}
+    }
     for number, lane in enumerate(recording.lanes):
         if busy is not None:
             there, known = busy, _ALWAYS
@@ -141,7 +143,7 @@ def overlap_of(
             there, known = seen.get(lane.process, (NEVER, NEVER))
         launched = None
         if by == "launch":
-            own = _seen(devices, devices.lane == number, lane.process, parts=True)[0]
+            own = seen_of(devices, devices.lane == number, lane.process, parts=True)[0]
             there, launched = own, devices.launched[own.of_which]
         for (phase, operation, on, used), ns in _stretches(lane, there, known, launched).items():
             word = "unobserved" if on == UNOBSERVED else Library(on).name.lower()
@@ -156,10 +158,15 @@ def overlap_of(
     return Breakdown(found, unplaced)
 
 
-def _seen(
+def seen_of(
     devices: Devices, which: Array, process: int, *, parts: bool = False
 ) -> tuple[Busy, Busy]:
-    """When some of what ran on devices did, and when those of a process were looked at."""
+    """When some of what ran on devices did, and when those of a process were looked at.
+
+    Args:
+        which: rows of `devices`.
+        parts: each stretch belongs to one row (`of_which`), of several at once to the one that began first.
+    """
     windows = [(one.begin, one.end) for one in devices.traced if one.process == process]
     begin, end = np.array(windows, np.int64).reshape(-1, 2).T
     known, rows = Busy.of(begin, end), np.flatnonzero(which)

@@ -6,7 +6,7 @@ The sums are those of `Recording.table()`, process by process; the page adds up 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -20,21 +20,15 @@ from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.frames import Stack, frames
 from timerl_nb.scope.processes import Branch
 from timerl_nb.scope.recorder import GUESSED, INTERLEAVED
-from timerl_nb.show.colours import GREY, SERIES, tensor
+from timerl_nb.show.colours import GREY, SERIES, TENSORS, tensor
+from timerl_nb.show.device_sums import SORTS
 from timerl_nb.show.stretch import LIBRARIES, Stretches, StretchView
 from timerl_nb.show.view import View
 
 MOST_OPERATIONS: Final = 60  # that are told apart
 MOST_PHASES: Final = 20
 _DRAWN: Final = 600  # columns of the lanes in a static picture
-# of libraries; hatches say what a device does beside them
-COLOURS: Final = dict(
-    zip(
-        LIBRARIES,
-        (SERIES[0], SERIES[1], SERIES[2], SERIES[5], SERIES[4], GREY),
-        strict=True,
-    )
-)
+_MOST_NAMES: Final = 30  # of what ran on a device
 
 
 @dataclass(frozen=True)
@@ -118,11 +112,57 @@ class ScopeLane:
 
 
 @dataclass(frozen=True)
-class ScopeLibrary:
-    """A library, and its colour."""
+class ScopeRan:
+    """What ran on a device, by name."""
+
+    sort: str
+    name: str
+    count: int
+    ns: int
+
+
+@dataclass(frozen=True)
+class ScopeDevice:
+    """A device, as a process had it traced: the position of that, and its number there.
+
+    Attributes:
+        looked: nanoseconds in which anybody looked.
+        busy: of these, in which something ran.
+        ran: the longest first; on several streams at once it takes more than `busy`.
+    """
+
+    process: int
+    number: int
+    name: str
+    looked: int
+    busy: int
+    ran: tuple[ScopeRan, ...]
+
+
+@dataclass(frozen=True)
+class ScopeKey:
+    """What a colour says, and the hatch that doubles it, as plotly calls it: a library, or a sort of what devices run."""
 
     name: str
     colour: str
+    hatch: str
+
+
+LIBRARY_KEYS: Final = tuple(
+    ScopeKey(*one)
+    for one in zip(
+        LIBRARIES,
+        (SERIES[0], SERIES[1], SERIES[2], SERIES[5], SERIES[4], GREY),
+        ("", "/", "\\", "|", "-", "x"),
+        strict=True,
+    )
+)
+SORT_KEYS: Final = tuple(
+    ScopeKey(*one)
+    for one in zip(
+        SORTS, (SERIES[3], SERIES[6], TENSORS[4], GREY), ("", "\\", "|", "x"), strict=True
+    )
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +174,8 @@ class ScopeView(View):
         end: nanoseconds from its beginning to its end.
         times: sum up to the total, the most first.
         lanes: in the recording's order.
+        devices: those that were traced.
+        sorts: of what they run, and where nobody looked.
         overview: all of it.
         remark: what else there is to say of it.
     """
@@ -145,9 +187,11 @@ class ScopeView(View):
     processes: tuple[ScopeProcess, ...]
     phases: tuple[ScopePhase, ...]
     operations: tuple[ScopeOperation, ...]
-    libraries: tuple[ScopeLibrary, ...]
+    libraries: tuple[ScopeKey, ...]
+    sorts: tuple[ScopeKey, ...]
     times: tuple[ScopeTime, ...]
     lanes: tuple[ScopeLane, ...]
+    devices: tuple[ScopeDevice, ...]
     overview: StretchView
     remark: str
 
@@ -201,7 +245,8 @@ def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
         tuple(shown),
         _phases(recording, phases),
         _operations(recording, operations),
-        tuple(ScopeLibrary(name, colour) for name, colour in COLOURS.items()),
+        LIBRARY_KEYS,
+        SORT_KEYS,
         tuple(
             ScopeTime(*key, ns)
             for key, ns in sorted(told.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -210,6 +255,7 @@ def with_stretches(recording: Recording) -> tuple[ScopeView, Stretches]:
             ScopeLane(numbers[one.process], one.thread, one.name, len(one.edges))
             for one in recording.lanes
         ),
+        tuple(_devices(recording, stretches, numbers)),
         stretches.view(width=_DRAWN),
         _remark(recording, sums),
     )
@@ -298,6 +344,35 @@ def _operations(recording: Recording, kinds: _Kinds) -> tuple[ScopeOperation, ..
         is_guessed, op_ids = name.endswith(GUESSED), recording.op_ids.get(name, ())
         found.append(ScopeOperation(name, is_guessed, counts[k], tuple(moves), op_ids, colour))
     return tuple(found)
+
+
+def _devices(
+    recording: Recording, stretches: Stretches, numbers: Mapping[int, int]
+) -> Iterator[ScopeDevice]:
+    devices = recording.devices
+    for one in stretches.devices:
+        name = next(
+            window.devices[one.number]
+            for window in devices.traced
+            if window.process == one.process and one.number < len(window.devices)
+        )
+        names = recording.names
+        keys, code = np.unique(
+            devices.sort[one.ran] * len(names) + devices.name[one.ran], return_inverse=True
+        )
+        took = np.bincount(code, devices.end[one.ran] - devices.begin[one.ran], len(keys))
+        columns = keys.tolist(), np.bincount(code, minlength=len(keys)).tolist(), took.tolist()
+        rows = [
+            ScopeRan(SORTS[key // len(names)], names[key % len(names)], count, int(ns))
+            for key, count, ns in zip(*columns, strict=True)
+        ]
+        rows.sort(key=lambda row: (-row.ns, row.sort, row.name))
+        rest = rows[_MOST_NAMES:]
+        del rows[_MOST_NAMES:]
+        for sort in dict.fromkeys(row.sort for row in rest):
+            count, ns = np.sum([(x.count, x.ns) for x in rest if x.sort == sort], 0).tolist()
+            rows.append(ScopeRan(sort, "others", count, ns))
+        yield ScopeDevice(numbers[one.process], one.number, name, one.looked, one.busy, tuple(rows))
 
 
 def _remark(recording: Recording, sums: Iterable[tuple[int, str, str, str, str]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import plotly.graph_objects as go
 
@@ -11,10 +11,9 @@ from timerl_nb.entry_points import register_entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.scope import Recording
 from timerl_nb.show.figures import THEME
-from timerl_nb.show.scope import COLOURS, ScopeView
+from timerl_nb.show.scope import LIBRARY_KEYS, ScopeKey, ScopeView
 
 OUTSIDE: Final = "outside of operations"
-_HATCHES: Final = dict(zip(COLOURS, ("", "/", "\\", "|", "-", "x"), strict=True))
 _BESIDE: Final = {
     "cpu": "",
     "both": ", a device busy",
@@ -50,21 +49,22 @@ def _bars(view: ScopeView, figure: go.Figure, rows: Mapping[int, str], process: 
         parts = sums.setdefault((one.library, one.used), {})
         at = one.process if process else one.operation
         parts[at] = parts.get(at, 0) + one.ns
-    for library, colour in COLOURS.items():
+    for key in LIBRARY_KEYS:
         for used, beside in _BESIDE.items():
-            if (parts := sums.get((library, used))) is not None:
+            if (parts := sums.get((key.name, used))) is not None:
                 figure.add_bar(
-                    name=library + beside,
+                    name=key.name + beside,
                     orientation="h",
-                    y=list(rows.values()),
-                    x=[parts.get(k, 0) / 1e6 for k in rows],
-                    marker={
-                        "color": colour,
-                        "pattern": {"shape": _HATCHES[library], "fillmode": "overlay"},
-                        "line": {"width": 2 * (used in ("both", "gpu"))},
-                    },
+                    y=[rows[k] for k in rows if k in parts],  # of nothing the outline was seen
+                    x=[parts[k] / 1e6 for k in rows if k in parts],
+                    marker=_marker(key) | {"line": {"width": 2 * (used in ("both", "gpu"))}},
                 )
     figure.update_xaxes(title_text="ms")
+    figure.update_yaxes(categoryorder="array", categoryarray=list(rows.values()))
+
+
+def _marker(key: ScopeKey) -> dict[str, Any]:
+    return {"color": key.colour, "pattern": {"shape": key.hatch, "fillmode": "overlay"}}
 
 
 def _operations(view: ScopeView, figure: go.Figure) -> None:
@@ -86,13 +86,12 @@ def _transitions(view: ScopeView, figure: go.Figure) -> None:
         for one in operation.transitions:
             found.setdefault((one.left, one.to), {})[operation.name or OUTSIDE] = one.count
     for (left, to), counts in found.items():
-        pattern = {"shape": _HATCHES[to], "fillmode": "overlay"}
         figure.add_bar(
             name=f"{left} → {to}",
             orientation="h",
             y=list(counts),
             x=list(counts.values()),
-            marker={"color": COLOURS[to], "pattern": pattern},
+            marker=_marker(next(key for key in LIBRARY_KEYS if key.name == to)),
         )
     figure.update_xaxes(title_text="times")
 

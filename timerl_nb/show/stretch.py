@@ -1,4 +1,4 @@
-"""Lanes of a recording over a stretch of time, as many columns wide as there are pixels.
+"""Lanes and devices of a recording over a stretch of time, as many columns wide as there are pixels.
 
 Running sums are kept at every 64th edge of a lane; what lies between is added up where a column begins. So a
 stretch of any length costs the same, whatever the lane has of edges.
@@ -18,6 +18,7 @@ from timerl_nb.scope.edges import NAME_MASK, Library
 from timerl_nb.scope.frames import KINDS
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.pieces import UNOBSERVED, pieces
+from timerl_nb.show.device_sums import DeviceSums
 from timerl_nb.show.view import View, amounts, ints
 
 TrackName = Literal["phase", "operation", "library"]
@@ -25,6 +26,7 @@ TRACKS: Final[tuple[TrackName, ...]] = ("phase", "operation", "library")
 LIBRARIES: Final = (*(one.name.lower() for one in Library), "unobserved")
 FEW: Final = 2_000  # edges of a lane in a stretch, of which each is told
 MOST_LANES: Final = 12
+MOST_DEVICES: Final = 8
 WIDEST: Final = 4_096  # columns
 _BLOCK: Final = 16  # edges between running sums
 
@@ -65,6 +67,23 @@ class StretchLane:
 
 
 @dataclass(frozen=True, eq=False)
+class StretchDevice:
+    """A device in a stretch: its position among the recording's, and what ran there.
+
+    Attributes:
+        shares: as of a track, of `SORTS`.
+        spans: what ran, on all of its streams; nothing where it is too much.
+        operations: of each of these the operation, among the track's kinds, that launched it; -1 where that is not
+            known.
+    """
+
+    device: int
+    shares: Array
+    spans: Spans
+    operations: Array
+
+
+@dataclass(frozen=True, eq=False)
 class StretchView(View):
     """Lanes from one moment to another, in nanoseconds since the recording began.
 
@@ -79,6 +98,7 @@ class StretchView(View):
     end: float
     width: int
     lanes: tuple[StretchLane, ...]
+    devices: tuple[StretchDevice, ...]
     names: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -151,6 +171,11 @@ class LaneSums:
             found.append(np.ascontiguousarray(share.T, np.uint8).ravel())
         return found
 
+    def operations(self, moments: Array) -> Array:
+        """The operation, among the track's kinds, at each of some moments."""
+        at = np.searchsorted(self.ts[:-1], moments, side="right") - 1
+        return self._codes[TRACKS.index("operation")][np.maximum(at, 0)]
+
     def between(self, begin: float, end: float) -> slice:
         """The edges whose stretches meet one from a moment to another."""
         ends = np.array([begin, end]).astype(np.int64)  # others would have all of `ts` converted
@@ -170,10 +195,13 @@ class LaneSums:
 
 
 class Stretches:
-    """Any stretch of a recording's lanes.
+    """Any stretch of a recording's lanes, and of its devices.
 
     Args:
         phases, operations: what is told apart, each once; all else is `others`, the last of a track's kinds.
+
+    Attributes:
+        devices: each process's, where they were traced, in the order of process and number.
     """
 
     def __init__(self, lanes: Lanes, phases: Sequence[str], operations: Sequence[str]) -> None:
@@ -187,6 +215,13 @@ class Stretches:
         }
         self._sizes = (len(phases) + 2, len(operations) + 2, len(LIBRARIES))
         self._sums: dict[int, LaneSums] = {}
+        traced = {
+            (one.process, k)
+            for one in lanes.devices.traced
+            for k in range(len(one.devices))
+            if any(lane.process == one.process for lane in self._lanes)
+        }
+        self.devices = tuple(DeviceSums(lanes.devices, *key, self.origin) for key in sorted(traced))
         self._busiest = sorted(
             range(len(self._lanes)), key=lambda k: (-len(self._lanes[k].edges), k)
         )
@@ -199,10 +234,10 @@ class Stretches:
         process: int | None = None,
         most: int = MOST_LANES,
     ) -> StretchView:
-        """A stretch of the lanes with the most edges.
+        """A stretch of the lanes with the most edges, and of the devices that ran most.
 
         Args:
-            process: whose lanes alone are shown, by its id.
+            process: whose lanes and devices alone are shown, by its id.
 
         Raises:
             OptionError: it is none, or wider than any page.
@@ -217,15 +252,34 @@ class Stretches:
         moments = np.rint(np.linspace(begin, end, width + 1)).astype(np.int64)
         table: dict[str, int] = {"": 0}
         lanes = tuple(self._lane(k, begin, end, moments, table) for k in sorted(chosen[:most]))
-        return StretchView(begin, end, width, lanes, tuple(table))
+        mine = [k for k, one in enumerate(self.devices) if process in (None, one.process)]
+        ranked = sorted(mine, key=lambda k: -len(self.devices[k]))[:MOST_DEVICES]
+        devices = tuple(self._device(k, begin, end, moments, table) for k in sorted(ranked))
+        return StretchView(begin, end, width, lanes, devices, tuple(table))
 
-    def _lane(
-        self, k: int, begin: float, end: float, moments: Array, table: dict[str, int]
-    ) -> StretchLane:
+    def _lane_sums(self, k: int) -> LaneSums:
         sums = self._sums.get(k)
         if sums is None:
             lane = self._lanes[k]
             sums = self._sums[k] = LaneSums(lane, self._kinds, self._sizes, self.origin)
+        return sums
+
+    def _device(
+        self, k: int, begin: float, end: float, moments: Array, table: dict[str, int]
+    ) -> StretchDevice:
+        sums = self.devices[k]
+        ran = sums.between(begin, end, FEW)
+        operations = np.full(len(ran.begin), -1)
+        for lane in np.unique(ran.lane[ran.lane >= 0]).tolist():
+            mine = ran.lane == lane
+            operations[mine] = self._lane_sums(lane).operations(ran.launched[mine])
+        spans = self._named(ran.begin, ran.end, ran.name, table)
+        return StretchDevice(k, sums.shares(moments), spans, ints(operations))
+
+    def _lane(
+        self, k: int, begin: float, end: float, moments: Array, table: dict[str, int]
+    ) -> StretchLane:
+        sums = self._lane_sums(k)
         part = sums.between(begin, end)
         few = part.stop - part.start <= FEW
         tracks: list[Track] = []
@@ -236,7 +290,10 @@ class Stretches:
 
     def _spans(self, sums: LaneSums, track: int, part: slice, table: dict[str, int]) -> Spans:
         begin, end, top = sums.spans(track, part)
-        names = [self._names[one] for one in (top & NAME_MASK).tolist()]
+        return self._named(begin, end, top & NAME_MASK, table)
+
+    def _named(self, begin: Array, end: Array, name: Array, table: dict[str, int]) -> Spans:
+        names = [self._names[one] for one in name.tolist()]
         numbers = [table.setdefault(name, len(table)) for name in names]
         return Spans(amounts(begin), amounts(end), ints(numbers))
 

@@ -487,16 +487,26 @@ export interface Scheduled {
   lines: number[];
 }
 
+export interface ScopeDevice {
+  process: number;
+  number: number;
+  name: string;
+  looked: number;
+  busy: number;
+  ran: ScopeRan[];
+}
+
+export interface ScopeKey {
+  name: string;
+  colour: string;
+  hatch: string;
+}
+
 export interface ScopeLane {
   process: number;
   thread: number;
   name: string;
   edges: number;
-}
-
-export interface ScopeLibrary {
-  name: string;
-  colour: string;
 }
 
 export interface ScopeOperation {
@@ -524,6 +534,13 @@ export interface ScopeProcess {
   end: number | null;
 }
 
+export interface ScopeRan {
+  sort: string;
+  name: string;
+  count: number;
+  ns: number;
+}
+
 export interface ScopeTime {
   process: number;
   phase: number;
@@ -546,9 +563,11 @@ export interface ScopeView {
   processes: ScopeProcess[];
   phases: ScopePhase[];
   operations: ScopeOperation[];
-  libraries: ScopeLibrary[];
+  libraries: ScopeKey[];
+  sorts: ScopeKey[];
   times: ScopeTime[];
   lanes: ScopeLane[];
+  devices: ScopeDevice[];
   overview: StretchView;
   remark: string;
 }
@@ -666,6 +685,13 @@ export interface Stretch {
   note: string;
 }
 
+export interface StretchDevice {
+  device: number;
+  shares: Numbers;
+  spans: Spans;
+  operations: Numbers;
+}
+
 export interface StretchLane {
   lane: number;
   tracks: Track[];
@@ -677,6 +703,7 @@ export interface StretchView {
   end: number;
   width: number;
   lanes: StretchLane[];
+  devices: StretchDevice[];
   names: string[];
 }
 

@@ -1,14 +1,12 @@
 // A recording: processes, operations by library, transitions, and lanes over any stretch of time.
 import {
   ALL,
-  coloursOf,
+  deviceName,
   duration,
   each,
   type Kept,
   kept,
-  LANE,
   LANE_NAMES,
-  laneName,
   legend,
   moments,
   mostOf,
@@ -18,13 +16,18 @@ import {
   percent,
   processName,
   processRows,
+  runs,
   short,
-  TRACK,
+  type Strip,
+  type Strips,
+  stripsOf,
+  stripsTitle,
+  texture,
 } from "./draw/scope";
 import { draw } from "./draw/draw";
 import { keys } from "./keyboard";
 import { html, made, svg } from "./markup";
-import type { ScopeView, StretchView, Track } from "./models";
+import type { ScopeView, StretchView } from "./models";
 import type { Send } from "./pane";
 import { Panel } from "./panel";
 import css from "./scope.css";
@@ -33,6 +36,7 @@ import type { Selection } from "./selection";
 const LEAST = 2_000; // nanoseconds of the shortest stretch
 const MOST_ROWS = 200; // of the table
 const AXIS = 20; // pixels below the lanes
+const MOST_SAID = 6; // of what runs at once on a device
 
 /** Who hears which operation is chosen, by its name. */
 export type Choose = (operation: string) => void;
@@ -40,6 +44,7 @@ export type Choose = (operation: string) => void;
 export class ScopePane extends Panel<ScopeView> {
   #model: ScopeView | null = null;
   #stretch: StretchView | null = null;
+  #strips: Strips = { strips: [], names: [], height: 0 };
   #kept: Kept = ALL;
   #chosen = "";
   #range: [number, number] = [0, 1];
@@ -49,7 +54,7 @@ export class ScopePane extends Panel<ScopeView> {
   readonly #legend = svg("svg", {
     class: "trl-legend",
     role: "img",
-    height: 20,
+    "aria-label": "colours and hatches",
   });
   readonly #phase = html("select", { "aria-label": "phase" });
   readonly #processes = svg("svg", { class: "trl-rows trl-processes" });
@@ -62,6 +67,8 @@ export class ScopePane extends Panel<ScopeView> {
   });
   readonly #moves = html("tbody");
   readonly #times = html("tbody");
+  readonly #ran = html("tbody");
+  readonly #lanesTitle = html("h4");
   readonly #canvas = html("canvas", {
     class: "trl-lanes",
     tabindex: 0,
@@ -85,9 +92,10 @@ export class ScopePane extends Panel<ScopeView> {
       this.#legend,
       section("Processes", this.#processes),
       section("Operations", this.#operations),
-      section("Threads: phases, operations, libraries", this.#canvas),
+      html("section", {}, this.#lanesTitle, this.#canvas),
       folded("Transitions", ["operation", "from", "to", "times", "each time"], this.#moves),
       folded("Table", ["process", "phase", "operation", "library", "time", "share"], this.#times),
+      folded("Devices", ["process", "device", "ran", "what", "times", "time", "share"], this.#ran),
       this.#remark,
       this.#tip,
     );
@@ -118,14 +126,16 @@ export class ScopePane extends Panel<ScopeView> {
     this.#phase.hidden = model.phases.length < 2;
     this.#processes.parentElement!.hidden = model.processes.length < 2;
     this.#remark.textContent = model.remark;
-    this.#stretch = model.overview;
+    this.#lanesTitle.textContent = stripsTitle(model);
+    this.#keep(model.overview);
+    this.#devices(model);
     this.#paint();
     this.#ask();
   }
 
   /** Lanes of the stretch that was asked for last. */
   show(stretch: StretchView): void {
-    this.#stretch = stretch;
+    this.#keep(stretch);
     this.#asked = null;
     this.#lanes();
     if (this.#waits) this.#ask();
@@ -182,8 +192,10 @@ export class ScopePane extends Panel<ScopeView> {
     const model = this.#model;
     if (!model || !this.#width) return;
     const width = this.#width - 16;
-    this.#legend.setAttribute("width", String(width));
-    this.#legend.replaceChildren(...legend(model, 2, 14).map(made));
+    const keys = legend(model, 2, 14, width);
+    sized(this.#legend, width, keys.height).replaceChildren(
+      ...keys.rows.map((one) => made(one.shape)),
+    );
     const rows = processRows(model, width);
     const processes = rows.rows.map(({ of, shape }) => {
       const row = made(shape);
@@ -213,8 +225,24 @@ export class ScopePane extends Panel<ScopeView> {
     this.select();
   }
 
+  /** What devices ran, the longest first: of each time that anybody looked. */
+  #devices(model: ScopeView): void {
+    const lines = model.devices.flatMap((device) => {
+      const of = short(processName(model.processes[device.process]!), 160);
+      const total = [...new Set(device.ran.map(({ sort }) => sort))].join(", ") || "nothing";
+      const count = device.ran.reduce((sum, one) => sum + one.count, 0);
+      const all = { sort: total, name: "in all", count, ns: device.busy };
+      return [all, ...device.ran].map((one) => {
+        const figures = [one.count.toLocaleString("en"), duration(one.ns)];
+        const cells = [of, deviceName(device), one.sort, short(one.name, 400), ...figures];
+        return html("tr", {}, ...[...cells, percent(one.ns, device.looked)].map(cell));
+      });
+    });
+    this.#ran.replaceChildren(...lines);
+    this.#ran.closest("details")!.hidden = !lines.length;
+  }
+
   #tables(model: ScopeView): void {
-    const cell = (said: string) => html("td", {}, said);
     const named = (k: number) => {
       const button = html(
         "button",
@@ -244,6 +272,11 @@ export class ScopePane extends Panel<ScopeView> {
     const more = times.length - lines.length;
     if (more > 0) lines.push(html("tr", {}, cell(`and ${more.toLocaleString("en")} more`)));
     this.#times.replaceChildren(...lines);
+  }
+
+  #keep(stretch: StretchView): void {
+    this.#stretch = stretch;
+    this.#strips = stripsOf(this.#model!, stretch);
   }
 
   // --- lanes --------------------------------------------------------------------------------------
@@ -277,7 +310,8 @@ export class ScopePane extends Panel<ScopeView> {
     const [model, stretch] = [this.#model, this.#stretch];
     if (!model || !stretch || !this.#width) return;
     const ratio = devicePixelRatio || 1;
-    const [width, height] = [this.#width - 16, stretch.lanes.length * LANE + AXIS];
+    const { strips, names, height: foot } = this.#strips;
+    const [width, height] = [this.#width - 16, foot + AXIS];
     const canvas = this.#canvas;
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
@@ -291,95 +325,107 @@ export class ScopePane extends Panel<ScopeView> {
     const { left, width: wide } = this.#plot;
     const x = (ns: number) =>
       left + (wide * (ns - this.#range[0])) / (this.#range[1] - this.#range[0]);
-    stretch.lanes.forEach(({ lane, tracks }, k) => {
-      let top = k * LANE + 2;
-      to.fillStyle = colour("ink");
-      to.textAlign = "right";
-      to.fillText(short(laneName(model, lane), LANE_NAMES), left - 8, top + 18);
-      for (const track of tracks) {
-        const high = TRACK[track.kind];
-        to.fillStyle = colour("sunk");
-        to.fillRect(left, top, wide, high);
-        this.#track(to, track, top, high, x);
-        top += high + 2;
-      }
-    });
-    to.clearRect(left + wide, 0, 400, height);
+    to.fillStyle = colour("ink");
+    to.textAlign = "right";
+    for (const { said, y } of names) to.fillText(short(said, LANE_NAMES), left - 8, y);
+    to.save();
+    to.beginPath();
+    to.rect(left, 0, wide, foot);
+    to.clip();
+    for (const strip of strips) {
+      to.fillStyle = colour("sunk");
+      to.fillRect(left, strip.top, wide, strip.height);
+      this.#strip(to, strip, x, colour);
+    }
+    to.restore();
     to.fillStyle = colour("soft");
-    const foot = stretch.lanes.length * LANE - 4;
     for (const [ns, said] of moments(...this.#range)) {
-      to.fillRect(x(ns), foot, 1, 4);
+      to.fillRect(x(ns), foot - 2, 1, 4);
       to.textAlign = x(ns) > left + wide - 30 ? "right" : "center";
       to.fillText(said, x(ns), foot + 15);
     }
-    canvas.setAttribute(
-      "aria-label",
-      `${stretch.lanes.length} threads from ${duration(this.#range[0])} to ${duration(this.#range[1])}`,
-    );
+    const { lanes, devices } = stretch;
+    const what = `${lanes.length} threads${devices.length ? ` and ${devices.length} devices` : ""}`;
+    const when = `from ${duration(this.#range[0])} to ${duration(this.#range[1])}`;
+    canvas.setAttribute("aria-label", `${what} ${when}`);
   }
 
-  #track(
+  #strip(
     to: CanvasRenderingContext2D,
-    track: Track,
-    top: number,
-    high: number,
+    strip: Strip,
     x: (ns: number) => number,
+    colour: (name: string) => string,
   ): void {
     const { begin, end, width } = this.#stretch!;
-    const colours = coloursOf(this.#model!, track.kind);
+    const [from, wide] = [x(begin), x(end) - x(begin)];
     const any = this.#model!.operations.some((_, k) => this.#isMarked(k));
-    const from = x(begin);
-    const column = (x(end) - from) / width;
-    const foot = new Float64Array(width).fill(top + high);
-    colours.forEach((fill, kind) => {
-      const faint = any && track.kind === "operation" && !this.#isMarked(kind);
-      to.globalAlpha = faint ? 0.25 : 1;
-      if (fill) to.fillStyle = fill;
-      for (let k = 0; k < width; k++) {
-        const share = track.shares[kind * width + k]!;
-        if (!share) continue;
-        const tall = (high * share) / 255;
-        foot[k]! -= tall;
-        if (fill) to.fillRect(from + k * column, foot[k]!, column + 0.3, tall);
-      }
+    runs(strip, from, wide, width).forEach((boxes, kind) => {
+      const key = strip.keys[kind];
+      if (!key || !boxes.length) return;
+      const faint = strip.kind === "operation" ? !this.#isMarked(kind) : strip.operations?.length;
+      to.globalAlpha = any && faint ? 0.25 : 1;
+      to.fillStyle = key.colour;
+      const path = new Path2D();
+      // a little wider, lest the ground shines through between columns
+      for (const box of boxes) path.rect(box.left, box.top, box.width + 0.3, box.height);
+      to.fill(path);
+      if (!key.hatch) return;
+      const area = { left: this.#plot.left, top: strip.top, width: this.#plot.width };
+      to.save();
+      to.clip(path);
+      to.globalAlpha = 0.6;
+      to.strokeStyle = colour("paper");
+      to.stroke(new Path2D(texture(key.hatch, { ...area, height: strip.height })));
+      to.restore();
     });
     to.globalAlpha = 1;
+    if (!any || !strip.operations) return;
+    // what the chosen operations launched
+    to.fillStyle = colour("selected");
+    strip.operations.forEach((operation, k) => {
+      if (operation < 0 || !this.#isMarked(operation)) return;
+      const left = x(strip.spans.begin[k]!);
+      const long = Math.max(x(strip.spans.end[k]!) - left, 1);
+      to.fillRect(left, strip.top, long, strip.height);
+    });
   }
 
-  #at(event: MouseEvent): { ns: number; track: Track; column: number } | null {
+  #at(event: MouseEvent): { ns: number; strip: Strip; column: number } | null {
     const stretch = this.#stretch;
     const { left, width } = this.#plot;
     const area = this.#canvas.getBoundingClientRect();
     const [px, py] = [event.clientX - area.left - left, event.clientY - area.top];
-    const lane = stretch?.lanes[Math.floor(py / LANE)];
-    if (!stretch || !lane || px < 0 || px >= width) return null;
+    const strip = this.#strips.strips.find(
+      ({ top, height }) => py >= top - 1 && py <= top + height,
+    );
+    if (!stretch || !strip || px < 0 || px >= width) return null;
     const ns = this.#range[0] + (px / width) * (this.#range[1] - this.#range[0]);
     const column = Math.floor(
       ((ns - stretch.begin) / (stretch.end - stretch.begin)) * stretch.width,
     );
     if (column < 0 || column >= stretch.width) return null;
-    const within = py - Math.floor(py / LANE) * LANE - 2;
-    const place = within < TRACK.phase + 1 ? 0 : within < TRACK.phase + TRACK.operation + 3 ? 1 : 2;
-    return { ns, track: lane.tracks[place]!, column };
+    return { ns, strip, column };
   }
 
   /** What is said of a place: what was there at that nanosecond, or what has most of its column. */
-  #said({ ns, track, column }: { ns: number; track: Track; column: number }): string {
+  #said({ ns, strip, column }: { ns: number; strip: Strip; column: number }): string {
     const { names, width } = this.#stretch!;
-    const { begin, end, name } = track.spans;
-    for (let k = 0; k < begin.length; k++) {
-      if (begin[k]! <= ns && ns < end[k]!) {
-        return name[k] ? `${names[name[k]!]}\n${duration(end[k]! - begin[k]!)}` : "";
-      }
+    const { begin, end, name } = strip.spans;
+    const there = spansAt(strip, ns).slice(0, MOST_SAID);
+    if (there.length) {
+      const said = there.filter((k) => name[k]);
+      return said.map((k) => `${names[name[k]!]}\n${duration(end[k]! - begin[k]!)}`).join("\n");
     }
-    const kind = mostOf(track.shares, width, column);
-    const model = this.#model!;
-    const all = {
-      library: model.libraries,
-      operation: model.operations,
-      phase: model.phases,
-    };
-    return kind < 0 ? "" : (all[track.kind][kind]?.name ?? "");
+    return strip.keys[mostOf(strip.shares, width, column)]?.name ?? "";
+  }
+
+  /** Which operation is meant by a place; -1 for none. */
+  #operationAt({ ns, strip, column }: { ns: number; strip: Strip; column: number }): number {
+    if (strip.operations) return strip.operations[spansAt(strip, ns)[0] ?? -1] ?? -1;
+    const beside = this.#strips.strips.find(
+      ({ kind, of }) => kind === "operation" && of === strip.of,
+    )!;
+    return mostOf(beside.shares, this.#stretch!.width, column);
   }
 
   /** Look at another stretch, as far as there is one. */
@@ -433,9 +479,7 @@ export class ScopePane extends Panel<ScopeView> {
       pressed = null;
       const found = was && !was.moved ? this.#at(event) : null;
       if (!found) return;
-      const lane = this.#stretch!.lanes.find(({ tracks }) => tracks.includes(found.track))!;
-      const track = lane.tracks.find(({ kind }) => kind === "operation")!;
-      const kind = mostOf(track.shares, this.#stretch!.width, found.column);
+      const kind = this.#operationAt(found);
       if (kind >= 0) this.#pick(kind);
     });
     canvas.addEventListener("pointerleave", () => (this.#tip.hidden = true));
@@ -479,6 +523,15 @@ export class ScopePane extends Panel<ScopeView> {
     this.#paint();
     this.#ask();
   }
+}
+
+/** Which spans of a strip are there at a moment; of a device there may be several. */
+function spansAt({ spans: { begin, end } }: Strip, ns: number): number[] {
+  return [...begin.keys()].filter((k) => begin[k]! <= ns && ns < end[k]!);
+}
+
+function cell(said: string): HTMLElement {
+  return html("td", {}, said);
 }
 
 function sized(element: SVGSVGElement, width: number, height: number): SVGSVGElement {

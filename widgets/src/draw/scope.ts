@@ -1,12 +1,14 @@
 // Where the time of a recording went: processes, operations by library, transitions, and lanes.
 import type { Numbers } from "../buffers";
 import type {
+  ScopeDevice,
+  ScopeKey,
   ScopeOperation,
   ScopeProcess,
   ScopeTime,
   ScopeView,
+  Spans,
   StretchView,
-  Track,
 } from "../models";
 import { type Box, ticks } from "../plot";
 import { INK, LINE, PAPER, SOFT } from "./looks";
@@ -115,33 +117,35 @@ function bar(view: ScopeView, parts: readonly Part[], box: Box, whole: number): 
     const width = (box.width * ns) / (whole || 1);
     const place = { left: x, top: box.top, width, height: box.height };
     x += width;
-    const k = view.libraries.findIndex(({ name }) => name === library);
+    const key = view.libraries.find(({ name }) => name === library)!;
     const said = `${library}${BESIDE[used]}: ${duration(ns)}`;
-    return [titled(shape("g", {}, ...filled(view.libraries[k]!.colour, k, place, used)), said)];
+    return [titled(shape("g", {}, ...filled(key, place, used)), said)];
   });
 }
 
-function filled(fill: string, k: number, box: Box, used = "untraced"): Shape[] {
+function filled({ colour, hatch }: ScopeKey, box: Box, used = "untraced"): Shape[] {
   const { left: x, top: y, width, height } = box;
-  const found = [shape("rect", { x, y, width, height, fill })];
-  const lines = texture(k, box);
-  if (lines) {
-    const look = { stroke: PAPER, "stroke-width": 1, "stroke-opacity": 0.6, fill: "none" };
-    found.push(shape("path", { d: lines, ...look }));
-  }
-  if (used === "both" || used === "gpu") {
-    const line = { x1: x, x2: x + width, y1: y + height + 1.5, y2: y + height + 1.5 };
-    const dashes = used === "gpu" ? undefined : "3 2";
-    found.push(
-      shape("line", { ...line, stroke: INK, "stroke-width": 2, "stroke-dasharray": dashes }),
-    );
-  }
-  return found;
+  const found = [shape("rect", { x, y, width, height, fill: colour }), ...hatched(hatch, [box])];
+  return used === "both" || used === "gpu" ? [...found, ...beside(box, used)] : found;
 }
 
-/** Lines over a bar, of their own kind for each library; none for the first, which is plain. */
-function texture(k: number, { left, top, width, height }: Box): string {
-  if (width < 3 || k === 0) return "";
+/** The line below a bar: a device is busy beside it, or waited for. */
+function beside({ left, top, width, height }: Box, used: string): Shape[] {
+  const y = top + height + 1.5;
+  const dashes = used === "gpu" ? undefined : "3 2";
+  const look = { stroke: INK, "stroke-width": 2, "stroke-dasharray": dashes };
+  return [shape("line", { x1: left, x2: left + width, y1: y, y2: y, ...look })];
+}
+
+function hatched(hatch: string, boxes: readonly Box[]): Shape[] {
+  const d = boxes.map((box) => texture(hatch, box)).join("");
+  const look = { stroke: PAPER, "stroke-width": 1, "stroke-opacity": 0.6, fill: "none" };
+  return d ? [shape("path", { d, ...look })] : [];
+}
+
+/** Lines over a bar, by the hatch's name; none over what is narrow. */
+export function texture(hatch: string, { left, top, width, height }: Box): string {
+  if (width < 3) return "";
   const [right, bottom] = [left + width, top + height];
   const at = (x: number, y: number) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   const line = (x1: number, y1: number, x2: number, y2: number) => `M${at(x1, y1)}L${at(x2, y2)}`;
@@ -153,27 +157,41 @@ function texture(k: number, { left, top, width, height }: Box): string {
     return line(from, y(from), to, y(to));
   };
   const parts: string[] = [];
-  if (k === 1 || k === 5) {
+  if (hatch === "/" || hatch === "x") {
     for (let x = left - height; x < right; x += 6) parts.push(slanted(x, true));
   }
-  if (k === 2 || k === 5) {
+  if (hatch === "\\" || hatch === "x") {
     for (let x = left - height; x < right; x += 6) parts.push(slanted(x, false));
   }
-  if (k === 3) for (let x = left + 2; x < right; x += 4) parts.push(line(x, top, x, bottom));
-  if (k === 4) for (let y = top + 3; y < bottom; y += 4) parts.push(line(left, y, right, y));
+  if (hatch === "|") for (let x = left + 2; x < right; x += 4) parts.push(line(x, top, x, bottom));
+  if (hatch === "-") for (let y = top + 3; y < bottom; y += 4) parts.push(line(left, y, right, y));
   return parts.join("");
 }
 
-/** What each colour and texture is, in a row from a place on. */
-export function legend(view: ScopeView, x: number, y: number): Shape[] {
-  const used = new Set(view.times.map(({ library }) => library));
-  let left = x;
-  return view.libraries.flatMap(({ name, colour }, k) => {
-    if (!used.has(name)) return [];
-    const box = { left, top: y - 10, width: 14, height: 11 };
-    left += 20 + 6.4 * name.length + 12;
-    return [...filled(colour, k, box), text(box.left + 19, y, name, { "font-size": 11 })];
+/** What each colour, texture and line is, in rows from a place on. */
+export function legend(view: ScopeView, x: number, y: number, width: number): Rows {
+  const used = new Set(view.times.flatMap((one) => [one.library, one.used]));
+  const ran = new Set(view.devices.flatMap((one) => one.ran.map(({ sort }) => sort)));
+  if (view.devices.some(({ looked }) => looked < view.end)) ran.add("untraced");
+  const keys = view.libraries.filter(({ name }) => used.has(name));
+  const sorts = view.sorts.filter(({ name }) => ran.has(name));
+  const entries: [string, (box: Box) => Shape[]][] = [
+    ...keys.map((key): (typeof entries)[0] => [key.name, (box) => filled(key, box)]),
+    ...sorts.map((key): (typeof entries)[0] => [`device: ${key.name}`, (box) => filled(key, box)]),
+    ...["both", "gpu"]
+      .filter((one) => used.has(one))
+      .map((one): (typeof entries)[0] => [BESIDE[one]!.slice(2), (box) => beside(box, one)]),
+  ];
+  let [left, top] = [x, y - 10];
+  const rows = entries.map(([said, drawn], of) => {
+    const wide = 20 + GLYPH * said.length;
+    if (left > x && left + wide > x + width) [left, top] = [x, top + 18];
+    const box = { left, top, width: 14, height: 11 };
+    left += wide + 14;
+    const name = text(box.left + 19, top + 10, said, { "font-size": 11 });
+    return { of, shape: shape("g", {}, ...drawn(box), name) };
   });
+  return { rows, height: top + 18 - (y - 10) };
 }
 
 export interface Rows {
@@ -291,39 +309,88 @@ export function each({ operation, count }: Move, view: ScopeView): string {
 
 // --- lanes ----------------------------------------------------------------------------------------
 
-export const TRACK = { phase: 6, operation: 15, library: 15 } as const;
-export const LANE = 52; // pixels from lane to lane
+const TRACK = { phase: 6, operation: 15, library: 15, device: 13 } as const; // pixels
 export const LANE_NAMES = 110;
 
-/** The colours of a track's kinds; nothing has none. */
-export function coloursOf(view: ScopeView, kind: Track["kind"]): (string | null)[] {
-  if (kind === "library") return view.libraries.map(({ colour }) => colour);
-  const named = kind === "phase" ? view.phases : view.operations;
-  return named.map(({ name, colour }) => (name ? colour : null));
+/** One track of a lane, or a device: where it is drawn, and what of. */
+export interface Strip {
+  readonly kind: keyof typeof TRACK;
+  readonly of: number; // position of the lane, or device
+  readonly top: number;
+  readonly height: number;
+  readonly shares: Numbers;
+  readonly spans: Spans;
+  readonly operations: Numbers | null; // of a device, which launched each span
+  readonly keys: readonly (Key | null)[]; // by kind; nothing has none
+}
+type Key = Pick<ScopeKey, "name" | "colour" | "hatch">;
+
+export interface Strips {
+  readonly strips: readonly Strip[];
+  readonly names: readonly { readonly said: string; readonly y: number }[];
+  readonly height: number;
 }
 
-/** Columns of a track as paths, one for each of its kinds, from the bottom up. */
-function columns(
-  track: Track,
-  colours: readonly (string | null)[],
-  box: Box,
+/** Lanes and devices of a stretch, from the top down. */
+export function stripsOf(view: ScopeView, stretch: StretchView): Strips {
+  const named = (all: readonly { readonly name: string; readonly colour: string }[]) =>
+    all.map((one) => (one.name ? { ...one, hatch: "" } : null));
+  const keys = {
+    phase: named(view.phases),
+    operation: named(view.operations),
+    library: view.libraries,
+    device: view.sorts,
+  };
+  const [strips, names]: [Strip[], { said: string; y: number }[]] = [[], []];
+  let top = 0;
+  for (const { lane, tracks } of stretch.lanes) {
+    names.push({ said: laneName(view, lane), y: top + 18 });
+    for (const { kind, shares, spans } of tracks) {
+      if (kind === "phase" && view.phases.length < 2) continue;
+      const height = TRACK[kind];
+      strips.push({
+        kind,
+        of: lane,
+        top,
+        height,
+        shares,
+        spans,
+        operations: null,
+        keys: keys[kind],
+      });
+      top += height + 2;
+    }
+    top += 10;
+  }
+  for (const { device, shares, spans, operations } of stretch.devices) {
+    const [kind, height] = ["device", TRACK.device] as const;
+    const one = view.devices[device]!;
+    const whose = view.processes.length > 1 ? `${view.processes[one.process]!.number} ` : "";
+    names.push({ said: whose + deviceName(one), y: top + 11 });
+    strips.push({ kind, of: device, top, height, shares, spans, operations, keys: keys[kind] });
+    top += height + 7;
+  }
+  return { strips, names, height: top };
+}
+
+/** Columns of a strip as boxes, by kind, from the bottom up; columns alike are one. */
+export function runs(
+  { kind: track, shares, top, height }: Strip,
+  left: number,
+  width: number,
   wide: number,
-): Shape[] {
-  const { shares } = track;
-  const kinds = shares.length / wide;
-  const column = box.width / wide;
-  const foot = new Float64Array(wide).fill(box.top + box.height);
-  const found: Shape[] = [];
-  for (let kind = 0; kind < kinds; kind++) {
-    const fill = colours[kind];
-    let d = "";
+): Box[][] {
+  const column = width / wide;
+  const least = track === "device" ? 1 : 0; // else short kernels were not seen
+  const foot = new Float64Array(wide).fill(top + height);
+  return Array.from({ length: shares.length / wide }, (_, kind) => {
+    const found: Box[] = [];
     for (let k = 0; k < wide; k++) {
       const share = shares[kind * wide + k]!;
       if (!share) continue;
-      const high = (box.height * share) / 255;
+      const high = Math.max((height * share) / 255, least);
       const y = (foot[k]! -= high);
-      if (!fill) continue;
-      let run = 1; // columns alike are one
+      let run = 1;
       while (
         k + run < wide &&
         shares[kind * wide + k + run] === share &&
@@ -332,36 +399,47 @@ function columns(
         foot[k + run]! -= high;
         run++;
       }
-      const [x, w] = [box.left + k * column, run * column];
-      d += `M${x.toFixed(1)} ${y.toFixed(1)}h${w.toFixed(1)}v${high.toFixed(1)}h-${w.toFixed(1)}z`;
+      found.push({ left: left + k * column, top: y, width: run * column, height: high });
       k += run - 1;
     }
-    if (d && fill) found.push(shape("path", { d, fill }));
-  }
-  return found;
+    return found;
+  });
 }
 
-/** Lanes as shapes. */
-function laneShapes(view: ScopeView, stretch: StretchView, left: number, width: number): Shape[] {
-  const box = (top: number, height: number) => ({ left, top, width, height });
-  return stretch.lanes.flatMap(({ lane, tracks }, k) => {
-    let top = k * LANE;
-    const drawn = [
-      text(left - 8, top + 18, short(laneName(view, lane), LANE_NAMES), {
-        "text-anchor": "end",
-        "font-size": 11,
-      }),
-    ];
-    for (const track of tracks) {
-      const height = TRACK[track.kind];
-      drawn.push(
-        shape("rect", { x: left, y: top, width, height, fill: LINE, "fill-opacity": 0.5 }),
+/** Lanes and devices as shapes. */
+function stripShapes(
+  { strips, names }: Strips,
+  wide: number,
+  left: number,
+  width: number,
+): Shape[] {
+  const look = { "text-anchor": "end", "font-size": 11 };
+  const named = names.map(({ said, y }) => text(left - 8, y, short(said, LANE_NAMES), look));
+  const drawn = strips.flatMap((strip) => {
+    const { top: y, height, keys } = strip;
+    const ground = shape("rect", { x: left, y, width, height, fill: LINE, "fill-opacity": 0.5 });
+    const kinds = runs(strip, left, width, wide).flatMap((boxes, kind) => {
+      const key = keys[kind];
+      if (!key || !boxes.length) return [];
+      const f = (x: number) => x.toFixed(1);
+      const d = boxes.map(
+        (box) => `M${f(box.left)} ${f(box.top)}h${f(box.width)}v${f(box.height)}h-${f(box.width)}z`,
       );
-      drawn.push(...columns(track, coloursOf(view, track.kind), box(top, height), stretch.width));
-      top += height + 2;
-    }
-    return drawn;
+      return [shape("path", { d: d.join(""), fill: key.colour }), ...hatched(key.hatch, boxes)];
+    });
+    return [ground, ...kinds];
   });
+  return [...named, ...drawn];
+}
+
+/** What the strips are. */
+export function stripsTitle({ devices }: ScopeView): string {
+  const below = devices.length ? "; below, what devices ran" : "";
+  return `Threads: phases, operations, libraries${below}`;
+}
+
+export function deviceName({ number, name }: ScopeDevice): string {
+  return `${number}: ${name}`;
 }
 
 export function laneName(view: ScopeView, lane: number): string {
@@ -389,8 +467,9 @@ export function scope(view: ScopeView): string {
   const head = `${duration(view.total)} of ${threads}, ${duration(view.end)} from begin to end`;
   let y = 22;
   shapes.push(text(left, y, view.total ? head : "nothing was recorded", { "font-weight": 600 }));
-  shapes.push(...legend(view, left + 2, (y += 22)));
-  y += 14;
+  const keys = legend(view, left + 2, (y += 22), width - 2 * left);
+  shapes.push(...keys.rows.map((row) => row.shape));
+  y += keys.height - 4;
   const placed = (rows: Rows) => {
     const moved = { transform: `translate(${left} ${y})` };
     shapes.push(shape("g", moved, ...rows.rows.map((row) => row.shape)));
@@ -431,11 +510,12 @@ export function scope(view: ScopeView): string {
   }
   const { overview } = view;
   if (overview.lanes.length) {
-    title("threads: phases, operations, libraries");
+    title(stripsTitle(view));
     const at = LANE_NAMES + 12;
     const wide = width - 2 * left - at;
-    const drawn = laneShapes(view, overview, at, wide);
-    const foot = LANE * overview.lanes.length - 6;
+    const strips = stripsOf(view, overview);
+    const drawn = stripShapes(strips, overview.width, at, wide);
+    const foot = strips.height;
     for (const [ns, said] of moments(overview.begin, overview.end)) {
       const x = at + (wide * (ns - overview.begin)) / (overview.end - overview.begin);
       drawn.push(shape("line", { x1: x, x2: x, y1: foot - 3, y2: foot, stroke: SOFT }));
@@ -445,6 +525,7 @@ export function scope(view: ScopeView): string {
     shapes.push(shape("g", { transform: `translate(${left} ${y})` }, ...drawn));
     y += foot + 16;
     more(view.lanes.length - overview.lanes.length, "threads");
+    more(view.devices.length - overview.devices.length, "devices");
   }
   if (view.remark) title(short(view.remark, width - 2 * left, 5.6));
   return sheet(width, y + 12, "where the time went", shapes);
