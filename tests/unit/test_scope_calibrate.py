@@ -21,6 +21,7 @@ from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.joining import environment
 from timerl_nb.scope.lanes import Process
 from timerl_nb.scope.reading import read
+from timerl_nb.scope.recorder import make_fresh
 from timerl_nb.scope.whole_delta import Run, by_runs, is_sure, ran, tight_loop, whole_delta
 
 LOOP = {
@@ -143,9 +144,11 @@ def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[
     found = Calibration.load(out)
     assert found.program == " ".join(words)
     folder = tmp_path / "recording"
+    make_fresh(folder)
     subprocess.run([sys.executable, *words], env=environment(folder, os.environ), check=True)
     assert main(["scope", "show", str(folder), "--calibration", str(out)]) == 0
     assert f"\n{read(folder).corrected(out)}\n" in capsys.readouterr().out
+    make_fresh(tmp_path / "other")
     subprocess.run(
         [sys.executable, str(script), "9", "0"],
         env=environment(tmp_path / "other", os.environ),

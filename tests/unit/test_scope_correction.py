@@ -17,7 +17,7 @@ import pytest
 import timerl_nb as trl
 from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError
-from timerl_nb.scope import blocks, native
+from timerl_nb.scope import blocks, native, tight_loop
 from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, Cost
 from timerl_nb.scope.correction import Figure, corrected
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
@@ -215,6 +215,33 @@ def test_costs_are_those_of_the_run(clock: Clock, tmp_path: Path) -> None:
         assert found.silent[kind] == clock.quiet[kind]
     assert found.program == recording.processes[0].command and found.measured >= 40
     assert found.made_by["recorder"] in ("c", "python") and "numpy" in found.made_by
+
+
+def test_silent_costs_are_those_behind_other_work_and_hold_what_blocks_count(
+    recorder_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counting for blocks takes is known: 300 ns where it was run last, and 700 where something else was."""
+    now, is_warm, ended = [0], [True], blocks.Blocks.ended
+
+    def works() -> None:
+        now[0], is_warm[0] = now[0] + 8_000, False
+
+    def counts(self: blocks.Blocks, lane: Any, name: str) -> None:
+        now[0] += 300 if is_warm[0] else 700
+        is_warm[0] = True
+        ended(self, lane, name)
+
+    for name in ("thread_time_ns", "monotonic_ns"):
+        monkeypatch.setattr(tight_loop, name, lambda: now[0])
+    monkeypatch.setattr(tight_loop, "_work", works)
+    monkeypatch.setattr(blocks.Blocks, "ended", counts)
+    with (
+        trl.scope.record(tmp_path / "r", taps=False, calibrated=True) as rec,
+        trl.scope.operation("first"),
+    ):
+        pass
+    costs = rec.read().processes[0].costs
+    assert (costs["annotation"], costs["silent annotation"], costs["silent call"]) == (700, 700, 0)
 
 
 def test_what_calls_do_is_no_cost_of_recording_them(clock: Clock, tmp_path: Path) -> None:

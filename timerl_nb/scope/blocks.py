@@ -29,12 +29,13 @@ class Blocks:
 
     Args:
         seed: of which of them are silent.
+        size: operations of the first one.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, size: int = 1) -> None:
         self._draw = Random(seed)
         self._tallies: dict[str, int] = {}
-        self._size = self._left = 1  # operations
+        self._size = self._left = size
         self._began = self._cpu = 0  # no block has begun
         self._states: list[bool] = []  # whether the next ones are silent
         self._pair: list[int] = []  # CPU time of the last one or two; less than 0 of silent ones
@@ -44,9 +45,10 @@ class Blocks:
 
     def ended(self, lane: Any, name: str) -> None:
         """An outermost operation has ended in a lane."""
-        self._tallies[name] = self._tallies.get(name, 0) + 1
-        self._left -= 1
-        if self._left <= 0 and not lane.library:
+        tallies = self._tallies
+        tallies[name] = tallies.get(name, 0) + 1
+        self._left = left = self._left - 1
+        if left <= 0 and not lane.library:
             self._turn(lane)
 
     def _turn(self, lane: Any) -> None:

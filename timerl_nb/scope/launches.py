@@ -26,8 +26,8 @@ class Launches:
     def __init__(self, program: Program) -> None:
         self._names, self._tops = Names(program), dict[str, int]()
         self._lane: ThreadLane | None = None
-        self._turn: Frame | None = None
-        self._runs: Frame | None = None
+        self._turn: Frame | str | None = None
+        self._runs: Frame | str | None = None
         self._is_called = False
 
     def __call__(self, event: Event) -> None:

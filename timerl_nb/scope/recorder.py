@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
@@ -27,6 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LEAVE: Final = [Kind(kind | 1) for kind in range(Kind.PHASE_EXIT)]  # by what enters
+_OPERATION: Final = Kind.OPERATION_EXIT  # a name of ours: to ask the enum for it calls Python
 INTERLEAVED = "interleaved: "  # ahead of the name of what was
 GUESSED = " (guessed)"  # behind the name of an operation that nobody annotated
 
@@ -38,12 +40,15 @@ class _Named:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._lanes: list[tuple[ThreadLane, Frame]] = []  # of each time that it was entered
+        self._lanes: list[tuple[ThreadLane, Frame | str]] = []  # of each time that it was entered
 
     def __enter__(self) -> _Named:
         recorder = _now
         if recorder is not None:
-            lane = recorder.lane()
+            try:
+                lane: ThreadLane = recorder.own.lane
+            except AttributeError:
+                lane = recorder.lane()
             self._lanes.append((lane, lane.entered(self.name, self.enter)))
         return self
 
@@ -51,7 +56,7 @@ class _Named:
         lanes = self._lanes
         if not lanes:
             return
-        here, at = threading.get_ident(), -1
+        here, at = get_ident(), -1
         if lanes[-1][0].thread != here:  # several threads are in it
             mine = (k for k in reversed(range(len(lanes))) if lanes[k][0].thread == here)
             at = next(mine, -1)
@@ -205,7 +210,7 @@ def this_lane() -> ThreadLane | None:
 
 def known_thread() -> threading.Thread | None:
     """The thread that asks, as Python knows it; `current_thread` would make one of those that it does not know yet."""
-    return threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
+    return threading._active.get(get_ident())  # type: ignore[attr-defined]
 
 
 class Frame:
@@ -221,13 +226,14 @@ class ThreadLane:
     """A thread's stacks, and where its edges go."""
 
     def __init__(self, recorder: _Recorder) -> None:
-        self.recorder, self.thread = recorder, threading.get_ident()
+        self.recorder, self.thread = recorder, get_ident()
         self.number = threading.get_native_id()
         segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
         self.writer: Any = native.module.Lane(segments)
         self.install()
         # by half of a kind: to look an enum up in a dictionary calls Python
         self._stacks: tuple[list[Frame], ...] = tuple([] for _ in range(Kind.PHASE_EXIT))
+        self._hidden = 0  # operations that are open, and not recorded
         self._blocks = None if recorder.asked is None else Blocks(self.number)
         try:
             recorder.names.thread(self.number, thread.name if (thread := known_thread()) else "")
@@ -249,7 +255,8 @@ class ThreadLane:
         """Meanwhile what is recorded of the thread, of which nothing is open, goes elsewhere."""
         writer, blocks = self.writer, self._blocks
         self.writer = type(writer)(segments)
-        self._blocks = None
+        if blocks is not None:  # they count, which costs, and none of them ends
+            self._blocks = Blocks(0, size=sys.maxsize)
         self.install()
         try:
             yield
@@ -267,7 +274,7 @@ class ThreadLane:
 
     def is_in(self, leave: Kind) -> bool:
         """Whether some operation is open, or some phase, by what leaves one."""
-        return bool(self._stacks[leave >> 1])
+        return bool(self._stacks[leave >> 1]) or (leave is _OPERATION and self._hidden > 0)
 
     @property
     def library(self) -> int:
@@ -276,8 +283,11 @@ class ThreadLane:
 
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""
-        if not self.writer.silent:
-            self._write(self.writer.called, top, ts)
+        if not (self.writer.silent or self.recorder.failed):
+            try:
+                self.writer.called(top, ts)
+            except OSError as error:
+                self.recorder.fail(error)
 
     def returned(self) -> None:
         """What was called last has returned."""
@@ -289,55 +299,54 @@ class ThreadLane:
         except OSError as error:
             recorder.fail(error)
 
-    def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame:
-        """An operation or a phase is entered."""
+    def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame | str:
+        """An operation or a phase is entered; of one that is not recorded now its name is enough."""
         leave, stack = _LEAVE[enter], self._stacks[enter >> 1]
-        silent = self._hides(leave)
-        frame = Frame(name, leave, 0 if silent else self.recorder.number(name))
+        if leave is _OPERATION and self.writer.silent:  # phases are always written
+            self._hidden += 1
+            return name
+        frame = Frame(name, leave, self.recorder.number(name))
         stack.append(frame)
-        if silent:
-            return frame
         self.put(frame.top, enter, len(stack))
         for k, coordinate in enumerate(point):
             self.put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
         return frame
 
-    def left(self, frame: Frame) -> None:
-        if self.recorder is not _now:  # it has ended, or is another process's
+    def left(self, frame: Frame | str) -> None:
+        """What was entered is left."""
+        recorder = self.recorder
+        if recorder is not _now:  # it has ended, or is another process's
             return
-        stack = self._stacks[frame.kind >> 1]
-        frame.is_left, silent = True, self._hides(frame.kind)
-        if threading.get_ident() != self.thread or stack[-1] is not frame:
-            if not silent:
-                self.recorder.lane().mark(f"{INTERLEAVED}{frame.name}")
+        if isinstance(frame, str):
+            name, kind, stack = frame, _OPERATION, None
+            self._hidden -= 1
+        else:
+            name, kind, stack = frame.name, frame.kind, self._stacks[frame.kind >> 1]
+            frame.is_left = True
+        if get_ident() != self.thread or (stack and stack[-1] is not frame):
+            if stack:
+                recorder.lane().mark(f"{INTERLEAVED}{name}")
             return
         while stack and stack[-1].is_left:
             stack.pop()
-            if not silent:
-                self.put(stack[-1].top if stack else 0, frame.kind, len(stack))
-        if self._blocks is not None and not stack and frame.kind is Kind.OPERATION_EXIT:
-            self._blocks.ended(self, frame.name)
-        if self.recorder.stepped is not None and not stack:
-            self.recorder.stepped(self, frame.kind)
-
-    def _hides(self, leave: Kind) -> bool:
-        """Whether edges of a stack are not written now; those of phases always are."""
-        return leave is Kind.OPERATION_EXIT and self.writer.silent
+            self.put(stack[-1].top if stack else 0, kind, len(stack))
+        if stack or (kind is _OPERATION and self._hidden):
+            return
+        if kind is _OPERATION and self._blocks is not None:
+            self._blocks.ended(self, name)
+        if recorder.stepped is not None:
+            recorder.stepped(self, kind)
 
     def install(self) -> None:
         """Have taps of this thread write here."""
         self.writer.install()
 
     def put(self, top: int, kind: Kind, depth: int) -> None:
-        self._write(self.writer.put, top, kind, depth)
-
-    def _write(self, write: Callable[..., None], *args: int) -> None:
-        if self.recorder.failed:
-            return
-        try:
-            write(*args)
-        except OSError as error:
-            self.recorder.fail(error)
+        if not self.recorder.failed:
+            try:
+                self.writer.put(top, kind, depth)
+            except OSError as error:
+                self.recorder.fail(error)
 
 
 class _Recorder:

@@ -1,15 +1,17 @@
-"""What recording costs in a tight loop, at run time: the least there is, and what a silent tap costs.
+"""What recording costs in a tight loop, at run time: the least there is; and what a silent tap costs between other work.
 
-In place a call costs more, since what it needs is not in the nearer caches: `calibration` says how much.
+In place both cost more, since what they need is not in the nearer caches. Blocks say by how much where something is
+recorded (`calibration`), and cannot where nothing is: what is silent is timed as it is met, behind other work.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 import operator
 from collections.abc import Callable
 from functools import partial
-from time import thread_time_ns
+from time import monotonic_ns, thread_time_ns
 from typing import Any, Final
 
 import numpy as np
@@ -21,13 +23,15 @@ from timerl_nb.scope.writing import SEGMENT
 
 _TIMES: Final = 1_000
 _ROUNDS: Final = 5
+_BETWEEN: Final = 200
+_TEXT: Final = json.dumps({"seed": 1, "rates": [0.1, 0.25, 1e-3], "names": ["a", "bc", "def"]})
 
 
 def timed(lane: ThreadLane) -> None:
     """Say what a call and an operation cost a thread, of which nothing is open, in nanoseconds.
 
-    By kind (`call`, `annotation`) what it costs where it is recorded, what of that is `inside` of it, and what it costs
-    where the thread is `silent`.
+    By kind (`call`, `annotation`) what it costs, between other work, where the thread is `silent`; with what it costs
+    more in a tight loop where it is recorded; and what of that is `inside` of it. That blocks count operations is in both.
     """
     tap = Taps().made(operator.index, "", Library.BACKEND)
     annotated = operation("")
@@ -42,17 +46,19 @@ def timed(lane: ThreadLane) -> None:
         ("annotation", annotation, lambda _: None),
     ):
         written: list[mmap.mmap] = []
-        spent: list[tuple[float, float, float]] = []
+        spent: list[tuple[float, ...]] = []
         with lane.aside(partial(_kept, written)):
             for _ in range(_ROUNDS):
                 lane.silence(False)
                 recorded = _each(function)
                 lane.silence(True)
-                spent.append((_each(bare), recorded, _each(function)))
+                tight = _each(bare), recorded, _each(function)
+                spent.append((*tight, _more_between(function, bare)))
         edges = np.frombuffer(written[0], EDGE)[1 : 2 * _TIMES + 1]  # behind that of `silence`
-        least, recorded, silent = (min(each) for each in zip(*spent, strict=True))
+        least, recorded, still, between = (min(each) for each in zip(*spent, strict=True))
         within = float(np.median(edges["ts"][1::2] - edges["ts"][::2])) - least
-        costs[kind], costs[f"silent {kind}"] = recorded - least, max(0.0, silent - least)
+        costs[f"silent {kind}"] = max(0.0, between)
+        costs[kind] = max(0.0, between) + max(0.0, recorded - still)
         costs[f"inside {kind}"] = min(max(0.0, within), costs[kind])
     lane.recorder.say_costs(costs)
 
@@ -69,3 +75,21 @@ def _each(function: Callable[[int], Any]) -> float:
     for _ in range(_TIMES):
         function(1)
     return (thread_time_ns() - begun) / _TIMES
+
+
+def _more_between(function: Callable[[int], Any], other: Callable[[int], Any]) -> float:
+    """By how many nanoseconds a call behind other work takes longer than another: medians, which no load is in."""
+    took = np.zeros((_BETWEEN, 2))
+    for k in range(_BETWEEN):
+        for way, called in enumerate((function, other)):
+            _work()
+            begun = monotonic_ns()
+            called(1)
+            took[k, way] = monotonic_ns() - begun
+    ours, theirs = np.median(took, axis=0)
+    return float(ours - theirs)
+
+
+def _work() -> None:
+    """Some microseconds of what programs do: objects are made, and code of Python's and C's runs."""
+    json.dumps(sorted(json.loads(_TEXT).items()))

@@ -27,7 +27,7 @@ from timerl_nb.scope.joining import environment
 from timerl_nb.scope.lanes import Process
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
-from timerl_nb.scope.recorder import operation
+from timerl_nb.scope.recorder import make_fresh, operation
 
 FEWEST: Final = 2  # pairs: one has no interval
 SURE: Final = 0.2  # of what recording costs: the interval's far end that ends it
@@ -129,6 +129,7 @@ def ran(script: Sequence[str], *, recorded: bool) -> Run:
     """
     with TemporaryDirectory(prefix="timerl-scope-") as made:
         folder, said = Path(made) / "recording", Path(made) / "said"
+        make_fresh(folder)
         given = {"PYTHONHASHSEED": "0", **os.environ}
         joined = environment(folder if recorded else None, given, calibrated=False)
         before = _spent()
