@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from tests.property.test_programs import RUNS, VARIANTS, chosen, sampled
 from tests.unit.checks import assert_memory_is_sound
 from timerl_nb.errors import BoundsError
 from timerl_nb.events import Event
-from timerl_nb.memory import place
+from timerl_nb.memory import axes, place
 from timerl_nb.memory.folded import FoldedPlan, layout_of
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
@@ -202,3 +203,43 @@ def test_turns_that_differ_are_planned_point_by_point(index: str) -> None:
         ctx.output("y", y)
     program = ctx.compile({I: 6}, trl.Options(vectorize=False, lift=False))
     assert not folded(program, {"I": 203})
+
+
+def conditional(moduli: tuple[int, ...]) -> trl.Context:
+    """A state of which some values are returned, by what the turn is modulo some numbers."""
+    with trl.Context("i") as ctx:
+        ((i, _),) = ctx.dims
+        x = trl.tensor((), domain=(i,)).named("x")
+        x[0] = trl.constant(1.0)
+        x[i + 1] = (x + trl.random.normal((), domain=(i,))).sin()
+        for k in moduli:
+            ctx.output(f"every {k}", x[i % k == 0])
+    return ctx
+
+
+def test_a_period_that_is_too_long_is_refused_with_the_numbers_and_their_lines() -> None:
+    with pytest.raises(BoundsError) as caught:
+        conditional((3119, 3121)).compile({"I": 10**7})
+    said = str(caught.value)
+    assert "at 10,000,001 points, which are too many to plan" in said
+    assert (
+        "turns of i are alike after 9,734,399, the least common multiple of 3,119 and 3,121" in said
+    )
+    assert re.search(r"i modulo 3,121 is from test_folds\.py:\d+: ctx\.output\(f\"every", said)
+    assert "let the larger of these numbers be multiples of the smaller ones" in said
+
+
+def test_a_ring_of_many_values_is_found_without_trying_all_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have a few places more than the shortest."""
+    looked: list[int] = []
+    whole = axes.apart
+    monkeypatch.setattr(axes, "apart", lambda *given: looked.append(0) or whole(*given))
+    monkeypatch.setattr(axes, "_WORK", 1 << 14)
+    program = conditional((3, 7)).compile({"I": 4000})
+    assert len(looked) < 60
+    store = next(one for one in program.memory.stores.values() if one.name == "x'")
+    assert store.most <= store.size <= 4000
+    have, want = (one.execute(2) for one in (program, program.with_options(stores="point")))
+    assert all(np.array_equal(have[name], want[name]) for name in ("every 3", "every 7"))

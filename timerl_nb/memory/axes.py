@@ -17,6 +17,8 @@ from timerl_nb.memory.live_ranges import LiveRanges
 
 # So many sizes of a ring are tried before it is found out which is large enough.
 _TRIES = 8
+# So many values are looked at for sizes between these and that one.
+_WORK = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ def ring(
 ) -> Axis | None:
     """A short ring along a coordinate that keeps live values apart, beside places along others.
 
+    It is the shortest one where values are few (`_WORK`).
+
     Args:
         longest: what the ring may have at most; None for less than there are coordinates.
         tries: how many sizes to look at where it is not known that one will do.
@@ -114,7 +118,10 @@ def ring(
     if found is None and least + tries <= longest:
         enough = _reach(ranges, others, along)
         if enough <= longest:
-            found = next(filter(fits, range(least + tries, enough + 1)), None)
+            # of many values each size takes long to look at, and that one will do
+            few = least + tries + max(tries, _WORK // len(ranges.born))
+            sizes = (*range(least + tries, min(few, enough)), enough)
+            found = next(filter(fits, sizes), None)
     return None if found is None else Axis(along, found)
 
 

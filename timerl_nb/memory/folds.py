@@ -9,13 +9,16 @@ number of the plan goes on in a straight line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, lcm
 from typing import Final
 
-from timerl_nb.ir.ops import Read
+from timerl_nb.errors import Origin
+from timerl_nb.ir.ops import Op, Read
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.domain import Dim
@@ -93,6 +96,20 @@ class Fold:
         return small + self.repeats * (large - small)
 
 
+@dataclass(frozen=True)
+class Unfolded:
+    """Why it is not known that a run repeats, or why that does not help.
+
+    Attributes:
+        lines: the user's lines behind that, and what they say.
+        hint: what to do about it.
+    """
+
+    why: str
+    lines: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    hint: str = ""
+
+
 class _Otherwise(Exception):
     """Turns may differ in another way."""
 
@@ -107,35 +124,44 @@ def find_fold(
     schedule: ScheduleTree,
     lifetimes: Sequence[Lifetime],
     bounds: Point,
-) -> Fold | str:
+) -> Fold | Unfolded:
     """How a run under actual bounds repeats; or why that is not known, or does not pay."""
     dims = constraints.pdg.dims
     first = {name: loops[0] for name, loops in schedule.loops().items() if loops}
     along = {d for _, at in first.values() for d in dims.ordered(at.symbols)}
     if len({number for number, _ in first.values()}) != 1 or len(along) != 1:
-        return "its turns are not those of one outermost loop along one dimension"
+        return Unfolded("its turns are not those of one outermost loop along one dimension")
     dim = dims[along.pop()]
     alone = [one for one in dims if one.bound == dim.bound] == [dim]
     moving = {name for name, (_, at) in first.items() if dim.name in at.symbols}
     inside = {name for name, s in schedule.statements.items() if dim.name in s.domain}
     if dim.step != 1 or dim.over is not None or not alone or inside != moving:
-        return f"what runs along {dim.name} is not all in one outermost loop of single turns"
+        return Unfolded(
+            f"what runs along {dim.name} is not all in one outermost loop of single turns"
+        )
     found = _Said(dim, bounds)
     try:
         found.all_of(constraints, schedule, lifetimes)
         for _, at in first.values():
             found.coordinate(at)
     except _Otherwise:
-        return _NOT_ALIKE.format(dim.name)
+        return Unfolded(_NOT_ALIKE.format(dim.name), found.lines(constraints.pdg))
     # a value, who reads it, and when that runs: three steps, each as far as a constant goes, and one more
     reach, period = 3 * found.farthest + 2, found.period
     few = max(2 * reach + 2 * period, found.least)
     few += (bounds[dim.bound] - few) % period
     if 2 * (few + period) > bounds[dim.bound]:  # both windows are planned
+        moduli = sorted({by for by, _ in found.moduli(constraints.pdg)})
         often = (
             f"turns of {dim.name} are alike after {period:,}" if period > 1 else "turns are alike"
         )
-        return f"{often}, from turn {reach + period:,} on: {bounds[dim.bound]:,} turns are too few for that"
+        if len(moduli) > 1:
+            often += f", the least common multiple of {' and '.join(f'{by:,}' for by in moduli)}"
+        why = f"{often}, from turn {reach + period:,} on: {bounds[dim.bound]:,} turns are too few for that"
+        hint = (
+            "let the larger of these numbers be multiples of the smaller ones" if moduli[1:] else ""
+        )
+        return Unfolded(why, found.lines(constraints.pdg), hint)
     return Fold(dim, bounds, period, few, reach + period)
 
 
@@ -162,7 +188,7 @@ class _Said:
     """
 
     def __init__(self, dim: Dim, bounds: Point) -> None:
-        self._dim, self._about = dim, {dim.name, dim.bound}
+        self._dim, self._bounds, self._about = dim, bounds, {dim.name, dim.bound}
         self._others = {n: const(value) for n, value in bounds.items() if n != dim.bound}
         self.farthest, self.least, self.period = 0, 1, 1
         self._seen: set[tuple[str, object]] = set()
@@ -177,9 +203,7 @@ class _Said:
             for e in schedule.times()[name]:
                 self.coordinate(e)
         for op in constraints.pdg:
-            self.cond(op.where)
-            for read in op.inputs:
-                self._read(read)
+            self._op(op)
         for life in lifetimes:
             for edge in (*life.frees, *life.taken):
                 for where, to in edge.pairs.pieces:
@@ -188,6 +212,25 @@ class _Said:
                         self.coordinate(e)
             if life.kept is not None:
                 self.cond(life.kept.condition())
+
+    def moduli(self, pdg: Pdg) -> Iterator[tuple[int, Origin]]:
+        """Modulo what operations say something of the dimension, and their lines."""
+        for op in pdg:
+            alone = _Said(self._dim, self._bounds)
+            with suppress(_Otherwise):
+                alone._op(op)
+            if alone.period > 1:
+                yield alone.period, op.origin
+
+    def lines(self, pdg: Pdg) -> dict[str, Origin]:
+        """The same lines, one for each number, by what is said there."""
+        name = self._dim.name
+        return {f"{name} modulo {by:,} is from": at for by, at in self.moduli(pdg)}
+
+    def _op(self, op: Op) -> None:
+        self.cond(op.where)
+        for read in op.inputs:
+            self._read(read)
 
     def _read(self, read: Read) -> None:
         self.cond(read.cond)

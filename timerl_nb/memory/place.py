@@ -23,7 +23,7 @@ from timerl_nb.memory.blocks import (
 from timerl_nb.memory.donation import donate
 from timerl_nb.memory.folded import FoldedPlan, laid_out
 from timerl_nb.memory.folded_timeline import Unlike
-from timerl_nb.memory.folds import Fold, find_fold
+from timerl_nb.memory.folds import Fold, Unfolded, find_fold
 from timerl_nb.memory.lifetimes import Lifetime, find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.schedule.clock import Clock, most_points
@@ -39,6 +39,8 @@ _SLACK = 2
 
 # Programs of more executed points are planned by a few of their turns where that can be.
 EXACT: Final = 200_000
+# And those of which that is not known are refused from here on: a million take some ten seconds.
+MOST_EXACT: Final = 5_000_000
 
 
 _UNLIKE: Final = "two short runs of it differ by more than a period"
@@ -101,7 +103,7 @@ class Plans:
         if blocks not in self._made:
             made = self._folded(blocks) or self._all_of_it(blocks)
             if self._fold is not None and not isinstance(made, FoldedPlan):
-                made = made.looked_at_whole(self._fold if isinstance(self._fold, str) else _UNLIKE)
+                made = made.looked_at_whole(self._unfolded.why)
             if self._lowered:
                 made = made.in_buffers(laid_out(made), is_lowered=True)
             self._made[blocks] = made
@@ -151,7 +153,7 @@ class Plans:
         return find_lifetimes(self._constraints, self._schedule)
 
     @cached_property
-    def _fold(self) -> Fold | str | None:
+    def _fold(self) -> Fold | Unfolded | None:
         """How the run repeats, or why that is not known; None where it is short."""
         if self._count(self._bounds) <= self._exact:
             return None
@@ -163,6 +165,22 @@ class Plans:
     def _check_few(self, bounds: Point) -> None:
         if self._most is not None and self._count(bounds) > self._most:
             raise BoundsError(f"{self._count(bounds):,} points are too many for a trial")
+        if (count := self._count(bounds)) > MOST_EXACT:
+            why = self._unfolded
+            counts = most_points(self._schedule, bounds)
+            over = ", ".join(max(counts, key=lambda domain: counts[domain]))
+            smaller = f"give smaller bounds: most are of statements over ({over}), not vectorised."
+            raise BoundsError(
+                f"the program runs step by step at {count:,} points, which are too many to plan its "
+                f"memory one by one (at most {MOST_EXACT:,}): {why.why}.",
+                others=why.lines,
+                hint=f"{why.hint}; or {smaller}" if why.hint else smaller,
+            )
+
+    @property
+    def _unfolded(self) -> Unfolded:
+        """Why points are looked at one by one."""
+        return self._fold if isinstance(self._fold, Unfolded) else Unfolded(_UNLIKE)
 
 
 def _dims_of_blocks(plan: MemoryPlan) -> set[str]:
