@@ -50,6 +50,29 @@ def test_a_recording_is_looked_into(browser: Browser) -> None:
     page.close()
 
 
+def test_a_launch_is_its_kernel_in_the_explorer_and_back(browser: Browser) -> None:
+    program = reinforce(hidden=(4,)).compile({"B": 2, "I": 3, "T": 4})
+    program = program.with_options(executor="interpret")  # a launch is a kernel
+    explorer = program.explore(ahead=False)
+    widget = program.scope().explore(explorer=explorer)
+    kernels = {op.label: op.id for op in program.fused if op.label in ("acting", "learning")}
+    alone = Alone(browser, widget, width=1000)
+    page = alone.page
+    page.get_by_role("option", name="learning", exact=True).click()
+    alone.settle()
+    # and not what was fused into it, of which some is in others, too
+    assert explorer.selected == [kernels["learning"]]
+    assert widget.operation == "learning"
+    explorer.selected = [kernels["acting"]]
+    alone.settle()
+    marked = page.locator(".trl-rows .trl-selected")
+    expect(marked).to_have_count(1)
+    expect(marked).to_have_attribute("aria-label", "acting")
+    assert (widget.operation, widget.selected) == ("", [kernels["acting"]])
+    assert alone.said == []
+    page.close()
+
+
 def test_a_kernel_leads_to_the_operation_that_launched_it(browser: Browser) -> None:
     process = Process()
     for name in ("infer", "learn"):

@@ -144,10 +144,22 @@ export class ScopePane extends Panel<ScopeView> {
   /** Mark an operation, by its name. */
   mark(operation: string): void {
     this.#chosen = operation;
-    this.select();
+    this.#marks();
   }
 
   override select(): void {
+    const [model, { ids }] = [this.#model, this.selection];
+    const one = this.#chosen && model?.operations.find(({ name }) => name === this.#chosen);
+    // something else is selected elsewhere: what was chosen here is let go of
+    const own = one ? this.selection.heads(one.op_ids) : [];
+    if (one && (own.length ? !own.some((id) => ids.has(id)) : ids.size > 0)) {
+      this.#chosen = "";
+      this.choose("");
+    }
+    this.#marks();
+  }
+
+  #marks(): void {
     const model = this.#model;
     if (!model) return;
     const any = model.operations.some((_, k) => this.#isMarked(k));
@@ -183,9 +195,9 @@ export class ScopePane extends Panel<ScopeView> {
   #pick(k: number): void {
     const { name, op_ids } = this.#model!.operations[k]!;
     const again = this.#chosen === name;
-    this.choose(again ? "" : name);
-    this.selection.choose(again ? [] : op_ids);
     this.mark(again ? "" : name);
+    this.choose(this.#chosen);
+    this.selection.choose(again ? [] : this.selection.heads(op_ids));
   }
 
   #paint(): void {
@@ -222,7 +234,7 @@ export class ScopePane extends Panel<ScopeView> {
     });
     sized(this.#operations, width, operations.height).replaceChildren(...drawn);
     this.#tables(model);
-    this.select();
+    this.#marks();
   }
 
   /** What devices ran, the longest first: of each time that anybody looked. */

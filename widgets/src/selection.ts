@@ -86,7 +86,7 @@ export class Selection {
 
   /** Whether an item that stands for these operations reads a tensor that was selected. */
   reads(ids: readonly number[]): boolean {
-    return this.#heads(ids).some((id) => this.#reading.has(id));
+    return this.heads(ids).some((id) => this.#reading.has(id));
   }
 
   /** Select these operations as well; where all of them are, let go of them. */
@@ -99,7 +99,7 @@ export class Selection {
 
   /** What a click on an item means: select it alone, with shift or control as well. */
   click(ids: readonly number[], more = false): void {
-    const heads = this.#heads(ids);
+    const heads = this.heads(ids);
     if (more) this.toggle(heads);
     else this.choose(this.isExactly(ids) ? [] : heads);
   }
@@ -122,7 +122,7 @@ export class Selection {
    * kernel does, or all of it.
    */
   runs(ids: readonly number[]): boolean {
-    const heads = this.#heads(ids);
+    const heads = this.heads(ids);
     if (heads.some((id) => this.#running.has(id) && !this.#elsewhere.has(id))) return true;
     return heads.length > 0 && heads.every((id) => this.#running.has(id));
   }
@@ -143,12 +143,12 @@ export class Selection {
 
   /** Whether an item that stands for these operations is to be marked. */
   marks(ids: readonly number[]): boolean {
-    return this.#heads(ids).some((id) => this.#related.has(id));
+    return this.heads(ids).some((id) => this.#related.has(id));
   }
 
   /** Whether an item alone was selected. */
   isExactly(ids: readonly number[]): boolean {
-    const heads = this.#heads(ids);
+    const heads = this.heads(ids);
     return heads.length === this.#ids.size && heads.every((id) => this.#ids.has(id));
   }
 
@@ -162,7 +162,8 @@ export class Selection {
    * An item's operations without those inside its kernels: these may have been copied into several
    * kernels, which are not relatives for that.
    */
-  #heads(ids: readonly number[]): readonly number[] {
+  /** Of these operations those that no other of them holds inside: a kernel, not what was fused into it. */
+  heads(ids: readonly number[]): readonly number[] {
     const known = this.#known.get(ids);
     if (known) return known;
     const inside = new Set(ids.flatMap((id) => this.#kernels[id] ?? []));
