@@ -242,7 +242,9 @@ def test_silent_costs_are_those_behind_other_work_and_hold_what_blocks_count(
         pass
     costs = rec.read().processes[0].costs
     assert (costs["silent annotation"], costs["silent call"]) == (700, 0)
-    assert costs["annotation"] == pytest.approx(700, abs=1)  # as dear as silence: nothing else takes time
+    assert costs["annotation"] == pytest.approx(
+        700, abs=1
+    )  # as dear as silence: nothing else takes time
 
 
 def test_what_calls_do_is_no_cost_of_recording_them(clock: Clock, tmp_path: Path) -> None:
