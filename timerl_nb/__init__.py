@@ -11,10 +11,12 @@ from timerl_nb.driver.measuring import tune_machine
 from timerl_nb.driver.program import Program
 from timerl_nb.frontend import functions as _functions
 from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
+from timerl_nb.frontend.bounds import endless
 from timerl_nb.frontend.custom import custom_vjp
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.functional import grad, value_and_grad
 from timerl_nb.frontend.functions import *  # noqa: F403 (it lists them)
+from timerl_nb.frontend.given import given
 from timerl_nb.frontend.sources import (
     Parameter,
     arange,
@@ -63,10 +65,12 @@ __all__ = [
     "custom_vjp",
     "data",
     "distributions",
+    "endless",
     "env",
     "errors",
     "explore",
     "full",
+    "given",
     "grad",
     "like",
     "load",

@@ -33,6 +33,7 @@ from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.seeds import Seeds
+from timerl_nb.symbolic.domain import Endless
 from timerl_nb.symbolic.expr import Lin
 
 
@@ -182,6 +183,11 @@ class Context(Frontend):
 
     _checks_nan = False
 
+    def _endless(self, bounds: Mapping[str, int]) -> str | None:
+        """The dimension without an end."""
+        found = (dim.name for dim in self.space if isinstance(bounds[dim.bound], Endless))
+        return next(found, None)
+
     def before(self, a: Any, b: Any) -> None:
         """Run every point of `a` before the points of `b` that share its coordinates.
 
@@ -214,7 +220,8 @@ class Context(Frontend):
 
         Args:
             bounds: a positive integer for the bound of each dimension; for one of them
-                `trl.until(done, at_most=500)`: it ends where the tensor `done` holds.
+                `trl.until(done, at_most=500)`: it ends where the tensor `done` holds; or, for that of
+                the outermost loop, `trl.endless`: it has no end, and `program.turns()` runs it.
             options: the decisions of the compilation.
             seeds: so many runs side by side, in one more dimension: outputs and parameters get a
                 leading axis, along which row s is what `execute(seed=base + s)` returns of the program
@@ -224,7 +231,7 @@ class Context(Frontend):
 
         Raises:
             BoundsError: a bound is missing, unknown or neither a positive integer nor a condition
-                that can end its dimension.
+                that can end its dimension; or a dimension is to have no end, and something depends on it.
             OptionError: `seeds` is no positive integer.
             ReadError, BranchError: a tensor is read where it is not defined, has two values at a
                 point or none.
@@ -238,7 +245,8 @@ class Context(Frontend):
         try:
             actual, ends = check_bounds(self, bounds)
             dims = [dim for dim in self.space if dim.bound in ends]
-            pdg = self.pdg(*(partial(write_bound, self, dim, ends[dim.bound]) for dim in dims))
+            late = (partial(write_bound, self, dim, ends[dim.bound]) for dim in dims)
+            pdg = self.pdg(*late, endless=self._endless(actual))
             if not pdg.sinks:
                 raise DomainError(
                     "the program has no output: nothing of it would be computed.",

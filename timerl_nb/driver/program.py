@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ from timerl_nb.ir.digest import digest_by_names
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.turns import NothingGiven, Supply, TurnByTurn, WholeRun, by_name, given_of
 from timerl_nb.live.log_folder import LogFolder
 from timerl_nb.live.progress_bar import compiling, saying, turns_bar
 from timerl_nb.live.result_frame import Rows
@@ -45,6 +46,7 @@ from timerl_nb.live.run_log import Logger, RunLog, loggers_of
 from timerl_nb.live.running import Running
 from timerl_nb.live.saving import each
 from timerl_nb.live.telemetry import Watched
+from timerl_nb.live.turns import Turns
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import machine_refusal, on_the_machine, stated_refusal, stated_text
 from timerl_nb.memory.plan import MemoryPlan
@@ -60,7 +62,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.schedule import Schedule
-from timerl_nb.symbolic.domain import Ceiling, bounds_text
+from timerl_nb.symbolic.domain import Ceiling, Endless, bounds_text
 from timerl_nb.symbolic.expr import Slice
 
 _BLOCKS: Final = Incrementalize.name
@@ -330,6 +332,13 @@ class Program:
     def _check_kind(self, name: str, value: Any) -> None:
         """A dynamic bound stays what it is, but for its ceiling."""
         before = self.bounds[name]
+        if isinstance(before, Endless) or isinstance(value, Endless):
+            if isinstance(before, Endless) and isinstance(value, Endless):
+                return
+            was = "has no end" if isinstance(before, Endless) else f"is {before}"
+            raise BoundsError(
+                f"{name} {was}: that cannot change without compiling again.", hint="compile anew."
+            )
         value = until(value) if isinstance(value, RecurrentTensor) else value
         given = value.done.name if isinstance(value, Until) else None
         had = before.until if isinstance(before, Ceiling) else None
@@ -354,6 +363,7 @@ class Program:
         every: int | str | None = None,
         resume: str | os.PathLike[str] | None = None,
         log: Any = None,
+        given: Mapping[str, Any] | None = None,
     ) -> Result:
         """Run the program to its end.
 
@@ -370,6 +380,7 @@ class Program:
             log: a folder for `log.csv` and `log.jsonl`, to which the outputs that are one number per turn
                 of the outermost loop are written as they are made; or a function of a row, or what
                 `trl.logs` makes; or a list of these.
+            given: the values of `trl.given`, by name: arrays whose first axis counts the turns.
 
         Raises:
             BoundsError: a bound has no ceiling, and the program cannot be run again under a greater
@@ -382,6 +393,7 @@ class Program:
         """
         run_begins(self)
         self._check_run(on_event, outputs)
+        supply = self._supply(given)
         loggers = () if log is None else loggers_of(log, LogFolder)
         ends = self._open
         if ends is not None:
@@ -392,12 +404,65 @@ class Program:
         self._check_memory(recorded=on_event is not None, saved=is_saved, shown=_shown(progress))
         kept = self._kept(self._seed(seed), on_event, checkpoint, every, resume)
         try:
-            result = self._run_whole(kept, progress, on_event, outputs, loggers)
+            result = self._run_whole(kept, progress, on_event, outputs, loggers, supply)
         finally:
             kept.leave()
         if ends is None or result.lengths[ends].max() < self.bounds[ends]:
             return result
-        return self._longer(ends).execute(seed, progress=progress, outputs=outputs)
+        return self._longer(ends).execute(seed, progress=progress, outputs=outputs, given=given)
+
+    def turns(
+        self,
+        seed: int = 0,
+        *,
+        given: Iterable[Mapping[str, Any]] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | str | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        taken: Callable[[Any], Any] = np.asarray,
+    ) -> Turns:
+        """Run a program without an end (`trl.endless`), turn by turn of its outermost loop.
+
+        Args:
+            seed: of all random streams. So many turns are those of one run of so many turns, to the same bits.
+            given: for each turn the values of `trl.given`, by name; where they end, so does the run.
+            checkpoint, every, resume: as for `execute`.
+            taken: what is made of an array before it is handed out: by default NumPy's.
+
+        Returns an iterator of what turns hand out, by name; `close()` frees all that the run holds.
+
+        Raises:
+            OptionError: the program has an end, or an argument is of another kind.
+            BudgetError: it needs more memory than the machine has.
+            ExecutionError: as for `execute`; later, what is given has another shape or type.
+        """
+        run_begins(self)
+        if self.pdg.dims.endless is None:
+            raise OptionError(
+                "the program has an end.",
+                hint="execute() runs it; bind its outermost dimension to trl.endless for turns().",
+            )
+        inlets = given_of(self.pdg.dims, self.pdg)
+        if given is None and inlets:
+            by_name(inlets, None)  # refuses
+        if given is not None and not isinstance(given, Iterable | Iterator):
+            raise OptionError(
+                f"given={given!r} is no sequence of turns.",
+                hint="pass an iterable of mappings, one a turn; itertools.repeat({…}) gives the same to all.",
+            )
+        is_saved = checkpoint is not None or resume is not None
+        self._check_begin(recorded=False, saved=is_saved)
+        kept = self._kept(self._seed(seed), None, checkpoint, every, resume)
+        try:
+            supply = None
+            if given is not None:
+                supply = TurnByTurn(inlets, self.bounds, given, kept.turn)
+            run = self._make_run(kept.seed, None, each(kept.saving and kept.saving.turned))
+            kept.of(run, self.fused)
+            return Turns(run, supply, kept.leave, kept.turn, taken)
+        except BaseException:
+            kept.leave()
+            raise
 
     def resume(self, folder: str | os.PathLike[str], **options: Any) -> Result:
         """Go on with the run that was saved in a folder: `execute(resume=folder)`.
@@ -430,6 +495,22 @@ class Program:
         if resume is None:
             return keeper.begun(seed, checkpoint, every)
         return keeper.resumed(seed, checkpoint, every, resume)
+
+    def _supply(self, given: Any) -> Supply:
+        """Where a run with an end has what it is given from.
+
+        Raises:
+            OptionError: the program has no end; or something is not given, or not known.
+            ExecutionError: an array has another shape or type.
+        """
+        dim = self.pdg.dims.endless
+        if dim is not None:
+            raise OptionError(
+                f"the program has no end along {dim.name}.",
+                hint="for out in program.turns(): runs it turn by turn.",
+            )
+        inlets = given_of(self.pdg.dims, self.pdg)
+        return WholeRun(inlets, self.bounds, given) if inlets or given else NothingGiven()
 
     def _check_run(self, on_event: Recorder | None, outputs: Sequence[str] | None) -> None:
         """Refuse what no run can be made with."""
@@ -499,6 +580,7 @@ class Program:
         on_event: Recorder | None,
         outputs: Sequence[str] | None,
         loggers: Sequence[Logger],
+        supply: Supply,
     ) -> Result:
         shown = _shown(progress)
         watched = self._watched(kept, recorded=on_event is not None)
@@ -509,6 +591,7 @@ class Program:
             counted = bar.update if shown and turns is not None else None
             told = kept.saving and kept.saving.turned, log and log.turned
             run = self._make_run(kept.seed, on_event, each(*told, counted))
+            run.host.supply = supply
             try:
                 kept.of(run, self.fused)
                 if log is not None:
@@ -582,6 +665,7 @@ class Program:
         on_call: Recorder | None = None,
         progress: Callable[..., object] | None = None,
         waits: bool = True,
+        given: Mapping[str, Any] | None = None,
     ) -> RunProtocol:
         """A run that has not begun, for who completes it, and looks at it, himself.
 
@@ -601,8 +685,11 @@ class Program:
             BudgetError: it needs more memory than the machine has.
         """
         run_begins(self)
+        supply = self._supply(given)
         self._check_begin(recorded=on_event is not None)
-        return self._make_run(self._seed(seed), on_event, progress, on_call, waits=waits)
+        run = self._make_run(self._seed(seed), on_event, progress, on_call, waits=waits)
+        run.host.supply = supply
+        return run
 
     def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
         """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""
@@ -623,6 +710,7 @@ class Program:
         every: int | str | None = None,
         resume: str | os.PathLike[str] | None = None,
         log: Any = None,
+        given: Mapping[str, Any] | None = None,
     ) -> Running:
         """Run the program on a thread of its own; returns at once.
 
@@ -632,7 +720,7 @@ class Program:
             outputs: the outputs to return; all by default.
             paused: wait before the first turn.
             speed: turns of the outermost loop a second at most.
-            checkpoint, every, resume, log: as for `execute`.
+            checkpoint, every, resume, log, given: as for `execute`.
 
         Raises:
             BoundsError: a bound has no ceiling: a run that reaches the one assumed would be made
@@ -644,6 +732,7 @@ class Program:
         """
         run_begins(self)
         self._check_run(on_event, outputs)
+        supply = self._supply(given)
         loggers = () if log is None else loggers_of(log, LogFolder)
         is_saved = checkpoint is not None or resume is not None
         self._check_begin(recorded=on_event is not None, saved=is_saved)
@@ -655,6 +744,7 @@ class Program:
             telling = self._log(loggers, watched, outputs, kept)
             told = kept.saving and kept.saving.turned, telling and telling.turned
             run = self._make_run(kept.seed, on_event, each(*told, kept.at_stop(control.turned)))
+            run.host.supply = supply
             try:
                 kept.of(run, self.fused)
             except BaseException as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, ceiling, until
-from timerl_nb.symbolic.domain import Ceiling
+from timerl_nb.symbolic.domain import ENDLESS, Ceiling, Endless
+
+endless: Final = ENDLESS
 
 
 def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:
@@ -47,6 +49,11 @@ def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int]
         if name in found:
             raise BoundsError(f"the bound {name} is given twice.")
         found[name] = bound_value(name, value)
+    if sum(isinstance(value, Endless) for value in found.values()) > 1:
+        raise BoundsError(
+            "two dimensions have no end: no turn of the outer one would.",
+            hint="give all but one an integer.",
+        )
     missing = [name for name in known if name not in found and name not in ctx.fixed]
     if missing:
         raise BoundsError(
@@ -129,6 +136,8 @@ def bound_value(name: str, value: Any) -> int:
     value = _read(value)
     if isinstance(value, Until):
         return ceiling(value)
+    if isinstance(value, Endless):
+        return value
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise BoundsError(f"the bound {name} must be an integer, not {value!r}.")
     if value < 1:

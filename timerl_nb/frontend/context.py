@@ -30,7 +30,8 @@ from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sizes import difference
 from timerl_nb.frontend.subsets import subsets_of
 from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, ReindexAttrs, RngAttrs
-from timerl_nb.ir.host import CallAttrs
+from timerl_nb.ir.endless import without_end
+from timerl_nb.ir.host import CallAttrs, UdfAttrs
 from timerl_nb.ir.needed import restricted
 from timerl_nb.ir.ops import Op, Output, Read, read_symbols
 from timerl_nb.ir.orders import Order
@@ -343,6 +344,15 @@ class Context:
         self._ops[op.id] = op
         return op
 
+    def add_result(self, op_id: int, attrs: UdfAttrs, label: str) -> Op:
+        """Let a host function that was written before return one more value, by its new attributes."""
+        op = self._ops[op_id]
+        first = replace(op.outputs[0], label=op.outputs[0].label or op.label)
+        more = Output(attrs.types[-1], op.domain, label=label)
+        outputs = (first, *op.outputs[1:], more)
+        self._ops[op_id] = op.with_(attrs=attrs, outputs=outputs, label=attrs.name)
+        return self._ops[op_id]
+
     def add_branch(self, merge_id: int, read: Read) -> None:
         """Give an open merge another branch.
 
@@ -465,21 +475,26 @@ class Context:
         """Write `late()` last of all, when the program is complete."""
         self._late.append(late)
 
-    def pdg(self, *more: Callable[[], None]) -> Pdg:
+    def pdg(self, *more: Callable[[], None], endless: str | None = None) -> Pdg:
         """The whole program as a frozen graph, with what can only be written at its end.
 
         The context itself stays as it is, so that a notebook can go on writing.
 
         Args:
             more: are called to write more at the end.
+            endless: the dimension that has no end.
+
+        Raises:
+            BoundsError: something depends on where that dimension ends.
         """
         kept = dict(self._ops)
         try:
             for late in (*self._late, *more):
                 late()
-            return restricted(self.snapshot())
+            found = self.snapshot()
         finally:
             self._ops = kept
+        return restricted(found if endless is None else without_end(found, endless))
 
 
 def _bound_name(name: str) -> str:

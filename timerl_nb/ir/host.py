@@ -21,6 +21,7 @@ from timerl_nb.errors import ExecutionError, OptionError, Origin, warn
 from timerl_nb.ir.attrs import Attrs, along_text, sizes_of_axes
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import NUMPY, Shape, TensorType, concrete
+from timerl_nb.ir.turns import Given, HandedOut, NothingGiven, Supply, Turn, dropped
 from timerl_nb.symbolic.domain import Dims, Domain
 
 TOKEN = TensorType((), "bool")
@@ -51,7 +52,7 @@ class UdfAttrs(Attrs):
     leading axes of all operands and outputs.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | Given
     name: str
     types: tuple[TensorType, ...]
     domain: Domain = ()
@@ -80,7 +81,7 @@ class UdfAttrs(Attrs):
 class CallAttrs(Attrs):
     """A host function that is called for its effect, at the points of `domain`."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | HandedOut
     name: str
     domain: Domain = ()
 
@@ -101,10 +102,17 @@ def resources_of(ops: Iterable[Op]) -> dict[Resource, Origin]:
 
 
 class Host:
-    """The resources of one run, made when first used."""
+    """What a run has on the host: its resources, made when first used, and what it is given and hands out.
+
+    Attributes:
+        supply: brings what is given.
+        hand: takes what is handed out at the end of a turn, and the number of the turn.
+    """
 
     def __init__(self, dims: Dims, bounds: Mapping[str, int], seed: int) -> None:
         self._dims, self._bounds, self._seed = dims, bounds, seed
+        self.supply: Supply = NothingGiven()
+        self.hand: Callable[[int, Turn], object] = dropped
         # by resource and how much greater the seed is, with who used it first
         self._states: dict[tuple[Resource, int], tuple[Any, Origin]] = {}
 
@@ -121,6 +129,9 @@ class Host:
         Raises:
             ExecutionError: the function failed, or returned something else than it declared.
         """
+        if isinstance(attrs.function, Given):
+            brought = self.supply.turn(point[attrs.function.turn])
+            return [*attrs.function.at(brought, point, attrs.axes)]
         given: list[Any] = [np.asarray(x) for x in args]
         seeds = self._dims.seeds
         if attrs.resource is not None and seeds is not None and seeds.name in attrs.axes:
@@ -177,6 +188,10 @@ class Host:
         self, attrs: CallAttrs, point: Mapping[str, int], args: Sequence[Any], origin: Origin
     ) -> None:
         """Call a function for its effect: function(point, *operands)."""
+        if isinstance(attrs.function, HandedOut):
+            (turn,) = point.values()
+            self.hand(turn, attrs.function.named(args))
+            return
         given = [np.asarray(x) for x in args]
         _guarded(attrs.name, point, origin, attrs.function, dict(point), *given)
 

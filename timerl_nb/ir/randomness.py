@@ -4,6 +4,7 @@ The generator is threefry2x32 with 20 rounds (Salmon et al. 2011). A key starts 
 stream and every original coordinate but the first are folded into it; the first coordinate is the
 instance (environments come first in a context), and counts: element e of instance n of a value with
 m elements has the 64-bit counter n * m + e, and its bits are the exclusive or of the two words.
+Of a dimension without an end the coordinate has two words, of which the high one is folded in first.
 So a draw does not depend on when, in what batch, or how often it is made. The coordinate of a
 dimension that counts seeds is none of these: it is added to the seed.
 
@@ -81,6 +82,7 @@ def bits(
     element: Any,
     count: int,
     encrypt: Callable[[Words, Words], Words] = threefry,
+    far: Any = None,
 ) -> Any:
     """The bits of element `element` of the value, of `count` elements, at the given coordinates.
 
@@ -90,8 +92,15 @@ def bits(
     Args:
         count: less than 2**32.
         encrypt: `threefry`, maybe compiled.
+        far: the high word of the coordinate of a dimension without an end, whose low word is among
+            `coords`; it counts where it is not 0, so that all other draws are as without it.
     """
     key = encrypt(seed, stream)
+    if far is not None:
+        key = tuple(
+            x ^ (y ^ x) * (far != 0)
+            for x, y in zip(key, encrypt(key, (far, zero(far))), strict=True)
+        )
     for coord in coords[1:]:
         key = encrypt(key, (zero(coord), coord))
     x0, x1 = encrypt(

@@ -7,7 +7,7 @@ run a program is tested against it. An explicit stack serves, since T = 500 is d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
@@ -26,6 +26,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.reference_rules import REDUCE, RULES, Env, identity
 from timerl_nb.ir.selected import Coordinates, selected
 from timerl_nb.ir.shapes import HALF, NUMPY, concrete, is_float
+from timerl_nb.ir.turns import WholeRun, given_of
 from timerl_nb.symbolic.domain import Dim, Domain
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Slice
@@ -37,19 +38,30 @@ class Reference:
     """A graph's values under given bounds and seed.
 
     `precise` computes all floating-point operations in float64 (random numbers are still made in
-    float32 first, so that they are the same draws).
+    float32 first, so that they are the same draws). `given` are arrays of all turns, by name.
     """
 
-    def __init__(self, pdg: Pdg, bounds: Env, seed: int = 0, *, precise: bool = False) -> None:
+    def __init__(
+        self,
+        pdg: Pdg,
+        bounds: Env,
+        seed: int = 0,
+        *,
+        precise: bool = False,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
         self.pdg, self.bounds, self.precise = pdg, dict(bounds), precise
         high, low = (np.array([w & 0xFFFFFFFF], np.uint32) for w in (seed >> 32, seed))
         self.seed = (high, low)
         self.seeds = pdg.dims.seeds.name if pdg.dims.seeds else None
+        self.endless = pdg.dims.endless.name if pdg.dims.endless else None
         self._memo: dict[Key, tuple[Array, ...]] = {}
         # a dynamic bound by point of what it varies over, and how many points there are at least
         self._ends: dict[tuple[int, ...], int] = {}
         self._reached: dict[tuple[int, ...], int] = {}
         self._host = Host(pdg.dims, bounds, seed)
+        if given is not None:
+            self._host.supply = WholeRun(given_of(pdg.dims, pdg), bounds, given)
         self._sizes = {d.name: d.count(self.bounds) for d in pdg.dims}
 
     # --- what a user asks for --------------------------------------------------------------------

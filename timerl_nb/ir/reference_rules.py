@@ -37,10 +37,11 @@ Env = Mapping[str, int]
 
 
 class Evaluator(Protocol):
-    """What the rules ask of whoever evaluates: seed, the dimension that counts seeds, and types."""
+    """What the rules ask of whoever evaluates: seed, the dimensions that count seeds or end never, and types."""
 
     seed: tuple[Array, Array]
     seeds: str | None
+    endless: str | None
 
     def dtype(self, dtype: str) -> np.dtype[Any]: ...
 
@@ -124,15 +125,16 @@ def _rng(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     grid = _grid(attrs, sizes, env)
     rank = len(sizes) + 1  # the axes, then the elements of one point's value
 
-    def at(d: str) -> Array:
-        coord = np.array(grid[d], np.uint32)
+    def at(d: str, word: int = 0) -> Array:
+        coord = (np.array(grid[d], np.int64) >> 32 * word).astype(np.uint32)
         return coord[..., None] if coord.ndim else coord.reshape((1,) * rank)
 
     seed = ref.seed if ref.seeds is None else randomness.moved(ref.seed, at(ref.seeds))
     coords = [at(d) for d in attrs.dims]
+    far = at(ref.endless, 1) if ref.endless in attrs.dims else None
     high, low = (np.array([w], np.uint32) for w in randomness.stream_words(attrs.stream))
     elements = np.arange(prod(shape), dtype=np.uint32)
-    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape))
+    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape), far=far)
     return np.broadcast_to(drawn, (*sizes, prod(shape))).reshape((*sizes, *shape))
 
 

@@ -22,6 +22,7 @@ from timerl_nb.loops.nodes import (
     Transfer,
 )
 from timerl_nb.loops.tidy import tidy
+from timerl_nb.loops.unending import without_last_turn
 from timerl_nb.memory.lifetimes import Lifetime, free_calls, free_name
 from timerl_nb.memory.swap import NO_SWAPS, Swaps, leave_name, return_name
 from timerl_nb.schedule.constraints import Constraints
@@ -98,6 +99,8 @@ def build_ast(
     nest = tidy(scan.root)
     if pdg.dims.dynamic is not None:
         nest = with_ends(nest)
+    if pdg.dims.endless is not None:
+        nest = without_last_turn(nest)
     names = pdg.names.statements
     guarded = sorted(names[constraints.statements.ops[name].id] for name in scan.guarded)
     shown = shown_nodes(nest, {op.id: op.domain for op in pdg})

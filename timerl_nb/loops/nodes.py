@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from timerl_nb.dot import CONTROL, FUSED, SINK, SOURCE, Dot
 from timerl_nb.inspectable import Inspectable
+from timerl_nb.symbolic.domain import ENDLESS
 from timerl_nb.symbolic.expr import TRUE, Cmp, Cond, Entry, Index, Lin, sym
 from timerl_nb.symbolic.substitute import subst_cond, subst_entry
 
@@ -190,6 +191,8 @@ class Ast(Inspectable):
         if isinstance(node, Loop):
             step = f", {node.step}" if node.step != 1 else ""
             turns = f"for {node.counter} in range({node.first}, {node.last + 1}{step})"
+            if node.last.is_const and node.last.const + 1 == ENDLESS:
+                turns = f"for {node.counter} in count({node.first}{step})"
             return turns + (
                 f" {'once' if node.late else 'while'} {node.turns}:" if node.turns else ":"
             )

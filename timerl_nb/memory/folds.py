@@ -189,6 +189,7 @@ class _Said:
 
     def __init__(self, dim: Dim, bounds: Point) -> None:
         self._dim, self._bounds, self._about = dim, bounds, {dim.name, dim.bound}
+        self._within: dict[str, int] = {}  # the greatest value of each other dimension
         self._others = {n: const(value) for n, value in bounds.items() if n != dim.bound}
         self.farthest, self.least, self.period = 0, 1, 1
         self._seen: set[tuple[str, object]] = set()
@@ -198,6 +199,7 @@ class _Said:
     ) -> None:
         """Take in a program: when it runs where, what it reads, and who reads it last."""
         dims = schedule.dims
+        self._within = {d.name: d.count(self._bounds) - 1 for d in dims if d.name != self._dim.name}
         for name, points in schedule.statements.items():
             self.cond(points.condition(Set.of(dims, points.domain)))
             for e in schedule.times()[name]:
@@ -250,7 +252,7 @@ class _Said:
             elif less.is_const:
                 self.least = max(self.least, less.const + 1)
             else:
-                self._lin(cond.arg, _DISTANCES)
+                self._lin(cond.arg, _DISTANCES, compared=True)
         else:
             assert isinstance(cond, And | Or)
             for arg in cond.args:
@@ -267,8 +269,12 @@ class _Said:
         self._seen.add(key)
         return not known
 
-    def _lin(self, e: Lin, allowed: frozenset[tuple[int, int]]) -> None:
-        """Take in an expression of which so many of the dimension and of the bound are allowed."""
+    def _lin(self, e: Lin, allowed: frozenset[tuple[int, int]], *, compared: bool = False) -> None:
+        """Take in an expression of which so many of the dimension and of the bound are allowed.
+
+        Args:
+            compared: with 0, so that of turns far enough away the other dimensions make no difference.
+        """
         moves, distance = {name: Fraction(0) for name in self._about}, Fraction(0)
 
         def add(one: Lin, share: Fraction) -> None:
@@ -278,7 +284,10 @@ class _Said:
             for atom, factor in one.terms:
                 by = share * factor
                 if not atom.symbols & self._about:
-                    raise _Otherwise  # two dimensions together
+                    if not compared or not isinstance(atom, Sym) or atom.name not in self._within:
+                        raise _Otherwise  # two dimensions together
+                    distance += abs(by) * self._within[atom.name]
+                    continue
                 if isinstance(atom, Sym):
                     moves[atom.name] += by
                 elif isinstance(atom, Div | Mod):

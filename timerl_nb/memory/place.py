@@ -110,6 +110,13 @@ class Plans:
         return self._made[blocks]
 
     def _all_of_it(self, blocks: bool) -> MemoryPlan:
+        dim = self._constraints.pdg.dims.endless
+        if dim is not None:
+            why = self._fold if isinstance(self._fold, str) else _UNLIKE
+            raise BoundsError(
+                f"{dim.bound} is endless, and what memory all turns of {dim.name} take is not known: {why}.",
+                hint=f"read along {dim.name} a number of turns back, or at {dim.name} modulo a number.",
+            )
         self._check_few(self._bounds)
         return self._planned(blocks, self._bounds)
 

@@ -70,7 +70,7 @@ class Lift:
 
     def along(self, pdg: Pdg) -> list[Dim]:
         """The dimensions along which it lifts."""
-        return [d for d in pdg.dims if self.dims is None or d.name in self.dims]
+        return [d for d in pdg.dims.ended if self.dims is None or d.name in self.dims]
 
     def recurrences(self, pdg: Pdg, dim: Dim) -> tuple[list[Recurrence], dict[int, str]]:
         """What could be lifted along a dimension, and why other cycles could not."""
@@ -80,6 +80,8 @@ class Lift:
             try:
                 if self.dims is not None and dim.name not in self.dims:
                     raise Refused(f"{dim.name} is not vectorised")
+                if dim.endless:
+                    raise Refused(f"{dim.name} has no end")
                 for k in members:
                     if (reason := length_reason(pdg, pdg[k], dim)) is not None:
                         raise Refused(reason)

@@ -17,9 +17,10 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read, reached_from, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten
+from timerl_nb.ir.turns import HandedOut
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.expr import Lin, sym
+from timerl_nb.symbolic.expr import Entry, Lin, sym
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,21 @@ class Seeds:
 
     def _varied(self, op: Op, varied: set[int]) -> Op:
         name = self.dim.name
+        at: Entry = sym(name)
+        attrs = op.attrs
+        if isinstance(attrs, CallAttrs) and isinstance(attrs.function, HandedOut):
+            # all seeds' values in one call; their axis is the first
+            at, handed = self.dim.whole, attrs.function
+            several = [one.source in varied for one in op.inputs]
+            pairs = zip(handed.orders, several, strict=True)
+            orders = tuple((0, *(k + 1 for k in o)) if more else o for o, more in pairs)
+            op = op.with_(attrs=replace(attrs, function=replace(handed, orders=orders)))
 
         def read(one: Read) -> Read:
-            return replace(one, index=(sym(name), *one.index)) if one.source in varied else one
+            return replace(one, index=(at, *one.index)) if one.source in varied else one
 
-        attrs = op.attrs
+        if at is self.dim.whole:
+            return op.with_(inputs=tuple(map(read, op.inputs)))
         if isinstance(attrs, OutputAttrs):
             attrs = replace(attrs, dims=(name, *attrs.dims))
         elif isinstance(attrs, CallAttrs) or (isinstance(attrs, UdfAttrs) and attrs.resource):

@@ -478,7 +478,7 @@ class Vectorize:
 
     def along(self, pdg: Pdg) -> list[Dim]:
         """Dimensions along which nothing is sequential first: the others are tried on what is left."""
-        wanted = [d for d in pdg.dims if self.dims is None or d.name in self.dims]
+        wanted = [d for d in pdg.dims.ended if self.dims is None or d.name in self.dims]
         return sorted(wanted, key=lambda d: (d.seeds, bool(cycles_of(pdg, d.name).sequential)))
 
 

@@ -36,6 +36,7 @@ from timerl_nb.ir.ops import Op, Read, is_sliced
 from timerl_nb.ir.pdg import read_type
 from timerl_nb.ir.rewrite import Edit
 from timerl_nb.ir.shapes import Shape
+from timerl_nb.ir.turns import Given
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import TRUE, ZERO, Lin, Slice, maximum, minimum, sym
 
@@ -344,6 +345,8 @@ def _udf(site: Site) -> Made:
     resource, dim = attrs.resource, site.dim
     if resource is not None and dim.name not in resource.instances and not dim.seeds:
         raise Refused(f"{resource.name} is one for all {dim.name}")
+    if isinstance(attrs.function, Given) and dim.name == attrs.function.turn:
+        raise Refused("it is given turn by turn")
     if not attrs.batched:
         raise Refused("its function takes one point at a time (batched=False)")
     if any(isinstance(e, Slice) for x in site.operands for e in x.read.index):

@@ -34,7 +34,7 @@ class Windows:
 
     def run(self, pdg: Pdg) -> Rewritten:
         total, acting = unchanged(pdg), self.acting or Acting()
-        for dim in pdg.dims:
+        for dim in pdg.dims.ended:
             windows = {op.id for op in total.pdg if _is_window(op, dim)}
             if not windows:
                 continue
@@ -51,7 +51,7 @@ class Windows:
 
     def along(self, pdg: Pdg) -> list[Dim]:
         """The dimensions that windows move with."""
-        return [d for d in pdg.dims if any(_is_window(op, d) for op in pdg)]
+        return [d for d in pdg.dims.ended if any(_is_window(op, d) for op in pdg)]
 
 
 def _step_by_step(total: Rewritten) -> Rewritten:

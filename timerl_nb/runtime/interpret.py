@@ -20,6 +20,7 @@ from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.ir.turns import is_handed_out
 from timerl_nb.loops.cuts import Cut
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.swap import time_to_copy
@@ -37,6 +38,7 @@ from timerl_nb.runtime.run_state import Held, RunState
 from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.stores import store_name
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
+from timerl_nb.runtime.turn_counter import TurnCounter
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Run:
         self.executable = executable
         self.ledger = Ledger()
         plan = executable.plan
+        endless = plan.pdg.dims.endless
+        self._counter = None if endless is None else TurnCounter(plan)
         self._transfers = Transfers(self.ledger, time_to_copy(plan.swaps.slack, plan.pdg.dims))
         self._transfers.copies = None if recorder is None else []
         self._stores: dict[tuple[int, int], dict[Any, Any]] = {
@@ -114,7 +118,8 @@ class Run:
         self._followed, self._recorder = follow or recorder is not None, recorder
         self._seed = seed
         self._space = self._namespace(executable.code(record=self._followed))
-        self._program: Generator[tuple[str, str, tuple[int, ...]], None, None]
+        # of each instruction what it was, and None at the end of a turn
+        self._program: Generator[tuple[str, str, tuple[int, ...]] | None, None, None]
         self._program = self._space["program"]()
         self.instructions = 0
         self.finished = self.failed = False
@@ -151,7 +156,7 @@ class Run:
     def step(self) -> Instruction | None:
         """Run one instruction; None when the program is at its end."""
         with self._ending():
-            done = next(self._program, None)
+            done = next((one for one in self._program if one is not None), None)
         if done is None:
             self._finish()
             return None
@@ -160,13 +165,17 @@ class Run:
 
     def complete(self) -> None:
         """Run all that is left."""
-        count = 0
-        try:
-            with self._ending():
-                for _ in self._program:
-                    count += 1
-        finally:
-            self.instructions += count
+        for _ in self.turns():
+            pass
+
+    def turns(self) -> Iterator[None]:
+        """Run all that is left, and rest behind every turn of the outermost loops."""
+        with self._ending():
+            for done in self._program:
+                if done is None:
+                    yield
+                else:
+                    self.instructions += 1
         self._finish()
 
     def _finish(self) -> None:
@@ -358,7 +367,24 @@ class Run:
         """What runs a kernel; it reports itself to a recorder, or looks for NaNs."""
         executable = self.executable
         run = watched(kernel, executable.pdg.names) if executable.check_nan else kernel.run
+        if self._counter is not None:
+            run = self._counted(run, kernel.coords)
         return run if self._recorder is None else self._support.timed(run)
+
+    def _counted(self, run: Callable[..., Any], coords: Sequence[str]) -> Callable[..., Any]:
+        """What runs a kernel of a program without an end, whose turns have more than 32 bits."""
+        counter = self._counter
+        assert counter is not None
+        k = coords.index(counter.dim) if counter.dim in coords else None
+        if k is None:
+            beside = counter.words(0)
+            return lambda seed, *args: run((*seed, *beside) if seed else (), *args)
+
+        def at_turn(seed: Any, at: Sequence[int], *args: Any) -> Any:
+            seen = (*at[:k], counter.seen(at[k]), *at[k + 1 :])
+            return run((*seed, *counter.words(at[k])) if seed else (), seen, *args)
+
+        return at_turn
 
     @property
     def coordinates(self) -> dict[str, Coordinates]:
@@ -458,6 +484,8 @@ class _Support:
 
     def effect(self, op_id: int, point: Mapping[str, int], args: Sequence[Any]) -> None:
         op, begun = self._pdg[op_id], perf_counter()
+        if is_handed_out(op):  # kernels may take over what was read last
+            args = [np.array(x) for x in args]
         self.host.effect(op.attrs, point, args, op.origin)
         self._done(begun)
 

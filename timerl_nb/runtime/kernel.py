@@ -10,7 +10,7 @@ compiled once, whatever the point: lengths that vary are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -227,12 +227,13 @@ class Kernel:
         return Again(point, done, {tensor: lengths(shape) for tensor, shape in sizes.items()})
 
     def scope(self, point: Mapping[str, Any], seed: Any) -> Scope:
-        """What is known at a point while the kernel is traced."""
+        """What is known at a point while the kernel is traced; behind the seed's words are the turn's."""
         sizes, op = self.sizes, self.op
         capacity, varies = partial(sizes.capacity, op), partial(sizes.varies, op)
-        seeds = self.pdg.dims.seeds
-        name = seeds.name if seeds else None
-        return Scope(sizes.bounds, point, seed, capacity, varies, seeds=name)
+        found = Scope(sizes.bounds, point, seed[:2], capacity, varies, turn=seed[2:])
+        seeds, endless = self.pdg.dims.seeds, self.pdg.dims.endless
+        names = (dim.name if dim else None for dim in (seeds, endless))
+        return replace(found, **dict(zip(("seeds", "endless"), names, strict=True)))
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
         """What the outputs are at one point, or what it adds to them."""

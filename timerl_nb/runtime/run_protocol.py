@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from timerl_nb.arrays import Array
@@ -55,6 +55,9 @@ class RunProtocol(Protocol):
 
     # it runs to its end, or to where `progress` raises; outputs are there then, or so far
     def complete(self) -> None: ...
+
+    # the same, resting behind every turn of the outermost loops
+    def turns(self) -> Iterator[None]: ...
 
     def outputs(self, names: Sequence[str] | None = None) -> Outputs: ...
 

@@ -19,10 +19,11 @@ from timerl_nb.errors import CeilingError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.dependence_cycles import components
 from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.endless import within_turn
 from timerl_nb.schedule.explain import find_cycle
 from timerl_nb.schedule.solve import find_schedule, validate
 from timerl_nb.symbolic.ceiling import TooMuchWork
-from timerl_nb.symbolic.expr import eq, gt, lt, sym
+from timerl_nb.symbolic.expr import gt, lt, sym
 from timerl_nb.symbolic.polyhedra import Relation, primed, union
 from timerl_nb.symbolic.scheduling import (
     Edge,
@@ -140,7 +141,7 @@ class _Arranger:
             self._tell(names, way, fixed)
         if way is not None:
             dim, step = way
-            same = [self._same(edge, dim) for edge in inner]
+            same = [within_turn(edge, dim) for edge in inner]
             within = [edge for edge in same if not edge.pairs.is_empty()]
             return in_loop(dim, step, self.arrange(names, within, (*fixed, dim)))
         (first, *more) = names
@@ -239,12 +240,6 @@ class _Arranger:
             part, shared = take(c), options[c]
         if part:
             yield part, ways.best(shared)
-
-    def _same(self, edge: Edge, dim: str) -> Edge:
-        """The dependences within one turn of a loop."""
-        here = eq(sym(dim), sym(primed(dim)))
-        pairs = edge.pairs & Relation.of(self.dims, edge.pairs.left, edge.pairs.right, here)
-        return Edge(edge.source, edge.sink, pairs)
 
 
 def _numbered(names: Sequence[str], needs: Mapping[str, Sequence[str]]) -> dict[int, list[int]]:

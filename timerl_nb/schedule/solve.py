@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from timerl_nb.errors import CeilingError, VerificationError, point_text
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.turns import is_given, is_handed_out
 from timerl_nb.schedule.constraints import Constraints
+from timerl_nb.schedule.endless import schedule_turns
 from timerl_nb.schedule.explain import find_cycle
 from timerl_nb.schedule.groups import grouped
 from timerl_nb.symbolic.ceiling import TooMuchWork
-from timerl_nb.symbolic.scheduling import ScheduleTree, Unschedulable, solve
+from timerl_nb.symbolic.polyhedra import Set
+from timerl_nb.symbolic.scheduling import Edge, ScheduleTree, Unschedulable, solve
 
 
 def find_schedule(
@@ -45,11 +49,25 @@ def find_schedule(
 def _solved(constraints: Constraints, ceiling: int) -> ScheduleTree:
     """isl's schedule, of groups where there are some that can be scheduled as such."""
     dims, groups = constraints.pdg.dims, grouped(constraints)
+    ops = constraints.statements.ops
+
+    def tree(
+        statements: Mapping[str, Set], validity: Sequence[Edge], proximity: Sequence[Edge]
+    ) -> ScheduleTree:
+        if dims.endless is None:
+            return solve(dims, statements, validity, proximity, ceiling)
+        given, handed = (
+            [name for name in statements if kind(ops[name])] for kind in (is_given, is_handed_out)
+        )
+        return schedule_turns(
+            dims, dims.endless, statements, validity, proximity, given, handed, ceiling
+        )
+
     if groups is not None:
         with suppress(Unschedulable):
-            tree = solve(dims, groups.statements, groups.validity, groups.proximity, ceiling)
-            return tree.expanded(constraints.points, groups.members)
-    return solve(dims, constraints.points, constraints.validity, constraints.proximity, ceiling)
+            found = tree(groups.statements, groups.validity, groups.proximity)
+            return found.expanded(constraints.points, groups.members)
+    return tree(constraints.points, constraints.validity, constraints.proximity)
 
 
 def validate(constraints: Constraints, schedule: ScheduleTree) -> None:

@@ -30,6 +30,8 @@ class Dim:
     runs: its symbol then means the length at the point where it stands. None is a bound like others.
 
     One that counts `seeds` stands for runs side by side: its coordinate is added to the run's seed.
+
+    One that is `endless` has no last point: nothing may depend on its bound, or be made ahead of its turn.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Dim:
     step: int = 1
     over: Domain | None = None
     seeds: bool = field(default=False, metadata={LATER: True})
+    endless: bool = field(default=False, metadata={LATER: True})
 
     @property
     def var(self) -> Lin:
@@ -120,6 +123,20 @@ class Dims:
         """The dimension that counts seeds, if there is one."""
         return next((dim for dim in self.all if dim.seeds), None)
 
+    @cached_property
+    def endless(self) -> Dim | None:
+        """The dimension without an end, if there is one."""
+        return next((dim for dim in self.all if dim.endless), None)
+
+    @cached_property
+    def ended(self) -> tuple[Dim, ...]:
+        """The dimensions that have an end: along others nothing is a batch."""
+        return tuple(dim for dim in self.all if not dim.endless)
+
+    def with_endless(self, name: str) -> Dims:
+        """The same dimensions, one of them without an end."""
+        return Dims(tuple(replace(d, endless=True) if d.name == name else d for d in self.all))
+
     def with_dynamic(self, name: str, over: Domain) -> Dims:
         """The same dimensions, the bound of one of them dynamic."""
         return Dims(tuple(replace(d, over=over) if d.name == name else d for d in self.all))
@@ -172,10 +189,28 @@ class Ceiling(int):
         return made
 
 
+class Endless(int):
+    """The bound of a dimension without an end: a number that no run reaches, and every loop counts to."""
+
+    def __new__(cls) -> Endless:
+        return super().__new__(cls, 1 << 53)
+
+    def __reduce__(self) -> tuple[type[Endless], tuple[()]]:
+        return Endless, ()
+
+    def __repr__(self) -> str:
+        return "endless"
+
+
+ENDLESS: Final = Endless()
+
+
 def bounds_text(bounds: Mapping[str, int]) -> str:
-    """`B = 64, T <= 500 until done`."""
+    """`B = 64, I endless, T <= 500 until done`."""
 
     def text(name: str, value: int) -> str:
+        if isinstance(value, Endless):
+            return f"{name} endless"
         if not isinstance(value, Ceiling):
             return f"{name} = {value}"
         more = " (or more)" if value.raised else ""

@@ -305,10 +305,11 @@ def one_by_one(trees: Sequence[ScheduleTree]) -> ScheduleTree:
 def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
     """The tree inside one loop along a dimension, upwards or (`step` -1) downwards.
 
-    Points of the body keep their order within each turn; every statement varies over `dim`.
+    Points of the body keep their order within each turn; what does not vary over `dim` runs in turn 0.
     """
     names = body.statements
-    maps = "; ".join(f"{n}[{', '.join(s.domain)}] -> [{step}*{dim}]" for n, s in names.items())
+    turns = {n: f"{step}*{dim}" if dim in s.domain else "0" for n, s in names.items()}
+    maps = "; ".join(f"{n}[{', '.join(s.domain)}] -> [{turns[n]}]" for n, s in names.items())
     text = f"[{', '.join(body.dims.bounds)}] -> {{ {maps} }}"
     band = isl.MultiUnionPwAff.from_union_map(
         isl.UnionMap.read_from_str(CONTEXT, text).intersect_domain(body.domain)

@@ -39,13 +39,26 @@ def draw(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray
         return coord[..., None] if coord.ndim else coord.reshape((1,) * (len(lead) + 1))
 
     seed = scope.seed if scope.seeds is None else randomness.moved(scope.seed, at(scope.seeds))
-    coords = [at(d) for d in attrs.dims]
+    coords, far = [at(d) for d in attrs.dims], None
+    if scope.endless in attrs.dims:
+        k = attrs.dims.index(scope.endless)
+        coords[k], far = _in_words(coords[k], scope.turn)
     words = (np.uint32(w) for w in randomness.stream_words(attrs.stream))
     high, low = (jnp.full((1,), w) for w in words)
     elements = jnp.arange(prod(shape), dtype=jnp.uint32)
     encrypt = partial(threefry, once=scope.once)
-    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape), encrypt)
+    drawn = randomness.bits(seed, (high, low), coords, elements, prod(shape), encrypt, far)
     return jnp.broadcast_to(drawn, (*lead, prod(shape))).reshape((*lead, *shape))
+
+
+def _in_words(coord: JaxArray, turn: Sequence[JaxArray]) -> Words:
+    """A coordinate a few turns from the present one as its low and high word."""
+    seen, low, high = turn
+    by = coord - seen  # modulo 2**32: negative numbers are the greater ones
+    moved, back = low + by, by >> 31 != 0
+    over = (~back & (moved < low)).astype(jnp.uint32)
+    under = (back & (moved > low)).astype(jnp.uint32)
+    return moved, high + over - under
 
 
 def threefry(key: Words, counter: Words, *, once: bool) -> Words:

@@ -43,6 +43,8 @@ class Scope:
         division: how arrays lie on several devices, if they do.
         once: it is in no loop, so that it matters more how long it takes to compile.
         given: the arrays of constants that are arguments of the program.
+        endless, turn: the dimension without an end, if there is one, and the words of the turn
+            (`runtime.turn_counter`).
     """
 
     bounds: Mapping[str, int]
@@ -54,6 +56,8 @@ class Scope:
     once: bool = False
     given: Mapping[ConstArray, JaxArray] = field(default_factory=dict[ConstArray, JaxArray])
     seeds: str | None = None
+    endless: str | None = None
+    turn: tuple[JaxArray, ...] = ()
 
     def value(self, e: Lin | Cond, also: Mapping[str, JaxArray] | None = None) -> JaxArray:
         """A traced index expression or condition."""

@@ -9,6 +9,7 @@ from timerl_nb.ir.attrs import CheckpointAttrs
 from timerl_nb.ir.host import CallAttrs, Host, UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Shape, concrete
+from timerl_nb.ir.turns import is_handed_out
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.sizes import moving_symbols
 from timerl_nb.runtime.backends import jax as backend
@@ -25,10 +26,11 @@ class HostOps:
 
     Args:
         seed: of the run.
+        state: its buffers, by name.
     """
 
-    def __init__(self, plan: MemoryPlan, seed: int) -> None:
-        self._plan, self._pdg = plan, plan.pdg
+    def __init__(self, plan: MemoryPlan, seed: int, state: Mapping[str, Any]) -> None:
+        self._plan, self._pdg, self._state = plan, plan.pdg, state
         self.host = Host(self._pdg.dims, plan.bounds, seed)
         self._varying: dict[int, Mapping[int, Shape]] = {}
         self.kept: list[Kept] = []
@@ -45,6 +47,12 @@ class HostOps:
         """
         op = self._pdg[part.node.op_id]
         point = dict(zip(op.domain, part.point(*at), strict=True))
+        if is_handed_out(op):
+            # JAX returns a buffer itself where a call leaves it as it is, and a later call takes it over
+            held = {id(x) for x in self._state.values()}
+            own = [backend.copied(x) if id(x) in held else x for x in asked]
+            self.host.effect(op.attrs, point, own, op.origin)
+            return ()
         found = [backend.to_numpy(x) for x in asked]
         for k, shape in self._shapes(op).items():
             found[k] = found[k][tuple(map(slice, concrete(shape, self._env(op, point, length))))]

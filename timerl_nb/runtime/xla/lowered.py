@@ -18,6 +18,7 @@ from jax import lax
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
 from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.ir.turns import is_given
 from timerl_nb.loops.cuts import Cuts
 from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop, inside
 from timerl_nb.memory.buffer import Buffer
@@ -25,6 +26,7 @@ from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.kernel import Kernel
+from timerl_nb.runtime.turn_counter import TurnCounter
 from timerl_nb.runtime.xla.compiled_calls import CompiledCall, CompiledCalls, stated_by
 from timerl_nb.runtime.xla.flow import Flow, Names
 from timerl_nb.runtime.xla.lower import Lowering, State
@@ -53,6 +55,8 @@ class Lowered:
         self.flow = Flow(ast.root, plan, self.layout)
         self.shards = None if plan.share is None else Shards(plan.share)
         self._lowering = Lowering(ast, plan, kernels, self.layout, self.flow, self.shards)
+        endless = plan.pdg.dims.endless
+        self.counter = None if endless is None else TurnCounter(plan, self.layout)
 
     @cached_property
     def nbytes(self) -> int:
@@ -164,7 +168,8 @@ class Lowered:
     def _is_alike(self, call: Call) -> bool:
         """Whether all that calls it compiles the same."""
         # what the host makes may come in other shapes, and which devices there are is this process's
-        return call.given is None and self.shards is None
+        checked = call.given is None or is_given(self.plan.pdg[call.given.op_id])
+        return checked and self.shards is None
 
     def _function(self, call: Call) -> Callable[..., Any]:
         lowering = self._lowering
@@ -380,7 +385,7 @@ class Lowered:
         one = self.calls[call - 1]
         takes = [self._types(one.changed), {**self._types(one.constant), **self.arrays()}]
         if one.loop:
-            return (*takes, backend.seed_words(0), 0, *([1] if self.fuse > 1 else []))
+            return (*takes, self.words(0, 0), 0, *([1] if self.fuse > 1 else []))
         given: dict[int, Any] = {}
         for k in self.given[call - 1]:
             assert one.given is not None
@@ -389,7 +394,12 @@ class Lowered:
             given[k] = jax.ShapeDtypeStruct(
                 self.plan.sizes.shape(op, kind.shape), NUMPY[kind.dtype]
             )
-        return (*takes, backend.seed_words(0), (0,) * len(one.counters), given)
+        return (*takes, self.words(0, 0), (0,) * len(one.counters), given)
+
+    def words(self, seed: int, turn: int) -> tuple[Any, ...]:
+        """What draws are made of: the words of the seed and, of a program without an end, of the turn."""
+        found = backend.seed_words(seed)
+        return found if self.counter is None else (*found, *self.counter.words(turn))
 
     def _types(self, names: Names) -> dict[str, Any]:
         """The types of buffers, and where they lie."""

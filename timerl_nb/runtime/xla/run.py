@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from time import perf_counter
 from typing import Any
@@ -65,7 +65,7 @@ class LoweredRun:
         self._trace = self.ledger.record_both if swaps else self.ledger.trace.append
         self.instructions = 0
         self.finished = self._begun = False
-        self._given, self._seed = seed, backend.seed_words(seed)
+        self._given, self._seed = seed, lowered.words(seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
         self._state: dict[str, Any] = {}
@@ -74,7 +74,7 @@ class LoweredRun:
         self._known: dict[tuple[int, ...], int] = {}
         self._returned = Returned(lowered.plan.pdg, lowered.plan, self._known)
         self._plain = self._functions = lowered.ready
-        self._host = HostOps(lowered.plan, seed)
+        self._host = HostOps(lowered.plan, seed, self._state)
         self._moving = Moving(
             lowered.plan, lowered.layout, self._state, self.ledger, recorded=recorder is not None
         )
@@ -87,6 +87,11 @@ class LoweredRun:
 
     def complete(self) -> None:
         """Run all parts."""
+        for _ in self.turns():
+            pass
+
+    def turns(self) -> Iterator[None]:
+        """Run all parts, and rest behind every turn of the outermost loops."""
         if self._begun:
             raise ended()
         self._begun = True
@@ -94,9 +99,9 @@ class LoweredRun:
         self._state |= self.lowered.start()
         self._waits = None
         if self._resumed is None:
-            self._all(self.lowered.regions.parts, ())
+            yield from self._outermost(self.lowered.regions.parts)
         else:
-            self._go_on(self._resumed)
+            yield from self._go_on(self._resumed)
         self._moving.settle()
         self._wait()
         self.finished = True
@@ -110,6 +115,16 @@ class LoweredRun:
             time, seconds = now - self.began, now - begun
             self._recorder(Event(self.instructions, "wait", "", (), 0, time, seconds))
 
+    def _outermost(self, parts: Sequence[Part]) -> Iterator[None]:
+        """Run parts that are in no loop."""
+        for part in parts:
+            if isinstance(part, Around) and isinstance(part.node, Loop):
+                yield from self._loop(part, part.node)
+            elif isinstance(part, Call) and part.loop is not None:
+                yield from self._repeat(part, part.loop)
+            else:
+                self._all([part], ())
+
     def _all(self, parts: Sequence[Part], at: tuple[int, ...]) -> None:
         """Run parts that follow each other; `at` are the counters of the loops around them."""
         for part in parts:
@@ -121,19 +136,20 @@ class LoweredRun:
                 self._around(part, at)
             elif isinstance(part, Move):
                 self._move(part, at)
-            elif part.loop is not None:
-                self._repeat(part, part.loop)
             else:
                 given = {k: self._made[k] for k in self.lowered.given[part.number - 1]}
-                self._asked = self._call(part, at, given)
+                counter = self.lowered.counter
+                seen = at if counter is None or not at else (counter.seen(at[0]), *at[1:])
+                self._asked = self._call(part, seen, given)
 
-    def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> None:
-        """Run a loop of which each call is one turn, or several; from some turn on."""
+    def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> Iterator[None]:
+        """Run an outermost loop of which each call is one turn, or several; from some turn on."""
         fuse, begin = self.lowered.fuse, loop.first.const if begin is None else begin
         for first in range(begin, loop.last.const + 1, loop.step * fuse):
             count = min(fuse, (loop.last.const - first) // loop.step + 1)
             self._call(call, first, *([count] if fuse > 1 else []))
             self._turned(count)
+            yield
 
     def _call(self, call: Call, *args: Any) -> Any:
         """Make a call; returns what it returns besides buffers."""
@@ -192,11 +208,25 @@ class LoweredRun:
         elif isinstance(node, If):
             self._all(part.parts if part.holds(*at) else part.other, at)
         else:
-            self._loop(part, node, at)
+            for k in self._counted(part, node, at):
+                self._all(part.parts, (*at, k))
 
-    def _loop(
+    def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[None]:
+        """Run an outermost loop of the host's, from some turn on."""
+        counter = self.lowered.counter
+        for k in self._counted(part, loop, (), begin):
+            if counter is not None:
+                self._seed = self.lowered.words(self._given, k)
+            self._all(part.parts, (k,))
+            for name in self.lowered.flow.local:
+                self._state.pop(name, None)
+            self._turned(1)
+            yield
+
+    def _counted(
         self, part: Around, loop: Loop, at: tuple[int, ...], begin: int | None = None
-    ) -> None:
+    ) -> Iterator[int]:
+        """The counters of the turns of a loop, until it ends."""
         env = dict(zip(part.counters, at, strict=True))
         first, last = evaluate(loop.first, env), evaluate(loop.last, env)
         first = first if begin is None else begin
@@ -211,11 +241,7 @@ class LoweredRun:
                 and not self._asks(turns, {**env, loop.counter: k})
             ):
                 break
-            self._all(part.parts, (*at, k))
-            if not at:
-                for name in self.lowered.flow.local:
-                    self._state.pop(name, None)
-                self._turned(1)
+            yield k
 
     def _move(self, part: Move, at: tuple[int, ...]) -> None:
         """Move values between their buffers and the host."""
@@ -271,11 +297,11 @@ class LoweredRun:
 
     def resume(self, state: RunState) -> None:
         """Go on from a state, where the run would begin."""
-        self._given, self._seed = state.seed, backend.seed_words(state.seed)
+        self._given, self._seed = state.seed, self.lowered.words(state.seed, 0)
         self._resumed = state
         self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
 
-    def _go_on(self, state: RunState) -> None:
+    def _go_on(self, state: RunState) -> Iterator[None]:
         """Run the parts behind a cut."""
         lowered, held = self.lowered, dict[Tensor, Held]()
         for tensor, (points, values) in state.values.items():
@@ -295,12 +321,12 @@ class LoweredRun:
         first = state.cut.turn + loop.step
         for k, part in enumerate(parts):
             if isinstance(part, Call) and part.loop is loop:
-                self._repeat(part, loop, first)
+                yield from self._repeat(part, loop, first)
             elif isinstance(part, Around) and part.node is loop:
-                self._loop(part, loop, (), first)
+                yield from self._loop(part, loop, first)
             else:
                 continue
-            self._all(parts[k + 1 :], ())
+            yield from self._outermost(parts[k + 1 :])
 
     @property
     def host(self) -> Host:
