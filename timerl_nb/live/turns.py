@@ -38,7 +38,10 @@ class Turns(Iterator[dict[str, Any]]):
     ) -> None:
         self._run, self._supply, self._finish, self._taken = run, supply, finish, taken
         self.turn = turn
-        self._steps: Iterator[None] | None = run.turns()
+        self._reached = (
+            turn - 1
+        )  # which of the loop's turns has run last: some may have nothing to do
+        self._steps: Iterator[int] | None = run.turns()
         # the run does not know of us, so that it ends with us
         made = self._made = dict[str, Any]()
         run.host.hand = lambda _, values: made.update(values)
@@ -62,11 +65,14 @@ class Turns(Iterator[dict[str, Any]]):
             self.close()
             raise StopIteration
         try:
-            next(self._steps)
+            while self._reached < self.turn:
+                self._reached = next(self._steps)
         except BaseException as error:
             self._end(error)
             raise
         self.turn += 1
+        if self._reached >= self.turn:
+            return {}
         made = {name: self._taken(x) for name, x in self._made.items()}
         self._made.clear()
         return made

@@ -118,8 +118,8 @@ class Run:
         self._followed, self._recorder = follow or recorder is not None, recorder
         self._seed = seed
         self._space = self._namespace(executable.code(record=self._followed))
-        # of each instruction what it was, and None at the end of a turn
-        self._program: Generator[tuple[str, str, tuple[int, ...]] | None, None, None]
+        # of each instruction what it was, and at the end of a turn the loop's counter
+        self._program: Generator[tuple[str, str, tuple[int, ...]] | int, None, None]
         self._program = self._space["program"]()
         self.instructions = 0
         self.finished = self.failed = False
@@ -156,7 +156,7 @@ class Run:
     def step(self) -> Instruction | None:
         """Run one instruction; None when the program is at its end."""
         with self._ending():
-            done = next((one for one in self._program if one is not None), None)
+            done = next((one for one in self._program if not isinstance(one, int)), None)
         if done is None:
             self._finish()
             return None
@@ -168,12 +168,12 @@ class Run:
         for _ in self.turns():
             pass
 
-    def turns(self) -> Iterator[None]:
-        """Run all that is left, and rest behind every turn of the outermost loops."""
+    def turns(self) -> Iterator[int]:
+        """Run all that is left, and rest behind every turn of the outermost loops, of which it tells the counter."""
         with self._ending():
             for done in self._program:
-                if done is None:
-                    yield
+                if isinstance(done, int):
+                    yield done
                 else:
                     self.instructions += 1
         self._finish()

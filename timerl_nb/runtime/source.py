@@ -520,7 +520,7 @@ class Source:
                 lines.append(f"{pad}        break")
             self._node(node.body, depth + 1, lines)
             if depth == 1:
-                lines += [f"{pad}    rt.progress()", f"{pad}    yield None"]
+                lines += [f"{pad}    rt.progress()", f"{pad}    yield {node.counter}"]
         elif isinstance(node, If):
             lines.append(f"{pad}if {python_source(node.cond)}:")
             self._node(node.then, depth + 1, lines)

@@ -90,8 +90,8 @@ class LoweredRun:
         for _ in self.turns():
             pass
 
-    def turns(self) -> Iterator[None]:
-        """Run all parts, and rest behind every turn of the outermost loops."""
+    def turns(self) -> Iterator[int]:
+        """Run all parts, and rest behind every turn of the outermost loops, of which it tells the counter."""
         if self._begun:
             raise ended()
         self._begun = True
@@ -115,7 +115,7 @@ class LoweredRun:
             time, seconds = now - self.began, now - begun
             self._recorder(Event(self.instructions, "wait", "", (), 0, time, seconds))
 
-    def _outermost(self, parts: Sequence[Part]) -> Iterator[None]:
+    def _outermost(self, parts: Sequence[Part]) -> Iterator[int]:
         """Run parts that are in no loop."""
         for part in parts:
             if isinstance(part, Around) and isinstance(part.node, Loop):
@@ -142,14 +142,14 @@ class LoweredRun:
                 seen = at if counter is None or not at else (counter.seen(at[0]), *at[1:])
                 self._asked = self._call(part, seen, given)
 
-    def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> Iterator[None]:
+    def _repeat(self, call: Call, loop: Loop, begin: int | None = None) -> Iterator[int]:
         """Run an outermost loop of which each call is one turn, or several; from some turn on."""
         fuse, begin = self.lowered.fuse, loop.first.const if begin is None else begin
         for first in range(begin, loop.last.const + 1, loop.step * fuse):
             count = min(fuse, (loop.last.const - first) // loop.step + 1)
             self._call(call, first, *([count] if fuse > 1 else []))
             self._turned(count)
-            yield
+            yield first + (count - 1) * loop.step
 
     def _call(self, call: Call, *args: Any) -> Any:
         """Make a call; returns what it returns besides buffers."""
@@ -211,7 +211,7 @@ class LoweredRun:
             for k in self._counted(part, node, at):
                 self._all(part.parts, (*at, k))
 
-    def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[None]:
+    def _loop(self, part: Around, loop: Loop, begin: int | None = None) -> Iterator[int]:
         """Run an outermost loop of the host's, from some turn on."""
         counter = self.lowered.counter
         for k in self._counted(part, loop, (), begin):
@@ -221,7 +221,7 @@ class LoweredRun:
             for name in self.lowered.flow.local:
                 self._state.pop(name, None)
             self._turned(1)
-            yield
+            yield k
 
     def _counted(
         self, part: Around, loop: Loop, at: tuple[int, ...], begin: int | None = None
@@ -301,7 +301,7 @@ class LoweredRun:
         self._resumed = state
         self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
 
-    def _go_on(self, state: RunState) -> Iterator[None]:
+    def _go_on(self, state: RunState) -> Iterator[int]:
         """Run the parts behind a cut."""
         lowered, held = self.lowered, dict[Tensor, Held]()
         for tensor, (points, values) in state.values.items():
