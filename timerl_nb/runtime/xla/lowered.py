@@ -385,7 +385,7 @@ class Lowered:
         one = self.calls[call - 1]
         takes = [self._types(one.changed), {**self._types(one.constant), **self.arrays()}]
         if one.loop:
-            return (*takes, self.words(0, 0), 0, *([1] if self.fuse > 1 else []))
+            return (*takes, self.words(backend.seed_words(0), 0), 0, *([1] if self.fuse > 1 else []))
         given: dict[int, Any] = {}
         for k in self.given[call - 1]:
             assert one.given is not None
@@ -394,12 +394,11 @@ class Lowered:
             given[k] = jax.ShapeDtypeStruct(
                 self.plan.sizes.shape(op, kind.shape), NUMPY[kind.dtype]
             )
-        return (*takes, self.words(0, 0), (0,) * len(one.counters), given)
+        return (*takes, self.words(backend.seed_words(0), 0), (0,) * len(one.counters), given)
 
-    def words(self, seed: int, turn: int) -> tuple[Any, ...]:
+    def words(self, seed: Any, turn: int) -> tuple[Any, ...]:
         """What draws are made of: the words of the seed and, of a program without an end, of the turn."""
-        found = backend.seed_words(seed)
-        return found if self.counter is None else (*found, *self.counter.words(turn))
+        return seed if self.counter is None else (*seed, *self.counter.words(turn))
 
     def _types(self, names: Names) -> dict[str, Any]:
         """The types of buffers, and where they lie."""

@@ -65,7 +65,8 @@ class LoweredRun:
         self._trace = self.ledger.record_both if swaps else self.ledger.trace.append
         self.instructions = 0
         self.finished = self._begun = False
-        self._given, self._seed = seed, lowered.words(seed, 0)
+        self._given, self._of_seed = seed, backend.seed_words(seed)
+        self._seed = lowered.words(self._of_seed, 0)
         self._progress, self._recorder, self._is_waiting = progress, recorder, waits
         self._resumed: RunState | None = None
         self._state: dict[str, Any] = {}
@@ -216,7 +217,7 @@ class LoweredRun:
         counter = self.lowered.counter
         for k in self._counted(part, loop, (), begin):
             if counter is not None:
-                self._seed = self.lowered.words(self._given, k)
+                self._seed = self.lowered.words(self._of_seed, k)
             self._all(part.parts, (k,))
             for name in self.lowered.flow.local:
                 self._state.pop(name, None)
@@ -297,7 +298,8 @@ class LoweredRun:
 
     def resume(self, state: RunState) -> None:
         """Go on from a state, where the run would begin."""
-        self._given, self._seed = state.seed, self.lowered.words(state.seed, 0)
+        self._given, self._of_seed = state.seed, backend.seed_words(state.seed)
+        self._seed = self.lowered.words(self._of_seed, 0)
         self._resumed = state
         self.host.load(resources_of(self.lowered.plan.pdg), state.resources)
 
