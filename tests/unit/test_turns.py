@@ -195,6 +195,7 @@ def test_turns_have_more_than_32_bits(how: str, first: int) -> None:
     if cut is not None:
         assert not program.executable.cuts().live(cut)
         turns._run.resume(RunState(7, first, cut, {}))
+        turns.turn, turns._reached = first, first - 1
     for k in range(4):
         env = {**program.bounds, "i": first + k}
         want = dict(
@@ -213,6 +214,7 @@ def test_the_number_of_a_turn_has_31_bits() -> None:
     program = endless(ctx, bounds)
     turns, first = program.turns(), 2**31 - 1
     turns._run.resume(RunState(0, first, program.executable.cuts().after(first), {}))
+    turns.turn, turns._reached = first, first - 1
     with pytest.raises(ExecutionError, match="does not fit into int32"):
         for _ in range(2):
             next(turns)

@@ -385,7 +385,12 @@ class Lowered:
         one = self.calls[call - 1]
         takes = [self._types(one.changed), {**self._types(one.constant), **self.arrays()}]
         if one.loop:
-            return (*takes, self.words(backend.seed_words(0), 0), 0, *([1] if self.fuse > 1 else []))
+            return (
+                *takes,
+                self.words(backend.seed_words(0), 0),
+                0,
+                *([1] if self.fuse > 1 else []),
+            )
         given: dict[int, Any] = {}
         for k in self.given[call - 1]:
             assert one.given is not None
