@@ -479,6 +479,9 @@ ELSEWHERE: dict[str, str] = {
 }
 
 
+OTHERS = {"given"}  # words of which the method is another thing than the function
+
+
 def _public() -> dict[str, Any]:
     """The public methods and functions of the language."""
     of_tensors = {n: getattr(trl.RecurrentTensor, n) for n in dir(trl.RecurrentTensor)}
@@ -494,7 +497,15 @@ def test_each_word_has_a_row() -> None:
 
 
 def _line(name: str, what: Any) -> str:
-    """A word's line in the page."""
+    """A word's line in the page, or two."""
+    if name in OTHERS:
+        method = inspect.getdoc(getattr(trl.RecurrentTensor, name)) or ""
+        function = inspect.getdoc(getattr(trl, name)) or ""
+        ways = {f"x.{name}()": method, f"trl.{name}()": function}
+        return "\n".join(
+            f"| `{way}` | {text.split(chr(10) * 2)[0].replace(chr(10), ' ')} |"
+            for way, text in ways.items()
+        )
     text = inspect.getdoc(what.fget if isinstance(what, property) else what) or ""
     text = text.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
     ways = []
