@@ -99,7 +99,11 @@ __all__ = [
 __all__ += _functions.__all__
 
 # Systems of their own, which most programs do without.
-_LATER = {"scope": "timerl_nb.scope"}
+_LATER = {
+    "collect": "timerl_nb.collecting:collect",
+    "policies": "timerl_nb.collecting.policies",
+    "scope": "timerl_nb.scope",
+}
 __all__ += list(_LATER)
 
 __getattr__, __dir__ = _module_names("trl", lambda: __all__, later=_LATER)

@@ -12,7 +12,20 @@ import timerl_nb as trl
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
-PUBLIC = ("algorithms", "distributions", "env", "logs", "nn", "optim", "random", "scope", "show")
+PUBLIC = (
+    *(
+        "algorithms",
+        "distributions",
+        "env",
+        "logs",
+        "nn",
+        "optim",
+        "policies",
+        "random",
+        "scope",
+        "show",
+    ),
+)
 
 
 @pytest.mark.parametrize("module", [trl, *(getattr(trl, name) for name in PUBLIC)])

@@ -460,6 +460,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("named", "named_if_new"), "test_library: labels"),
     **dict.fromkeys(("given", "otherwise"), "test_conditional"),
     "next": "test_learning: p.next",
+    "collect": "test_collecting",
     "backward": "test_autodiff",
     **dict.fromkeys(
         ("grad", "value_and_grad", "custom_vjp"), "test_custom_gradients, test_autodiff"

@@ -242,12 +242,14 @@ def module_names(
 
     Args:
         words: those that it has not, and what does their work.
-        later: modules that are imported when they are first asked for, by the names that they have there.
+        later: by name, modules that are imported when they are first asked for, or `module:name` in one.
     """
 
     def find(name: str) -> Any:
         if name in later:
-            return importlib.import_module(later[name])
+            part, _, attribute = later[name].partition(":")
+            found = importlib.import_module(part)
+            return getattr(found, attribute) if attribute else found
         raise missing(module, name, known(), MODULE if words is None else words)
 
     return find, known

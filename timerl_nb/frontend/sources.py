@@ -330,6 +330,11 @@ class Parameter(RecurrentTensor):
         return self._trainable
 
     @property
+    def first(self) -> RecurrentTensor:
+        """The value that it begins with."""
+        return self._init
+
+    @property
     def along(self) -> Domain:
         """The dimensions that it changes along, the last one fastest; none without an update."""
         return () if self._updated is None else self._along

@@ -71,10 +71,11 @@ class LearntPolicy:
     Attributes:
         weights: by name.
         name: of which point of the run they are.
+        actor: what it is in its program.
     """
 
     def __init__(self, actor: Actor, weights: Mapping[str, Array], name: str) -> None:
-        self.weights, self.name, self._actor = dict(weights), name, actor
+        self.weights, self.name, self.actor = dict(weights), name, actor
 
     def __call__(self, observation: Any, *, seed: int | np.random.Generator | None = None) -> Any:
         """The action for an observation, or for each of many.
@@ -104,11 +105,11 @@ class LearntPolicy:
         if by_chance and seed is None:
             raise OptionError(
                 "the program says how actions are drawn, not which is the most likely.",
-                others={"it does so at": self._actor.origin},
+                others={"it does so at": self.actor.origin},
                 hint="give a seed: policy(observation, seed=0); or let ctx.policy's act return a "
                 "distribution.",
             )
-        made = act(self.weights, rows, _seed(seed))
+        (made,) = act(self.weights, rows, _seed(seed))
         return graph.given_back(made.reshape((*batch, *made.shape[1:])), observation)
 
     def evaluate(
@@ -134,13 +135,13 @@ class LearntPolicy:
                 actions, or its episodes have no end.
         """
         count = integer("the number of episodes", episodes, least=1)
-        sim = fresh(env, self._actor, max_steps)
+        sim = fresh(env, self.actor, max_steps)
         with Context("b", "t") as ctx:
             (b, B), (t, T) = ctx.dims
             o = like(sim.obs_space, domain=(b, t))
             o[b, 0] = sim.reset(domain=(b,))
             weights = {name: constant(value) for name, value in self.weights.items()}
-            step = sim.step(action(self._actor, weights, o, sample=sample))
+            step = sim.step(action(self.actor, weights, o, sample=sample))
             o[b, t + 1] = step.obs
             ctx.output("return", where(step.alive, step.reward, 0.0).sum(over=t))
             ctx.output("length", step.alive.cast("i32").sum(over=t))
@@ -157,7 +158,7 @@ class LearntPolicy:
     def __repr__(self) -> str:
         size = sum(x.size for x in self.weights.values())
         return (
-            f"LearntPolicy({self.name}: {self._actor.dtype}{list(self._actor.shape)} -> actions; "
+            f"LearntPolicy({self.name}: {self.actor.dtype}{list(self.actor.shape)} -> actions; "
             f"{len(self.weights)} weights, {size:,} numbers)"
         )
 
@@ -165,11 +166,11 @@ class LearntPolicy:
 
     @property
     def _wanted(self) -> str:
-        return f"{NUMPY[self._actor.dtype].name}{list(self._actor.shape)}"
+        return f"{NUMPY[self.actor.dtype].name}{list(self.actor.shape)}"
 
     def _rows(self, given: Any, plain: bool) -> tuple[Any, tuple[int, ...]]:
         """The observations one after the other, and the axes that they were laid out in."""
-        shape, dtype = self._actor.shape, self._actor.dtype
+        shape, dtype = self.actor.shape, self.actor.dtype
         batch = given.shape[: given.ndim - len(shape)]
         if given.ndim < len(shape) or given.shape[len(batch) :] != shape:
             raise ShapeError(
@@ -193,7 +194,7 @@ class LearntPolicy:
 
     def _function(self, *, sample: bool) -> tuple[Any, bool]:
         """What makes actions of rows, and whether it draws them."""
-        actor = self._actor
+        actor = self.actor
         with Frontend() as ctx:
             o = data(np.zeros(actor.shape, NUMPY[actor.dtype]), dtype=actor.dtype)
             weights = {name: data(np.zeros(x.shape, x.dtype)) for name, x in self.weights.items()}
@@ -207,7 +208,7 @@ class LearntPolicy:
                 hint="policy.evaluate(env, episodes) writes a program of it.",
             )
         given = {name: w.read.source for name, w in weights.items()}
-        return graph.by_rows(pdg, a.read, o.read.source, given), graph.draws(pdg, a.read)
+        return graph.by_rows(pdg, [a.read], o.read.source, given), graph.draws(pdg, a.read)
 
 
 def _seed(seed: Any) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from timerl_nb.arrays import Array
+from timerl_nb.errors import MissingPartError
 from timerl_nb.ir.ops import Read, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import Size
@@ -33,29 +36,29 @@ def draws(pdg: Pdg, wanted: Read) -> bool:
 
 
 def by_rows(
-    pdg: Pdg, wanted: Read, row: int, weights: Mapping[str, int]
-) -> Callable[[Weights, Any, int], JaxArray]:
-    """A function of weights by name, rows and a seed, to what is wanted of each row.
+    pdg: Pdg, wanted: Sequence[Read], row: int, weights: Mapping[str, int]
+) -> Callable[[Weights, Any, int], tuple[JaxArray, ...]]:
+    """A function of weights by name, rows and a seed, to what is wanted of each row, one after the other.
 
     Row k draws what it draws whatever other rows there are.
 
     Args:
         row, weights: the operations that stand for a row, and for each weight.
     """
-    needed = reached_from([wanted.source], lambda k: pdg[k].sources)
+    needed = reached_from([read.source for read in wanted], lambda k: pdg[k].sources)
     inner = [pdg[k] for k in pdg.order if k in needed and k != row and k not in weights.values()]
 
-    def one(values: Weights, x: JaxArray, words: JaxArray) -> JaxArray:
+    def one(values: Weights, x: JaxArray, words: JaxArray) -> tuple[JaxArray, ...]:
         scope = Scope({}, {}, (words[0:1], words[1:2]), _whole, lambda size: False)
         done = {weights[name]: value for name, value in values.items()} | {row: x}
         for op in inner:
             shapes = [pdg.read_type(read).shape for read in op.inputs]
             args = [done[read.source] for read in op.inputs]
             done[op.id] = rules.compute(scope, op, args, shapes)
-        return done[wanted.source]
+        return tuple(done[read.source] for read in wanted)
 
     @jax.jit
-    def rows(values: Weights, x: JaxArray, high: JaxArray, low: JaxArray) -> JaxArray:
+    def rows(values: Weights, x: JaxArray, high: JaxArray, low: JaxArray) -> tuple[JaxArray, ...]:
         key = jax.random.wrap_key_data(jnp.concatenate([high, low]), impl="threefry2x32")
         words = jax.random.bits(key, (x.shape[0], 2), jnp.uint32)
         return jax.vmap(one, in_axes=(None, 0, 0))(values, x, words)
@@ -78,6 +81,59 @@ def taken(x: Any) -> Any:
     plain = x.detach() if hasattr(x, "detach") else x
     on_host = plain.__dlpack_device__()[0] == 1
     return np.from_dlpack(plain) if on_host else jnp.from_dlpack(plain)
+
+
+def itself(x: JaxArray) -> JaxArray:
+    return x
+
+
+def exchanged(library: str, device: Any = None) -> Callable[[Any], Any]:
+    """What makes arrays of JAX or PyTorch of anyone's, by DLPack: of the same memory, where it can be.
+
+    Args:
+        device: of PyTorch's, to which they are copied if they are elsewhere.
+
+    Raises:
+        MissingPartError: PyTorch is not installed.
+    """
+    if library == "jax":
+        return lambda x: x if isinstance(x, jax.Array) else jnp.from_dlpack(x)
+    torch = _torch()
+
+    def tensor(x: Any) -> Any:
+        made = x if isinstance(x, torch.Tensor) else torch.from_dlpack(x)
+        return made if device is None else made.to(device)
+
+    return tensor
+
+
+def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
+    """A function of PyTorch's tensors as one of arrays of NumPy's, on the device of its parameters."""
+    torch = _torch()
+    first = next(iter(getattr(function, "parameters", lambda: ())()), None)
+
+    def array(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(array, x))
+        if isinstance(x, Mapping):
+            return {name: array(one) for name, one in x.items()}
+        return x.cpu().numpy() if isinstance(x, torch.Tensor) else x
+
+    def call(x: Array) -> Any:
+        with torch.inference_mode():
+            given = torch.from_numpy(x)
+            return array(function(given if first is None else given.to(first.device)))
+
+    return call
+
+
+def _torch() -> Any:
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise MissingPartError(
+            "tensors of PyTorch need PyTorch, which is not installed.", hint="pip install torch."
+        ) from None
 
 
 def given_back(made: JaxArray, like: Any) -> Any:

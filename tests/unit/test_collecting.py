@@ -1,0 +1,249 @@
+"""`trl.collect` by our own ways: steps against Gymnasium's, batches, weights, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.collecting import Batch, Collector
+from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
+from timerl_nb.rl.learnt import LearntPolicy
+
+HOW = ("scan", "step")
+ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
+ENV = trl.env.make("CartPole-v1", max_steps=30)  # some episodes are cut off
+
+
+def policy(**options: Any) -> trl.DNNBuilder:
+    return trl.DNNBuilder().from_env(ENV, hidden=[8], critic=True, **options)
+
+
+def collector(how: str = "scan", **options: Any) -> Collector:
+    return trl.collect(ENV, policy(), how=how, **({"envs": 6, "steps": 20, "seed": 3} | options))
+
+
+@pytest.fixture(scope="module")
+def batches() -> list[Batch]:
+    with collector() as c:
+        return [c.next() for _ in range(4)]
+
+
+def assert_same(a: Batch, b: Batch) -> None:
+    for name in (*ARRAYS, *a.extras):
+        x, y = np.asarray(getattr(a, name)), np.asarray(getattr(b, name))
+        assert x.dtype == y.dtype, name
+        np.testing.assert_array_equal(x, y, err_msg=name)
+    np.testing.assert_array_equal(a.episodes.returns, b.episodes.returns)
+    np.testing.assert_array_equal(a.final.obs, b.final.obs)
+
+
+def test_steps_are_those_of_gymnasium(batches: list[Batch]) -> None:
+    env: Any = gymnasium.make("CartPole-v1").unwrapped
+    obs = np.concatenate([b.obs for b in batches] + [np.asarray(batches[-1].last_obs)[None]])
+    action = np.concatenate([b.action for b in batches])
+    ended = np.concatenate([b.terminated for b in batches])
+    cut = np.concatenate([b.truncated for b in batches])
+    final = [
+        ((k * 20 + step, n), o)
+        for k, b in enumerate(batches)
+        for step, n, o in zip(b.final.step, b.final.env, b.final.obs, strict=True)
+    ]
+    after = dict(final)
+    assert len(after) == (ended | cut).sum() > 10 and cut.any()
+    elapsed = np.zeros(6, int)
+    for t in range(80):
+        for n in range(6):
+            env.reset()
+            env.state = obs[t, n].astype(np.float64)
+            elapsed[n] += 1
+            want, reward, done, _, _ = env.step(int(action[t, n]))
+            have = after.get((t, n), obs[t + 1, n])
+            np.testing.assert_allclose(have, want, rtol=0, atol=1e-6)
+            assert (done, elapsed[n] >= 30, reward) == (ended[t, n], cut[t, n], 1.0)
+            if done or cut[t, n]:
+                assert (abs(obs[t + 1, n]) <= 0.05).all()  # another one has begun
+                elapsed[n] = 0
+
+
+def test_batches_go_on_from_each_other(batches: list[Batch]) -> None:
+    for a, b in zip(batches, batches[1:], strict=False):
+        np.testing.assert_array_equal(a.last_obs, b.obs[0])
+    lengths = np.zeros(6, int)
+    found = []
+    for b in batches:
+        done = np.asarray(b.terminated | b.truncated)
+        for t in range(20):
+            lengths += 1
+            found += lengths[done[t]].tolist()
+            lengths[done[t]] = 0
+    have = np.concatenate([b.episodes.lengths for b in batches])
+    assert found == have.tolist() and max(found) == 30
+    np.testing.assert_array_equal(np.concatenate([b.episodes.returns for b in batches]), have)
+    assert all(b.count == 120 and b.valid.all() for b in batches)
+
+
+def test_ways_of_one_provenance_make_the_same(batches: list[Batch]) -> None:
+    with collector("step") as c:
+        for want in batches:
+            assert_same(want, c.next())
+
+
+def test_log_probabilities_are_those_of_the_actions(batches: list[Batch]) -> None:
+    b = batches[1]
+    weights = {n: np.asarray(x) for n, x in collector()._weights.items()}
+    h = np.tanh(np.asarray(b.obs) @ weights["trunk.0.weight"] + weights["trunk.0.bias"])
+    logits = h @ weights["actor.weight"] + weights["actor.bias"]
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    want = np.take_along_axis(logp, np.asarray(b.action)[..., None], -1)[..., 0]
+    np.testing.assert_allclose(b.log_prob, want, atol=1e-5)
+    value = (h @ weights["critic.weight"] + weights["critic.bias"])[..., 0]
+    np.testing.assert_allclose(b.value, value, atol=1e-5)
+
+
+def test_a_batch_stays_as_it_is_and_is_not_copied() -> None:
+    with collector() as c:
+        first = c.next()
+        kept = first.numpy()
+        copies = {name: np.array(getattr(kept, name)) for name in (*ARRAYS, *kept.extras)}
+        for _ in range(5):
+            c.next()
+        for name, want in copies.items():
+            x = getattr(first, name)
+            assert isinstance(x, jax.Array) and getattr(first.jax(), name) is x
+            have = getattr(kept, name)
+            assert have.ctypes.data == x.unsafe_buffer_pointer()  # the same memory
+            np.testing.assert_array_equal(have, want)
+    np.testing.assert_array_equal(first.obs, copies["obs"])  # also when it is closed
+    with pytest.raises(AttributeError):
+        first.obs = 0  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="a batch has no 'advantage'"):
+        _ = first.advantage
+
+
+def test_memory_is_flat() -> None:
+    with collector() as c:
+        held = []
+        for _ in range(100):
+            c.next()
+            held.append(sum(x.nbytes for x in jax.live_arrays()))
+    assert len(set(held[2:])) == 1
+
+
+def test_newer_weights() -> None:
+    with collector() as c:
+        c.next()
+        old = c._weights
+        right = {**{n: np.zeros(x.shape, x.dtype) for n, x in old.items()}}
+        right["actor.bias"] = np.array([-100, 100], np.float32)
+        b = c.next(params=right)
+        right["actor.bias"][:] = 0  # what was given was copied
+        assert (c.next().action == 1).all() and (b.action == 1).all()
+        for wrong in (
+            {**right, "actor.bias": np.zeros(3, np.float32)},
+            {n: right[n] for n in list(right)[1:]},
+            {**right, "more": 0.0},
+        ):
+            with pytest.raises(ShapeError, match="the weights do not fit the policy, in 1 of them"):
+                c.next(params=wrong)
+        with pytest.raises(OptionError, match="weights are arrays by name"):
+            c.load(7)
+        assert (c.next().action == 1).all()  # it goes on
+        c.load(old)
+        assert (c.next().action == 0).any()
+
+
+def test_what_was_learnt_collects() -> None:
+    with trl.Context("i") as ctx:
+        network = trl.DNNBuilder(domain="i").from_env(ENV, hidden=[8], critic=True).build()
+        p = {p.name: np.full([int(n) for n in p.shape], 0.5, np.float32) for p in network.params}
+    learnt = LearntPolicy(ctx.policies[0], p, "made up")
+    options = {"envs": 6, "steps": 20, "seed": 3}
+    with trl.collect(ENV, learnt, **options) as c, trl.collect(ENV, network, **options) as d:
+        first = c.next()
+        assert not np.array_equal(d.next().value, first.value)  # it begins with its first values
+    with trl.collect(ENV, network, **options) as d:
+        assert_same(first, d.next(params=learnt))
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_one_environment_and_one_step(how: str) -> None:
+    with trl.collect(ENV, trl.policies.random, envs=1, steps=1, seed=1, how=how) as c:
+        made = [c.next() for _ in range(40)]
+    lengths = np.concatenate([b.episodes.lengths for b in made])
+    ends = [k for k, b in enumerate(made) if len(b.final)]
+    assert lengths.tolist() == np.diff([-1, *ends]).tolist() and len(ends) > 0
+    assert made[0].obs.shape == (1, 1, 4) and made[0].last_obs.shape == (1, 4)
+    assert not made[0].extras
+
+
+def test_episodes_of_one_step_that_end_together() -> None:
+    env = trl.env.make("CartPole-v1", max_steps=1)
+    with trl.collect(env, trl.policies.random, envs=3, steps=4) as c:
+        c.next()
+        b = c.next()
+    assert b.truncated.all() and len(b.final) == 12
+    assert b.episodes.lengths.tolist() == [1] * 12 and b.episodes.returns.tolist() == [1.0] * 12
+
+
+def test_episodes_without_an_end_and_numbers_as_actions() -> None:
+    env = trl.env.make("synthetic", obs_shape=(2, 3))
+    with trl.collect(env, trl.DNNBuilder().from_env(env, hidden=[4]), envs=3, steps=4) as c:
+        b = c.next()
+    assert b.obs.shape == (4, 3, 2, 3) and b.action.shape == (4, 3, 1)
+    assert b.log_prob.shape == (4, 3)
+    assert not len(b.final) and not len(b.episodes) and not np.asarray(b.terminated).any()
+
+
+def test_nan_is_named_and_closes() -> None:
+    with collector() as c:
+        before = c.next()
+        with pytest.raises(ExecutionError, match="log_prob is NaN at step 0 .*, in environment 0"):
+            c.next(params={n: np.full(x.shape, np.nan) for n, x in c._weights.items()})
+        with pytest.raises(ExecutionError, match="the collector is closed: a batch was not"):
+            c.next()
+        assert before.count == 120 and list(c) == []
+
+
+def test_an_interrupt_leaves_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = collector()
+    before = c.next()
+    copy = np.array(before.obs)
+
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("timerl_nb.runtime.backends.jax.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        c.next()
+    monkeypatch.undo()
+    np.testing.assert_array_equal(before.obs, copy)
+    with pytest.raises(ExecutionError, match="KeyboardInterrupt"):
+        c.next()
+
+
+def refusals() -> Iterator[tuple[str, type[Exception], dict[str, Any]]]:
+    given = {"env": ENV, "policy": policy()}
+    yield "there is no environment 'CartPole'", EnvError, {**given, "env": "CartPole"}
+    yield "7 is no environment", EnvError, {**given, "env": 7}
+    yield "7 is no policy", OptionError, {**given, "policy": 7}
+    yield "how='skan' is no way", OptionError, {**given, "how": "skan"}
+    yield "the policy sees f32.4., and", EnvError, {**given, "env": trl.env.make("synthetic")}
+    yield (
+        "'scan' does not apply: the policy is a function on the host",
+        OptionError,
+        {**given, "policy": lambda obs: obs},
+    )
+    yield "envs", Exception, {**given, "envs": 0}
+    yield "steps", Exception, {**given, "steps": 1.5}
+
+
+@pytest.mark.parametrize(("text", "error", "given"), list(refusals()))
+def test_what_is_refused(text: str, error: type[Exception], given: dict[str, Any]) -> None:
+    with pytest.raises(error, match=text):
+        trl.collect(given.pop("env"), given.pop("policy"), **({"how": "scan"} | given))

@@ -1,0 +1,169 @@
+"""`trl.collect`: environments in progress, whose steps are asked for batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from timerl_nb.collecting.acting import acting_of
+from timerl_nb.collecting.batch import Batch
+from timerl_nb.collecting.scan import Scan
+from timerl_nb.collecting.step import StepByStep
+from timerl_nb.collecting.task import Task
+from timerl_nb.collecting.way import Source, Way
+from timerl_nb.env.core import Simulation, make
+from timerl_nb.errors import EnvError, ExecutionError, OptionError, one_of
+from timerl_nb.frontend.arguments import integer
+from timerl_nb.frontend.foreign import all_asked, asked, missing
+
+WAYS: tuple[Way, ...] = (Scan(), StepByStep())
+
+
+@all_asked
+class Collector:
+    """Environments in progress. `trl.collect` makes it."""
+
+    def __init__(self, task: Task, how: str) -> None:
+        self._task, self._how = task, how
+        self._weights = dict(task.acting.weights)
+        self._source: Source | None = None
+        self._closed = ""
+
+    def next(self, params: Any = None) -> Batch:
+        """The next batch: the environments go on where the last one left them.
+
+        Args:
+            params: newer weights: arrays by name, `result.policy()` or a result; as `load`.
+
+        Raises:
+            ExecutionError: the policy makes NaN, or the collector is closed.
+            EnvError: an environment failed.
+            ShapeError: weights of other shapes; the collector goes on.
+        """
+        if params is not None:
+            self.load(params)
+        if self._closed:
+            raise ExecutionError(
+                f"the collector is closed: {self._closed}.",
+                hint="batches that were collected stay; trl.collect(…) begins anew.",
+            )
+        try:
+            source = self._open()
+            batch = source.next(self._weights)
+            _check_numbers(batch)
+        except BaseException as error:
+            self._close(f"a batch was not completed ({type(error).__name__})")
+            raise
+        return batch
+
+    def load(self, params: Any) -> None:
+        """Act by other weights from the next batch on.
+
+        Args:
+            params: arrays of NumPy, JAX or PyTorch by name, which are copied; `result.policy()`, or a
+                result; of a module of PyTorch's what its `load_state_dict` takes.
+
+        Raises:
+            ShapeError: they are not those of the policy; those that it has stay.
+        """
+        self._weights = self._task.acting.taken(params)
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """Those that it acts by, by name."""
+        return dict(self._weights)
+
+    def _open(self) -> Source:
+        if self._source is None:
+            way = next(w for w in WAYS if w.name == self._how)
+            self._source = way.prepared(self._task).open(self._task.seed)
+        return self._source
+
+    def close(self) -> None:
+        """End all environments; batches stay."""
+        self._close("it was asked to")
+
+    def _close(self, why: str) -> None:
+        self._closed = self._closed or why
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches without an end."""
+        while not self._closed:
+            yield self.next()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        words = {"step": "next(): a batch of steps.", "sample": "next()."}
+        raise missing("a collector", name, dir(type(self)), words)
+
+    def __repr__(self) -> str:
+        task = self._task
+        state = f", closed: {self._closed}" if self._closed else ""
+        return f"Collector({task.name}, {task.envs:,} environments, {task.steps:,} steps a batch{state})"
+
+
+def _check_numbers(batch: Batch) -> None:
+    """Refuse a batch whose policy has made NaN."""
+    for name, x in {"action": batch.action, **batch.extras}.items():
+        array = np.asarray(x)
+        if array.dtype.kind == "f" and np.isnan(array.sum()) and np.isnan(array).any():
+            step, env, *_ = np.argwhere(np.isnan(array))[0]
+            raise ExecutionError(
+                f"the policy's {name} is NaN at step {step} of the batch, in environment {env}.",
+                hint="look at its weights, and at what it sees there.",
+            )
+
+
+@asked
+def collect(
+    env: Any,
+    policy: Any,
+    *,
+    envs: int = 1,
+    steps: int = 128,
+    seed: int = 0,
+    how: str = "scan",
+) -> Collector:
+    """Steps of environments under a policy, collected batch by batch.
+
+    Args:
+        env: a name, "CartPole-v1"; or what `trl.env.make` returns, which stays as it is.
+        policy: `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, a network that it has built,
+            `result.policy()`, or `trl.policies.random`.
+        envs: how many environments.
+        steps: of each in a batch.
+        seed: of all chance.
+        how: by which way: "scan" is one XLA call a batch, "step" calls for every step. They give the same
+            trajectories.
+
+    Returns a `Collector`: `c.next()` is a batch.
+
+    Raises:
+        EnvError: there is no such environment, or the policy sees something else.
+        OptionError: the policy is none, or the way does not apply, and why.
+    """
+    sim = make(env) if isinstance(env, str) else env
+    if not isinstance(sim, Simulation):
+        raise EnvError(f"{env!r} is no environment.", hint='give a name: "CartPole-v1".')
+    acting = acting_of(policy, (sim.obs_space, sim.act_space), seed)
+    name = env if isinstance(env, str) else repr(sim)
+    count = integer("envs, the number of environments,", envs, least=1)
+    many = integer("steps", steps, least=1)
+    task = Task(name, sim, None, acting, count, many, integer("the seed", seed))
+    way = next((w for w in WAYS if w.name == how), None)
+    if way is None:
+        raise OptionError(f"how={how!r} is no way.", hint=one_of(str(how), [w.name for w in WAYS]))
+    why_not = way.why_not(task)
+    if why_not is not None:
+        raise OptionError(f"{how!r} does not apply: {why_not}.")
+    return Collector(task, how)
