@@ -11,7 +11,6 @@ from timerl_nb.driver.measuring import tune_machine
 from timerl_nb.driver.program import Program
 from timerl_nb.frontend import functions as _functions
 from timerl_nb.frontend import numpy_calls as _numpy_calls  # noqa: F401 (enters itself)
-from timerl_nb.frontend.bounds import endless
 from timerl_nb.frontend.custom import custom_vjp
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.functional import grad, value_and_grad
@@ -44,6 +43,7 @@ from timerl_nb.profiler import Profile, profile
 from timerl_nb.rl.policy import DNNBuilder
 from timerl_nb.runtime.loading import load
 from timerl_nb.show.sweeping import sweep
+from timerl_nb.symbolic.domain import ENDLESS as endless
 
 __all__ = [
     "Context",

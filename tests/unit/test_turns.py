@@ -131,6 +131,41 @@ def test_what_was_handed_out_stays(how: str) -> None:
     assert ["every third" in one for one in made] == [False, False, True] * 2
 
 
+def test_axes_are_those_of_a_run() -> None:
+    """Also of slices that an output has itself, ahead of a dimension or behind it."""
+
+    def write(ctx: trl.Context) -> None:
+        (b, _), (i, _), (t, _) = ctx.dims
+        x = trl.random.uniform((2,), domain=(b, i, t))
+        ctx.output("ahead", x[0:2, i, t])
+        ctx.output("behind", x[b, i, 0:3])
+        ctx.output("earlier", x[b, i, trl.max(t - 1, 0)].exp())
+
+    ctx, bounds = written(write)
+    result = ctx.compile(bounds, options("interpret")).execute(seed=4)
+    for seeds in (None, 2):
+        with endless(ctx, bounds, seeds=seeds).turns(seed=4) as turns:
+            made = list(islice(turns, 2))
+        for k, one in enumerate(made):
+            have = one if seeds is None else {name: x[0] for name, x in one.items()}
+            want = {"ahead": result["ahead"][k]}
+            want |= {name: result[name][:, k] for name in ("behind", "earlier")}
+            assert_equal(want, have)
+
+
+def test_an_order_of_what_nobody_needs_says_nothing() -> None:
+    def write(ctx: trl.Context) -> None:
+        (b, _), (i, _), (t, _) = ctx.dims
+        x = trl.random.uniform((2,), domain=(b, i, t))
+        y, unused = x.exp(), x.sin()
+        ctx.before(y, unused)
+        ctx.output("y", y)
+
+    ctx, bounds = written(write)
+    with endless(ctx, bounds).turns() as turns:
+        assert next(turns)["y"].shape == (2, 3, 2)
+
+
 def test_rows_of_seeds() -> None:
     ctx, bounds = written(averaging)
     together = list(islice(endless(ctx, bounds, seeds=3).turns(seed=5), 3))
@@ -396,8 +431,9 @@ def test_a_program_has_an_end_or_none() -> None:
             call()
     with pytest.raises(OptionError, match="the program has an end"):
         ending.turns()
-    with pytest.raises(OptionError, match="is no sequence of turns"):
-        unending.turns(given=3)  # pyright: ignore[reportArgumentType]
+    for given in (3, {"w": np.zeros(3)}):  # arrays of one turn are none either
+        with pytest.raises(OptionError, match="which is no sequence of turns"):
+            unending.turns(given=given)  # pyright: ignore[reportArgumentType]
     for program, bound in ((unending, 5), (ending, trl.endless)):
         with pytest.raises(BoundsError, match="cannot change without compiling again"):
             program.with_bounds({"I": bound})

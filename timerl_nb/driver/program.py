@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -445,9 +445,9 @@ class Program:
         inlets = given_of(self.pdg.dims, self.pdg)
         if given is None and inlets:
             by_name(inlets, None)  # refuses
-        if given is not None and not isinstance(given, Iterable | Iterator):
+        if given is not None and (isinstance(given, Mapping) or not isinstance(given, Iterable)):
             raise OptionError(
-                f"given={given!r} is no sequence of turns.",
+                f"given is a {type(given).__name__}, which is no sequence of turns.",
                 hint="pass an iterable of mappings, one a turn; itertools.repeat({…}) gives the same to all.",
             )
         is_saved = checkpoint is not None or resume is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.until import Until, ceiling, until
-from timerl_nb.symbolic.domain import ENDLESS, Ceiling, Endless
-
-endless: Final = ENDLESS
+from timerl_nb.symbolic.domain import Ceiling, Endless
 
 
 def check_bounds(ctx: Context, given: Mapping[Any, Any]) -> tuple[dict[str, int], dict[str, Until]]:

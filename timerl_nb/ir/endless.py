@@ -52,14 +52,13 @@ def without_end(pdg: Pdg, name: str) -> Pdg:
         _check(pdg, dim, kept[k])
     for op in shown:
         _check(pdg, dim, op)
-    dims = pdg.dims.with_endless(name)
+    dims, free = pdg.dims.with_endless(name), max(pdg.ops) + 1
     ops = {k: kept[k] for k in kept if k in needed}
-    for where in dict.fromkeys(op.where for op in shown):
-        made = _handing(
-            dims, dim, max(pdg.ops) + 1 + len(ops), where, [op for op in shown if op.where is where]
-        )
-        ops[made.id] = made
-    return Pdg(dims, ops, pdg.orders)
+    for op_id, where in enumerate(dict.fromkeys(op.where for op in shown), free):
+        together = [op for op in shown if op.where is where]
+        ops[op_id] = _handing(dims, dim, op_id, where, together)
+    orders = [order for order in pdg.orders if {order.before, order.after} <= ops.keys()]
+    return Pdg(dims, ops, orders)
 
 
 def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -> Op:
@@ -74,9 +73,9 @@ def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -
     reads: list[Read] = []
     orders: list[tuple[int, ...]] = []
     for op in outputs:
-        read, axes = _sliced(dims, dim, op)
+        read, order = _sliced(dims, dim, op)
         reads.append(read)
-        orders.append(tuple(axes.index(d) for d in op.attrs.dims if d != dim.name))
+        orders.append(order)
     attrs = CallAttrs(
         HandedOut(tuple(op.attrs.name for op in outputs), tuple(orders)), "hand out", (dim.name,)
     )
@@ -94,15 +93,19 @@ def _handing(dims: Dims, dim: Dim, op_id: int, where: Cond, outputs: list[Op]) -
     )
 
 
-def _sliced(dims: Dims, dim: Dim, op: Op) -> tuple[Read, list[str]]:
-    """What an output reads at all points of a turn in one, and the dimension of each axis in front."""
+def _sliced(dims: Dims, dim: Dim, op: Op) -> tuple[Read, tuple[int, ...]]:
+    """What an output reads at all points of a turn in one, and the order of the axes in front for the user.
+
+    These are the dimensions in the output's order, and then the axes that it has by its own slices.
+    """
     (read,) = op.inputs
     index: list[Entry] = []
-    axes: list[str] = []
+    axes: list[str | None] = []
     for entry in read.index:
         others = [d for d in dims.varying(entry.symbols) if d != dim.name]
         if not others:
             index.append(entry)
+            axes += [None] * isinstance(entry, Slice)
             continue
         (d, *more) = others
         moved = isinstance(entry, Lin) and (entry - sym(d)).is_const
@@ -118,9 +121,10 @@ def _sliced(dims: Dims, dim: Dim, op: Op) -> tuple[Read, list[str]]:
         assert isinstance(first, Lin) and isinstance(last, Lin)
         index.append(span(first, last))
         axes.append(d)
-    lacking = [d for d in op.attrs.dims if d != dim.name and d not in axes]
-    assert not lacking, lacking  # a domain is what indices vary over
-    return Read(read.source, read.out, tuple(index), read.cond), axes
+    # a domain is what indices vary over
+    first_axes = [axes.index(d) for d in op.attrs.dims if d != dim.name]
+    own = [k for k, d in enumerate(axes) if d is None]
+    return Read(read.source, read.out, tuple(index), read.cond), (*first_axes, *own)
 
 
 # --- what has no meaning without an end ----------------------------------------------------------

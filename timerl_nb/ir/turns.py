@@ -42,11 +42,9 @@ class Given:
         rest = self.domain[1:]
         where = tuple(slice(None) if d in axes else point[d] for d in rest)
         left = [d for d in rest if d in axes]
-        order = [left.index(d) for d in axes]
-        found = [values[name][where] if where else values[name] for name in self.names]
-        if order != sorted(order):
-            found = [x.transpose(*order, *range(len(order), x.ndim)) for x in found]
-        return tuple(found)
+        order = tuple(left.index(d) for d in axes)
+        found = (values[name][where] if where else values[name] for name in self.names)
+        return tuple(in_axes_order(x, order) for x in found)
 
 
 @dataclass(frozen=True)
@@ -263,7 +261,7 @@ class NothingGiven:
     def turn(self, number: int) -> Turn:
         raise ExecutionError(
             "the program is to be given values (trl.given), and the run was given none.",
-            hint="pass given= to execute(), start(), begin() or turns().",
+            hint="execute(), start() and turns() take given=; stepping and measuring give nothing.",
         )
 
 

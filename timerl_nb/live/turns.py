@@ -38,9 +38,8 @@ class Turns(Iterator[dict[str, Any]]):
     ) -> None:
         self._run, self._supply, self._finish, self._taken = run, supply, finish, taken
         self.turn = turn
-        self._reached = (
-            turn - 1
-        )  # which of the loop's turns has run last: some may have nothing to do
+        # which of the loop's turns has run last: some have nothing to do, and are passed over
+        self._reached = turn - 1
         self._steps: Iterator[int] | None = run.turns()
         # the run does not know of us, so that it ends with us
         made = self._made = dict[str, Any]()

@@ -17,10 +17,10 @@ from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Read, reached_from, read_symbols
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Edit, Rewritten
-from timerl_nb.ir.turns import HandedOut
+from timerl_nb.ir.turns import is_handed_out
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.expr import Entry, Lin, sym
+from timerl_nb.symbolic.expr import Lin, sym
 
 
 @dataclass(frozen=True)
@@ -62,22 +62,13 @@ class Seeds:
         return edit.finish()
 
     def _varied(self, op: Op, varied: set[int]) -> Op:
-        name = self.dim.name
-        at: Entry = sym(name)
-        attrs = op.attrs
-        if isinstance(attrs, CallAttrs) and isinstance(attrs.function, HandedOut):
-            # all seeds' values in one call; their axis is the first
-            at, handed = self.dim.whole, attrs.function
-            several = [one.source in varied for one in op.inputs]
-            pairs = zip(handed.orders, several, strict=True)
-            orders = tuple((0, *(k + 1 for k in o)) if more else o for o, more in pairs)
-            op = op.with_(attrs=replace(attrs, function=replace(handed, orders=orders)))
+        if is_handed_out(op):
+            return self._handed_out(op, varied)
+        name, attrs = self.dim.name, op.attrs
 
         def read(one: Read) -> Read:
-            return replace(one, index=(at, *one.index)) if one.source in varied else one
+            return replace(one, index=(sym(name), *one.index)) if one.source in varied else one
 
-        if at is self.dim.whole:
-            return op.with_(inputs=tuple(map(read, op.inputs)))
         if isinstance(attrs, OutputAttrs):
             attrs = replace(attrs, dims=(name, *attrs.dims))
         elif isinstance(attrs, CallAttrs) or (isinstance(attrs, UdfAttrs) and attrs.resource):
@@ -88,6 +79,16 @@ class Seeds:
             outputs=tuple(replace(output, domain=(name, *output.domain)) for output in op.outputs),
             attrs=attrs,
         )
+
+    def _handed_out(self, op: Op, varied: set[int]) -> Op:
+        """What a turn hands out: all seeds' values in one call, of which they are the first axis."""
+        inputs, orders = list(op.inputs), list(op.attrs.function.orders)
+        for k, one in enumerate(op.inputs):
+            if one.source in varied:
+                inputs[k] = replace(one, index=(self.dim.whole, *one.index))
+                orders[k] = (0, *(axis + 1 for axis in orders[k]))
+        function = replace(op.attrs.function, orders=tuple(orders))
+        return op.with_(inputs=tuple(inputs), attrs=replace(op.attrs, function=function))
 
 
 def _begun(pdg: Pdg) -> Iterator[int]:

@@ -10,7 +10,7 @@ compiled once, whatever the point: lengths that vary are masked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -230,10 +230,17 @@ class Kernel:
         """What is known at a point while the kernel is traced; behind the seed's words are the turn's."""
         sizes, op = self.sizes, self.op
         capacity, varies = partial(sizes.capacity, op), partial(sizes.varies, op)
-        found = Scope(sizes.bounds, point, seed[:2], capacity, varies, turn=seed[2:])
-        seeds, endless = self.pdg.dims.seeds, self.pdg.dims.endless
-        names = (dim.name if dim else None for dim in (seeds, endless))
-        return replace(found, **dict(zip(("seeds", "endless"), names, strict=True)))
+        dims = self.pdg.dims
+        return Scope(
+            sizes.bounds,
+            point,
+            seed[:2],
+            capacity,
+            varies,
+            seeds=dims.seeds.name if dims.seeds else None,
+            endless=dims.endless.name if dims.endless else None,
+            turn=seed[2:],
+        )
 
     def compute(self, scope: Scope, operands: Mapping[int, Any]) -> list[Any]:
         """What the outputs are at one point, or what it adds to them."""
