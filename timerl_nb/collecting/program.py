@@ -15,11 +15,11 @@ from timerl_nb.config import Options
 from timerl_nb.driver.context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.env.core import Simulation, Step
-from timerl_nb.frontend.bounds import endless
 from timerl_nb.frontend.sources import like, tensor, where
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_graph as graph
+from timerl_nb.symbolic.domain import ENDLESS
 
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")
@@ -66,7 +66,7 @@ def collecting(task: Task, options: Options) -> Program:
             one = where(step.alive, 1, 0)
             ctx.output("returns", goes_on("returns", step.reward))
             ctx.output("lengths", goes_on("lengths", one))
-    return ctx.compile({B: task.envs, I: endless, T: task.steps}, options, tell=False)
+    return ctx.compile({B: task.envs, I: ENDLESS, T: task.steps}, options, tell=False)
 
 
 def _ends(step: Step) -> dict[str, RecurrentTensor]:
