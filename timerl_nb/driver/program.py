@@ -457,7 +457,8 @@ class Program:
             supply = None
             if given is not None:
                 supply = TurnByTurn(inlets, self.bounds, given, kept.turn)
-            run = self._make_run(kept.seed, None, each(kept.saving and kept.saving.turned))
+            told = each(kept.saving and kept.saving.turned)
+            run = self._make_run(kept.seed, None, told, supply=supply)
             kept.of(run, self.fused)
             return Turns(run, supply, kept.leave, kept.turn, taken)
         except BaseException:
@@ -590,8 +591,7 @@ class Program:
         with turns_bar(turns, kept.turn, shown=shown) as bar:
             counted = bar.update if shown and turns is not None else None
             told = kept.saving and kept.saving.turned, log and log.turned
-            run = self._make_run(kept.seed, on_event, each(*told, counted))
-            run.host.supply = supply
+            run = self._make_run(kept.seed, on_event, each(*told, counted), supply=supply)
             try:
                 kept.of(run, self.fused)
                 if log is not None:
@@ -648,14 +648,19 @@ class Program:
         on_call: Recorder | None = None,
         *,
         waits: bool = True,
+        supply: Supply | None = None,
     ) -> RunProtocol:
         """A run that has not begun; whoever listens to events is shown the interpreter's."""
         if on_event is None and on_call is None and (listener := listener_of(self)) is not None:
             on_call, progress, waits = listener, each(listener.turned, progress), False
         lowered = self.executable.lowered if on_event is None else None
         if lowered is None:
-            return Run(self.executable, seed, on_event or on_call, progress, waits=waits)
-        return LoweredRun(lowered, seed, progress, on_call, waits=waits)
+            run = Run(self.executable, seed, on_event or on_call, progress, waits=waits)
+        else:
+            run = LoweredRun(lowered, seed, progress, on_call, waits=waits)
+        if supply is not None:
+            run.host.supply = supply
+        return run
 
     def begin(
         self,
@@ -687,9 +692,9 @@ class Program:
         run_begins(self)
         supply = self._supply(given)
         self._check_begin(recorded=on_event is not None)
-        run = self._make_run(self._seed(seed), on_event, progress, on_call, waits=waits)
-        run.host.supply = supply
-        return run
+        return self._make_run(
+            self._seed(seed), on_event, progress, on_call, waits=waits, supply=supply
+        )
 
     def _check_begin(self, *, recorded: bool, saved: bool = False) -> None:
         """Refuse to begin what is looked at on the way, as `_check_memory` does and for other reasons."""
@@ -743,8 +748,8 @@ class Program:
             control.speed = speed
             telling = self._log(loggers, watched, outputs, kept)
             told = kept.saving and kept.saving.turned, telling and telling.turned
-            run = self._make_run(kept.seed, on_event, each(*told, kept.at_stop(control.turned)))
-            run.host.supply = supply
+            progress = each(*told, kept.at_stop(control.turned))
+            run = self._make_run(kept.seed, on_event, progress, supply=supply)
             try:
                 kept.of(run, self.fused)
             except BaseException as error:

@@ -20,7 +20,7 @@ class Turns(Iterator[dict[str, Any]]):
 
     Args:
         run: which has not begun.
-        supply: brings what is given, until there is no more.
+        supply: brings what is given to the run, until there is no more.
         finish: is called when the run is over, however it ends.
         taken: makes of an array of the run's what is handed out; NumPy's, by default.
 
@@ -44,8 +44,6 @@ class Turns(Iterator[dict[str, Any]]):
         # the run does not know of us, so that it ends with us
         made = self._made = dict[str, Any]()
         run.host.hand = lambda _, values: made.update(values)
-        if supply is not None:
-            run.host.supply = supply
 
     def __iter__(self) -> Self:
         return self

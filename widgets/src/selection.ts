@@ -159,10 +159,9 @@ export class Selection {
   }
 
   /**
-   * An item's operations without those inside its kernels: these may have been copied into several
-   * kernels, which are not relatives for that.
+   * An item's operations without those inside its kernels: what was fused into several kernels does not
+   * make these relatives.
    */
-  /** Of these operations those that no other of them holds inside: a kernel, not what was fused into it. */
   heads(ids: readonly number[]): readonly number[] {
     const known = this.#known.get(ids);
     if (known) return known;
