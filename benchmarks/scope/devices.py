@@ -36,7 +36,10 @@ def algorithms(traced: int = 0, steps: int = 128) -> dict[str, Process]:
     for number, (name, every, kernels) in enumerate(
         (("DDPG", 1, 90), ("SAC", 1, 120), ("A2C", 5, 60), ("PPO2", 64, 600)), 1
     ):
-        draw, one = Random(number), Process(number, launch=9_000, traced=traced, drift=1_700)
+        draw, one = (
+            Random(number),
+            Process(number, launch=9_000, traced={"cudaLaunchKernel": traced}, drift=1_700),
+        )
         for step in range(steps):
             with one.within("inference"):
                 one.runs("python", 60_000)

@@ -6,7 +6,7 @@ truth, which it adds up from its own list of intervals, one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -32,13 +32,13 @@ class Process:
     Args:
         number: its id.
         launch: nanoseconds of a launch.
-        traced: nanoseconds by which tracing makes each longer.
+        traced: nanoseconds by which tracing makes calls of a name longer.
         drift: nanoseconds by which the tracer's clock goes ahead in all.
     """
 
     number: int = 1
     launch: int = 5_000
-    traced: int = 0
+    traced: Mapping[str, int] = field(default_factory=dict)
     drift: int = 0
     now: int = START
     device: int = START  # until when the device is busy
@@ -65,9 +65,11 @@ class Process:
         self.operation = ""
         self.edges.append((self.now, 0, Kind.OPERATION_EXIT, 0))
 
-    def runs(self, library: str, ns: int, kernels: Sequence[int] = ()) -> None:
-        """A library runs so long, in parts between which it launches kernels of so many nanoseconds."""
-        top = self._top(NAMES[library], f"{library}.call")
+    def runs(
+        self, library: str, ns: int, kernels: Sequence[int] = (), name: str = "", copies: int = 0
+    ) -> None:
+        """A library runs so long, in parts between which it launches kernels of so many nanoseconds; and copies then."""
+        top = self._top(NAMES[library], name or f"{library}.call")
         if NAMES[library]:
             self.edges.append((self.now, top, Kind.CALL_ENTER, 1))
         for k, kernel in enumerate((*kernels, None)):
@@ -79,6 +81,8 @@ class Process:
             self._spend(part, library)
             if kernel is not None:
                 self._launch("cudaLaunchKernel", kernel)
+        for _ in range(copies):
+            self._launch("cudaMemcpyAsync", 1_000)
         if NAMES[library]:
             self.edges.append((self.now, 0, Kind.CALL_EXIT, 0))
 
@@ -90,7 +94,7 @@ class Process:
 
     def _launch(self, name: str, kernel: int) -> None:
         begin = self.now
-        self._spend(self.launch + self.traced, "api")
+        self._spend(self.launch + self.traced.get(name, 0), "api")
         self.launches.append((begin, self.now, name))
         start = max(self.device, begin + self.launch // 2)
         self.device = start + kernel
@@ -147,8 +151,8 @@ class Process:
         )
 
 
-def recording(processes: Sequence[Process]) -> Recording:
-    """What was recorded of some processes."""
+def recording(processes: Sequence[Process], *, traced: bool = True) -> Recording:
+    """What was recorded of some processes, by a tracer of devices, too, or not."""
     table: dict[str, int] = {"": 0}
     lanes: list[Lane] = []
     for process in processes:
@@ -159,5 +163,6 @@ def recording(processes: Sequence[Process]) -> Recording:
         name = lane.edges["top"] & NAME_MASK
         lane.edges["top"] = lane.edges["top"] >> NAME_BITS << NAME_BITS | numbers[name]
         lanes.append(lane)
-    seen, devices = windowed(lanes, [process.trace() for process in processes], table)
+    traces = [process.trace() for process in processes if traced]
+    seen, devices = windowed(lanes, traces, table)
     return Recording(seen, tuple(table), devices=devices)

@@ -12,8 +12,10 @@ from random import Random
 import numpy as np
 import pytest
 
+import timerl_nb as trl
 from timerl_nb.cli import main
 from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.scope import blocks, recorder
 from timerl_nb.scope import whole_delta as module
 from timerl_nb.scope.calibration import ANNOTATION, CALL, Calibration
 from timerl_nb.scope.delta import counted
@@ -22,7 +24,9 @@ from timerl_nb.scope.joining import environment
 from timerl_nb.scope.lanes import Process
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.recorder import make_fresh
-from timerl_nb.scope.whole_delta import Run, by_runs, is_sure, ran, tight_loop, whole_delta
+from timerl_nb.scope.runs import is_sure, ran
+from timerl_nb.scope.tight_loop import timed
+from timerl_nb.scope.whole_delta import Run, by_runs, one_run, tight_loop, whole_delta
 
 LOOP = {
     "call": 300.0,
@@ -66,7 +70,7 @@ def test_the_cost_is_what_was_added_by_how_often() -> None:
             assert cost.inside == pytest.approx(factor * LOOP[f"inside {kind}"], rel=1e-9)
             assert cost.draws == pytest.approx([factor * LOOP[kind]] * 200, rel=1e-9)
             assert found.silent[kind] == LOOP[f"silent {kind}"]
-        assert is_sure(found, pairs(factor))
+        assert is_sure(found, [dict(zip((CALL, ANNOTATION), COUNTS, strict=True))])
         assert (found.way, found.measured) == ("whole-run delta", 8)
         assert (found.program, found.made_by) == (OURS.command, OURS.made_by)
 
@@ -120,11 +124,11 @@ def test_pairs_go_on_until_the_cost_is_known(
         order.append(recorded)
         return left[recorded].pop(0)
 
-    monkeypatch.setattr(module, "ran", run)
+    monkeypatch.setattr(module, "one_run", run)
     monkeypatch.setattr(module, "tight_loop", lambda: LOOP)
     found = whole_delta(["train.py"], 8, told=told.append)
     assert found == by_runs(made[:count], LOOP) and len(told) == count
-    assert is_sure(found, made) is (noise == 0)
+    assert is_sure(found, [dict(zip((CALL, ANNOTATION), COUNTS, strict=True))]) is (noise == 0)
     assert not order[0]  # fills caches
     halves = [tuple(order[k : k + 2]) for k in range(1, len(order), 2)]
     assert {*halves} == {(True, False), (False, True)} and len(halves) == count
@@ -134,7 +138,7 @@ def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[
     script, out = tmp_path / "script.py", tmp_path / "costs.json"
     script.write_text(SCRIPT)
     words = [str(script), "50", "0"]
-    assert ran(words, recorded=True).counts == (50, 0)
+    assert one_run(words, recorded=True).counts == (50, 0)
     status = main(["scope", "calibrate", "--pairs", "2", "--out", str(out), *words])
     said = capsys.readouterr()
     assert "pair 2 of 2" in said.err and "slept" not in said.out + said.err
@@ -161,11 +165,41 @@ def test_a_script_is_run_in_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {*least} == {*LOOP} and min(least.values()) >= 0
 
 
+@pytest.mark.parametrize("drawn", [False, True])
+def test_recorded_runs_count_blocks_of_which_none_is_silent(
+    drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "SHORTEST", 0)  # an operation each
+    monkeypatch.setattr(blocks, "_LONGEST", 1 << 60)
+    recorder.begin(tmp_path / "r", timed=timed, drawn=drawn)
+    try:
+        for _ in range(200):
+            with recorder.operation("step"):
+                pass
+    finally:
+        recorder.end()
+    recording = read(tmp_path / "r")
+    kinds = recording.lanes[0].edges["kind"]
+    assert (kinds == Kind.BLOCK_ENTER).sum() == 200
+    assert bool((kinds == Kind.OFF).any()) is drawn
+    assert len(blocks.between_blocks(recording.lanes[0].edges)[0]) == 200
+    counts = {"count of blocks": "operations"}
+    assert counts.items() <= recording.processes[0].made_by.items()
+    with trl.scope.record(tmp_path / "other", taps=False, calibrated=False) as rec:
+        pass
+    calibration = Calibration("given", {}, made_by=counts)
+    recording.corrected(calibration)
+    with pytest.raises(
+        ExecutionError, match="another count of blocks: operations, and not nothing"
+    ):
+        rec.corrected(calibration)
+
+
 def test_what_cannot_be_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     with pytest.raises(ExecutionError, match=r"ended with status 3:\n    slept 1 times, by"):
-        ran([str(script), "1", "3"], recorded=False)
+        ran([str(script), "1", "3"], None)
     with pytest.raises(OptionError, match="1 pairs of runs say nothing"):
         whole_delta([str(script)], 1)
     for words, what in (

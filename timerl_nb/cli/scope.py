@@ -17,6 +17,8 @@ from timerl_nb.cli.parser import Parser
 from timerl_nb.cli.scripts import as_python_does
 from timerl_nb.errors import ExecutionError, one_of
 from timerl_nb.scope.audit import audit
+from timerl_nb.scope.averages import averages
+from timerl_nb.scope.calibration import Calibration
 from timerl_nb.scope.importing import add_trace
 from timerl_nb.scope.joining import environment
 from timerl_nb.scope.overlap import overlap_of
@@ -73,7 +75,7 @@ def _run(words: Sequence[str]) -> int:
     os.execve(sys.executable, [sys.executable, *script], joined)
 
 
-_VALUED: Final = ("--folder", "--devices", "--seconds", "--pairs", "--out")
+_VALUED: Final = ("--folder", "--devices", "--seconds", "--pairs", "--out", "--way")
 
 
 def _read_with_script(
@@ -121,12 +123,21 @@ def _check(words: Sequence[str]) -> int:
 def _calibrate(words: Sequence[str]) -> int:
     """Run a script in pairs, recorded and not, and save what recording costs it."""
     about = (
-        "Run a Python program several times, recorded and not, and write what recording costs it. "
+        "Run a Python program several times, recorded and not (or traced and not), and write what that costs it. "
         "It should do the same each time; what it prints is not shown."
     )
-    usage = "timerl scope calibrate [--pairs 5] [--out FILE] script.py ..."
+    usage = "timerl scope calibrate [--way averages] [--pairs 5] [--out FILE] script.py ..."
     examples = "  timerl scope calibrate train.py\n  timerl scope show runs/ppo --calibration calibration.json\n"
     parser = Parser("scope calibrate", about, examples, usage=usage)
+    parser.add_argument(
+        "--way",
+        choices=("whole", "averages"),
+        default="whole",
+        help="whole: what taps and annotations cost; averages: what tracing costs calls of devices",
+    )
+    parser.add_argument(
+        "--devices", type=int, default=10, help="steps to trace, for averages (default: 10)"
+    )
     parser.add_argument("--pairs", type=int, default=5, help="the most pairs of runs (default: 5)")
     parser.add_argument(
         "--out", type=Path, default=Path("calibration.json"), help="(default: calibration.json)"
@@ -134,7 +145,12 @@ def _calibrate(words: Sequence[str]) -> int:
     given, script = _read_with_script(parser, words)
     if not given.out.absolute().parent.is_dir():  # not behind all runs
         raise ExecutionError(f"there is no folder {given.out.parent}.", hint="name another file.")
-    found = whole_delta(script, given.pairs, told=partial(print, file=sys.stderr, flush=True))
+    told = partial(print, file=sys.stderr, flush=True)
+    if given.way == "whole":
+        found = whole_delta(script, given.pairs, told=told)
+    else:
+        Steps(given.devices)  # refuses what is no number of them
+        found = averages(script, given.pairs, given.devices, told=told)
     print(f"{found}\nwritten: {found.save(given.out)}")
     return 0
 
@@ -145,13 +161,17 @@ def _show(words: Sequence[str]) -> int:
     parser = Parser("scope show", about, "  timerl scope show runs/ppo\n")
     parser.add_argument("folder", type=Path, help="a recorded folder")
     parser.add_argument(
-        "--calibration", type=Path, help="a file of what recording costs, which is taken off"
+        "--calibration",
+        type=Path,
+        action="append",
+        help="a file of what recording costs, which is taken off; may be given twice",
     )
     given = parser.read(words)
     recording = read(given.folder)
     times = overlap_of(recording)
     if given.calibration is not None:
-        times = recording.corrected(given.calibration)
+        first, *more = map(Calibration.load, given.calibration)
+        times = recording.corrected(sum(more, first))
     print(processes(recording))
     print(f"\n{recording.devices}")
     print(f"\n{times}\n\n{transitions_text(recording)}")

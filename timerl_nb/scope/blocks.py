@@ -13,6 +13,9 @@ from statistics import stdev
 from time import monotonic_ns, thread_time_ns
 from typing import Any, Final
 
+import numpy as np
+
+from timerl_nb.arrays import Array
 from timerl_nb.scope.edges import CPU_MOST, Kind
 
 SHORTEST: Final = 5_000_000  # ns of a block
@@ -30,9 +33,11 @@ class Blocks:
     Args:
         seed: of which of them are silent.
         size: operations of the first one.
+        drawn: whether some are silent; else they count what they would, and cost it.
     """
 
-    def __init__(self, seed: int, size: int = 1) -> None:
+    def __init__(self, seed: int, size: int = 1, *, drawn: bool = True) -> None:
+        self._drawn = drawn
         self._draw = Random(seed)
         self._tallies: dict[str, int] = {}
         self._size = self._left = size
@@ -81,7 +86,7 @@ class Blocks:
     def _next(self) -> list[bool]:
         """Whether the next blocks are silent, from the last one on."""
         pair, self._pair = self._pair, []
-        if self._count < WARM:
+        if self._count < WARM or not self._drawn:
             return [False]
         if self._calibrates:
             if len(pair) == 2:
@@ -100,3 +105,16 @@ class Blocks:
 def _moment(lane: Any, kind: Kind, cpu: int) -> None:
     cpu = min(cpu, CPU_MOST)
     lane.put(cpu & 0xFFFFFFFF, kind, cpu >> 32)
+
+
+def cpu_of(edges: Array) -> Array:
+    """CPU time that edges of blocks tell, in nanoseconds."""
+    return edges["top"].astype(np.int64) + (edges["depth"].astype(np.int64) << 32)
+
+
+def between_blocks(edges: Array) -> tuple[Array, Array]:
+    """What blocks took to begin and end: of each end of one, but for the last, its edge, and nanoseconds of CPU time."""
+    at = np.flatnonzero((edges["kind"] == Kind.BLOCK_ENTER) | (edges["kind"] == Kind.BLOCK_EXIT))
+    kind, cpu = edges["kind"][at], cpu_of(edges[at])
+    ends = np.flatnonzero((kind[:-1] == Kind.BLOCK_EXIT) & (kind[1:] == Kind.BLOCK_ENTER))
+    return at[ends], cpu[ends + 1] - cpu[ends]

@@ -19,6 +19,7 @@ ANNOTATION: Final = "annotation"  # of an operation or a phase
 API: Final = (
     "API: "  # ahead of the name of a call of a device's interface, which a tracer makes dearer
 )
+TRACER: Final = "tracer of devices"  # in `made_by`, of what was traced
 _VERSION: Final = 1
 _AGAIN: Final = "calibrate this program anew: `timerl scope calibrate script.py ...`."
 
@@ -84,13 +85,41 @@ class Calibration:
                     f"the calibration is of another program: {self.program}, and not {process.command}.",
                     hint=f"what recording costs differs between programs by several times; {_AGAIN}",
                 )
-            for what in sorted({*self.made_by} & {*process.made_by}):
-                here, there = process.made_by[what], self.made_by[what]
+            tracers = ", ".join(sorted({one.tracer for one in recording.devices.traced}))
+            made_by = {**process.made_by, **({TRACER: tracers} if tracers else {})}
+            for what in sorted({*self.made_by} & {*made_by}):
+                here, there = made_by[what], self.made_by[what]
                 if here != there:
                     raise ExecutionError(
                         f"the calibration is of another {what}: {there}, and not {here}.",
                         hint=_AGAIN,
                     )
+
+    def __add__(self, other: Calibration) -> Calibration:
+        """Costs of both: such as of taps, and of a tracer of devices.
+
+        Raises:
+            ExecutionError: both have costs of the same kind, or they are of different things.
+        """
+        if both := {*self.costs} & {*other.costs}:
+            raise ExecutionError(
+                f"two calibrations say what {min(both)!r} costs.", hint="give one of them."
+            )
+        apart = [
+            x for x in {*self.made_by} & {*other.made_by} if self.made_by[x] != other.made_by[x]
+        ]
+        if apart or (self.program and other.program and self.program != other.program):
+            raise ExecutionError(
+                f"two calibrations are of different {min(apart, default='programs')}.", hint=_AGAIN
+            )
+        return Calibration(
+            f"{self.way} and {other.way}",
+            {**self.costs, **other.costs},
+            {**self.silent, **other.silent},
+            self.program or other.program,
+            {**self.made_by, **other.made_by},
+            self.measured + other.measured,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to a file, which `Calibration.load` reads.

@@ -16,6 +16,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
+from timerl_nb.scope.blocks import between_blocks
 from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, interval
 from timerl_nb.scope.edges import NAME_MASK, Kind, Library
 from timerl_nb.scope.lanes import Lane, Lanes
@@ -279,18 +280,8 @@ def _called(edges: Array, api: Array, enters: Array, opened: list[int]) -> Array
 
 def _between_blocks(lane: Lane) -> Iterator[tuple[tuple[int, ...], str, bool, int]]:
     """CPU time from the end of a block to the begin of the next one, where it was spent."""
-    at = np.flatnonzero(
-        (lane.edges["kind"] == Kind.BLOCK_ENTER) | (lane.edges["kind"] == Kind.BLOCK_EXIT)
-    )
-    edges = lane.edges[at]
-    cpu = edges["top"].astype(np.int64) + (edges["depth"].astype(np.int64) << 32)
-    ends = np.flatnonzero(
-        (edges["kind"][:-1] == Kind.BLOCK_EXIT) & (edges["kind"][1:] == Kind.BLOCK_ENTER)
-    )
-    if not len(ends):
-        return
-    places = _places(lane, at[ends])
-    for place, ns in zip(places, (cpu[ends + 1] - cpu[ends]).tolist(), strict=True):
+    at, cpu = between_blocks(lane.edges)
+    for place, ns in zip(_places(lane, at) if len(at) else (), cpu.tolist(), strict=True):
         yield place, _OURS, True, ns
 
 

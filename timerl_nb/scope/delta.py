@@ -19,12 +19,10 @@ from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Process
 
 KINDS: Final = (CALL, ANNOTATION)
-_DRAWS: Final = 200
+DRAWS: Final = 200
 _ROUNDS: Final = 6  # of weighing
 _FAR: Final = 1.345  # deviations from which on a pair weighs less (Huber)
-_LOOSE: Final = (
-    0.5  # by how much the kinds' costs may differ from one common factor, as a deviation
-)
+LOOSE: Final = 0.5  # by how much the kinds' costs may differ from one common factor, as a deviation
 _DRIFT: Final = 3.5  # deviations between both halves of a run
 _ELSE: Final = (
     "something else differs between them; calibrate by whole runs, on a machine that does less meanwhile: "
@@ -89,7 +87,7 @@ def by_difference(
     still = np.array([loop[f"silent {kind}"] if silent else 0.0 for kind in KINDS])
     least = np.maximum(np.array([loop[kind] for kind in KINDS]) - still, 1.0)
     found = _fitted(pairs, least)
-    chosen = np.random.default_rng(0).integers(len(pairs), size=(_DRAWS, len(pairs)))
+    chosen = np.random.default_rng(0).integers(len(pairs), size=(DRAWS, len(pairs)))
     draws = np.array([_fitted(pairs.rows(which), least) for which in chosen])
     _contradicts(pairs, least, draws, ("blocks", "silent") if silent else ("runs", "other"))
     # nothing costs less in place than in a tight loop
@@ -121,10 +119,23 @@ def _contradicts(pairs: Pairs, loop: Array, draws: Array, what: tuple[str, str])
     half = len(pairs) // 2
     parts = [_fitted(pairs.rows(x), loop) for x in (np.arange(half), np.arange(half, len(pairs)))]
     first, second = (float(part @ pairs.counts.mean(0)) for part in parts)
+    check_drift(first, second, float(each.std()), f"what recording costs {recorded}")
+
+
+def check_drift(first: float, second: float, deviation: float, what: str) -> None:
+    """Say that both halves of what was measured say the same.
+
+    Args:
+        first, second: nanoseconds that a block or a run costs, by each half.
+        deviation: of that by all.
+
+    Raises:
+        ExecutionError: they do not.
+    """
     # each half has about twice the variance of all, and their difference twice that
-    if abs(first - second) > _DRIFT * 2 * float(each.std()) and abs(first - second) > first / 2:
+    if abs(first - second) > _DRIFT * 2 * deviation and abs(first - second) > first / 2:
         raise ExecutionError(
-            f"what recording costs {recorded} drifts from {first:,.0f} to {second:,.0f} ns each.",
+            f"{what} drifts from {first:,.0f} to {second:,.0f} ns each.",
             hint=_DRIFTS,
         )
 
@@ -139,14 +150,14 @@ def _fitted(pairs: Pairs, loop: Array) -> Array:
     y = pairs.cpu * scale
     other = (pairs.recorded - pairs.silent) * scale[:, None]
     x = pairs.expected * scale[:, None]
-    common, weights, _ = _weighed(np.column_stack([x @ loop, other]), y)
+    common, weights, _ = weighed(np.column_stack([x @ loop, other]), y)
     factor = max(float(common[0]), 1.0)
     middle = factor * loop
     design = np.column_stack([x * loop, other])
     left = y - x @ middle
     spread = _spread(left - other @ common[1:])
     prior = np.zeros((len(loop), design.shape[1]))
-    prior[np.arange(len(loop)), np.arange(len(loop))] = max(spread, 1e-9) / (_LOOSE * factor)
+    prior[np.arange(len(loop)), np.arange(len(loop))] = max(spread, 1e-9) / (LOOSE * factor)
     root = np.sqrt(weights)
     rows = np.vstack([design * root[:, None], prior])
     moved, *_ = np.linalg.lstsq(rows, np.append(left * root, np.zeros(len(loop))), rcond=None)
@@ -155,7 +166,7 @@ def _fitted(pairs: Pairs, loop: Array) -> Array:
     return middle + moved[: len(loop)] * loop
 
 
-def _weighed(design: Array, y: Array) -> tuple[Array, Array, float]:
+def weighed(design: Array, y: Array) -> tuple[Array, Array, float]:
     """Coefficients, the weights of rows, and the deviation of what is left."""
     weights, spread = np.ones(len(y)), 0.0
     found = np.zeros(design.shape[1])

@@ -12,7 +12,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.scope.blocks import FEWEST
+from timerl_nb.scope.blocks import FEWEST, cpu_of
 from timerl_nb.scope.calibration import Calibration
 from timerl_nb.scope.delta import KINDS, Pairs, by_difference, counted
 from timerl_nb.scope.edges import NAME_MASK, Kind
@@ -71,7 +71,7 @@ def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:
     after = np.searchsorted(last, first)
     whole = after < len(last)
     first, last = first[whole], last[after[whole]]
-    cpu = edges["top"].astype(np.int64) + (edges["depth"].astype(np.int64) << 32)
+    cpu = cpu_of(edges)
     switched = np.flatnonzero((kind == Kind.OFF) | (kind == Kind.ON))
     before = np.searchsorted(switched, first) - 1
     silent = np.zeros(len(first), bool)

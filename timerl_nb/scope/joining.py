@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError, warn
 from timerl_nb.scope import recorder
@@ -18,7 +18,8 @@ from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.tight_loop import timed
 from timerl_nb.scope.tracing import Steps
 
-RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder or null, parent (the process that says so), taps, devices, calibrated
+RECORDING: Final = "TIMERL_SCOPE"  # JSON: folder or null, parent (the process that says so), taps, devices, calibrated, drawn
+_ASKED: Final = "taps", "devices", "calibrated", "drawn"
 _HOOK: Final = Path(__file__).parents[2] / "timerl_command" / "recorded"
 
 
@@ -31,11 +32,12 @@ def join(told: str) -> None:
     # what says so may have become this process
     parent = to["parent"] if to["parent"] != os.getpid() else os.getppid()
     try:
-        recorder.begin(folder, parent=parent, timed=timed if to["calibrated"] else None)
+        clock = timed if to["calibrated"] else None
+        recorder.begin(folder, parent=parent, timed=clock, drawn=to["drawn"])
     except ExecutionError as error:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
         return
-    hand_on(folder, taps=taps, devices=devices, calibrated=to["calibrated"])
+    hand_on(folder, **{name: to[name] for name in _ASKED})
     if taps:
         Tapping().on()
     steps = Steps(devices)
@@ -51,23 +53,25 @@ def environment(
     taps: bool = True,
     devices: int = 0,
     calibrated: bool = True,
+    drawn: bool = True,
 ) -> dict[str, str]:
     """The environment of processes that join a recording of this one, and of what they start.
 
     Args:
         folder: None of processes that are not recorded, and start as those that are.
+        drawn: whether blocks are silent at random, where `calibrated`; else all are recorded.
     """
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(_HOOK) not in paths:
         paths.insert(0, str(_HOOK))
     told = {"folder": folder and str(folder.absolute()), "parent": os.getpid(), "taps": taps}
-    told |= {"devices": devices, "calibrated": calibrated}
+    told |= {"devices": devices, "calibrated": calibrated, "drawn": drawn}
     return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
 
 
-def hand_on(folder: Path, *, taps: bool, devices: int, calibrated: bool) -> dict[str, str | None]:
-    """Have what this process starts join its recording; what the environment said before."""
-    new = environment(folder, os.environ, taps=taps, devices=devices, calibrated=calibrated)
+def hand_on(folder: Path, **asked: Any) -> dict[str, str | None]:
+    """Have what this process starts join its recording, as `environment` is asked; what that said before."""
+    new = environment(folder, os.environ, **asked)
     before = {name: os.environ.get(name) for name in ("PYTHONPATH", RECORDING)}
     os.environ.update({name: new[name] for name in before})
     return before

@@ -84,6 +84,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
         cpu = end["cpu"] - about["begin"]["cpu"] if end and "cpu" in end else None
         made_by = {key: str(about[key]) for key in ("recorder", "python") if key in about}
         made_by |= about.get("made_by", {})
+        made_by["count of blocks"] = "operations" if costs else "nothing"
         processes.append(
             Process(
                 process,

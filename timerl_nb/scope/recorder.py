@@ -118,13 +118,16 @@ Timed = Callable[["ThreadLane"], None]
 Stepped = Callable[["ThreadLane", Kind], None]
 
 
-def begin(folder: Path, *, parent: int | None = None, timed: Timed | None = None) -> None:
+def begin(
+    folder: Path, *, parent: int | None = None, timed: Timed | None = None, drawn: bool = True
+) -> None:
     """Begin a recording into a folder; one at a time in a process.
 
     Args:
         parent: the process whose recording this one joins; None where it begins one.
         timed: times what is recorded in a tight loop, once; with it, blocks are silent at random, so
             that a calibration can be made.
+        drawn: whether they are, or are all recorded.
 
     Raises:
         ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
@@ -140,7 +143,7 @@ def begin(folder: Path, *, parent: int | None = None, timed: Timed | None = None
                 f"a recording into {_now.folder} goes on.",
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
-        _go_on(_Recorder(folder, parent, timed=timed))
+        _go_on(_Recorder(folder, parent, timed=timed, drawn=drawn))
 
 
 def make_fresh(folder: Path) -> None:
@@ -234,7 +237,7 @@ class ThreadLane:
         # by half of a kind: to look an enum up in a dictionary calls Python
         self._stacks: tuple[list[Frame], ...] = tuple([] for _ in range(Kind.PHASE_EXIT))
         self._hidden = 0  # operations that are open, and not recorded
-        self._blocks = None if recorder.asked is None else Blocks(self.number)
+        self._blocks = None if recorder.asked is None else Blocks(self.number, drawn=recorder.drawn)
         try:
             recorder.names.thread(self.number, thread.name if (thread := known_thread()) else "")
         except OSError as error:
@@ -355,7 +358,7 @@ class _Recorder:
     Args:
         parent: the process whose recording this one joins; None where it begins one.
         thread: the one of it that forked this process; 0 where it was made otherwise.
-        timed: see `begin`.
+        timed, drawn: see `begin`.
 
     Attributes:
         asked, timed: what times tight loops, and the same until it has done so.
@@ -369,8 +372,10 @@ class _Recorder:
         thread: int = 0,
         *,
         timed: Timed | None = None,
+        drawn: bool = True,
     ) -> None:
         self.folder, self.process, self.failed = folder, os.getpid(), False
+        self.drawn = drawn
         self.asked = self.timed = timed
         self._made_by = (os.getppid() if parent is None else parent), thread
         self.stepped: Stepped | None = None
@@ -452,7 +457,8 @@ def _forked() -> None:
         forking: ThreadLane | None = getattr(before.own, "lane", None)
         thread = 0 if forking is None else forking.number
         try:
-            _go_on(_Recorder(before.folder, before.process, thread, timed=before.asked))
+            made_by = before.folder, before.process, thread
+            _go_on(_Recorder(*made_by, timed=before.asked, drawn=before.drawn))
         except ExecutionError as error:
             warn(f"a child process is not recorded: {error.what}")
 

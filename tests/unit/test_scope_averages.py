@@ -1,0 +1,212 @@
+"""What tracing costs calls of a device's interface, by difference of averages: simulated programs whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from benchmarks.scope.simulated import Process as Simulated
+from benchmarks.scope.simulated import recording
+from timerl_nb.cli import main
+from timerl_nb.errors import ExecutionError
+from timerl_nb.scope import averages as module
+from timerl_nb.scope.averages import Calls, averages, by_averages
+from timerl_nb.scope.calibration import API, CALL, TRACER, Calibration, Cost
+from timerl_nb.scope.correction import corrected
+from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind, Library
+from timerl_nb.scope.lanes import Process
+from timerl_nb.scope.recording import Recording
+
+LAUNCH, COPY = f"{API}cudaLaunchKernel", f"{API}cudaMemcpyAsync"
+TRUTH = {"cudaLaunchKernel": 3_000, "cudaMemcpyAsync": 1_000}  # as in RL-Scope's figure 10
+OURS = Process(1, 0, 0, "train.py", 1, 9, 8, {"recorder": "c"})
+
+
+def program(
+    traced: Mapping[str, int] | None,
+    *,
+    noise: int = 0,
+    seed: int = 0,
+    steps: int = 20,
+    apart: bool = True,
+) -> Recording:
+    """A program that trains, and what was recorded of it: the same work each time, but for noise.
+
+    Args:
+        traced: by how much tracing makes calls longer; None where nothing is traced.
+        apart: whether some calls launch or copy alone; else a `backward` does both, twice as many launches.
+    """
+    work, other = Random(0), Random(seed)
+    one = Simulated(traced=traced or {}, launch=4_000)
+
+    def late(ns: int) -> int:  # now and then something else has the core
+        return ns + other.randrange(noise + 1) + (other.random() < 0.02) * 40 * noise
+
+    for _ in range(steps):
+        with one.within("train"):
+            for name, kernels, copies in (("linear", 1, 0), ("reshape", 0, 0), ("to", 0, 1)):
+                for _ in range(work.randrange(1, 4) if apart else 0):
+                    one.runs("backend", late(9_000), [1_000] * kernels, f"torch.{name}", copies)
+            copies = work.randrange(10, 40)
+            kernels = work.randrange(100, 300) if apart else 2 * copies
+            one.runs("backend", late(500_000), [1_000] * kernels, "run_backward", copies)
+            one.runs("simulation", late(70_000))
+    return replace(recording([one], traced=traced is not None), processes=(OURS,))
+
+
+def pairs(
+    count: int = 3, /, truth: Mapping[str, int] = TRUTH, **how: int
+) -> list[tuple[Calls, Calls]]:
+    return [
+        (
+            Calls.of(program(truth, seed=2 * k, **how)),
+            Calls.of(program(None, seed=2 * k + 1, **how)),
+        )
+        for k in range(count)
+    ]
+
+
+def test_each_call_costs_what_tracing_made_it_longer() -> None:
+    found = by_averages(pairs())
+    assert {*found.costs} == {LAUNCH, COPY}
+    for name, ns in TRUTH.items():
+        cost = found.costs[f"{API}{name}"]
+        assert (cost.inside, cost.outside) == (pytest.approx(ns, rel=1e-9), 0)
+        assert cost.draws == pytest.approx([ns] * 200, rel=1e-9)
+    assert (found.way, found.measured, found.program) == ("difference of averages", 6, "train.py")
+    assert found.made_by == {"recorder": "c", TRACER: "a simulated tracer"}
+    traced, untraced = program(TRUTH), program(None)
+    assert traced.table().total > untraced.table().total
+    left = corrected(traced, found)
+    assert left.total.corrected == untraced.table().total and left.unplaced == 0
+    by = untraced.table().by("operation", "library")
+    without = sum(ns for (_, library), ns in by.items() if library != "backend")
+    assert (
+        left.breakdown.by("library")[("simulation",)] == without
+    )  # nothing is taken off elsewhere
+
+
+def test_a_backward_alone_says_what_its_calls_cost_together() -> None:
+    """Two launches come with each copy all the time: all that is known is the sum, which is shared."""
+    costs = by_averages(pairs(apart=False)).costs
+    each = (2 * 3_000 + 1_000) / 3
+    assert [costs[kind].inside for kind in (LAUNCH, COPY)] == pytest.approx([each] * 2, rel=1e-9)
+
+
+def test_noise_is_in_the_interval() -> None:
+    found = by_averages(pairs(5, noise=5_000))
+    for name, ns in TRUTH.items():
+        cost = found.costs[f"{API}{name}"]
+        assert abs(cost.inside - ns) < 500 and 0 < max(cost.draws) - min(cost.draws) < 1_500
+
+
+def test_calls_that_wait_or_that_nobody_saw_whole_say_nothing() -> None:
+    one = Simulated(traced=TRUTH)
+    one.runs("python", 10)
+    for name in ("torch.add", "torch.item"):
+        one.edges.append((one.now, one._top(Library.BACKEND, name), Kind.CALL_ENTER, 1))
+        one._launch("cudaLaunchKernel", 50_000)
+        if name == "torch.item":
+            one.waits()
+        one.edges.append((one.now, 0, Kind.CALL_EXIT, 0))
+    seen = replace(recording([one]), processes=(OURS,))
+    whole = {key[2]: each.tolist() for key, each in Calls.of(seen).whole.items()}
+    assert whole == {"torch.add": [True], "torch.item": [False]}
+    (window,) = seen.devices.windows
+    late = replace(window, begin=window.begin + 11)
+    cut = replace(seen, devices=replace(seen.devices, windows=(late,)))
+    assert not any(each.any() for each in Calls.of(cut).whole.values())
+    # a tracer that begins: what is called meanwhile is none of the program's calls
+    first, *rest = np.split(seen.lanes[0].edges.copy(), [1])
+    top = Library.WAITING << NAME_BITS | seen.lanes[0].edges["top"][1] & NAME_MASK
+    at = int(first["ts"][0])
+    begun = np.array(
+        [(at, 0, Kind.OFF, 0), (at, top, Kind.CALL_ENTER, 1), (at + 1, 0, Kind.CALL_EXIT, 0)], EDGE
+    )
+    on = np.array([(at + 1, 0, Kind.ON, 0)], EDGE)
+    late = replace(seen.lanes[0], edges=np.concatenate([begun, on, *rest]))
+    took = Calls.of(replace(seen, lanes=(late,))).took
+    assert {key[2]: len(each) for key, each in took.items()} == {"torch.add": 1, "torch.item": 1}
+
+
+@pytest.mark.parametrize(
+    ("both", "said"),
+    [
+        (
+            pairs(3, {"cudaLaunchKernel": -500}),
+            "less time traced than untraced, API: cudaLaunchKernel 500 to 500",
+        ),
+        (
+            [*pairs(20, {"cudaLaunchKernel": 200}, steps=1), *pairs(20, steps=1)],
+            "what tracing costs runs drifts from",
+        ),
+        (
+            [
+                (one, other)
+                for (one, _), (_, other) in zip(pairs(2), pairs(2, steps=30), strict=True)
+            ],
+            "do not do the same",
+        ),
+        (
+            [(Calls.of(program({}, steps=0)),) * 2],
+            "nothing that is tapped called a device's interface",
+        ),
+        ([(Calls.of(program(None)),) * 2], "nobody looked at devices"),
+    ],
+)
+def test_runs_that_contradict_each_other(both: list[tuple[Calls, Calls]], said: str) -> None:
+    with pytest.raises(ExecutionError, match=said):
+        by_averages(both)
+
+
+def test_pairs_go_on_until_the_costs_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, told = list[int](), list[str]()
+
+    def ran(script: Sequence[str], folder: Path, devices: int) -> int:
+        assert script == ["train.py"] and not folder.exists()
+        order.append(devices)
+        return 1
+
+    monkeypatch.setattr(module, "ran", ran)
+    monkeypatch.setattr(module, "read", lambda _: program(TRUTH if order[-1] else None))
+    found = averages(["train.py"], 8, 5, told=told.append)
+    assert found == by_averages([(Calls.of(program(TRUTH)), Calls.of(program(None)))] * 3)
+    assert len(told) == 3 and "calls of devices' interfaces traced" in told[0]
+    assert order[0] == 0 and sorted(order[1:]) == [0] * 3 + [5] * 3
+
+
+def test_a_script_without_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script, out = tmp_path / "script.py", tmp_path / "costs.json"
+    script.write_text("import time\nfor _ in range(9):\n    time.sleep(0)\n")
+    words = ["--way", "averages", "--pairs", "2", "--devices", "3", "--out", str(out), str(script)]
+    assert main(["scope", "calibrate", *words]) == 1
+    assert "no device was traced, so that nothing was made longer" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_costs_of_taps_and_of_a_tracer_are_taken_off_together(tmp_path: Path) -> None:
+    taps = Calibration("given", {CALL: Cost(50, 20)}, {CALL: 5.0}, "train.py", {"recorder": "c"})
+    tracer = by_averages(pairs(2))
+    both = taps + tracer
+    assert Calibration.load(both.save(tmp_path / "both.json")) == both
+    assert {*both.costs} == {CALL, LAUNCH, COPY} and both.silent == taps.silent
+    seen = program(TRUTH)
+    alone = [corrected(seen, one).total for one in (taps, tracer)]
+    taken = sum(one.measured - one.corrected for one in alone)
+    assert seen.corrected(both).total.corrected == seen.table().total - taken
+    with pytest.raises(ExecutionError, match="two calibrations say what 'call' costs"):
+        both + taps
+    for other, said in (
+        (replace(taps, program="other.py"), "different programs"),
+        (replace(taps, made_by={"recorder": "python"}), "different recorder"),
+    ):
+        with pytest.raises(ExecutionError, match=said):
+            other + tracer
+    with pytest.raises(ExecutionError, match="another tracer of devices: CUPTI, and not a sim"):
+        corrected(seen, replace(tracer, made_by={TRACER: "CUPTI"}))
+    corrected(program(None), replace(tracer, made_by={TRACER: "CUPTI"}))  # nothing was traced there
