@@ -16,6 +16,7 @@ from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.frontend.functional import grad, value_and_grad
 from timerl_nb.frontend.functions import *  # noqa: F403 (it lists them)
 from timerl_nb.frontend.given import given
+from timerl_nb.frontend.jaxed import jaxed
 from timerl_nb.frontend.sources import (
     Parameter,
     arange,
@@ -72,6 +73,7 @@ __all__ = [
     "full",
     "given",
     "grad",
+    "jaxed",
     "like",
     "load",
     "logs",

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
@@ -323,6 +325,47 @@ def liftable(d: Drawn) -> None:
     d.add(y.tanh(), f"{way} {kind} over {name}")
 
 
+def jaxed(d: Drawn) -> None:
+    """Something that a JAX function does: with all that it may read, also in a recurrence."""
+    name = d.pick(d.symbols)
+    x = d.tensor(types=NUMBERS)
+    assert x is not None
+    var, bound = d.symbols[name]
+    way = d.pick(("map", "two", "slice", "again", "noise"))
+    if way == "map":
+        d.add(trl.jaxed(_wave, x.cast("f32")), "JAX map")
+    elif way == "two" and (y := d.tensor(shape=x.shape)) is not None:
+        both = trl.jaxed(_both, {"x": x, "y": y.cast("f32")}, name="both")
+        d.add(both["product"], "JAX product")
+        d.add(both["most"], "JAX most")
+    elif (
+        way == "slice" and name in x.domain and name != [*d.symbols][-1]
+    ):  # that may end at any point
+        ahead = x.cast("f32")[d.key(x, name, slice(0, bound))]
+        d.add(trl.jaxed(lambda s: jnp.tanh(s.mean(0)), ahead, out=(x.shape, "f32")), "JAX slice")
+    elif way == "again" and name in x.domain and x.dtype in FLOATS:
+        y = trl.tensor(x.shape, x.dtype, domain=x.domain)
+        y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
+        y[d.key(x, name, var + 1)] = trl.jaxed(_wave, y * 0.5 + x)
+        d.add(y, f"JAX recurrence over {name}")
+    elif way == "noise":
+        bits = trl.random.bits((2,), domain=d.domain())
+        d.add(trl.jaxed(_noise, bits, x.cast("f32")), "JAX noise")
+
+
+def _wave(x: Any) -> Any:
+    return jnp.tanh(jnp.sin(x) * 0.5)
+
+
+def _both(tree: Any) -> Any:
+    x, y = tree["x"], tree["y"]
+    return {"product": jnp.tanh(x * y), "most": (jnp.maximum(x, 0).sum() > -1).astype(jnp.int32)}
+
+
+def _noise(bits: Any, x: Any) -> Any:
+    return x * 0.5 + jax.random.uniform(jax.random.wrap_key_data(bits), x.shape)
+
+
 # whoever asks cannot have these; every other gradient there is
 _NO_GRADIENT = ("does not depend on", "without a derivative", "floating-point", "indexed tensor")
 
@@ -368,6 +411,7 @@ STEPS = (
     convolution,
     environment,
     parameter,
+    jaxed,
 )
 
 

@@ -150,7 +150,7 @@ def test_each_kind_is_drawn(last: Step | None) -> None:
     found: Counter[str] = Counter()
     some = {"max_steps": 1, "last": last} if last else {"steps": (*STEPS, hosted)}
 
-    @settings(max_examples=60 if last else 300, derandomize=True, deadline=None)
+    @settings(max_examples=100 if last else 300, derandomize=True, deadline=None)
     @given(programs(**some), ways())
     def look(drawn: Drawn, way: Way) -> None:
         found.update(drawn.kinds | way.kinds)

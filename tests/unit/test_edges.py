@@ -321,6 +321,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "orthonormal": "of what parameters start from",
     **dict.fromkeys(("merge", "accumulate", "dataflow"), "of the graph; below"),
     **dict.fromkeys(("udf", "output", "bound", "checkpoint", "call"), "no arithmetic"),
+    "jaxed": "as the function has it; `test_jaxed`",
 }
 WAYS: Final = {
     "by default": trl.Options(),

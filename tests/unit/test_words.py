@@ -473,6 +473,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("data", "like", "tensor", "parameter", "value"), "test_library"),
     "until": "test_dynamic_bounds",
     "udf": "test_udf",
+    "jaxed": "test_jaxed",
     "profile": "test_profiler",
     "sweep": "test_sweeping",
     "tune_machine": "test_machine",

@@ -173,7 +173,9 @@ def udf(
     label = checked_name(name or getattr(function, "__name__", "udf").strip("<>"))
     dims = as_dims(ctx, ctx.space, domain)
     several = isinstance(out, list)
-    types = tuple(_type(one) for one in (out if several else [out]))
+    types = tuple(declared(one) for one in (out if several else [out]))
+    if any(not isinstance(s, int) for kind in types for s in kind.shape):
+        raise ShapeError("a host function returns arrays whose sizes are integers.")
     if not types:
         if resource is not None:
             return _on_resource(ctx, function, label, dims, reads, resource, where)
@@ -242,7 +244,12 @@ def _token(
     return ctx.open_merge(TOKEN, domain, f"{label}.turn", turns=True).id
 
 
-def _type(given: Any) -> TensorType:
+def declared(given: Any) -> TensorType:
+    """The type that a user writes down: something of it, an element type, or a shape and one.
+
+    Raises:
+        ShapeError: it is none of these.
+    """
     shape, dtype = getattr(given, "shape", None), getattr(given, "dtype", None)
     if isinstance(given, str):
         shape, dtype = (), given
@@ -253,7 +260,4 @@ def _type(given: Any) -> TensorType:
             f"{given!r} does not say what is returned.",
             hint='write out="f32", out=((4,), "f32"), or a list of such.',
         )
-    sizes = shape_of_user(shape)
-    if any(not isinstance(s, int) for s in sizes):
-        raise ShapeError("a host function returns arrays whose sizes are integers.")
-    return TensorType(sizes, element_type(dtype))
+    return TensorType(shape_of_user(shape), element_type(dtype))

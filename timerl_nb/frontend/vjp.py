@@ -333,4 +333,5 @@ NO_VJP: Final[Mapping[str, str]] = {
     "checkpoint": "a sink",
     "call": "a sink",
     "udf": "a function that the compiler cannot see into",
+    "jaxed": "differentiated by the rule of its call, as far as it takes and gives numbers that vary",
 }

@@ -6,7 +6,7 @@ found by looking through its fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, cast
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 
 from timerl_nb.errors import Origin
-from timerl_nb.ir.shapes import DType, Shape, Size, same_size, size
+from timerl_nb.ir.shapes import DType, Shape, Size, TensorType, same_size, size
 from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import ZERO, Cond, Lin, lin, span, sym
 
@@ -474,6 +474,32 @@ class ReindexAttrs(Attrs):
         else:
             how = str(span(*self.ends))
         return f"axis={self.axis} {how}"
+
+
+@dataclass(frozen=True)
+class JaxedAttrs(Attrs):
+    """Value number `out`, of type `type`, of a pure function of one point's operands.
+
+    The function takes arrays of the element types `takes`, and returns a tuple of JAX arrays. The
+    dimensions in `axes` (of lengths `sizes`) are the leading axes of the result; for each of them
+    `along` says which operands have it, in the same order in front.
+    """
+
+    function: Callable[..., tuple[Any, ...]]
+    name: str
+    takes: tuple[DType, ...]
+    type: TensorType
+    out: int = 0
+    axes: Domain = ()
+    sizes: Shape = sizes_of_axes()
+    along: tuple[tuple[bool, ...], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.out}]{along_text(self.axes)}"
+
+    def own_axes(self, k: int) -> int:
+        """How many axes of operand `k` come before those that the function sees."""
+        return sum(has[k] for has in self.along)
 
 
 @dataclass(frozen=True)

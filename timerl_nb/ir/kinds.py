@@ -145,6 +145,7 @@ def _table() -> Mapping[str, KindSpec]:
     row("linear_scan", 2, t.scan_type, "", "y[k] = a[k] * y[k - 1] + b[k] along an axis, for a, b.")
     row("argsort", 1, t.argsort_type, "", "The positions in order of their elements; NaNs last.")
     row("orthonormal", 1, t.orthonormal_type, "", "Columns made orthonormal, from left to right.")
+    row("jaxed", None, t.jaxed_type, "", "A value of a JAX function of the user's own.")
     row("gather", 2, t.gather_type, "", "Elements at given positions of an axis; 0 beyond it.")
     row("scatter_add", 2, t.scatter_type, "", "Values added up at given positions of an axis.")
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError
 from timerl_nb.ir import randomness
 from timerl_nb.ir.attrs import (
     AxesAttrs,
@@ -21,6 +22,7 @@ from timerl_nb.ir.attrs import (
     ConvAttrs,
     DiscountAttrs,
     GatherAttrs,
+    JaxedAttrs,
     ReindexAttrs,
     RngAttrs,
     ScanAttrs,
@@ -30,7 +32,7 @@ from timerl_nb.ir.attrs import (
     ValueAttrs,
 )
 from timerl_nb.ir.ops import Op
-from timerl_nb.ir.shapes import concrete
+from timerl_nb.ir.shapes import NUMPY, concrete
 from timerl_nb.symbolic.evaluate import evaluate
 
 Env = Mapping[str, int]
@@ -315,6 +317,25 @@ def _reindex(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return np.moveaxis(made, 0, attrs.axis)
 
 
+def _jaxed(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    """Point after point of the dimensions that are laid out, in the function's own element types."""
+    attrs: JaxedAttrs = op.attrs
+    xs = [x.astype(NUMPY[dtype]) for x, dtype in zip(args, attrs.takes, strict=True)]
+    sizes = concrete(attrs.sizes, env)
+    made = np.zeros((*sizes, *concrete(attrs.type.shape, env)), NUMPY[attrs.type.dtype])
+    for at in np.ndindex(*sizes):
+        mine = (
+            x[tuple(i for i, has in zip(at, attrs.along, strict=True) if has[k])]
+            for k, x in enumerate(xs)
+        )
+        value = np.asarray(attrs.function(*mine)[attrs.out])
+        if (value.shape, value.dtype) != (made.shape[len(sizes) :], made.dtype):
+            said = f"{attrs.name} returned {value.dtype}{list(value.shape)}"
+            raise ExecutionError(f"{said}, not what it is declared to return.", origin=op.origin)
+        made[at] = value
+    return made
+
+
 def identity(reduce: str, dtype: np.dtype[Any]) -> Any:
     """The value that a reduction of nothing has."""
     if reduce in ("sum", "prod"):
@@ -409,6 +430,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "orthonormal": _orthonormal,
     "gather": _gather,
     "scatter_add": _scatter,
+    "jaxed": _jaxed,
     "reshape": _reshape,
     "transpose": lambda ref, op, args, env: np.transpose(args[0], op.attrs.perm),
     "expand": _expand,

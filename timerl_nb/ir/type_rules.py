@@ -19,6 +19,7 @@ from timerl_nb.ir.attrs import (
     DiscountAttrs,
     DotAttrs,
     GatherAttrs,
+    JaxedAttrs,
     PermAttrs,
     ReindexAttrs,
     RngAttrs,
@@ -258,6 +259,12 @@ def scan_type(types: Types, attrs: ScanAttrs) -> TensorType:
         apart = differing([t.shape for t in types])
         raise TypeRuleError(f"{_shown(types)} are not of one shape", apart)
     return arithmetic_type(types, None)
+
+
+def jaxed_type(types: Types, attrs: JaxedAttrs) -> TensorType:
+    if [t.dtype for t in types] != [*attrs.takes]:
+        raise TypeRuleError(f"{attrs.name} takes {', '.join(attrs.takes)}, not {_shown(types)}")
+    return TensorType((*attrs.sizes, *attrs.type.shape), attrs.type.dtype)
 
 
 def reshape_type(types: Types, attrs: ShapeAttrs) -> TensorType:

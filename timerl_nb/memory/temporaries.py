@@ -74,9 +74,9 @@ def temporaries(sizes: Sizes, op: Op) -> int:
 
 
 def calls_libraries(op: Op) -> bool:
-    """Whether XLA has libraries compute some of it, whose own memory nobody states."""
+    """Whether libraries, or functions of the user's, compute some of it: nobody states their own memory."""
     body = op.attrs.body if isinstance(op.attrs, DataflowAttrs) else ()
-    return any(inner.kind in CONTRACTIONS for inner in body)
+    return any(inner.kind in (*CONTRACTIONS, "jaxed") for inner in body)
 
 
 def constants(ops: Iterable[Op]) -> int:

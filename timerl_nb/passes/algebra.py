@@ -155,6 +155,10 @@ def _closes_a_cycle(edit: Edit, merge: Op) -> bool:
     return merge.id in reached_from(merge.sources, onward)
 
 
+# what has no value, or takes nobody knows how long
+_NOT_FOLDED: Final = SINKS | {"merge", "accumulate", "udf", "jaxed"}
+
+
 def _fold(look: Look) -> Answer:
     """An operation of constants is a constant, and the same at all points."""
     op, edit = look.op, look.edit
@@ -162,7 +166,7 @@ def _fold(look: Look) -> Answer:
         return _fold_value(look)
     sources = [edit.ops[r.source] for r in op.inputs]
     constant = all(source.kind == "const" and not source.domain for source in sources)
-    if not constant or not op.inputs or op.kind in SINKS | {"merge", "accumulate", "udf"}:
+    if not constant or not op.inputs or op.kind in _NOT_FOLDED:
         return None
     if any(e.symbols for e in op.attrs.exprs):  # their values are the bounds'
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from timerl_nb.ir.attrs import ConvAttrs, GatherAttrs, ReindexAttrs, ScatterAttrs
+from timerl_nb.ir.attrs import ConvAttrs, GatherAttrs, JaxedAttrs, ReindexAttrs, ScatterAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import HALF, Shape
@@ -95,6 +95,17 @@ def _laid_out(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return ()
 
 
+def _jaxed(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    attrs: JaxedAttrs = op.attrs
+    if axis >= len(attrs.axes):
+        raise Refused("its function returns whole values")
+    before = attrs.along[:axis]
+    return tuple(
+        sum(other[k] for other in before) if has else None
+        for k, has in enumerate(attrs.along[axis])
+    )
+
+
 PROPAGATION: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
     **dict.fromkeys((*REDUCTIONS, "argmax", "argmin", "discounted_sum"), _reduced),
@@ -103,6 +114,7 @@ PROPAGATION: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("rng", "data", "value"), _laid_out),
     **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
     "orthonormal": _matrix,
+    "jaxed": _jaxed,
     "reshape": _reshape,
     "expand": _elementwise,
     "transpose": _transpose,

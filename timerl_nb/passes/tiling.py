@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from timerl_nb.ir.attrs import (
     AccumulateAttrs,
     ConstAttrs,
+    JaxedAttrs,
     ReindexAttrs,
     RngAttrs,
     ShapeAttrs,
@@ -239,9 +240,11 @@ class _Tiler:
         if isinstance(attrs, ReindexAttrs) and attrs.size is not None and attrs.axis == axis:
             at = subst(attrs.at, {own: sym(own) + start for own in attrs.own})
             return replace(attrs, at=at, size=self.length)
-        if not isinstance(attrs, RngAttrs | ConstAttrs | ValueAttrs):
+        if not isinstance(attrs, RngAttrs | ConstAttrs | ValueAttrs | JaxedAttrs):
             return attrs
         sizes = (*attrs.sizes[:axis], self.length, *attrs.sizes[axis + 1 :])
+        if isinstance(attrs, JaxedAttrs):
+            return replace(attrs, sizes=sizes)
         if isinstance(attrs, ValueAttrs):
             along = attrs.axes[axis]
             shift = {along: sym(along) + start}

@@ -21,6 +21,7 @@ from timerl_nb.ir.attrs import (
     DiscountAttrs,
     DotAttrs,
     GatherAttrs,
+    JaxedAttrs,
     OutputAttrs,
     PermAttrs,
     ReindexAttrs,
@@ -356,6 +357,16 @@ def _udf(site: Site) -> Made:
     return "udf", reads, replace(attrs, axes=axes, sizes=sizes)
 
 
+def _jaxed(site: Site) -> Made:
+    """Operands that do not vary are not repeated: the function is told which do."""
+    _still(site)
+    attrs: JaxedAttrs = site.op.attrs
+    has = tuple(x.axis is not None for x in site.operands)
+    axes, sizes = (site.dim.name, *attrs.axes), (site.dim.size, *attrs.sizes)
+    along = (has, *attrs.along)
+    return "jaxed", site.leads(), replace(attrs, axes=axes, sizes=sizes, along=along)
+
+
 VECTOR: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(sorted(ELEMENTWISE), _elementwise),
     **dict.fromkeys(REDUCTIONS, _reduction),
@@ -381,6 +392,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "merge": _merge,
     "output": _output,
     "udf": _udf,
+    "jaxed": _jaxed,
 }
 NO_VECTOR: Final[Mapping[str, str]] = {
     "const": "a constant varies over no dimension",

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.ir.attrs import ConstAttrs, RngAttrs
+from timerl_nb.ir.attrs import ConstAttrs, JaxedAttrs, RngAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Tensor, is_sliced
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, Shape, Size, is_float
@@ -114,10 +114,10 @@ class Kernel:
             reason = rules.NO_PADDING.get(inner.kind)
             if reason is None:
                 continue
-            for shape in sizes[inner.id]:
+            for slot, shape in enumerate(sizes[inner.id]):
                 for axis, size in enumerate(shape):
                     varies = isinstance(size, Lin) and size.symbols & moving
-                    if varies and _touches(inner, axis, shape, moving):
+                    if varies and _touches(inner, slot, axis, shape, moving):
                         raise ExecutionError(
                             f"{inner.kind} cannot run along an axis whose length ({size}) varies: "
                             f"{reason}.",
@@ -293,10 +293,12 @@ def start(sizes: Sizes, op: Op, out: int) -> Callable[[], Any]:
     return backend.fresh(sizes.shape(op, kind.shape), kind.dtype, nothing)
 
 
-def _touches(op: Op, axis: int, shape: Shape, moving: frozenset[str]) -> bool:
-    """Whether an operation moves elements along the axis of an operand of that shape."""
+def _touches(op: Op, slot: int, axis: int, shape: Shape, moving: frozenset[str]) -> bool:
+    """Whether an operation moves elements along the axis of operand `slot`, of that shape."""
     if op.kind == "reshape":
         return _between(shape, moving) != _between(op.shape, moving)
+    if isinstance(op.attrs, JaxedAttrs):
+        return axis >= op.attrs.own_axes(slot)
     return axis == op.attrs.axis
 
 

@@ -23,6 +23,7 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import HALF, NUMPY, Size
 from timerl_nb.runtime.backends import jax_positions as positions
 from timerl_nb.runtime.backends import jax_sums as sums
+from timerl_nb.runtime.backends.jax_called import jaxed
 from timerl_nb.runtime.backends.jax_random import draw
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Rule, Scope, grid_of
 from timerl_nb.symbolic.expr import sym
@@ -149,6 +150,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "argmin": positions.arg_extremum,
     "argsort": positions.argsort,
     "orthonormal": _plain(_orthonormal),
+    "jaxed": jaxed,
     "gather": positions.gather,
     "scatter_add": positions.scatter_add,
     "discounted_sum": sums.discounted_sum,
@@ -164,7 +166,8 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 # Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
 _AS_IT_IS: Final = frozenset(
-    LAYOUT | {"const", "data", "copy", "detach", "cast", "where", "concat", "gather", "dot"}
+    LAYOUT
+    | {"const", "data", "copy", "detach", "cast", "where", "concat", "gather", "dot", "jaxed"}
 )
 
 
@@ -209,4 +212,5 @@ PADDING: Final[Mapping[str, str]] = {
 # Kinds that move elements along an axis, and so cannot run on one whose valid length varies.
 NO_PADDING: Final[Mapping[str, str]] = {
     "reshape": "elements would move between the axis and others",
+    "jaxed": "its function would take for values what lies beyond the end",
 }

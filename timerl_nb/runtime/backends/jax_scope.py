@@ -45,6 +45,7 @@ class Scope:
         given: the arrays of constants that are arguments of the program.
         endless, turn: the dimension without an end, if there is one, and the words of the turn
             (`runtime.turn_counter`).
+        called: what functions of the user's own have returned, and for which arrays.
     """
 
     bounds: Mapping[str, int]
@@ -58,6 +59,9 @@ class Scope:
     seeds: str | None = None
     endless: str | None = None
     turn: tuple[JaxArray, ...] = ()
+    called: dict[Any, tuple[tuple[JaxArray, ...], tuple[JaxArray, ...]]] = field(
+        default_factory=dict[Any, tuple[tuple[JaxArray, ...], tuple[JaxArray, ...]]]
+    )
 
     def value(self, e: Lin | Cond, also: Mapping[str, JaxArray] | None = None) -> JaxArray:
         """A traced index expression or condition."""

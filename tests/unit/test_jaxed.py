@@ -1,0 +1,285 @@
+"""JAX functions as operations: their values, gradients and errors, in one XLA program."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.unit.checks import assert_same
+from timerl_nb import errors
+from timerl_nb.ir.attrs import JaxedAttrs
+from timerl_nb.ir.digest import digest
+from timerl_nb.ir.reference import Reference
+
+BOUNDS = {"B": 3, "T": 4}
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"vectorize": False},
+    {"fuse": False},
+    {"simplify": False},
+    {"executor": "interpret"},
+    {"incrementalize": {"b": 2}},
+)
+
+
+def network(params: dict[str, Any], x: Any) -> dict[str, Any]:
+    hidden = jnp.tanh(x @ params["w"] + params["b"])
+    return {"next": hidden[:2], "value": hidden.sum(), "choice": jnp.argmax(hidden)}
+
+
+def learning() -> trl.Context:
+    """A network in a recurrence, whose gradient goes back through all of it."""
+    rng = np.random.default_rng(0)
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        params = {
+            "w": trl.parameter(rng.normal(size=(2, 3)).astype(np.float32), name="w"),
+            "b": trl.parameter(np.zeros(3, np.float32), name="b"),
+        }
+        x = trl.tensor((2,), domain=(b, t))
+        x[b, 0] = trl.random.normal((2,), domain=(b,))
+        made = trl.jaxed(network, params, x)
+        x[b, t + 1] = made["next"]
+        (made["value"] ** 2).backward()
+        for name, one in params.items():
+            ctx.output(f"d{name}", one.grad)
+        ctx.output("x", x)
+        ctx.output("choice", made["choice"])
+    return ctx
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_values_and_gradients_are_those_of_jax(options: dict[str, Any]) -> None:
+    ctx = learning()
+    found = ctx.compile(BOUNDS, trl.Options(**options)).execute(seed=3)
+    assert_same(Reference(ctx.pdg(), BOUNDS, seed=3).outputs(), found, "run")
+    params = {name: jnp.asarray(found.parameters[name]) for name in "wb"}
+
+    def loss(params: Any) -> Any:
+        def step(x: Any, _: Any) -> Any:
+            made = network(params, x)
+            return made["next"], made["value"]
+
+        def episode(first: Any) -> Any:
+            return (jax.lax.scan(step, first, length=BOUNDS["T"])[1] ** 2).sum()
+
+        return jax.vmap(episode)(found["x"][:, 0]).sum()
+
+    for name, want in jax.grad(loss)(params).items():
+        np.testing.assert_allclose(found[f"d{name}"], want, rtol=2e-5, atol=1e-6)
+
+
+def test_it_is_one_kernel_of_one_program() -> None:
+    """All values of a call are made by one, in the kernel that makes what is around it."""
+    traced: list[int] = []
+
+    def step(x: Any) -> tuple[Any, Any, Any]:
+        traced.append(1)
+        return jnp.sin(x), x > 0, x * 2
+
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        x = trl.tensor((2,), domain=(b, t))
+        x[b, 0] = trl.random.normal((2,), domain=(b,))
+        after, above, twice = trl.jaxed(step, x)
+        x[b, t + 1] = after + 0.5
+        ctx.output("above", above)
+        ctx.output("twice", twice)
+    program = ctx.compile(BOUNDS)
+    holding = [op for op in program.fused if any(o.kind == "jaxed" for o in op.body)]
+    assert len(holding) == 1 and len([o for o in holding[0].body if o.kind == "jaxed"]) == 3
+    (call,) = {o.attrs.function for o in holding[0].body if isinstance(o.attrs, JaxedAttrs)}
+    program.execute()
+    assert len(traced) == 1, "traced anew"
+    assert len([*call(np.zeros(2, np.float32))]) == 3
+
+
+def test_what_does_not_vary_is_not_repeated() -> None:
+    with trl.Context("b") as ctx:
+        w = trl.parameter(np.ones((4, 4), np.float32), name="w")
+        x = trl.random.normal((4,), domain=("b",))
+        ctx.output("y", trl.jaxed(lambda w, x: w @ x, w, x))
+    fused = ctx.compile({"B": 5}).fused
+    (one,) = (o for op in fused for o in op.body if o.kind == "jaxed")
+    assert one.attrs.axes == ("b",) and one.attrs.along == ((False, True),)
+
+
+def test_bits_become_a_key() -> None:
+    def draw(bits: Any, mean: Any) -> Any:
+        return mean + jax.random.normal(jax.random.wrap_key_data(bits), (3,))
+
+    with trl.Context("b", "t") as ctx:
+        bits = trl.random.bits((2,), domain=("b", "t"))
+        ctx.output("y", trl.jaxed(draw, bits, 0.5))
+        ctx.output("bits", bits)
+    found = ctx.compile(BOUNDS).execute(seed=5)
+    want = jax.vmap(jax.vmap(partial(draw, mean=jnp.float32(0.5))))(found["bits"])
+    np.testing.assert_allclose(found["y"], want, rtol=1e-6)
+    assert len(np.unique(found["y"])) == found["y"].size
+
+
+def test_equal_calls_are_one() -> None:
+    with trl.Context("t") as ctx:
+        x = trl.random.normal((2,), domain=("t",))
+        y = trl.jaxed(network_sum, x) + trl.jaxed(network_sum, x)
+        ctx.output("y", y + trl.jaxed(lambda x: x.sum(), x))
+    fused = ctx.compile({"T": 3}).fused
+    assert sum(inner.kind == "jaxed" for op in fused for inner in op.body) == 2
+
+
+def network_sum(x: Any) -> Any:
+    return x.sum()
+
+
+def test_element_types_are_kept() -> None:
+    def seen(x: Any, n: Any, flag: Any) -> Any:
+        assert (x.dtype, n.dtype, flag.dtype) == (jnp.bfloat16, jnp.uint8, jnp.bool_)
+        return x * 2, n + n, ~flag
+
+    with trl.Context("t") as ctx:
+        at = trl.value(ctx.dims[0][0])
+        xs = at.cast("bf16"), at.cast("u8"), at > 1
+        for k, y in enumerate(trl.jaxed(seen, *xs)):
+            ctx.output(f"y{k}", y)
+    found = ctx.compile({"T": 3}).execute()
+    assert [str(found[f"y{k}"].dtype) for k in range(3)] == ["bfloat16", "uint8", "bool"]
+    assert_same(Reference(ctx.pdg(), {"T": 3}).outputs(), found, "run")
+
+
+def test_slices_are_of_one_length_or_refused() -> None:
+    with trl.Context("b", "t") as ctx:
+        (b, B), (t, _) = ctx.dims
+        x = trl.random.normal((), domain=(b, t))
+        ctx.output("y", trl.jaxed(lambda s: s - s.mean(), x[0:B, t], out=((B,), "f32"))[0])
+        with pytest.raises(errors.ShapeError, match="differs from point to point"):
+            trl.jaxed(jnp.sum, x[b, 0 : t + 1])
+        with pytest.raises(errors.ShapeError, match="not known yet"):
+            trl.jaxed(jnp.sum, x[0:B, t])
+    found = ctx.compile(BOUNDS).execute()
+    assert_same(Reference(ctx.pdg(), BOUNDS).outputs(), found, "run")
+
+
+def test_a_length_that_the_run_finds_is_refused() -> None:
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, T) = ctx.dims
+        x = trl.random.normal((), domain=(b, t))
+        ctx.output("y", trl.jaxed(jnp.sum, x[b, 0:T], out="f32"))
+        done = trl.random.uniform(domain=(t,)) < 0.5
+    with pytest.raises(errors.ExecutionError, match="along an axis whose length"):
+        ctx.compile({"B": 2, "T": trl.until(done, at_most=4)})
+
+
+def test_values_that_cannot_vary_have_no_gradient() -> None:
+    with trl.Context("t") as ctx:
+        w = trl.parameter(np.float32(1.5), name="w")
+        x = trl.random.normal(domain=("t",)) * w
+        with pytest.raises(errors.GradientError, match="without a derivative"):
+            trl.grad(trl.jaxed(lambda x: (x > 0).astype(jnp.int32), x).cast("f32"), w)
+        both = trl.jaxed(lambda x, n: (x * n, n + 1), x, trl.value(ctx.dims[0][0]))
+        ctx.output("g", trl.grad(both[0] + both[1].cast("f32"), w))
+        ctx.output("x", x)
+    found = ctx.compile({"T": 3}).execute()
+    np.testing.assert_allclose(found["g"], (found["x"] / 1.5) @ np.arange(3), rtol=1e-5)
+
+
+def test_second_derivatives() -> None:
+    with trl.Context("t") as ctx:
+        x = trl.random.normal(domain=("t",))
+        slope = trl.grad(trl.jaxed(lambda x: x**3, x), x)
+        ctx.output("x", x)
+        ctx.output("bend", trl.grad(slope, x))
+    found = ctx.compile({"T": 3}).execute()
+    np.testing.assert_allclose(found["bend"], 6 * found["x"], rtol=1e-5)
+
+
+def test_where_a_tensor_is_defined_alone() -> None:
+    with trl.Context("t") as ctx:
+        t, _ = ctx.dims[0]
+        x = trl.random.normal(domain=("t",))
+        y = trl.jaxed(jnp.sin, x[t % 2 == 0])
+        ctx.output("y", y)
+        ctx.output("x", x)
+        ctx.output("g", trl.grad(y.sum(over=t), x))
+    found = ctx.compile({"T": 5}).execute()
+    even = np.arange(5) % 2 == 0
+    np.testing.assert_allclose(found["y"], np.sin(found["x"][even]), rtol=1e-6)
+    np.testing.assert_allclose(found["g"], np.where(even, np.cos(found["x"]), 0), rtol=1e-6)
+
+
+def _raising(x: Any) -> Any:
+    raise KeyError("missing")
+
+
+def _branching(x: Any) -> Any:
+    return x if x > 0 else -x
+
+
+def _in_numpy(x: Any) -> Any:
+    return np.sin(x)
+
+
+def _printing(x: Any) -> Any:
+    jax.experimental.io_callback(print, None, x)
+    return x
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
+    "raises": (_raising, {}, errors.CallError, "raised KeyError"),
+    "branches": (_branching, {}, errors.CallError, "asks an array for its values"),
+    "numpy": (_in_numpy, {}, errors.CallError, "asks an array for its values"),
+    "effect": (_printing, {}, errors.CallError, "no pure function"),
+    "arguments": (lambda: 0, {}, errors.CallError, "raised TypeError"),
+    "shape": (jnp.sin, {"out": ((2,), "f32")}, errors.ShapeError, "is declared to return"),
+    "count": (jnp.sin, {"out": ["f32", "f32"]}, errors.ShapeError, "is declared to return"),
+    "type": (jnp.sin, {"out": "i32"}, errors.ShapeError, "is declared to return"),
+    "complex": (lambda x: x * 1j, {}, errors.ShapeError, "no element type here"),
+    "nothing": (lambda x: None, {}, errors.ShapeError, "returns no array"),
+    "no function": (3, {}, errors.CallError, "is no function"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_at_its_line(case: str) -> None:
+    function, options, kind, text = WRONG[case]
+    with trl.Context("t"):
+        x = trl.random.normal(domain=("t",))
+        with pytest.raises(kind, match=text) as caught:
+            trl.jaxed(function, x, **options)  # here
+    error = caught.value
+    assert isinstance(error, errors.TimeRLError)
+    assert "# here" in error.origin.text and error.hint
+
+
+def test_a_gradient_that_jax_has_not_is_refused_where_it_is_asked_for() -> None:
+    def endless(x: Any) -> Any:
+        return jax.lax.while_loop(lambda x: x < 10, lambda x: x * 2 + 1, x)
+
+    with trl.Context("t") as ctx:
+        w = trl.parameter(np.float32(1.0), name="w")
+        y = trl.jaxed(endless, w + trl.random.uniform(domain=("t",)))
+        ctx.output("y", y)
+        with pytest.raises(errors.GradientError, match="not supported, because") as caught:
+            trl.grad(y, w)  # here
+    assert "# here" in caught.value.origin.text
+    assert (ctx.compile({"T": 3}).execute()["y"] >= 10).all()
+
+
+def test_what_cannot_be_mapped_is_said_where_it_was_called() -> None:
+    def outside(x: Any) -> Any:
+        return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), jnp.float32), x)
+
+    with trl.Context("t") as ctx:
+        ctx.output("y", trl.jaxed(outside, trl.random.normal(domain=("t",))))  # here
+    with pytest.raises(errors.ExecutionError, match="cannot be part of a kernel") as caught:
+        ctx.compile({"T": 3}).execute()
+    assert "# here" in caught.value.origin.text
+
+
+def test_a_graph_with_one_has_no_digest() -> None:
+    assert digest(learning().pdg()) is None
