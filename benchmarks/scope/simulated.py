@@ -22,7 +22,7 @@ from timerl_nb.scope.windows import windowed
 
 START = 1_000_000_000  # nanoseconds
 AHEAD = 3_600_000_000_000  # of the tracer's clock
-NAMES = {"python": Library.PYTHON, "backend": Library.BACKEND, "simulation": Library.SIMULATION}
+NAMES = {one.name.lower(): one for one in Library}
 
 
 @dataclass
@@ -33,12 +33,14 @@ class Process:
         number: its id.
         launch: nanoseconds of a launch.
         traced: nanoseconds by which tracing makes calls of a name longer.
+        tapped: nanoseconds by which a tap makes each call longer, inside of its edges and outside; both even.
         drift: nanoseconds by which the tracer's clock goes ahead in all.
     """
 
     number: int = 1
     launch: int = 5_000
     traced: Mapping[str, int] = field(default_factory=dict)
+    tapped: tuple[int, int] = (0, 0)
     drift: int = 0
     now: int = START
     device: int = START  # until when the device is busy
@@ -69,22 +71,29 @@ class Process:
         self, library: str, ns: int, kernels: Sequence[int] = (), name: str = "", copies: int = 0
     ) -> None:
         """A library runs so long, in parts between which it launches kernels of so many nanoseconds; and copies then."""
-        top = self._top(NAMES[library], name or f"{library}.call")
-        if NAMES[library]:
-            self.edges.append((self.now, top, Kind.CALL_ENTER, 1))
-        for k, kernel in enumerate((*kernels, None)):
-            part = (
-                ns // (len(kernels) + 1)
-                if kernel is not None
-                else ns - k * (ns // (len(kernels) + 1))
-            )
-            self._spend(part, library)
-            if kernel is not None:
+        with self.calls(library, name or f"{library}.call"):
+            each = ns // (len(kernels) + 1)
+            for kernel in kernels:
+                self._spend(each, library)
                 self._launch("cudaLaunchKernel", kernel)
-        for _ in range(copies):
-            self._launch("cudaMemcpyAsync", 1_000)
-        if NAMES[library]:
-            self.edges.append((self.now, 0, Kind.CALL_EXIT, 0))
+            self._spend(ns - each * len(kernels), library)
+            for _ in range(copies):
+                self._launch("cudaMemcpyAsync", 1_000)
+
+    @contextmanager
+    def calls(self, library: str, name: str) -> Iterator[None]:
+        """A tapped function of a library, unless that is Python's."""
+        if library == "python":
+            yield
+            return
+        inside, outside = (ns // 2 for ns in self.tapped)
+        self._spend(outside, "python")
+        self.edges.append((self.now, self._top(NAMES[library], name), Kind.CALL_ENTER, 1))
+        self._spend(inside, library)
+        yield
+        self._spend(inside, library)
+        self.edges.append((self.now, 0, Kind.CALL_EXIT, 0))
+        self._spend(outside, "python")
 
     def waits(self) -> None:
         """Until the device has done all."""

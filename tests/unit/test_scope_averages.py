@@ -18,6 +18,7 @@ from timerl_nb.scope import averages as module
 from timerl_nb.scope.averages import Calls, averages, by_averages
 from timerl_nb.scope.calibration import API, CALL, TRACER, Calibration, Cost
 from timerl_nb.scope.correction import corrected
+from timerl_nb.scope.delta import counted
 from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.lanes import Process
 from timerl_nb.scope.recording import Recording
@@ -109,11 +110,10 @@ def test_calls_that_wait_or_that_nobody_saw_whole_say_nothing() -> None:
     one = Simulated(traced=TRUTH)
     one.runs("python", 10)
     for name in ("torch.add", "torch.item"):
-        one.edges.append((one.now, one._top(Library.BACKEND, name), Kind.CALL_ENTER, 1))
-        one._launch("cudaLaunchKernel", 50_000)
-        if name == "torch.item":
-            one.waits()
-        one.edges.append((one.now, 0, Kind.CALL_EXIT, 0))
+        with one.calls("backend", name):
+            one._launch("cudaLaunchKernel", 50_000)
+            if name == "torch.item":
+                one.waits()
     seen = replace(recording([one]), processes=(OURS,))
     whole = {key[2]: each.tolist() for key, each in Calls.of(seen).whole.items()}
     assert whole == {"torch.add": [True], "torch.item": [False]}
@@ -129,9 +129,52 @@ def test_calls_that_wait_or_that_nobody_saw_whole_say_nothing() -> None:
         [(at, 0, Kind.OFF, 0), (at, top, Kind.CALL_ENTER, 1), (at + 1, 0, Kind.CALL_EXIT, 0)], EDGE
     )
     on = np.array([(at + 1, 0, Kind.ON, 0)], EDGE)
-    late = replace(seen.lanes[0], edges=np.concatenate([begun, on, *rest]))
+    more = len(begun) + len(on) - len(first)
+    assert more == 3 and seen.lanes[0].traced.tolist() == [2, 3, 6, 7, 8, 9]
+    edges = np.concatenate([begun, on, *rest])
+    late = replace(seen.lanes[0], edges=edges, traced=seen.lanes[0].traced + more)
     took = Calls.of(replace(seen, lanes=(late,))).took
     assert {key[2]: len(each) for key, each in took.items()} == {"torch.add": 1, "torch.item": 1}
+
+
+def works(tapped: tuple[int, int], traced: Mapping[str, int]) -> Simulated:
+    """A program whose tapped calls launch, wait, and are a device's interface themselves; what it does is the same each time."""
+    one = Simulated(tapped=tapped, traced=traced)
+    for _ in range(10):
+        with one.within("train"):
+            one.runs("python", 700)
+            one.runs("backend", 9_000, [1_000] * 3, "torch.linear", copies=2)
+            with one.calls("backend", "torch.item"):
+                one._launch("cudaMemcpyAsync", 1_000)
+                one.device = (
+                    one.now + 5_000
+                )  # the wait takes as long, whatever was added ahead of it
+                one.waits()
+            one.runs("api", 3_000, name="driver.submit")
+            one.runs("waiting", 800, name="torch.cuda.synchronize")
+            one.device = one.now + 400
+            one.waits()
+        one._launch("cudaLaunchKernel", 1_000)
+    return one
+
+
+def test_only_what_is_tapped_costs_what_a_tap_does_and_only_what_is_traced_a_tracer() -> None:
+    seen, truth = recording([works((300, 1_000), TRUTH)]), works((0, 0), {})
+    costs = {CALL: Cost(300, 1_000)} | {f"{API}{name}": Cost(ns, 0) for name, ns in TRUTH.items()}
+    left = corrected(seen, Calibration("given", costs))
+    keys = ("operation", "library")
+    assert left.breakdown.by(*keys) == recording([truth]).table().by(*keys)
+    assert left.total.corrected == truth.took() and left.unplaced == 0
+    called, annotated = counted(seen.lanes[0])
+    assert (called.sum(), annotated.sum()) == (40, 10)
+    calls = Calls.of(replace(seen, processes=(OURS,)))
+    assert {name for *_, name in calls.took} == {
+        "torch.linear",
+        "torch.item",
+        "driver.submit",
+        "torch.cuda.synchronize",
+    }
+    assert calls.counts == {LAUNCH: 30, COPY: 30}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from timerl_nb.scope.calibration import ANNOTATION, CALL, Calibration
 from timerl_nb.scope.delta import counted
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.joining import environment
-from timerl_nb.scope.lanes import Process
+from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.recorder import make_fresh
 from timerl_nb.scope.runs import is_sure, ran
@@ -81,7 +81,7 @@ def test_one_far_pair_moves_little_and_none_costs_less_than_a_tight_loop() -> No
     assert by_runs(pairs(0.5, 0.5), LOOP).costs[CALL].total == LOOP["call"]
 
 
-def test_kinds_are_counted_but_for_calls_of_devices() -> None:
+def test_kinds_are_counted_but_for_calls_that_a_tracer_saw() -> None:
     call, api = Library.BACKEND << NAME_BITS, Library.API << NAME_BITS
     rows = [
         (1, call, Kind.CALL_ENTER, 1),
@@ -91,7 +91,8 @@ def test_kinds_are_counted_but_for_calls_of_devices() -> None:
         (5, 1, Kind.PHASE_ENTER, 1),
         (6, 0, Kind.PHASE_EXIT, 0),
     ]
-    calls, annotations = counted(np.array(rows, EDGE))
+    traced = np.array([1, 2])
+    calls, annotations = counted(Lane(1, 1, "", np.array(rows, EDGE), 7, traced))
     assert np.flatnonzero(calls).tolist() == [0]
     assert np.flatnonzero(annotations).tolist() == [3, 4]
 

@@ -27,13 +27,14 @@ from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.recorder import ThreadLane, this_lane
 from timerl_nb.scope.recording import Recording
 
-NAMES = ("", "collect", "learn", "act", "step", "matmul", "copy", "launch")
+NAMES = ("", "collect", "learn", "act", "step", "matmul", "copy", "launch", "wait")
 COSTS = {
     CALL: Cost(300, 1_000),
     ANNOTATION: Cost(2_000, 400),
     f"{API}copy": Cost(500, 0),
     f"{API}launch": Cost(3_000, 0),
 }
+NOTHING = Cost(0, 0)
 FREE = {kind: Cost(0, 0) for kind in COSTS}
 MS = 1_000_000
 
@@ -46,6 +47,7 @@ class Program:
         self.memory = mmap.mmap(-1, 1 << 20)
         self.writer: Any = native.module.Lane(lambda: self.memory)
         self.open: dict[Kind, list[int]] = {}
+        self.traced: list[int] = []  # edges that a tracer saw, and no tap
         self.writer.put(0, Kind.MARK, 0, self.now)
 
     def put(self, top: int, kind: Kind, depth: int, ahead: float, behind: float) -> None:
@@ -61,25 +63,28 @@ class Program:
             if depth == 5:
                 return
             kind = draw.choice([Kind.CALL_ENTER, Kind.OPERATION_ENTER, Kind.PHASE_ENTER])
-            library = Library.API if draw.random() < 0.4 else Library.BACKEND
-            top = draw.randrange(1, 5)
-            cost = self.costs[ANNOTATION]
+            top, cost, is_traced = draw.randrange(1, 5), self.costs[ANNOTATION], False
             if kind is Kind.CALL_ENTER:
-                name = draw.choice(["copy", "launch"]) if library is Library.API else "matmul"
+                is_traced = draw.random() < 0.5
+                # what is called "api" may also be tapped, and what is seen to wait is dearer by nothing that is known
+                library = draw.choice([Library.API, [Library.BACKEND, Library.WAITING][is_traced]])
+                name = draw.choice(["copy", "launch"]) if library is Library.API else "wait"
                 top = library << NAME_BITS | NAMES.index(name)
-                cost = self.costs[CALL if library is Library.BACKEND else f"{API}{name}"]
+                cost = self.costs.get(f"{API}{name}", NOTHING) if is_traced else self.costs[CALL]
             stack = self.open.setdefault(kind, [])
             stack.append(top)
+            self.traced += [self.count] * is_traced
             self.put(top, kind, len(stack), cost.outside, cost.inside)
             self.run(draw, depth + 1)
             stack.pop()
             below = stack[-1] if stack else 0
+            self.traced += [self.count] * is_traced
             self.put(below, Kind(kind + 1), len(stack), cost.inside, cost.outside)
 
     @property
     def recording(self) -> Recording:
         edges = np.frombuffer(self.memory, EDGE)[: self.count].copy()
-        return Recording((Lane(1, 1, "", edges, self.now),), NAMES)
+        return Recording((Lane(1, 1, "", edges, self.now, np.array(self.traced, int)),), NAMES)
 
 
 def test_what_was_added_leaves_where_it_was_added(recorder_in: str) -> None:

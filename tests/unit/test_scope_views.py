@@ -20,10 +20,11 @@ from timerl_nb.scope.devices import Devices, Window
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind, Library
 from timerl_nb.scope.frames import frames
 from timerl_nb.scope.lanes import Lane, Process
+from timerl_nb.scope.pieces import WORDS
 from timerl_nb.show import stretch
 from timerl_nb.show.device_sums import SORTS
 from timerl_nb.show.scope import ScopeView, with_stretches
-from timerl_nb.show.stretch import LIBRARIES, Stretches, StretchView, Track
+from timerl_nb.show.stretch import Stretches, StretchView, Track
 
 NAMES = ("", "collect", "step", "act", "sim.step", "interleaved: late", "<b>&\"' \x01" + "x" * 900)
 BEGIN = 1_000
@@ -224,7 +225,7 @@ def check(
     names: tuple[str, ...],
 ) -> None:
     of = held[track.kind]
-    kinds = len(LIBRARIES) if places is None else len(places) + 2
+    kinds = len(WORDS) if places is None else len(places) + 2
     shares = np.zeros((kinds, view.width))
     for k, (low, high) in enumerate(zip(moments[:-1], moments[1:], strict=True)):
         for one in of[low:high].tolist():

@@ -84,8 +84,10 @@ def merged(lane: Lane, begin: Array, end: Array, top: Array, width: int) -> Merg
     place[1::2] = np.maximum(place[0::2], np.searchsorted(ts, end[new], side="left"))
     back = np.zeros(len(order), np.int64)
     back[order] = starts
+    before = lane.traced + np.searchsorted(place, lane.traced, side="right")
+    traced = np.sort(np.append(before, place + np.arange(len(place))))
     return Merged(
-        replace(lane, edges=np.insert(edges, place, made)),
+        replace(lane, edges=np.insert(edges, place, made), traced=traced),
         back,
         int(nested.sum()),
         int(crossing.sum() + misfits.sum()),

@@ -20,15 +20,14 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.calibration import API, TRACER, Calibration, Cost, interval
 from timerl_nb.scope.delta import DRAWS, LOOSE, check_drift, weighed
-from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, Library
+from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.frames import frames, unobserved
 from timerl_nb.scope.lanes import Lane, Lanes, Process
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.runs import check_alike, in_turns, ran
 
-_Key = tuple[
-    int, int, str
-]  # of calls: the process and its thread, by when they began, and the name
+# Of calls: the process and its thread, by when they began, and the name.
+_Key = tuple[int, int, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +87,24 @@ def _outermost(
     calls, hidden, names = frames(lane, "call"), unobserved(lane), recording.names
     windows = [(x.begin, x.end) for x in recording.devices.traced if x.process == lane.process]
     traced = Busy.of(*np.array(windows, np.int64).reshape(-1, 2).T)
+    by_tracer = np.zeros(len(lane.edges), bool)
+    by_tracer[lane.traced] = True
+    by_tracer = by_tracer[lane.edges["kind"] == Kind.CALL_ENTER]
     outer = np.flatnonzero(calls.depth == 1)
     of = np.cumsum(calls.depth == 1) - 1  # the outermost one that each is inside of
     begin, end, took = calls.begin[outer], calls.end[outer], (calls.end - calls.begin)[outer]
     library, name = calls.top >> NAME_BITS, calls.top & NAME_MASK
     waits = np.bincount(of, library == Library.WAITING, len(outer)) > 0
-    # what a tracer's own beginning and end call is none of the program's
-    ours = hidden.before(begin + 1) == hidden.before(begin)
+    # what a tracer's own beginning and end call is none of the program's, and what it alone saw is in no other run
+    ours = (hidden.before(begin + 1) == hidden.before(begin)) & ~by_tracer[outer]
     whole = (traced.before(end) - traced.before(begin) == took) & ~waits
     whole &= hidden.before(end) == hidden.before(begin)
+    seen = by_tracer & (library == Library.API)
     inside = {
-        names[api]: np.bincount(of[apis], minlength=len(outer))
-        for api in np.unique(name[library == Library.API]).tolist()
-        if len(apis := np.flatnonzero((library == Library.API) & (name == api)))
+        names[api]: np.bincount(of[seen & (name == api)], minlength=len(outer))
+        for api in np.unique(name[seen]).tolist()
     }
-    for one in np.unique(name[outer]).tolist():
+    for one in np.unique(name[outer][ours]).tolist():
         mine = np.flatnonzero((name[outer] == one) & ours)
         within = {api: counts[mine] for api, counts in inside.items() if counts[mine].any()}
         yield names[one], took[mine], whole[mine], within

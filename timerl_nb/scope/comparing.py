@@ -22,6 +22,7 @@ from timerl_nb.scope.frames import frames
 from timerl_nb.scope.in_run import in_run
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.overlap import Breakdown, overlap_of
+from timerl_nb.scope.pieces import HIDDEN
 from timerl_nb.scope.transitions import transitions
 
 FEWEST: Final = 8  # times that an interval is made of
@@ -152,7 +153,7 @@ def compared(first: Lanes, second: Lanes) -> Compared:
     tables = overlap_of(first), overlap_of(second)
     for k, one in enumerate((first, second)):
         for (operation, library), ns in tables[k].by("operation", "library").items():
-            if library != "unobserved":
+            if library != HIDDEN:
                 spent[k][str(operation)] += ns
         for (operation, _, _), count in transitions(one).items():
             moved[k][operation] += count
@@ -205,7 +206,7 @@ def _means(ns: Array, draws: np.random.Generator) -> Array:
 
 def _bottleneck(recording: Lanes, measured: Breakdown) -> Bottleneck:
     keys = measured.by("operation", "library")
-    most = next((tuple(map(str, key)) for key in keys if key[1] != "unobserved"), ())
+    most = next((tuple(map(str, key)) for key in keys if key[1] != HIDDEN), ())
     try:
         one = corrected(recording, in_run(recording), measured)
     except ExecutionError as error:

@@ -8,7 +8,7 @@ very place where it was added.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,13 +18,12 @@ from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
 from timerl_nb.scope.blocks import between_blocks
 from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, interval
-from timerl_nb.scope.edges import NAME_MASK, Kind, Library
+from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.overlap import Breakdown, Cell, Column, Used, overlap_of
-from timerl_nb.scope.pieces import UNOBSERVED, pieces, without_gaps
+from timerl_nb.scope.pieces import HIDDEN, WORDS, pieces, without_gaps
 
 Place = tuple[str, str, str]  # phase, operation, library
-_OURS: Final = "between blocks"  # CPU time, in nanoseconds, that blocks took to begin and end
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Corrected:
         """
         found: list[tuple[str | Used, ...]] = []
         for one in (self.measured, self.breakdown):
-            cells = {c: ns for c, ns in one.cells.items() if c.library != _HIDDEN}
+            cells = {c: ns for c, ns in one.cells.items() if c.library != HIDDEN}
             found.append(next(iter(Breakdown(cells).by(*columns)), ()))
         return found[0], found[1]
 
@@ -104,9 +103,6 @@ class Corrected:
     __repr__ = __str__
 
 
-_HIDDEN: Final = "unobserved"
-
-
 def _span(one: Figure) -> str:
     return f"[{one.low / 1e6:,.3f}, {one.high / 1e6:,.3f}]"
 
@@ -125,72 +121,53 @@ def corrected(
     """
     calibration.check(recording)
     measured = overlap_of(recording) if measured is None else measured
-    counts = counted(recording, calibration)
     spent = Counter[Place]()
     for cell, ns in measured.cells.items():
         spent[cell.phase, cell.operation, cell.library] += ns
-    costs = calibration.costs
-    number = max((len(cost.draws) for cost in costs.values()), default=0)
-    left, kept, unplaced = dict[Place, int](), dict[Place, Array](), 0
-    for place, ns in spent.items():
-        added, drawn = 0.0, np.zeros(number)
-        for (kind, part), count in counts.get(place, {}).items():
-            if kind == _OURS:
-                added, drawn = added + count, drawn + count
-                continue
-            cost = costs[kind]
-            # an edge has half of a part
-            each = count * (cost.inside if part else cost.outside) / 2
-            added += each
-            drawn += each * (np.array(cost.draws) / cost.total if cost.draws and cost.total else 1)
-        taken = round(added)
-        left[place] = max(0, ns - taken)
-        unplaced += max(0, taken - ns)
-        kept[place] = np.maximum(0, ns - drawn)
-    unplaced += round(sum(_unplaced(counts, spent, calibration)))
+    costs = [calibration.costs[kind] for kind in calibration.costs]
+    number = max((len(cost.draws) for cost in costs), default=0)
+    # nanoseconds of each count: an edge has half of a part, and what blocks took is nanoseconds already
+    each = np.array([*(x / 2 for one in costs for x in (one.inside, one.outside)), 1.0])
+    drawn = each[:, None] * np.ones(number)
+    for k, one in enumerate(costs):
+        if one.draws and one.total:
+            drawn[2 * k : 2 * k + 2] *= np.array(one.draws) / one.total
+    counts = counted(recording, calibration)
+    none = np.zeros(len(each))
+    taken = {place: round(float(counts.get(place, none) @ each)) for place in (*spent, *counts)}
+    left = {place: max(0, ns - taken[place]) for place, ns in spent.items()}
+    kept = {
+        place: np.maximum(0, ns - counts.get(place, none) @ drawn) for place, ns in spent.items()
+    }
+    unplaced = sum(max(0, ns - spent[place]) for place, ns in taken.items())
     _without_silent_taps(counts, calibration, left, kept)
     cells = dict[Cell, int](_shared(measured, spent, left))
-    draws = np.array(
-        [
-            kept[c.phase, c.operation, c.library]
-            * (ns / max(spent[c.phase, c.operation, c.library], 1))
-            for c, ns in measured.cells.items()
-        ]
-    ).reshape(len(measured.cells), number)
+    draws = [
+        kept[place] * (ns / max(spent[place], 1))
+        for c, ns in measured.cells.items()
+        for place in [(c.phase, c.operation, c.library)]
+    ]
     found = Breakdown(cells, measured.unplaced)
-    return Corrected(measured, found, unplaced, calibration, draws)
-
-
-def _unplaced(
-    counts: Mapping[Place, Mapping[tuple[str, bool], int]],
-    spent: Mapping[Place, int],
-    calibration: Calibration,
-) -> Iterator[float]:
-    """What is to be taken off where no time is at all."""
-    for place, kinds in counts.items():
-        if place not in spent:
-            for (kind, part), count in kinds.items():
-                if kind != _OURS:
-                    cost = calibration.costs[kind]
-                    yield count * (cost.inside if part else cost.outside) / 2
+    table = np.array(draws).reshape(len(draws), number)
+    return Corrected(measured, found, unplaced, calibration, table)
 
 
 def _without_silent_taps(
-    counts: Mapping[Place, Mapping[tuple[str, bool], int]],
+    counts: Mapping[Place, Array],
     calibration: Calibration,
     left: dict[Place, int],
     kept: dict[Place, Array],
 ) -> None:
     """Take off what silent taps cost where nobody counted them: as often as in the time that was observed."""
-    hidden = ("", "", _HIDDEN)
-    observed = sum(ns for place, ns in left.items() if place[2] != _HIDDEN)
+    hidden = ("", "", HIDDEN)
+    observed = sum(ns for place, ns in left.items() if place != hidden)
     if hidden not in left or not observed:
         return
-    silent = 0.0
-    for place, kinds in counts.items():
-        for (kind, _), count in kinds.items():
-            if place[2] != _HIDDEN:
-                silent += count / 4 * calibration.silent.get(kind, 0.0)  # four halves are one call
+    still = [
+        calibration.silent.get(kind, 0.0) / 4 for kind in calibration.costs
+    ]  # four halves are one
+    each = np.append(np.repeat(still, 2), 0.0)
+    silent = sum(float(row @ each) for place, row in counts.items() if place[2] != HIDDEN)
     share = observed / (observed + silent)
     left[hidden] = round(left[hidden] * share)
     kept[hidden] = kept[hidden] * share
@@ -209,91 +186,52 @@ def _shared(
         given[place] = until
 
 
-def counted(recording: Lanes, calibration: Calibration) -> dict[Place, dict[tuple[str, bool], int]]:
-    """By place, how many halves of kinds' parts inside (True) and outside (False) lie there.
+def counted(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
+    """By place, how often what was added lies there: of each kind, in order, halves of its part inside and of that
+    outside; and last the nanoseconds of CPU time that blocks took to begin and end.
 
     An edge that enters has half of its kind's outside ahead of it and half of its inside behind it; one that leaves
     has them the other way round.
     """
-    found: dict[Place, dict[tuple[str, bool], int]] = {}
-    names = recording.names
-    apis = {k: f"{API}{n}" for k, n in enumerate(names) if f"{API}{n}" in calibration.costs}
+    found, names = dict[Place, Array](), recording.names
     for lane in recording.lanes:
-        for (phase, operation, on), kind, part, count in _halves(lane, calibration, apis):
-            word = _HIDDEN if on == UNOBSERVED else Library(on).name.lower()
-            kinds = found.setdefault((names[phase], names[operation], word), {})
-            kinds[kind, part] = kinds.get((kind, part), 0) + count
+        columns = zip(*((one.phase, one.operation, one.on) for one in pieces(lane)), strict=True)
+        # ahead of each edge, and behind the last one
+        code, rows = without_gaps(*(np.concatenate([[0], *parts]) for parts in columns))
+        columns = list[Array]()
+        for enters, leaves in _edges(lane, calibration, names):
+            for edges in (enters + 1, leaves), (enters, leaves + 1):
+                columns.append(np.bincount(code[np.concatenate(edges)], minlength=len(rows)))
+        at, cpu = between_blocks(lane.edges)
+        columns.append(np.bincount(code[at + 1], cpu, len(rows)))
+        for (phase, operation, on), row in zip(rows, np.column_stack(columns), strict=True):
+            place = names[phase], names[operation], WORDS[on]
+            found[place] = found.get(place, 0) + row
     return found
 
 
-def _halves(
-    lane: Lane, calibration: Calibration, apis: Mapping[int, str]
-) -> Iterator[tuple[tuple[int, ...], str, bool, int]]:
-    last = (0, 0, 0)
-    done, opened = 0, list[int]()
-    for piece in pieces(lane):
-        edges = lane.edges[done : done + len(piece.ts)]
-        behind = piece.phase, piece.operation, piece.on
-        ahead = tuple(np.concatenate([[x], y[:-1]]) for x, y in zip(last, behind, strict=True))
-        enters, leaves = piece.kind == Kind.CALL_ENTER, piece.kind == Kind.CALL_EXIT
-        api = (enters & (piece.on_call == Library.API)) | (
-            leaves & (piece.came_from == Library.API)
-        )
-        ways: list[tuple[str, Array, Array]] = []
-        if CALL in calibration.costs:
-            ways.append((CALL, enters & ~api, leaves & ~api))
-        if ANNOTATION in calibration.costs:
-            first = np.isin(piece.kind, (Kind.OPERATION_ENTER, Kind.PHASE_ENTER))
-            second = np.isin(piece.kind, (Kind.OPERATION_EXIT, Kind.PHASE_EXIT))
-            ways.append((ANNOTATION, first, second))
-        if apis:
-            called = _called(edges, api, enters, opened)
-            for name, kind in apis.items():
-                ways.append(
-                    (kind, api & enters & (called == name), api & leaves & (called == name))
-                )
-        for kind, first, second in ways:
-            for where, part, which in (
-                (ahead, False, first),
-                (behind, True, first),
-                (ahead, True, second),
-                (behind, False, second),
-            ):
-                if which.any():
-                    code, rows = without_gaps(*(column[which] for column in where))
-                    for row, count in zip(rows, np.bincount(code).tolist(), strict=True):
-                        yield row, kind, part, count
-        last = tuple(int(column[-1]) for column in behind)
-        done += len(piece.ts)
-    yield from _between_blocks(lane)
+def _edges(
+    lane: Lane, calibration: Calibration, names: Sequence[str]
+) -> Iterator[tuple[Array, Array]]:
+    """Of each kind of costs the edges that enter, and those that leave."""
+    kind, traced = lane.edges["kind"].copy(), lane.traced
+    # calls that a tracer saw, entered and left: neighbours at their depth
+    depth = lane.edges["depth"][traced].astype(np.int64) + (kind[traced] == Kind.CALL_EXIT)
+    enters, leaves = traced[np.argsort(depth, kind="stable")].reshape(-1, 2).T
+    called = lane.edges["top"][enters] & NAME_MASK
+    kind[traced] = Kind.MARK  # no tap's
+    numbers = {name: k for k, name in enumerate(names)}
+    for cost in calibration.costs:
+        if cost in _ENTERS:
+            here = np.isin(kind, _ENTERS[cost]), np.isin(kind - 1, _ENTERS[cost])
+            yield np.flatnonzero(here[0]), np.flatnonzero(here[1])
+        else:
+            here = called == numbers.get(cost.removeprefix(API), -1)
+            yield enters[here], leaves[here]
 
 
-def _called(edges: Array, api: Array, enters: Array, opened: list[int]) -> Array:
-    """The name of the API call that each of its edges enters or leaves; calls that are open go from piece to piece."""
-    found = np.full(len(edges), -1)
-    for k in np.flatnonzero(api).tolist():
-        if enters[k]:
-            opened.append(int(edges["top"][k]) & NAME_MASK)
-        found[k] = opened[-1] if enters[k] else opened.pop() if opened else -1
-    return found
-
-
-def _between_blocks(lane: Lane) -> Iterator[tuple[tuple[int, ...], str, bool, int]]:
-    """CPU time from the end of a block to the begin of the next one, where it was spent."""
-    at, cpu = between_blocks(lane.edges)
-    for place, ns in zip(_places(lane, at) if len(at) else (), cpu.tolist(), strict=True):
-        yield place, _OURS, True, ns
-
-
-def _places(lane: Lane, at: Array) -> list[tuple[int, ...]]:
-    found, done = list[tuple[int, ...]](), 0
-    for piece in pieces(lane):
-        here = at[(at >= done) & (at < done + len(piece.ts))] - done
-        found += zip(
-            piece.phase[here].tolist(),
-            piece.operation[here].tolist(),
-            piece.on[here].tolist(),
-            strict=True,
-        )
-        done += len(piece.ts)
-    return found
+# By what enters; what leaves is the next kind.
+_ENTERS: Final = {
+    CALL: (Kind.CALL_ENTER,),
+    ANNOTATION: (Kind.OPERATION_ENTER, Kind.PHASE_ENTER),
+}

@@ -15,8 +15,8 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.calibration import ANNOTATION, CALL, Calibration, Cost, interval
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Process
+from timerl_nb.scope.edges import Kind
+from timerl_nb.scope.lanes import Lane, Process
 
 KINDS: Final = (CALL, ANNOTATION)
 DRAWS: Final = 200
@@ -31,10 +31,11 @@ _ELSE: Final = (
 _DRIFTS: Final = "record the parts of the program apart, or on a machine that does less meanwhile."
 
 
-def counted(edges: Array) -> tuple[Array, Array]:
-    """Which edges enter calls, and which annotations: what there is of `KINDS`."""
-    kind, top = edges["kind"], edges["top"]
-    called = (kind == Kind.CALL_ENTER) & (top >> NAME_BITS != Library.API)
+def counted(lane: Lane) -> tuple[Array, Array]:
+    """Which edges enter calls that are tapped, and which annotations: what there is of `KINDS`."""
+    kind = lane.edges["kind"]
+    called = kind == Kind.CALL_ENTER
+    called[lane.traced] = False
     return called, (kind == Kind.OPERATION_ENTER) | (kind == Kind.PHASE_ENTER)
 
 

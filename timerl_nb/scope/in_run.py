@@ -76,7 +76,7 @@ def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:
     before = np.searchsorted(switched, first) - 1
     silent = np.zeros(len(first), bool)
     silent[before >= 0] = kind[switched[before[before >= 0]]] == Kind.OFF
-    counts = [_between(np.flatnonzero(one), first, last) for one in counted(edges)]
+    counts = [_between(np.flatnonzero(one), first, last) for one in counted(lane)]
     told = np.flatnonzero(kind == Kind.TALLY)
     tallies = np.zeros((len(first), names), np.int64)
     of = np.searchsorted(last, told, side="right") - 1

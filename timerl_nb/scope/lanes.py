@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class Lane:
         name: what Python calls the thread, or "".
         edges: of `edges.EDGE`, sorted by `ts`.
         end: nanoseconds of CLOCK_MONOTONIC up to which the lane is known; not before the last edge.
+        traced: numbers of the edges that are no tap's, but of calls that a tracer of devices saw; sorted.
     """
 
     process: int
@@ -27,6 +29,7 @@ class Lane:
     name: str
     edges: np.ndarray
     end: int
+    traced: np.ndarray = field(default_factory=partial(np.zeros, 0, np.int64))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from timerl_nb.scope.busy import NEVER, Busy
 from timerl_nb.scope.devices import Devices
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane, Lanes
-from timerl_nb.scope.pieces import PIECE, UNOBSERVED, Piece, pieces, without_gaps
+from timerl_nb.scope.pieces import PIECE, UNOBSERVED, WORDS, Piece, pieces, without_gaps
 
 Column = Literal["phase", "operation", "library", "used"]
 _FAR: Final = np.array([1 << 61])
@@ -146,8 +146,7 @@ def overlap_of(
             own = seen_of(devices, devices.lane == number, lane.process, parts=True)[0]
             there, launched = own, devices.launched[own.of_which]
         for (phase, operation, on, used), ns in _stretches(lane, there, known, launched).items():
-            word = "unobserved" if on == UNOBSERVED else Library(on).name.lower()
-            cell = Cell(names[phase], names[operation], word, Used(used))
+            cell = Cell(names[phase], names[operation], WORDS[on], Used(used))
             found[cell] = found.get(cell, 0) + ns
     unplaced = 0
     if by == "launch":

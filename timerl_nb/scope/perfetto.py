@@ -17,16 +17,17 @@ from timerl_nb.chrome_trace import event, write_events
 from timerl_nb.errors import OptionError, warn
 from timerl_nb.scope.busy import NEVER, Busy
 from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, Library
+from timerl_nb.scope.edges import NAME_BITS, NAME_MASK
 from timerl_nb.scope.frames import frames, unobserved
 from timerl_nb.scope.lanes import Lane, Lanes
+from timerl_nb.scope.pieces import HIDDEN, WORDS
 
 MOST: Final = 200_000  # slices
 _PARTS: Final = 1_000  # that counters are told in
-_LIBRARIES: Final = tuple(one.name.lower() for one in Library)
 _SORTS: Final = tuple(one.name.lower() for one in Sort)
-_CATEGORIES: Final = ("phase", "operation", "unobserved", *_LIBRARIES, *_SORTS, "traced")
-_CALLS: Final = _CATEGORIES.index(_LIBRARIES[0])
+_CATEGORIES: Final = ("phase", "operation", *WORDS, *_SORTS, "traced")
+_CALLS: Final = _CATEGORIES.index(WORDS[0])
+_HIDDEN: Final = _CATEGORIES.index(HIDDEN)
 _RAN: Final = _CATEGORIES.index(_SORTS[0])
 
 
@@ -145,7 +146,7 @@ def _thread(lane: Lane, number: int, names: int) -> tuple[_Row, Busy]:
         columns.append(
             (made.begin, made.end, made.top & NAME_MASK, np.full(len(made.top), category))
         )
-    none = np.full(len(hidden.begin), 2)
+    none = np.full(len(hidden.begin), _HIDDEN)
     columns.append((hidden.begin, hidden.end, none + names, none))
     category = (calls.top >> NAME_BITS) + _CALLS
     name = calls.top & NAME_MASK
@@ -237,7 +238,7 @@ def _events(
             more = {} if op_ids is None else {"args": {"op_ids": op_ids}}
             ts, duration = (begin - origin) / 1e3, (end - begin) / 1e3
             yield event("X", said, place, ts, duration, cat=_CATEGORIES[category], **more)
-            if row.lane >= 0 and _CALLS <= category < _RAN:
+            if row.lane >= 0 and _CALLS <= category < _HIDDEN:
                 calls[row.lane, begin] = place
             source = calls.get((lane, launched))
             if source is not None and launched <= begin:

@@ -14,6 +14,8 @@ from timerl_nb.scope.lanes import Lane
 
 PIECE: Final = 1 << 20  # edges that are looked at together: what is made of them stays in the cache
 UNOBSERVED: Final = len(Library)  # behind the libraries: nobody looked
+HIDDEN: Final = "unobserved"
+WORDS: Final = (*(one.name.lower() for one in Library), HIDDEN)  # what is on top, in tables
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from timerl_nb.columns import aligned
-from timerl_nb.scope.edges import Kind, Library
+from timerl_nb.scope.edges import Kind
 from timerl_nb.scope.lanes import Lanes
-from timerl_nb.scope.pieces import pieces, without_gaps
+from timerl_nb.scope.pieces import WORDS, pieces, without_gaps
 
 
 def transitions(recording: Lanes) -> dict[tuple[str, str, str], int]:
@@ -24,8 +24,7 @@ def transitions(recording: Lanes) -> dict[tuple[str, str, str], int]:
             columns = piece.operation[enters], piece.came_from[enters], piece.on_call[enters]
             code, rows = without_gaps(*columns)
             for (operation, left, to), count in zip(rows, np.bincount(code).tolist(), strict=True):
-                name = recording.names[operation]
-                key = name, Library(left).name.lower(), Library(to).name.lower()
+                key = recording.names[operation], WORDS[left], WORDS[to]
                 found[key] = found.get(key, 0) + count
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 

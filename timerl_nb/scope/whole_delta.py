@@ -103,7 +103,7 @@ def one_run(script: Sequence[str], *, recorded: bool) -> Run:
     with TemporaryDirectory(prefix="timerl-scope-") as made:
         cpu = ran(script, folder := Path(made) / "recording")
         recording = read(folder)
-    each = [[int(one.sum()) for one in counted(lane.edges)] for lane in recording.lanes]
+    each = [[int(one.sum()) for one in counted(lane)] for lane in recording.lanes]
     counts = tuple(sum(column) for column in zip(*each, strict=True))
     between = sum(int(between_blocks(lane.edges)[1].sum()) for lane in recording.lanes)
     return Run(cpu - between, counts, recording.processes[0])

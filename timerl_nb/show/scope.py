@@ -18,11 +18,12 @@ from timerl_nb.frontend.foreign import taken
 from timerl_nb.scope import Breakdown, Recording, processes
 from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.frames import Stack, frames
+from timerl_nb.scope.pieces import WORDS
 from timerl_nb.scope.processes import Branch
 from timerl_nb.scope.recorder import GUESSED, INTERLEAVED
 from timerl_nb.show.colours import GREY, SERIES, TENSORS, tensor
 from timerl_nb.show.device_sums import SORTS
-from timerl_nb.show.stretch import LIBRARIES, Stretches, StretchView
+from timerl_nb.show.stretch import Stretches, StretchView
 from timerl_nb.show.view import View
 
 MOST_OPERATIONS: Final = 60  # that are told apart
@@ -151,7 +152,7 @@ class ScopeKey:
 LIBRARY_KEYS: Final = tuple(
     ScopeKey(*one)
     for one in zip(
-        LIBRARIES,
+        WORDS,
         (SERIES[0], SERIES[1], SERIES[2], SERIES[5], SERIES[4], GREY),
         ("", "/", "\\", "|", "-", "x"),
         strict=True,

@@ -14,16 +14,15 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
-from timerl_nb.scope.edges import NAME_MASK, Library
+from timerl_nb.scope.edges import NAME_MASK
 from timerl_nb.scope.frames import KINDS
 from timerl_nb.scope.lanes import Lane, Lanes
-from timerl_nb.scope.pieces import UNOBSERVED, pieces
+from timerl_nb.scope.pieces import WORDS, pieces
 from timerl_nb.show.device_sums import DeviceSums
 from timerl_nb.show.view import View, amounts, ints
 
 TrackName = Literal["phase", "operation", "library"]
 TRACKS: Final[tuple[TrackName, ...]] = ("phase", "operation", "library")
-LIBRARIES: Final = (*(one.name.lower() for one in Library), "unobserved")
 FEW: Final = 2_000  # edges of a lane in a stretch, of which each is told
 MOST_LANES: Final = 12
 MOST_DEVICES: Final = 8
@@ -213,7 +212,7 @@ class Stretches:
         self._kinds: Mapping[TrackName, Array] = {
             track: _kinds(lanes.names, known) for track, known in shown.items()
         }
-        self._sizes = (len(phases) + 2, len(operations) + 2, len(LIBRARIES))
+        self._sizes = (len(phases) + 2, len(operations) + 2, len(WORDS))
         self._sums: dict[int, LaneSums] = {}
         traced = {
             (one.process, k)
@@ -316,6 +315,3 @@ def _kinds(names: Sequence[str], known: Sequence[str]) -> Array:
         if name in places:
             found[number] = places[name]
     return found
-
-
-assert len(LIBRARIES) - 1 == UNOBSERVED
