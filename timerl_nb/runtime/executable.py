@@ -21,7 +21,9 @@ from timerl_nb.runtime.backends.jax_cache import use_cache
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.run_progress import RunProgress
 from timerl_nb.runtime.source import Source
+from timerl_nb.runtime.xla.calls_made import work_of
 from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
+from timerl_nb.runtime.xla.hlo import Work
 from timerl_nb.runtime.xla.lowered import Lowered, too_little, why_not
 
 _FILE: Final = "<timerl program>"
@@ -117,6 +119,20 @@ class Executable(Inspectable):
             )
             text += f"; {why}, so that fuse_iterations={self._fuse} changes nothing"
         return text
+
+    @cached_property
+    def launches(self) -> int | None:
+        """How many kernels, library calls and copies a run launches within its calls to XLA, counted in XLA's optimised HLO.
+
+        Of a program without an end, a turn. None where it depends on values (a dynamic bound, branches that differ),
+        where `fuse_iterations` leaves the number of turns open, and where the interpreter runs the program. Waits for XLA to compile.
+        """
+        return None if self.work is None else self.work.launches
+
+    @cached_property
+    def work(self) -> Work | None:
+        """What a run does within its calls to XLA; None as of `launches`."""
+        return None if self.lowered is None else work_of(self.lowered)
 
     def progress(self, *, recorded: bool = False) -> RunProgress:
         """How far a run is after so many turns; one that is `recorded` is the interpreter's."""

@@ -85,7 +85,12 @@ class CompiledCall:
     @property
     def temporaries(self) -> int | None:
         """Bytes of temporaries that XLA states; None where it states none. Waits for XLA."""
-        return stated_by(self._first[0])
+        return stated_by(self.executable)
+
+    @property
+    def executable(self) -> Any:
+        """What XLA has compiled, as JAX has it. Waits for XLA."""
+        return self._first[0]
 
     @property
     def is_compiled(self) -> bool:
