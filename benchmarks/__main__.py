@@ -12,6 +12,7 @@ Where the time of long recordings went, and what it takes to say so: `python -m 
 What a tapped call costs: `python -m benchmarks taps`.
 Times corrected of what recording adds, beside uninstrumented: `python -m benchmarks accuracy [--works a,b] [--rounds 40]`.
 What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
+How steps of environments are collected, by us and others: `python -m benchmarks collect [--full] [throughput complexity …]`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from benchmarks import (
     budgets,
+    collecting,
     compiling,
     depth,
     grain,
@@ -100,6 +102,8 @@ def main(*words: str) -> None:
             overlap.main()
         case ("scope", *names) if set(names) <= {*scope.PARTS}:
             scope.main(names)
+        case ("collect", *names):
+            collecting.main(names)
         case ("taps",):
             taps.main()
         case ("seeds",):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Final
 
+from benchmarks.finding import Finding, table
 from benchmarks.scope import devices, inside, overhead, selfplay
-from benchmarks.scope.finding import Finding, table
 from benchmarks.scope.findings import FINDINGS
 
 # By name, what prints a table, and the packages that it needs.

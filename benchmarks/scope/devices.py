@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from benchmarks.scope.finding import Finding, table
+from benchmarks.finding import Finding, table
 from benchmarks.scope.simulated import Process, recording
 from timerl_nb.scope.overlap import Breakdown, Used
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 import timerl_nb as trl
+from benchmarks.finding import Finding
 from benchmarks.scope.agents import agent
-from benchmarks.scope.finding import Finding
 from timerl_nb.scope.recording import Recording
 
 ON_POLICY: Final = ("A2C", "PPO")

@@ -1,4 +1,4 @@
-"""A finding of RL-Scope (paper 002), looked for again."""
+"""A finding of a paper, looked for again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Finding:
         found: the figure.
         truth: the same as it is known to be, or "" where it is not.
         paper: the paper's figure.
-        verdict: whether it holds.
+        verdict: whether it holds; undecided where the spread of what was measured leaves both.
         source: what it was measured on.
+        because: of what it does not hold.
     """
 
     number: str
@@ -26,8 +27,9 @@ class Finding:
     found: str
     truth: str
     paper: str
-    verdict: Literal["holds", "does not hold", "not shown"]
+    verdict: Literal["holds", "does not hold", "undecided", "not shown"]
     source: str
+    because: str = ""
 
     @classmethod
     def of(
@@ -41,6 +43,7 @@ def table(findings: Sequence[Finding]) -> str:
     """Rows of Markdown."""
     lines = ["| | what | found | truth | paper | | on |", "|---|---|---|---|---|---|---|"]
     for one in findings:
-        cells = one.number, one.what, one.found, one.truth, one.paper, one.verdict, one.source
+        verdict = f"{one.verdict}, because {one.because}" if one.because else one.verdict
+        cells = one.number, one.what, one.found, one.truth, one.paper, verdict, one.source
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

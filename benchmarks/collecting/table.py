@@ -1,0 +1,107 @@
+"""All implementations by name: where each is made, what it needs, and which interpreter has that."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.collecting.cell import Cell
+from benchmarks.collecting.implementation import Implementation
+from benchmarks.collecting.ours import ENVIRONMENTS, NAMES
+
+OWN: Final = ".venv"
+MADE_BY: Final = {
+    OWN: "make setup",
+    ".venv-torch": "make torch-env",
+    ".venv-peers": "make peers-env",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An implementation.
+
+    Attributes:
+        module, factory: of what makes it for a cell; imported by the process that runs it.
+        needed: the package that must be installed beside the lock's.
+        venv: the environment that has it.
+        own_policy: whether the policy is the peers', so that its log-probabilities are known.
+        simulates: whether it is of simulation alone (Fig. 9).
+    """
+
+    module: str
+    factory: str
+    needed: str = ""
+    venv: str = OWN
+    own_policy: bool = True
+    simulates: bool = False
+
+    def make(self, cell: Cell) -> Implementation:
+        return getattr(self.imported(), self.factory)(cell)
+
+    def imported(self) -> Any:
+        """Its module, and what that needs.
+
+        Raises:
+            ImportError: what it needs is not installed.
+        """
+        if self.needed:
+            importlib.import_module(self.needed)
+        return importlib.import_module(f"benchmarks.collecting.{self.module}")
+
+
+@dataclass(frozen=True)
+class Collecting(Row):
+    """One of ours."""
+
+    env: str = ""
+    how: str = ""
+
+    def make(self, cell: Cell) -> Implementation:
+        return self.imported().Collected(cell, self.env, self.how)
+
+
+TORCH: Final = {"needed": "torch", "venv": ".venv-torch"}
+PEERS: Final[Mapping[str, Row]] = {
+    "Gymnasium, a loop": Row("hosted", "loop"),
+    "Gymnasium, a loop + PyTorch": Row("hosted", "loop_torch", **TORCH),
+    "Gymnasium, vector": Row("hosted", "vector"),
+    "Gymnasium, native": Row("hosted", "native"),
+    "Gymnasium, processes": Row("hosted", "processes"),
+    "EnvPool": Row("hosted", "threads", "envpool", ".venv-peers"),
+    "NumPy, batched": Row("batched", "numpy_batched"),
+    "PyTorch, batched": Row("torched", "TorchBatched", **TORCH),
+    "JAX, a call a step": Row("jitted", "a_call_a_step"),
+    "JAX, scan": Row("jitted", "scan"),
+    "gymnax, scan": Row("gymnaxed", "Gymnax", "gymnax", ".venv-peers"),
+}
+SIMULATIONS: Final[Mapping[str, Row]] = {
+    "JAX, a call a step": Row("simulated", "a_call_a_step", simulates=True),
+    "JAX, one call": Row("simulated", "one_call", simulates=True),
+    "JAX, blocks": Row("simulated", "blocks", simulates=True),
+    "ours": Row("simulated", "ours", simulates=True),
+    "ours, blocks": Row("simulated", "ours_in_blocks", simulates=True),
+}
+
+
+def ours() -> dict[str, Row]:
+    """`trl.collect` by each way, of each library's environment; those that do not apply say why."""
+    return {
+        f"ours, {how}" + (f" of {package}" if package else ""): Collecting(
+            "ours",
+            "Collected",
+            package if venv != OWN else "",
+            venv,
+            own_policy=False,
+            env=env,
+            how=how,
+        )
+        for env, package in ENVIRONMENTS.items()
+        for venv in [".venv-peers" if package in ("gymnax", "envpool") else OWN]
+        for how in NAMES
+    }
+
+
+TABLE: Final[Mapping[str, Row]] = {**PEERS, **ours()}
