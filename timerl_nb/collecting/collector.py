@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Self
 
-import numpy as np
-
-from timerl_nb.collecting.acting import acting_of
+from timerl_nb.collecting.acting import check_numbers
 from timerl_nb.collecting.batch import Batch
+from timerl_nb.collecting.loop import Loop
+from timerl_nb.collecting.native import Native
+from timerl_nb.collecting.policy_of import acting_of
 from timerl_nb.collecting.scan import Scan
 from timerl_nb.collecting.step import StepByStep
-from timerl_nb.collecting.task import Task
+from timerl_nb.collecting.task import Task, found, spaces
 from timerl_nb.collecting.way import Source, Way
-from timerl_nb.env.core import Simulation, make
-from timerl_nb.errors import EnvError, ExecutionError, OptionError, one_of
+from timerl_nb.errors import ExecutionError, OptionError, one_of
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import all_asked, asked, missing
 
-WAYS: tuple[Way, ...] = (Scan(), StepByStep())
+WAYS: tuple[Way, ...] = (Scan(), StepByStep(), Native(), Loop())
 
 
 @all_asked
@@ -52,7 +53,7 @@ class Collector:
         try:
             source = self._open()
             batch = source.next(self._weights)
-            _check_numbers(batch)
+            check_numbers({"action": batch.action, **batch.extras})
         except BaseException as error:
             self._close(f"a batch was not completed ({type(error).__name__})")
             raise
@@ -68,7 +69,14 @@ class Collector:
         Raises:
             ShapeError: they are not those of the policy; those that it has stay.
         """
-        self._weights = self._task.acting.taken(params)
+        acting = self._task.acting
+        if (
+            self._source is None and not self._weights
+        ):  # parameters of any structure may be its first
+            acting = acting.begun(params)
+            self._task, self._weights = replace(self._task, acting=acting), dict(acting.weights)
+        else:
+            self._weights = acting.taken(params)
 
     @property
     def weights(self) -> dict[str, Any]:
@@ -112,54 +120,55 @@ class Collector:
         return f"Collector({task.name}, {task.envs:,} environments, {task.steps:,} steps a batch{state})"
 
 
-def _check_numbers(batch: Batch) -> None:
-    """Refuse a batch whose policy has made NaN."""
-    for name, x in {"action": batch.action, **batch.extras}.items():
-        array = np.asarray(x)
-        if array.dtype.kind == "f" and np.isnan(array.sum()) and np.isnan(array).any():
-            step, env, *_ = np.argwhere(np.isnan(array))[0]
-            raise ExecutionError(
-                f"the policy's {name} is NaN at step {step} of the batch, in environment {env}.",
-                hint="look at its weights, and at what it sees there.",
-            )
-
-
 @asked
 def collect(
     env: Any,
     policy: Any,
     *,
-    envs: int = 1,
+    envs: int | None = None,
     steps: int = 128,
     seed: int = 0,
     how: str = "scan",
+    params: Any = None,
 ) -> Collector:
     """Steps of environments under a policy, collected batch by batch.
 
     Args:
-        env: a name, "CartPole-v1"; or what `trl.env.make` returns, which stays as it is.
+        env: a name, "CartPole-v1", or "gym.CartPole-v1" for that of Gymnasium; what `trl.env.make`
+            returns, which stays as it is; a vector environment of Gymnasium's, which goes on where it
+            was left, and is not closed.
         policy: `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, a network that it has built,
-            `result.policy()`, or `trl.policies.random`.
-        envs: how many environments.
+            `result.policy()`, or `trl.policies.random`; a function of NumPy or a module of PyTorch,
+            from the observations of all environments, [envs, …]; a pure function of JAX,
+            `f(params, obs, key)`, from the observation of one. A function returns the actions; or a pair
+            of these and a dict of what is to be kept beside them.
+        envs: how many environments; one, or as many as the vector environment has.
         steps: of each in a batch.
         seed: of all chance.
         how: by which way: "scan" is one XLA call a batch, "step" calls for every step. They give the same
-            trajectories.
+            trajectories. On the host "loop" steps Gymnasium's environments one after the other, "native"
+            those that are vectors of their own.
+        params: weights to begin with, as `Collector.load` takes them; of a function of JAX any tree.
 
     Returns a `Collector`: `c.next()` is a batch.
 
     Raises:
         EnvError: there is no such environment, or the policy sees something else.
         OptionError: the policy is none, or the way does not apply, and why.
+        ShapeError: the weights are not those of the policy.
     """
-    sim = make(env) if isinstance(env, str) else env
-    if not isinstance(sim, Simulation):
-        raise EnvError(f"{env!r} is no environment.", hint='give a name: "CartPole-v1".')
-    acting = acting_of(policy, (sim.obs_space, sim.act_space), seed)
-    name = env if isinstance(env, str) else repr(sim)
-    count = integer("envs, the number of environments,", envs, least=1)
-    many = integer("steps", steps, least=1)
-    task = Task(name, sim, None, acting, count, many, integer("the seed", seed))
+    name, sim, vector = found(env)
+    acting = acting_of(policy, spaces(sim, vector), seed)
+    if params is not None:
+        acting = acting.begun(params)
+    many = getattr(vector, "num_envs", 1)
+    count = many if envs is None else integer("envs, the number of environments,", envs, least=1)
+    if vector is not None and count != many:
+        raise OptionError(
+            f"envs={count}, and the vector environment has {many}.", hint="leave out envs."
+        )
+    steps, seed = integer("steps", steps, least=1), integer("the seed", seed)
+    task = Task(name, sim, vector, acting, count, steps, seed)
     way = next((w for w in WAYS if w.name == how), None)
     if way is None:
         raise OptionError(f"how={how!r} is no way.", hint=one_of(str(how), [w.name for w in WAYS]))

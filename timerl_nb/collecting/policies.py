@@ -1,8 +1,76 @@
 """Policies that are there (`trl.policies`)."""
 
-from timerl_nb.collecting.acting import random
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.collecting.acting import Acted, Acting, OnHost
+from timerl_nb.env.spaces import Discrete, MultiDiscrete
+from timerl_nb.errors import OptionError
+from timerl_nb.frontend.draws import random_randint
 from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.sources import random_normal, random_uniform, stack
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.ir.shapes import NUMPY
 
 __all__ = ["random"]
 
 __getattr__, __dir__ = _module_names("trl.policies", lambda: __all__)
+
+
+def random(*_: Any) -> None:
+    """The policy that draws its actions: `trl.collect("CartPole-v1", trl.policies.random)`."""
+    raise OptionError(
+        "trl.policies.random stands for a policy, and is not called.",
+        hint='trl.collect("CartPole-v1", trl.policies.random, …).',
+    )
+
+
+@dataclass(frozen=True)
+class Random(Acting):
+    """Actions that are drawn evenly from their space, or from a normal distribution where it has no ends."""
+
+    space: Any
+
+    def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
+        space, over = self.space, o.domain
+        if isinstance(space, Discrete):
+            return {"action": random_randint(space.n, domain=over)}
+        if isinstance(space, MultiDiscrete):
+            each = [random_randint(n, domain=over) for n in space.sizes]
+            return {"action": stack(each, -1)}
+        if self._is_open:
+            return {"action": random_normal(space.shape, domain=over)}
+        return {"action": random_uniform(space.shape, space.low, space.high, domain=over)}
+
+    @property
+    def _is_open(self) -> bool:
+        return not np.isfinite([self.space.low, self.space.high]).all()
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        draw, kind = np.random.default_rng(seed % 2**64), NUMPY[self.space.dtype]
+        own = (*self.space.shape,)
+
+        def act(_: Mapping[str, Any], obs: Array) -> Acted:
+            shape = (len(obs), *own)
+            if isinstance(self.space, Discrete):
+                made = draw.integers(space.n, size=shape)
+            elif isinstance(self.space, MultiDiscrete):
+                made = draw.integers(space.nvec, size=shape)
+            elif self._is_open:
+                made = draw.standard_normal(shape).clip(space.low, space.high)
+            else:
+                made = draw.uniform(space.low, space.high, shape)
+            return {"action": made.astype(kind)}
+
+        return act
+
+    @property
+    def text(self) -> str:
+        return f"random {self.space}"

@@ -100,7 +100,7 @@ class Simulation(ABC):
         self._stepped: Origin | None = None
 
     @property
-    def _made_as(self) -> str:
+    def made_as(self) -> str:
         """The name that `make` knows it by, or else its class's."""
         known = (name for name, made in _FACTORIES.items() if made is type(self))
         return next(known, type(self).__name__)
@@ -108,7 +108,7 @@ class Simulation(ABC):
     def __repr__(self) -> str:
         spaces = f"observations {self.obs_space}, actions {self.act_space}"
         modes = f"max_steps={self.max_steps}, autoreset={self.autoreset!r}"
-        return f"Environment({self._made_as}: {spaces}, {modes})"
+        return f"Environment({self.made_as}: {spaces}, {modes})"
 
     def anew(self, *, max_steps: int | None = None) -> Self:
         """The same environment, neither reset nor stepped, whose episodes end once each.

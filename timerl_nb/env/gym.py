@@ -37,6 +37,10 @@ class GymEnvironment(Simulation):
         options: go to `gymnasium.make`.
 
     Each environment is seeded once, at its first reset, from the run's seed and its position.
+
+    Attributes:
+        spec: by which Gymnasium makes more of them.
+        spaces: of observations and actions, as Gymnasium has them.
     """
 
     def __init__(
@@ -49,27 +53,28 @@ class GymEnvironment(Simulation):
         **options: Any,
     ) -> None:
         super().__init__(autoreset=autoreset, max_steps=max_steps)
-        self._gym = _gymnasium()
+        self._gym = gymnasium()
         self._name, self._instances = name, instances
         self._options = (
             options if max_steps is None else {**options, "max_episode_steps": max_steps}
         )
         probe = self._make()
-        self.obs_space = _space(probe.observation_space, "observations")
-        self.act_space = _space(probe.action_space, "actions")
-        self.max_steps = probe.spec.max_episode_steps if probe.spec else None
+        self.spaces = probe.observation_space, probe.action_space
+        self.obs_space, self.act_space = ours(*self.spaces)
+        self.spec = probe.spec
+        self.max_steps = self.spec.max_episode_steps if self.spec else None
         probe.close()
         self._resource: Resource | None = None
 
     @property
-    def _made_as(self) -> str:
+    def made_as(self) -> str:
         return f"gym.{self._name}"
 
     def _make(self) -> Any:
         try:
             return self._gym.make(self._name, **self._options)
         except (self._gym.error.Error, TypeError) as error:
-            raise EnvError(f"{self._made_as}: {error}") from None
+            raise EnvError(f"{self.made_as}: {error}") from None
 
     def anew(self, *, max_steps: int | None = None) -> Self:
         twin = super().anew(max_steps=max_steps)
@@ -84,9 +89,9 @@ class GymEnvironment(Simulation):
         dims = as_dims(ctx, ctx.space, given)
 
         def make(sizes: Mapping[str, int], seed: int) -> _Instances:
-            return _Instances(self, self._made_as, self._make, tuple(sizes.values()), seed)
+            return _Instances(self, self.made_as, self._make, tuple(sizes.values()), seed)
 
-        self._resource = Resource(make, instances=dims, name=self._made_as)
+        self._resource = Resource(make, instances=dims, name=self.made_as)
         return udf(
             _Instances.reset,
             out=self.obs_space,
@@ -270,19 +275,39 @@ def _set_generator(env: Any, state: Any) -> bool:
     return False
 
 
-def _gymnasium() -> Any:
+def gymnasium() -> Any:
+    """Gymnasium itself.
+
+    Raises:
+        EnvError: it is not installed.
+    """
     try:
         import gymnasium
     except ImportError:
         raise EnvError(
-            "environments named gym.… need Gymnasium, which is not installed.",
+            "Gymnasium's environments need Gymnasium, which is not installed.",
             hint="install the extra: pip install 'timerl-nb[gym]'.",
         ) from None
     return gymnasium
 
 
-def _space(space: Any, what: str) -> Any:
-    """A space of Gymnasium's as one of ours."""
+def ours(observations: Any, actions: Any) -> tuple[Any, Any]:
+    """Spaces of Gymnasium's as ours.
+
+    Raises:
+        EnvError: they are of several arrays, or of numbers that do not begin at 0.
+    """
+    return _space(observations, "observations", _FLAT), _space(actions, "actions", _ONE)
+
+
+_FLAT = (
+    "gymnasium.wrappers.FlattenObservation makes one Box of them: trl.collect takes "
+    "gymnasium.make_vec(name, n, wrappers=[FlattenObservation])."
+)
+_ONE = "gymnasium.wrappers.TransformAction makes them of a Box, a Discrete or a flat MultiDiscrete."
+
+
+def _space(space: Any, what: str, hint: str) -> Any:
     kind = type(space).__name__
     if kind == "Box":
         low, high = float(np.min(space.low)), float(np.max(space.high))
@@ -291,7 +316,4 @@ def _space(space: Any, what: str) -> Any:
         return Discrete(int(space.n))
     if kind == "MultiDiscrete" and np.ndim(space.nvec) == 1 and not np.any(space.start):
         return MultiDiscrete(tuple(map(int, space.nvec)))
-    raise EnvError(
-        f"{what} in {space} are not supported.",
-        hint="wrap the environment to Box, Discrete or a flat MultiDiscrete.",
-    )
+    raise EnvError(f"{what} in {space} are not supported.", hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import jax
@@ -64,6 +65,45 @@ def by_rows(
         return jax.vmap(one, in_axes=(None, 0, 0))(values, x, words)
 
     return lambda values, x, seed: rows(values, x, *backend.seed_words(seed))
+
+
+def by_keys(
+    function: Callable[[Weights, Any, Any], dict[str, Any]], seed: int
+) -> Callable[[Weights, Any], dict[str, JaxArray]]:
+    """A function of weights, a row and a key as one of weights and rows, each with a key of its own.
+
+    It is called with other keys each time.
+    """
+
+    @jax.jit
+    def rows(values: Weights, x: JaxArray, key: JaxArray, call: JaxArray) -> dict[str, JaxArray]:
+        keys = jax.random.split(jax.random.fold_in(key, call), x.shape[0])
+        return jax.vmap(function, in_axes=(None, 0, 0))(values, x, keys)
+
+    words = jnp.concatenate(backend.seed_words(seed))
+    key, calls = jax.random.wrap_key_data(words, impl="threefry2x32"), count()
+    return lambda values, x: rows(values, x, key, np.uint32(next(calls) % 2**32))
+
+
+def leaves(tree: Any) -> dict[str, Any]:
+    """The arrays in a tree, by where they are in it."""
+    found = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {_place(path): x for path, x in found if _is_array(x)}
+
+
+def with_leaves(tree: Any, arrays: Mapping[str, Any]) -> Any:
+    """The tree with other arrays in these places; what is no array stays."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, x: arrays[_place(path)] if _is_array(x) else x, tree
+    )
+
+
+def _place(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _is_array(x: Any) -> bool:
+    return hasattr(x, "dtype") or isinstance(x, int | float)
 
 
 def _whole(size: Size) -> int:

@@ -1,0 +1,152 @@
+"""Functions as policies: of NumPy, modules of PyTorch, and pure ones of JAX."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.collecting.acting import Acted, Acting, OnHost, own
+from timerl_nb.errors import OptionError, ShapeError
+from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.runtime.backends import jax_graph as graph
+
+
+@dataclass(frozen=True)
+class HostFunction(Acting):
+    """A function of the observations of all environments, which keeps its weights."""
+
+    function: Callable[[Any], Any]
+
+    @property
+    def why_not_written(self) -> str | None:
+        return "the policy is a function on the host"
+
+    def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
+        raise AssertionError(self.why_not_written)
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        function = self.function
+        return lambda _, obs: named(function(obs))
+
+    @property
+    def text(self) -> str:
+        return f"{type(self.function).__name__} {getattr(self.function, '__qualname__', '')}"
+
+
+class TorchModule(HostFunction):
+    """A module of PyTorch's, called with tensors on its own device."""
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        call = graph.with_tensors(self.function)
+        return lambda _, obs: named(call(obs))
+
+    def begun(self, values: Any) -> Acting:
+        self.taken(values)
+        return self
+
+    def taken(self, values: Any) -> dict[str, Any]:
+        module: Any = self.function
+        try:
+            module.load_state_dict(values)
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise ShapeError(
+                f"the weights do not fit the module: {error}",
+                hint="give what its state_dict() returns.",
+            ) from None
+        return {}
+
+
+@dataclass(frozen=True)
+class JaxFunction(Acting):
+    """A pure function of parameters, the observation of one environment and a key.
+
+    Attributes:
+        weights: the arrays in its parameters, by where they are there.
+        tree: its parameters as they were given first.
+    """
+
+    function: Callable[[Any, Any, Any], Any]
+    tree: Any = None
+
+    @property
+    def why_not_written(self) -> str | None:
+        return "the policy is a function of JAX"
+
+    def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
+        raise AssertionError(self.why_not_written)
+
+    def on_host(self, seed: int, space: Any) -> OnHost:
+        rows = graph.by_keys(lambda *given: named(self._call(*given)), seed)
+
+        def act(weights: Mapping[str, Any], obs: Array) -> Acted:
+            return {name: np.asarray(x) for name, x in rows(weights, obs).items()}
+
+        return act
+
+    def _call(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Any:
+        return self.function(graph.with_leaves(self.tree, weights), obs, key)
+
+    def begun(self, values: Any) -> Acting:
+        weights = {name: own(x) for name, x in graph.leaves(values).items()}
+        return replace(self, weights=weights, tree=values)
+
+    def taken(self, values: Any) -> dict[str, Any]:
+        return super().taken(graph.leaves(values))
+
+    @property
+    def text(self) -> str:
+        sizes = ", ".join(f"{n} {x.dtype}{list(x.shape)}" for n, x in self.weights.items())
+        return f"{getattr(self.function, '__qualname__', '')} of {sizes}"
+
+
+def named(made: Any) -> Acted:
+    """What a function returns: an action; an action and more by name; or an action, its log-probability
+    and a value.
+
+    Raises:
+        ShapeError: it returns more.
+    """
+    if not isinstance(made, tuple):
+        return {"action": made}
+    if len(made) == 2 and isinstance(made[1], Mapping):
+        return {"action": made[0], **made[1]}
+    if len(made) <= 3:
+        return dict(zip(("action", "log_prob", "value"), made, strict=False))
+    raise ShapeError(
+        f"the policy returns {len(made)} arrays.",
+        hint="return the action; or action, log_prob and value; or the action and a dict of others.",
+    )
+
+
+def function_of(policy: Callable[..., Any]) -> Acting:
+    """A policy that is a function: what it is of, its arguments say.
+
+    Raises:
+        OptionError: they are neither the observations, nor parameters, an observation and a key.
+    """
+    if hasattr(policy, "load_state_dict"):
+        return TorchModule({}, policy)
+    try:
+        takes = inspect.signature(policy).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return HostFunction({}, policy)
+    needed = [
+        p
+        for p in takes
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(needed) == 3:
+        return JaxFunction({}, policy)
+    if len(needed) == 1 or (not needed and any(p.kind is p.VAR_POSITIONAL for p in takes)):
+        return HostFunction({}, policy)
+    raise OptionError(
+        f"the policy is a function of {', '.join(p.name for p in needed) or 'nothing'}.",
+        hint="f(obs) is given the observations of all environments, as an array of NumPy's; f(params, "
+        "obs, key) is a pure function of JAX, given that of one.",
+    )

@@ -1,0 +1,45 @@
+"""`loop`: Gymnasium's environments, stepped one after the other."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from timerl_nb.collecting.host import HostWay, Stepping
+from timerl_nb.collecting.numbered import Numbered
+from timerl_nb.collecting.task import Task
+from timerl_nb.collecting.vector import VectorStepping
+from timerl_nb.env.gym import distinct_seeds, gymnasium
+
+NOT_THERE = "Gymnasium has no such environment"
+GIVEN = "a vector environment was given, which steps by itself"
+
+
+class Loop(HostWay):
+    name = "loop"
+    provenance = "Gymnasium"
+    what = "Gymnasium's environments, one after the other"
+
+    def why_not(self, task: Task) -> str | None:
+        if task.vector is not None:
+            return GIVEN
+        return NOT_THERE if task.gym is None else None
+
+    def stepping(self, task: Task, seed: int) -> Stepping:
+        assert task.gym is not None
+        library, numbers, at = gymnasium(), count(), [0]
+
+        def numbered(env: Any) -> Any:
+            return Numbered(env, next(numbers), at)
+
+        env = library.make_vec(
+            task.gym.spec,
+            task.envs,
+            "sync",
+            vector_kwargs={
+                "copy": False,
+                "autoreset_mode": library.vector.AutoresetMode.SAME_STEP,
+            },
+            wrappers=[numbered],
+        )
+        return VectorStepping(env, distinct_seeds(seed, task.envs), at, is_given=False)

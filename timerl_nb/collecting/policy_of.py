@@ -1,0 +1,57 @@
+"""What somebody gives as a policy, as collecting has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timerl_nb.collecting.acting import Acting, own
+from timerl_nb.collecting.functions import function_of
+from timerl_nb.collecting.network import Network, beginning, checked
+from timerl_nb.collecting.policies import Random, random
+from timerl_nb.errors import OptionError
+from timerl_nb.frontend.context import Context
+from timerl_nb.nn.module import Module
+from timerl_nb.rl.learnt import LearntPolicy
+from timerl_nb.rl.policy import DNNBuilder
+
+
+def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int) -> Acting:
+    """A policy as collecting has it.
+
+    Args:
+        spaces: of observations and actions.
+
+    Raises:
+        OptionError: it is none.
+        EnvError: it sees something else than the environment shows.
+    """
+    if policy is random:
+        return Random({}, spaces[1])
+    if isinstance(policy, LearntPolicy):
+        weights = {n: own(x) for n, x in policy.weights.items()}
+        return checked(Network(weights, policy.actor), spaces)
+    if isinstance(policy, DNNBuilder):
+        with Context() as ctx:
+            policy.build()
+        return checked(beginning(ctx, ctx.policies[-1], seed), spaces)
+    if isinstance(policy, Module):
+        params = policy.saved
+        if not params:
+            raise OptionError("the network has no parameters of its own.")
+        ctx = params[0].ctx
+        actors = [one for one in ctx.policies if one.network is policy]
+        actor = actors[0] if actors else None
+        if actor is None:
+            raise OptionError(
+                f"{type(policy).__name__} does not say how it acts.",
+                hint="pass what trl.DNNBuilder builds, or let the program say so, "
+                "ctx.policy(network, o, act), and pass result.policy().",
+            )
+        return checked(beginning(ctx, actor, seed), spaces)
+    if callable(policy):
+        return function_of(policy)
+    raise OptionError(
+        f"{policy!r} is no policy.",
+        hint="pass trl.DNNBuilder().from_env(env, hidden=[64, 64]), result.policy(), trl.policies.random, "
+        "or a function from observations to actions.",
+    )
