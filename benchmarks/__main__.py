@@ -8,6 +8,7 @@ Every statement a call of its own, against the interpreter: `python -m benchmark
 What kernels take for temporaries, estimated against what XLA states: `python -m benchmarks temporaries`.
 Within budgets, what is predicted, stated and measured: `python -m benchmarks budgets [s …]`.
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
+Environments in blocks that stay in the cache, and all at once: `python -m benchmarks tiles`.
 Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
 What a tapped call costs: `python -m benchmarks taps`.
 Times corrected of what recording adds, beside uninstrumented: `python -m benchmarks accuracy [--works a,b] [--rounds 40]`.
@@ -40,6 +41,7 @@ from benchmarks import (
     seeds,
     taps,
     temporaries,
+    tiles,
 )
 from benchmarks.scope import accuracy
 
@@ -98,6 +100,8 @@ def main(*words: str) -> None:
             budgets.main(names or budgets.NAMES)
         case ("temporaries",):
             temporaries.main()
+        case ("tiles",):
+            tiles.main()
         case ("overlap",):
             overlap.main()
         case ("scope", *names) if set(names) <= {*scope.PARTS}:

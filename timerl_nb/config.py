@@ -67,6 +67,9 @@ class Options:
             has no effect); False never does. "auto"
             does where the program would need more device memory than there is, and, run by XLA on a
             CPU, where blocks stay in its cache.
+        tile: loops in which no point of a dimension reads another's run block by block, all turns for
+            some points before the next: the block size by dimension, such as {"b": 256}; False never
+            does. "auto" does where a block stays in the cache and all points together do not.
         rematerialize: what acting made is computed again where learning runs in blocks, instead of
             kept: "auto" where that saves memory in about the same time, True wherever it can be,
             False never.
@@ -101,6 +104,7 @@ class Options:
     accumulate: bool = True
     contract: bool = True
     incrementalize: Literal["auto", False] | int | Mapping[str, int] | Blocks = "auto"
+    tile: Literal["auto", False] | Mapping[str, int] | Blocks = False
     rematerialize: Literal["auto", True, False] = "auto"
     tune: bool = False
     fuse: bool = True
@@ -147,7 +151,16 @@ class Options:
             raise _wrong("vectorize", dims, 'True, False, or names of dimensions such as ("b",)')
         if self.stores not in ("auto", "point"):
             raise _wrong("stores", self.stores, '"auto" or "point"')
-        object.__setattr__(self, "incrementalize", _blocks(self.incrementalize))
+        object.__setattr__(self, "incrementalize", _blocks("incrementalize", self.incrementalize))
+        object.__setattr__(self, "tile", _blocks("tile", self.tile))
+        if self.tile not in ("auto", False) and not (
+            isinstance(self.tile, tuple) and len(self.tile) == 1
+        ):
+            raise _wrong(
+                "tile",
+                self.tile,
+                '"auto", False, or a block size of one dimension such as {"b": 256}',
+            )
         object.__setattr__(self, "device_memory", _bytes("device_memory", self.device_memory))
         if self.swap != "auto" and self.swap is not False:
             raise _wrong("swap", self.swap, '"auto" or False')
@@ -175,6 +188,11 @@ class Options:
         if isinstance(given, Mapping) or given == "auto" or given is False:
             return None
         return given
+
+    @property
+    def tile_size(self) -> tuple[str, int] | None:
+        """The dimension, and the size of blocks, that `tile` gives; None where it gives none."""
+        return self.tile[0] if isinstance(self.tile, tuple) else None
 
     @property
     def budget(self) -> int | None:
@@ -205,7 +223,7 @@ def _check_names(options: Mapping[str, object]) -> None:
             raise OptionError(f"there is no option {name!r}.", hint=one_of(name, known))
 
 
-def _blocks(value: object) -> object:
+def _blocks(name: str, value: object) -> object:
     """Block sizes by dimension as pairs; the other values as they are."""
     legal = '"auto", False, a block size such as 64, or block sizes such as {"t": 64}'
     if value == "auto" or value is False:
@@ -214,15 +232,15 @@ def _blocks(value: object) -> object:
     if not isinstance(value, Mapping | tuple):
         pairs = (("", value),)
     elif not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise _wrong("incrementalize", value, legal)
-    for name, size in pairs:
+        raise _wrong(name, value, legal)
+    for dim, size in pairs:
         if (
-            not isinstance(name, str)
+            not isinstance(dim, str)
             or isinstance(size, bool)
             or not isinstance(size, int)
             or size < 1
         ):
-            raise _wrong("incrementalize", value, legal)
+            raise _wrong(name, value, legal)
     return tuple(pairs) if isinstance(value, Mapping | tuple) else value
 
 

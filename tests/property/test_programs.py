@@ -63,6 +63,14 @@ BLOCKS: tuple[dict[str, Any], ...] = (
     {"rematerialize": True, "incrementalize": {"t": 2, "b": 2}},
     {"rematerialize": True, "incrementalize": {"i": 1, "t": 3}, "fuse": False},
 )
+# Loops over all dimensions but one.
+TILES: tuple[dict[str, Any], ...] = (
+    {"tile": {"b": 2}, "vectorize": ("b",)},
+    {"tile": {"b": 1}, "vectorize": ("b",), "fuse": False},
+    {"tile": {"t": 3}, "vectorize": ("t",)},
+    {"tile": {"i": 2}, "vectorize": ("i",), "trial": False},
+    {"tile": "auto"},
+)
 
 
 # `make fuzz` draws other programs every time, `make test` the same ones until a test is edited.
@@ -80,11 +88,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is read in slices")
 
 
 def chosen(drawn: Drawn, options: dict[str, Any]) -> trl.Options:
-    """Options without block sizes for dimensions that the program lacks."""
-    blocks = options.get("incrementalize", "auto")
-    if isinstance(blocks, dict):
-        blocks = {d: size for d, size in blocks.items() if d in drawn.symbols}
-    return trl.Options(**{**options, "incrementalize": blocks})
+    """Options without those for dimensions that the program lacks."""
+    found = dict(options)
+    for name in ("incrementalize", "tile"):
+        if isinstance(blocks := options.get(name), dict):
+            found[name] = {d: size for d, size in blocks.items() if d in drawn.symbols} or False
+    if isinstance(dims := options.get("vectorize"), tuple):
+        found["vectorize"] = tuple(d for d in dims if d in drawn.symbols)
+    return trl.Options(**found)
 
 
 def ending(drawn: tuple[Drawn, trl.RecurrentTensor], options: dict[str, Any]) -> trl.Program | None:

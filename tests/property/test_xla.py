@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from tests.property.drawn import Drawn
+from tests.property.learning import environment
 from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
-from tests.property.test_programs import BLOCKS, RUNS, VARIANTS, chosen, ending, sampled
+from tests.property.test_programs import BLOCKS, RUNS, TILES, VARIANTS, chosen, ending, sampled
 from tests.property.ways import Way, some_swaps, ways
 from tests.unit.checks import Expected, assert_same, lowered_with_swaps
 from timerl_nb.errors import BoundsError, ReadError, ScheduleError
@@ -40,6 +41,22 @@ def test_lowered_programs_agree(drawn: Drawn, options: dict[str, Any], way: Way)
     program = lowered(way.compiled(drawn.ctx, drawn.bounds, chosen(drawn, options)))
     result = way.run(program)
     expected.assert_same(result, "lowered")
+    expected.assert_same(result.parameters, "parameters", "parameter")
+
+
+@sampled(RUNS // 2)
+@given(
+    st.one_of(programs(), programs(3, last=environment)),
+    st.sampled_from(TILES),
+    ways("default"),
+)
+def test_tiled_programs_agree(drawn: Drawn, options: dict[str, Any], way: Way) -> None:
+    expected = Expected(drawn.ctx.pdg(), drawn.bounds, way.seed)
+    program = lowered(way.compiled(drawn.ctx, drawn.bounds, chosen(drawn, options)))
+    if "tile" in program.stages:
+        event(f"{len(program.executable.tiles)} tiles")
+    result = way.run(program)
+    expected.assert_same(result, "tiled")
     expected.assert_same(result.parameters, "parameters", "parameter")
 
 

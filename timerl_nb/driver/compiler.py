@@ -34,10 +34,12 @@ from timerl_nb.garbage import uncollected
 from timerl_nb.ir.attrs import ConstAttrs
 from timerl_nb.ir.digest import Digest, digest
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.ir.rewrite import unchanged
 from timerl_nb.ir.shapes import NUMPY, WIDE
 from timerl_nb.ir.verify import prove_reads, verify
 from timerl_nb.loops.build import build_ast
 from timerl_nb.loops.nodes import Execute, Loop
+from timerl_nb.loops.tiles import Tile, find_tiles
 from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner, refusal
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
@@ -67,6 +69,7 @@ class _Planned:
         self.memory, self._front = memory, front
         self.plan: Any = memory.artifact
         self._executables: Lru[tuple[object, ...], Stage] = Lru(4)
+        self._tiles: Lru[tuple[object, ...], Stage] = Lru(4)
 
     @property
     def weight(self) -> int:
@@ -84,11 +87,27 @@ class _Planned:
         seconds = time.perf_counter() - start
         return Stage("ast", ast, seconds, f"{loops} loops, {count} launches")
 
+    def tile(self, options: Options) -> Stage | None:
+        """Which loops run block by block; None where that is not asked for."""
+        if options.tile is False:
+            return None
+        key = options.tile, options.devices, machine_here()
+        return self._tiles.get(key, lambda: self._tile(options))
+
+    def _tile(self, options: Options) -> Stage:
+        ast: Any = self.loops.artifact
+        start = time.perf_counter()
+        tiles = find_tiles(ast, self.plan, options.tile_size, machine_here(), options.devices)
+        made = replace(unchanged(self.plan.pdg), refused=tiles.refused)
+        return Stage("tile", tiles, time.perf_counter() - start, tiles.summary, made)
+
     def executable(self, options: Options, compiled: CompiledCalls | None) -> Stage:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
+        tile: Any = self.tile(options)
+        tiles = () if tile is None else tile.artifact.all
         return self._executables.get(
-            (*how, options.check_nan),
-            lambda: self._executable(*how, compiled, check_nan=options.check_nan),
+            (*how, options.tile, options.tile and machine_here(), options.check_nan),
+            lambda: self._executable(*how, compiled, tiles, check_nan=options.check_nan),
         )
 
     def _executable(
@@ -98,12 +117,13 @@ class _Planned:
         devices: int,
         budget: int | None,
         compiled: CompiledCalls | None,
+        tiles: tuple[Tile, ...],
         *,
         check_nan: bool,
     ) -> Stage:
         ast: Any = self.loops.artifact
         start, plan = time.perf_counter(), self.plan
-        how = executor, fuse, devices, budget, compiled
+        how = executor, fuse, devices, budget, compiled, tiles
         executable = Executable(plan.pdg, ast, plan, *how, check_nan=check_nan)
         summary = f"{len(executable.kernels)} kernels, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)
@@ -301,9 +321,13 @@ class Compiler:
         )
         see(planned.memory)
         see(planned.loops)
+        tile = planned.tile(options)
+        tiled = () if tile is None else (tile,)
+        for stage in tiled:
+            see(stage)
         executable = planned.executable(options, self._compiled_calls(front, options, bounds))
         see(executable)
-        return order, planned.memory, planned.loops, executable
+        return order, planned.memory, planned.loops, *tiled, executable
 
     def _memory(self, front: Front, options: Options, bounds: Mapping[str, int]) -> Stage:
         start = time.perf_counter()

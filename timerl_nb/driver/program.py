@@ -1010,7 +1010,8 @@ def _shown(progress: bool | None) -> bool:
 
 
 def _check_dims(pdg: Pdg, options: Options) -> None:
-    named = {"vectorize": options.vectorize, "incrementalize": _named(options.blocks)}
+    tile = () if options.tile_size is None else options.tile_size[:1]
+    named = {"vectorize": options.vectorize, "incrementalize": _named(options.blocks), "tile": tile}
     for option, names in named.items():
         for name in () if isinstance(names, bool) else names:
             if name not in pdg.dims:

@@ -287,3 +287,11 @@ def children(node: Node) -> list[Node]:
 def inside(node: Node) -> list[Node]:
     """A node and all in it."""
     return [node, *(n for part in children(node) for n in inside(part))]
+
+
+def is_repeated(node: Node) -> bool:
+    """Whether a part of the nest is called turn by turn: a loop of loops whose turns are known."""
+    if not isinstance(node, Loop) or node.turns is not None:
+        return False
+    known = node.first.is_const and node.last.is_const and node.last.const > node.first.const
+    return known and any(isinstance(inner, Loop) for inner in inside(node.body))

@@ -22,11 +22,11 @@ def point_seconds(sizes: Sizes, op: Op, machine: Machine) -> float:
     read = sum(sizes.type_bytes(op, sizes.pdg.read_type(read)) for read in op.inputs)
     made = sum(sizes.output_bytes(op, k) for k in range(len(op.outputs)))
     moved = moving(READ * read + MADE * made, read + made, machine)
-    return machine.launch + max(sum(_computing(sizes, op, machine)), moved)
+    return machine.launch + max(computing_seconds(sizes, op, machine), moved)
 
 
-def _computing(sizes: Sizes, op: Op, machine: Machine) -> list[float]:
-    """Seconds of each operation inside a region."""
+def computing_seconds(sizes: Sizes, op: Op, machine: Machine) -> float:
+    """Seconds of arithmetic for one point of a region."""
     assert isinstance(op.attrs, DataflowAttrs)
     body = {one.id: one for one in op.attrs.body}
 
@@ -38,7 +38,7 @@ def _computing(sizes: Sizes, op: Op, machine: Machine) -> list[float]:
             for r in inner.inputs
         ]
 
-    return [
+    return sum(
         computing(
             inner,
             [sizes.shape(op, shape) for shape in operands(inner)],
@@ -46,4 +46,4 @@ def _computing(sizes: Sizes, op: Op, machine: Machine) -> list[float]:
             machine,
         )
         for inner in op.attrs.body
-    ]
+    )

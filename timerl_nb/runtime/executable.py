@@ -15,6 +15,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.text import about
 from timerl_nb.loops.cuts import Cut, Cuts, parts_of
 from timerl_nb.loops.nodes import Ast, Execute, Loop
+from timerl_nb.loops.tiles import Tile
 from timerl_nb.memory.budget import too_large
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.runtime.backends.jax_cache import use_cache
@@ -38,6 +39,7 @@ class Executable(Inspectable):
         devices: among how many of them buffers are divided.
         budget: what buffers may take on a device; None for what the plan says.
         compiled: XLA programs that earlier processes have compiled.
+        tiles: the loops that XLA is to run block by block.
         check_nan: the interpreter runs it, and stops at the first NaN.
     """
 
@@ -51,12 +53,13 @@ class Executable(Inspectable):
         devices: int = 1,
         budget: int | None = None,
         compiled: CompiledCalls | None = None,
+        tiles: Sequence[Tile] = (),
         *,
         check_nan: bool = False,
     ) -> None:
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
-        self._compiled, self.check_nan = compiled, check_nan
+        self._compiled, self.check_nan, self.tiles = compiled, check_nan, tiles
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
             op_id: Kernel(plan, pdg[op_id], pointed=check_nan)
@@ -79,7 +82,8 @@ class Executable(Inspectable):
 
     @cached_property
     def _lowered(self) -> Lowered:
-        return Lowered(self.ast, self.plan, self.kernels, self._fuse, self._compiled)
+        how = self._fuse, self._compiled, self.tiles
+        return Lowered(self.ast, self.plan, self.kernels, *how)
 
     @cached_property
     def _interpreted(self) -> str:
@@ -102,7 +106,8 @@ class Executable(Inspectable):
     def how(self) -> str:
         """How the program runs, and why, in a line."""
         if self.lowered is None:
-            return f"interpreted: {self._interpreted}"
+            whole = ", so that no loop runs block by block" if self.tiles else ""
+            return f"interpreted: {self._interpreted}{whole}"
         shards, count = self.lowered.shards, len(self.lowered.calls)
         text = f"{count} XLA program{'s' if count > 1 else ''}"
         hosted = [f"{name} ({why})" for name, why in self.lowered.hosted.items()]
@@ -111,6 +116,7 @@ class Executable(Inspectable):
         text += f" around {', '.join(hosted)}, on the host" if hosted else ""
         if self.plan.swaps.all:
             text += f"{', and' if hosted else ''} around copies to the host and back"
+        text += "".join(f", {self.ast.line(t.loop).rstrip(':')} in {t}" for t in self.tiles)
         if self._fuse > 1 and not any(call.loop for call in self.lowered.calls):
             why = (
                 "the host runs every turn"

@@ -13,7 +13,8 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.show.view import HIDDEN, Key, View, shown
 
-_OF_THE_PLAN = ("memory", "ast", "executable")  # their graph has outputs of its own for blocks
+# Their graph has outputs of its own for blocks.
+_OF_THE_PLAN = ("memory", "ast", "tile", "executable")
 
 
 def operations(pdg: Pdg) -> dict[int, Op]:

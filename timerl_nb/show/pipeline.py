@@ -38,6 +38,7 @@ STAGE_OF: Final[Mapping[str, str]] = {
     "lift": "lift",
     "accumulate": "accumulate",
     "contract": "contract",
+    "tile": "tile",
     "rematerialize": "rematerialize",
     "tune": "rematerialize",
     "incrementalize": "incrementalize",
@@ -238,7 +239,8 @@ def _others(option: Option) -> tuple[Any, ...]:
     if option.kind in ("bool", "choice"):
         return tuple(value for value in option.choices if value != option.value)
     if option.kind in ("dims", "blocks"):
-        return (option.default,) if option.value is False else (False,)
+        value = option.default if option.value is False else False
+        return () if value == option.value else (value,)
     return ()
 
 
@@ -273,6 +275,7 @@ def _kind(name: str, hint: Any, dims: tuple[str, ...]) -> tuple[Any, tuple[Any, 
     special = {
         "vectorize": ("dims", dims),
         "incrementalize": ("blocks", dims),
+        "tile": ("blocks", dims),
         "device_memory": ("bytes", ()),
     }
     if name in special:

@@ -12,6 +12,7 @@ from timerl_nb.ir.attrs import ConstArray
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Size
 from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Cond, Lin
 
 JaxArray = Any  # a JAX array, traced or not
@@ -30,6 +31,22 @@ class Division:
 
 
 @dataclass(frozen=True)
+class Block:
+    """That axes as long as a dimension's bound are `size` of its points, from `start` on."""
+
+    dim: Dim
+    start: JaxArray
+    size: int
+
+    def is_along(self, size: Size) -> bool:
+        return not isinstance(size, int) and size.as_symbol == self.dim.bound
+
+    def within(self, capacity: Callable[[Size], int]) -> Callable[[Size], int]:
+        """The static sizes of axes, given those for all points."""
+        return lambda size: self.size if self.is_along(size) else capacity(size)
+
+
+@dataclass(frozen=True)
 class Scope:
     """What a kernel knows while it is traced.
 
@@ -42,6 +59,7 @@ class Scope:
         varies: whether it has less at some point.
         division: how arrays lie on several devices, if they do.
         once: it is in no loop, so that it matters more how long it takes to compile.
+        block: the part of all points of a dimension that it computes, if it is one.
         given: the arrays of constants that are arguments of the program.
         endless, turn: the dimension without an end, if there is one, and the words of the turn
             (`runtime.turn_counter`).
@@ -55,6 +73,7 @@ class Scope:
     varies: Callable[[Size], bool]
     division: Division | None = None
     once: bool = False
+    block: Block | None = None
     given: Mapping[ConstArray, JaxArray] = field(default_factory=dict[ConstArray, JaxArray])
     seeds: str | None = None
     endless: str | None = None
@@ -129,5 +148,7 @@ def grid_of(
     for k, (name, n) in enumerate(zip(axes, shape, strict=True)):
         along = [-1 if j == k else 1 for j in range(len(shape))]
         steps = jnp.arange(n, dtype=jnp.int32).reshape(along)
+        if scope.block is not None and scope.block.is_along(sizes[k]):
+            steps = steps + scope.block.start
         found[name] = steps + scope.value(starts[k]) if starts else steps
     return found

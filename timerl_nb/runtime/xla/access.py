@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,10 +13,36 @@ from timerl_nb.memory.buffer import Buffer
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 
 
-def look_up(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any]) -> JaxArray:
+@dataclass(frozen=True)
+class Within:
+    """Positions of an axis of every value: `size` of them from `start` on."""
+
+    axis: int
+    start: Any
+    size: int
+
+    def starts(self, count: int) -> list[Any]:
+        """Where they start along each of the axes of a value."""
+        return [self.start if k == self.axis else 0 for k in range(count)]
+
+    def of(self, array: JaxArray, places: int) -> JaxArray:
+        """That part of all values of a buffer."""
+        return lax.dynamic_slice_in_dim(array, self.start, self.size, places + self.axis)
+
+    def put(self, array: JaxArray, part: JaxArray, places: int) -> JaxArray:
+        """The buffer with that part of all values."""
+        return lax.dynamic_update_slice_in_dim(array, part, self.start, places + self.axis)
+
+
+def look_up(
+    array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], within: Within | None = None
+) -> JaxArray:
     """The values at coordinates: one where they are scalars, many where some are arrays.
 
     Where there is no such place it is any value of the buffer.
+
+    Args:
+        within: what of each value is asked for, which the buffer's shape is of.
     """
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if not places:
@@ -23,25 +50,42 @@ def look_up(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any]) -> JaxA
     if all(jnp.ndim(place) == 0 for place in places):
         pairs = zip(places, buffer.axes, strict=True)
         near = [min(max(at, 0), x.size - 1) if isinstance(at, int) else at for at, x in pairs]
-        return cut(array, near, [1] * len(near)).reshape(buffer.shape)
+        return cut(array, near, [1] * len(near), within).reshape(buffer.shape)
+    if within is not None:
+        array = within.of(array, len(places))
     return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
 
 
-def cut(array: JaxArray, starts: Sequence[Any], counts: Sequence[int]) -> JaxArray:
+def cut(
+    array: JaxArray, starts: Sequence[Any], counts: Sequence[int], within: Within | None = None
+) -> JaxArray:
     """Consecutive places, all of which there are, along each axis of a buffer."""
     rank = len(starts)
-    if all(isinstance(start, int) for start in starts):
+    if within is None and all(isinstance(start, int) for start in starts):
         if all(s == 0 and n == have for s, n, have in zip(starts, counts, array.shape)):  # noqa: B905
             return array
         ends = [start + n for start, n in zip(starts, counts, strict=True)]
         rest = array.shape[rank:]
         return lax.slice(array, [*starts, *(0 for _ in rest)], [*ends, *rest])
-    starts = [*starts, *(0 for _ in array.shape[rank:])]
-    sizes = [*counts, *array.shape[rank:]]
+    value = list(array.shape[rank:])
+    starts = [*starts, *_starts(within, len(value))]
+    if within is not None:
+        value[within.axis] = within.size
+    sizes = [*counts, *value]
     return lax.dynamic_slice(array, starts, sizes, allow_negative_indices=False)
 
 
-def put(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], value: JaxArray) -> JaxArray:
+def _starts(within: Within | None, count: int) -> list[Any]:
+    return [0] * count if within is None else within.starts(count)
+
+
+def put(
+    array: JaxArray,
+    buffer: Buffer,
+    coordinates: Sequence[Any],
+    value: JaxArray,
+    within: Within | None = None,
+) -> JaxArray:
     """The buffer with one value written; as it is where there is no such place."""
     value = value.astype(array.dtype)
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
@@ -50,22 +94,27 @@ def put(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], value: JaxA
     return lax.dynamic_update_slice(
         array,
         value.reshape((*[1] * len(places), *buffer.shape)),
-        [*places, *(0 for _ in buffer.shape)],
+        [*places, *_starts(within, len(buffer.shape))],
         allow_negative_indices=False,
     )
 
 
 def put_within(
-    array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], value: JaxArray
+    array: JaxArray,
+    buffer: Buffer,
+    coordinates: Sequence[Any],
+    value: JaxArray,
+    within: Within | None = None,
 ) -> JaxArray:
     """As `put`, where some of the coordinates may lie outside of the buffer."""
     inside: Any = True
     for axis in buffer.axes:
         inside = inside & axis.inside(coordinates[axis.coordinate])
     if isinstance(inside, bool):  # known while tracing
-        return put(array, buffer, coordinates, value) if inside else array
-    old = look_up(array, buffer, coordinates)
-    return put(array, buffer, coordinates, jnp.where(inside, value.astype(array.dtype), old))
+        return put(array, buffer, coordinates, value, within) if inside else array
+    old = look_up(array, buffer, coordinates, within)
+    new = jnp.where(inside, value.astype(array.dtype), old)
+    return put(array, buffer, coordinates, new, within)
 
 
 def clear(array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], inside: Any) -> JaxArray:

@@ -8,6 +8,7 @@ anew begins from its identity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
@@ -21,13 +22,15 @@ from timerl_nb.ir.attrs import BoundAttrs
 from timerl_nb.ir.ops import Op, Read, Tensor, is_sliced
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence
+from timerl_nb.loops.tiles import Tile
+from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Part, split
-from timerl_nb.runtime.backends.jax_scope import JaxArray
+from timerl_nb.runtime.backends.jax_scope import Block, JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.runtime.xla.access import clear, cut, look_up, put, put_within
+from timerl_nb.runtime.xla.access import Within, clear, cut, look_up, put, put_within
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.symbolic.arrays import values
@@ -53,12 +56,15 @@ class Lowering:
         layout: Layout,
         flow: Flow,
         shards: Shards | None = None,
+        tiles: Seq[Tile] = (),
     ) -> None:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.layout, self.flow = kernels, layout, flow
         found = {value: None for kernel in kernels.values() for value in kernel.arrays}
         self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
         self._loops = 0  # around what is traced
+        self._tiles = {id(tile.loop): tile for tile in tiles}
+        self._block: tuple[Tile, Block] | None = None  # around what is traced
 
     def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
         """Do what a node does, in place in `state`."""
@@ -66,7 +72,11 @@ class Lowering:
             for part in node.parts:
                 self.run(part, state, env, seed)
         elif isinstance(node, Loop):
-            self._loop(node, state, env, seed)
+            tile = self._tiles.get(id(node))
+            if tile is None:
+                self._loop(node, state, env, seed)
+            else:
+                self._blocks(tile, state, env, seed)
         elif isinstance(node, If):
             self._branch(node, state, env, seed)
         elif isinstance(node, Execute):
@@ -82,6 +92,8 @@ class Lowering:
             sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
             return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
         buffer = self.layout.buffers[name]
+        part, within = self._seen(buffer)
+        buffer = part if within is None else buffer
         array = jnp.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
         if self.shards is None:
             return array
@@ -90,6 +102,48 @@ class Lowering:
     def _buffer(self, name: str, state: State) -> JaxArray:
         """A buffer as it is; nothing need have been written to it."""
         return state[name] if name in state else self.fresh(name)
+
+    # --- blocks ----------------------------------------------------------------------------------
+
+    def _blocks(self, tile: Tile, state: State, env: Env, seed: Any) -> None:
+        """All turns of a loop for some points of a dimension, then for the next.
+
+        The last block, where it is shorter, is a program of its own: none computes a point twice.
+        """
+        names, apart = self.flow.carried(tile.loop), tile.axes.keys() - tile.in_place
+        places = {name: len(self.layout.buffers[name].axes) for name in apart}
+
+        def block(start: Any, size: int, carry: State) -> State:
+            whole = {**state, **carry}
+            parts = {name: Within(tile.axes[name], start, size) for name in apart}
+            inner = {n: parts[n].of(x, places[n]) if n in apart else x for n, x in whole.items()}
+            self._block = tile, Block(tile.dim, start, size)
+            try:
+                self._loop(tile.loop, inner, env, seed)
+            finally:
+                self._block = None
+            return {
+                n: parts[n].put(x, inner[n], places[n]) if n in apart else inner[n]
+                for n, x in carry.items()
+            }
+
+        carry = {name: self._buffer(name, state) for name in sorted(names)}
+        full, rest = divmod(tile.count, tile.size)
+        each = lambda k, carry: block(k * tile.size, tile.size, carry)  # noqa: E731
+        carry = lax.fori_loop(0, full, each, carry)
+        if rest:
+            carry = block(full * tile.size, rest, carry)
+        state |= carry
+
+    def _seen(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
+        """A buffer with the values that a block has, and where they are if the buffer is whole."""
+        if self._block is None or buffer.name not in self._block[0].axes:
+            return buffer, None
+        tile, block = self._block
+        axis = tile.axes[buffer.name]
+        shape = (*buffer.shape[:axis], block.size, *buffer.shape[axis + 1 :])
+        within = Within(axis, block.start, block.size) if buffer.name in tile.in_place else None
+        return replace(buffer, shape=shape), within
 
     # --- control ---------------------------------------------------------------------------------
 
@@ -200,6 +254,9 @@ class Lowering:
             division = None if self.shards is None else self.shards.division
             given = {value: state[self.arrays[value]] for value in kernel.arrays}
             scope = replace(scope, division=division, once=not self._loops, given=given)
+            if self._block is not None:
+                block = self._block[1]
+                scope = replace(scope, block=block, capacity=block.within(scope.capacity))
             for out, value in enumerate(kernel.compute(scope, found)):
                 self._write((op.id, out), value, state, at)
 
@@ -236,13 +293,13 @@ class Lowering:
         reduce = op.outputs[tensor[1]].reduce
         block = self.plan.placed.blocks.get(tensor)
         for home in self.layout.homes[tensor]:
-            buffer = home.buffer
+            buffer, within = self._seen(home.buffer)
             array = self._buffer(buffer.name, state)
             coordinates = [values(e, at, jnp) for e in home.coordinates]
             if reduce is not None:
-                value = COMBINE[reduce](look_up(array, buffer, coordinates), value)
+                value = COMBINE[reduce](look_up(array, buffer, coordinates, within), value)
             write = put_within if block is not None and block.cut else put
-            state[buffer.name] = write(array, buffer, coordinates, value)
+            state[buffer.name] = write(array, buffer, coordinates, value, within)
 
     def _clear(self, node: Deallocate, state: State, env: Env) -> None:
         """Sums that have been read begin anew."""
@@ -324,7 +381,8 @@ class Lowering:
         if home is not None:
             home = latest.get(home.buffer.name, home)
             coordinates = [values(e, env, jnp) for e in home.coordinates]
-            return look_up(self._array(home, state), home.buffer, coordinates)
+            buffer, within = self._seen(home.buffer)
+            return look_up(self._array(home, state), buffer, coordinates, within)
         merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
         if dim is not None and self.pdg.dims.know(merge.domain):  # its branches may ask for it
             env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
@@ -371,7 +429,7 @@ class Lowering:
         entries = self._entries(read)
         sliced = {d: e for d, e in entries.items() if isinstance(e, Slice)}
         sizes = {d: self.plan.sizes.capacity(op, e.length) for d, e in sliced.items()}
-        value = self.plan.sizes.point_shape(read)
+        value = self._point_shape(read)
         whole = (*sizes.values(), *value)
         if not prod(sizes.values()):
             return jnp.zeros(whole, NUMPY[self.pdg.output(read).type.dtype])
@@ -443,7 +501,18 @@ class Lowering:
         at: Env,
     ) -> JaxArray:
         counts = [1 if along is None else sizes[along] for _, along in starts]
-        return cut(self._array(home, state), [values(e, at, jnp) for e, _ in starts], counts)
+        places = [values(e, at, jnp) for e, _ in starts]
+        return cut(self._array(home, state), places, counts, self._seen(home.buffer)[1])
+
+    def _point_shape(self, read: Read) -> tuple[int, ...]:
+        """The shape of one point's value of what is read, as far as a block has it."""
+        shape = self.plan.sizes.point_shape(read)
+        if self._block is None:
+            return shape
+        sizes, block = self.pdg.output(read).type.shape, self._block[1]
+        return tuple(
+            block.size if block.is_along(size) else n for size, n in zip(sizes, shape, strict=True)
+        )
 
 
 def _low(entry: Entry) -> Lin:

@@ -21,6 +21,7 @@ from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.ir.turns import is_given
 from timerl_nb.loops.cuts import Cuts
 from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop, inside
+from timerl_nb.loops.tiles import Tile
 from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.folded import layout_of
 from timerl_nb.memory.plan import MemoryPlan
@@ -47,6 +48,7 @@ class Lowered:
         kernels: Mapping[int, Kernel],
         fuse: int = 1,
         compiled: CompiledCalls | None = None,
+        tiles: Seq[Tile] = (),
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self._compiled = compiled
@@ -54,7 +56,8 @@ class Lowered:
         self.layout = layout_of(plan)
         self.flow = Flow(ast.root, plan, self.layout)
         self.shards = None if plan.share is None else Shards(plan.share)
-        self._lowering = Lowering(ast, plan, kernels, self.layout, self.flow, self.shards)
+        self.tiles = tuple(tiles)
+        self._lowering = Lowering(ast, plan, kernels, self.layout, self.flow, self.shards, tiles)
         endless = plan.pdg.dims.endless
         self.counter = None if endless is None else TurnCounter(plan, self.layout)
 

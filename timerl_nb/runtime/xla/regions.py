@@ -31,6 +31,7 @@ from timerl_nb.loops.nodes import (
     Transfer,
     children,
     inside,
+    is_repeated,
 )
 from timerl_nb.loops.nodes import Sequence as Block
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
@@ -303,14 +304,6 @@ def _range_source(entry: Entry) -> str:
     if isinstance(entry, Slice):
         return f"range({python_source(entry.lo)}, {python_source(entry.hi)})"
     return f"({python_source(entry)},)"
-
-
-def is_repeated(node: Node) -> bool:
-    """Whether a part of the nest is called turn by turn: a loop of loops whose turns are known."""
-    if not isinstance(node, Loop) or node.turns is not None:
-        return False
-    known = node.first.is_const and node.last.is_const and node.last.const > node.first.const
-    return known and any(isinstance(inner, Loop) for inner in inside(node.body))
 
 
 def _flat(nodes: Iterable[Node]) -> Sequence[Node]:
