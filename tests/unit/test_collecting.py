@@ -13,6 +13,7 @@ import pytest
 import timerl_nb as trl
 from timerl_nb.collecting import Batch, Collector
 from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
+from timerl_nb.machine import Machine
 from timerl_nb.rl.learnt import LearntPolicy
 
 HOW = ("scan", "step")
@@ -41,6 +42,13 @@ def assert_same(a: Batch, b: Batch) -> None:
         np.testing.assert_array_equal(x, y, err_msg=name)
     np.testing.assert_array_equal(a.episodes.returns, b.episodes.returns)
     np.testing.assert_array_equal(a.final.obs, b.final.obs)
+
+
+def assert_close(a: Batch, b: Batch) -> None:
+    """The same but for the last bits of products."""
+    for name in (*ARRAYS, *a.extras):
+        x, y = np.asarray(getattr(a, name)), np.asarray(getattr(b, name))
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_steps_are_those_of_gymnasium(batches: list[Batch]) -> None:
@@ -92,6 +100,40 @@ def test_ways_of_one_provenance_make_the_same(batches: list[Batch]) -> None:
     with collector("step") as c:
         for want in batches:
             assert_same(want, c.next())
+
+
+@pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which blocks are as small as they can be."""
+    small = Machine(near=1 << 12, far=1 << 13, bandwidth=1e6, call=1e-9)
+    monkeypatch.setattr("timerl_nb.driver.compiler.machine_here", lambda: small)
+
+
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("acts", ["random", "network"])
+def test_blocks_of_environments_make_what_all_together_make(acts: str) -> None:
+    """200 environments are no whole number of blocks, each a power of two."""
+    who = trl.policies.random if acts == "random" else policy()
+    options = {"envs": 200, "steps": 20, "seed": 3}
+    with (
+        trl.collect(ENV, who, how="blocks", **options) as c,
+        trl.collect(ENV, who, how="scan", **options) as d,
+    ):
+        for _ in range(3):
+            made, want = c.next(), d.next()
+            assert_same(made, want) if acts == "random" else assert_close(made, want)
+        source: Any = c._source
+        (tile,) = source.program.executable.tiles
+        assert tile.blocks > 1 and tile.blocks * tile.size > 200
+        assert source.counts == d._source.counts  # type: ignore[union-attr]
+        assert len(made.final)
+
+
+def test_blocks_say_why_not() -> None:
+    with pytest.raises(
+        OptionError, match=r"'blocks' does not apply: .*: blocks would gain nothing"
+    ):
+        collector("blocks")
 
 
 def test_log_probabilities_are_those_of_the_actions(batches: list[Batch]) -> None:

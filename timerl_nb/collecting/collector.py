@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from timerl_nb.collecting.acting import check_numbers
 from timerl_nb.collecting.batch import Batch
+from timerl_nb.collecting.blocks import Blocks
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.native import Native
 from timerl_nb.collecting.policy_of import acting_of
@@ -19,7 +20,7 @@ from timerl_nb.errors import ExecutionError, OptionError, one_of
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import all_asked, asked, missing
 
-WAYS: tuple[Way, ...] = (Scan(), StepByStep(), Native(), Loop())
+WAYS: tuple[Way, ...] = (Scan(), Blocks(), StepByStep(), Native(), Loop())
 
 
 @all_asked
@@ -145,9 +146,10 @@ def collect(
         envs: how many environments; one, or as many as the vector environment has.
         steps: of each in a batch.
         seed: of all chance.
-        how: by which way: "scan" is one XLA call a batch, "step" calls for every step. They give the same
-            trajectories. On the host "loop" steps Gymnasium's environments one after the other, "native"
-            those that are vectors of their own.
+        how: by which way: "scan" is one XLA call a batch, "blocks" one in which some environments make all
+            their steps before the next ones, for states that outgrow the cache, "step" calls for every
+            step. They give the same trajectories. On the host "loop" steps Gymnasium's environments one
+            after the other, "native" those that are vectors of their own.
         params: weights to begin with, as `Collector.load` takes them; of a function of JAX any tree.
 
     Returns a `Collector`: `c.next()` is a batch.

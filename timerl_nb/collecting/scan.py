@@ -24,8 +24,11 @@ class Scan(Way):
         return task.acting.why_not_written
 
     def prepared(self, task: Task) -> Compiled:
-        program = collecting(task, self.options)
+        program = self._program(task)
         return Compiled(program, task, self._counted(program))
+
+    def _program(self, task: Task) -> Program:
+        return collecting(task, self.options)
 
     def _counted(self, program: Program) -> Counts:
         lowered = program.executable.lowered

@@ -12,9 +12,9 @@ from timerl_nb.env.gym import GymEnvironment, gymnasium, ours
 from timerl_nb.errors import EnvError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be collected.
+    """What is to be collected; each is one of its own.
 
     Attributes:
         name: of the environment, where it has one.
