@@ -24,7 +24,9 @@ from timerl_nb.memory import axes, place
 from timerl_nb.memory.folded import FoldedPlan, layout_of
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.show.memory import MemoryView
+from timerl_nb.show.turn import Turn
 
 MANY = 97  # points: more than those of the windows of most programs, and of no period
 
@@ -36,7 +38,9 @@ def folded(program: trl.Program, bounds: Mapping[str, int]) -> bool:
     few = next(iter(Plans(graph, schedule, bounds, **ways, exact=0)))
     if not isinstance(few, FoldedPlan):
         return False
-    assert_alike(few, next(iter(Plans(graph, schedule, bounds, **ways, exact=1 << 60))))
+    whole = next(iter(Plans(graph, schedule, bounds, **ways, exact=1 << 60)))
+    assert_alike(few, whole)
+    assert_drawn_alike(few, whole)
     return True
 
 
@@ -61,6 +65,47 @@ def assert_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
     assert (layout.merges, layout.latest) == (other.merges, other.latest)
     turns = few.fold.turns if few.fold else 0
     assert np.array_equal(line.ends(turns), known.ends(turns))
+    assert line.most_in_turn == known.most_in_turn
+    starts = np.arange(3 % len(known.time), len(known.time), 1 + len(known.time) // 7)
+    assert np.array_equal(line.tops(starts, len(known.time)), known.tops(starts, len(known.time)))
+
+
+def assert_drawn_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
+    """Turns of a run are drawn as those of one that is known point by point."""
+    other = drawn(whole)
+    sizes = {d.name: d.count(whole.bounds) for d in whole.pdg.dims}
+    places = (0, 0.3, 0.6, 1)
+    turns = [{d: int(x * (sizes[d] - 1)) for d in other.turn.fixed} for x in places]
+    for fixed in (None, *turns):
+        first, other = (drawn(plan, fixed) for plan in (few, whole))
+        assert first.turn.fixed == other.turn.fixed and len(first.turn) == len(other.turn)
+        for one, known in zip(first.turn.points, other.turn.points, strict=True):
+            assert one.name == known.name
+            a, b = (np.argsort(points.time) for points in (one, known))
+            for name in ("time", "rank"):
+                assert np.array_equal(getattr(one, name)[a], getattr(known, name)[b])
+            for d, at in known.coordinates.items():
+                assert np.array_equal(one.coordinates[d][a], at[b])
+        assert np.array_equal(first.at, other.at) and np.array_equal(first.bytes, other.bytes)
+        assert np.array_equal(first.gathered, other.gathered)
+        assert first.peak == other.peak and first.program_peak == other.program_peak
+        if few.fold is not None and few.fold.inner and other.run is not None:
+            assert first.run is not None and first.run.points == other.run.points
+            runs = [[s.bytes.tolist() for s in one.stretches] for one in (first.run, other.run)]
+            assert runs[0] == runs[1]  # with nothing left out
+        for held, known in zip(first.tensors, other.tensors, strict=True):
+            assert (held.name, held.last_read_by) == (known.name, known.last_read_by)
+            assert np.array_equal(held.held, known.held)
+        for lives in zip(first.lives, other.lives, strict=True):
+            assert len({one.name for one in lives}) == 1
+            one, known = (np.column_stack([x.born, x.dies, x.reader, x.points]) for x in lives)
+            assert np.array_equal(*(np.unique(rows, axis=0) for rows in (one, known)))
+            assert len(one) == len(known)
+
+
+def drawn(plan: MemoryPlan, fixed: Mapping[str, int] | None = None) -> MemoryView:
+    schedule = Schedule(plan.constraints, plan.clock.schedule, plan.bounds)
+    return MemoryView.of_turn(Turn.under(schedule, plan, fixed=fixed))
 
 
 @sampled(RUNS)
@@ -90,18 +135,38 @@ REPEATING = {
 }
 
 
+# Those of which a loop within the outermost one does, when that has a few turns alone.
+INSIDE = (
+    *("monte carlo", "n-step", "average over time", "actor-critic", "reinforce", "ppo", "apart"),
+    *("clipped ppo", "step by step", "by points", "two turns"),
+)
+
+
 @pytest.mark.parametrize("name", REPEATING)
 def test_the_frozen_programs_repeat(name: str) -> None:
     program = PROGRAMS[name].compile("interpret")
     assert folded(program, {**program.bounds, REPEATING[name]: 83})
 
 
+@pytest.mark.parametrize("name", INSIDE)
+def test_the_frozen_programs_repeat_within_a_turn(name: str) -> None:
+    program = PROGRAMS[name].compile("interpret")
+    assert folded(program, {**program.bounds, "T": 111})
+
+
 @pytest.mark.parametrize(
-    "name", ["n-step", "monte carlo", "average over time", "past", "targets", "by points"]
+    ("name", "turns"),
+    [
+        *((name, {REPEATING[name]: 61}) for name in ("n-step", "monte carlo", "past", "targets")),
+        *((name, {REPEATING[name]: 61}) for name in ("average over time", "by points")),
+        *((name, {"T": 97}) for name in ("n-step", "monte carlo")),
+    ],
 )
-def test_a_run_is_what_was_planned_by_few_turns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_what_was_planned_by_few_turns(
+    name: str, turns: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = PROGRAMS[name]
-    long = replace(one, bounds={**one.bounds, REPEATING[name]: 61})
+    long = replace(one, bounds={**one.bounds, **turns})
     expected = long.compile("interpret").execute(seed=1)
     monkeypatch.setattr(place, "EXACT", 0)
     for executor in ("interpret", "xla"):
@@ -132,18 +197,10 @@ def test_a_long_run_is_planned_at_once() -> None:
 
 def test_turns_of_a_long_run_are_drawn_by_those_that_stand_for_them() -> None:
     program = PROGRAMS["n-step"].compile("xla").with_bounds({"I": 10**6})
-    fold = program.memory.fold
-    assert fold is not None
-    for turn in (*range(fold.few + fold.period), 10**5, 10**6 - fold.few, 10**6 - 1):
-        there = fold.inside({"i": turn, "t": 3})
-        assert there == {"i": turn - fold.behind(turn) * fold.period, "t": 3}
-        assert 0 <= there["i"] < fold.few + fold.period
-    assert fold.inside({"i": 10**6 - 1}) == {"i": fold.few + fold.period - 1}
-    assert fold.inside({"t": 3}) == {"t": 3}
     last, other = (MemoryView.of(program, fixed={"i": i}) for i in (10**6 - 1, 10**5))
     line = program.memory.timeline()
     for view in (last, other):  # with the numbers of the run, not of what stands for it
-        times = view.turn.times[view.at]
+        times = view.turn.ranks[view.at]
         assert view.bytes.tolist() == line.bytes_at(times).tolist()
         total = sum((one.bytes for one in view.tensors), view.gathered)
         assert total.tolist() == view.bytes.tolist()

@@ -17,15 +17,18 @@ from timerl_nb.arrays import Array
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.memory.axes import Axis
 from timerl_nb.memory.blocks import Block, Placed
-from timerl_nb.memory.folded_timeline import FoldedTimeline, check, gone_on
+from timerl_nb.memory.folded_points import FoldedPoints, turns, within
+from timerl_nb.memory.folded_timeline import FoldedTimeline, Runs, check
 from timerl_nb.memory.folds import Fold, holds
 from timerl_nb.memory.layout import Home, Layout, beyond, buffer_name
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Store, choose
 from timerl_nb.memory.timeline import Timeline
 from timerl_nb.schedule.clock import Clock
-from timerl_nb.symbolic.arrays import values
+from timerl_nb.symbolic.domain import Domain
+from timerl_nb.symbolic.expr import Lin
 
 
 class FoldedPlan(MemoryPlan):
@@ -62,15 +65,18 @@ class FoldedPlan(MemoryPlan):
         check(holds(self._long, large.constraints, schedule, lifetimes))
         few, more = ([(n, l.tensors) for n, l in p.lifetimes.items()] for p in (small, large))
         check(few == more)
-        _check_order(self._long, small.clock, large.clock)
+        _check_order(self._long, small.clock, large.clock, self._folded.runs)
         self._folded.check()
         _ = self.layout
 
     def _scaled(self) -> Placed:
         small, large = self.small.placed, self.large.placed
-        check(small.parts == large.parts and small.blocks.keys() == large.blocks.keys())
+        check(
+            small.parts.keys() == large.parts.keys() and small.blocks.keys() == large.blocks.keys()
+        )
         blocks = {t: _block(self._long, small.blocks[t], b) for t, b in large.blocks.items()}
-        return replace(large, blocks=blocks)
+        parts = {k: _parts(self._long, small.parts[k], found) for k, found in large.parts.items()}
+        return replace(large, blocks=blocks, parts=parts)
 
     def timeline(self) -> FoldedTimeline:
         """Live bytes over schedule time, predicted: nothing is run."""
@@ -84,9 +90,9 @@ class FoldedPlan(MemoryPlan):
     @cached_property
     def _folded(self) -> FoldedTimeline:
         fold = self._long
-        first, behind = (_begins(fold, self.large.clock, k) for k in (0, 1))
         lines = self.small.point_by_point, self.large.point_by_point
-        return FoldedTimeline(*lines, first, behind - first, fold.repeats, fold.period)
+        runs = _runs(fold, self.small.clock)
+        return FoldedTimeline(*lines, runs, 0 if fold.inner else fold.period)
 
     @cached_property
     def stores(self) -> Mapping[Tensor, Store]:
@@ -100,47 +106,56 @@ class FoldedPlan(MemoryPlan):
         if large.kind == "ring" and small.axes != large.axes:  # more and more values stay in it
             how = choose(self._lives(tensor), large.domain, smallest=self.smallest)
             return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
-        return replace(large, most=most, axes=self._along(tensor, small.axes, large.axes))
+        return replace(
+            large, most=most, axes=self._along(tensor, small.axes, large.axes, large.domain)
+        )
 
     def axes(
-        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis]
+        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain
     ) -> tuple[Axis, ...]:
-        """The places of a buffer that a tensor's values are in, from those in the short runs."""
+        """The places of a buffer over a domain that a tensor's values are in, from those in the short runs."""
         if (small, large) == (self.small.stores[tensor].axes, self.large.stores[tensor].axes):
             return self.stores[tensor].axes
-        return self._along(tensor, small, large)
+        return self._along(tensor, small, large, domain)
 
     def _along(
-        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis]
+        self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain
     ) -> tuple[Axis, ...]:
         check(len(small) == len(large))
-        return tuple(self._axis(tensor, a, b) for a, b in zip(small, large, strict=True))
+        return tuple(self._axis(tensor, a, b, domain) for a, b in zip(small, large, strict=True))
 
-    def _axis(self, tensor: Tensor, small: Axis, large: Axis) -> Axis:
+    def _axis(self, tensor: Tensor, small: Axis, large: Axis, domain: Domain) -> Axis:
         check((small.coordinate, small.ring) == (large.coordinate, large.ring))
         if large.ring and large.size > 1:
-            # in turns, places hold what they do if no value waits for longer where the run is longer
-            spans = self.small.spans[tensor], self.large.spans[tensor]
-            longest = {int((span.dies - span.born).max(initial=0)) for span in spans}
-            check(small == large and len(longest) == 1)
+            check(small == large)
+            # in turns, places hold what they do if no value waits for longer where the run is longer; those
+            # of another loop have the order that they have in both
+            if not self._long.inner or domain[large.coordinate] == self._long.dim.name:
+                spans = self.small.spans[tensor], self.large.spans[tensor]
+                longest = {int((span.dies - span.born).max(initial=0)) for span in spans}
+                check(len(longest) == 1)
         number = self._long.number
         size, first = number(small.size, large.size), number(small.first, large.first)
         return replace(large, size=size, first=first)
 
     def _lives(self, tensor: Tensor) -> Lives:
         """When all values of a tensor live, in the order in which they are made."""
-        line, both = self._folded, [plan.spans[tensor].lives for plan in (self.small, self.large)]
-        small, large = (np.sort(lives.born) for lives in both)
-        first, behind = np.searchsorted(small, [line.first, line.first + line.length]).tolist()
-        length = behind - first
-        check(len(large) == len(small) + length)
-        check(len(small) + line.repeats * length <= MOST_VALUES)
+        small, large = (plan.spans[tensor].lives for plan in (self.small, self.large))
+        runs = self.points.made(small)
+        check(len(large.born) == len(small.born) + int(runs.ahead[-1]))
+        check(runs.count(len(small.born)) <= MOST_VALUES)
+        return self.points.lives(small, large, 0, len(self._folded))
 
-        def numbers(name: str) -> Array:
-            few, more = (getattr(lives, name)[np.argsort(lives.born)] for lives in both)
-            return gone_on(few, more, first, length, line.repeats)
+    def living(self, lifetime: str, first: int, last: int, few: int) -> Lives:
+        """The values of a lifetime that live between two times; see `FoldedPoints.lives`."""
+        k = list(self.lifetimes).index(lifetime)
+        small, large = (p.point_by_point.spans[k].lives for p in (self.small, self.large))
+        return self.points.lives(small, large, first, last, few=few)
 
-        return Lives(*map(numbers, ("points", "born", "dies", "last")))
+    @cached_property
+    def points(self) -> FoldedPoints:
+        """What runs when."""
+        return FoldedPoints(self._long, self.small.clock, self._folded.runs)
 
     @cached_property
     def layout(self) -> Layout:
@@ -178,12 +193,14 @@ class _Layout(Layout):
     def _find(self) -> None:
         small, large = Layout(self.plan.small), Layout(self.plan.large)
         check(small.buffers.keys() == large.buffers.keys())
-        made = dict(large.buffers)
+        made, stores = dict(large.buffers), self.plan.stores
+        domains = {buffer_name(tensor): store.domain for tensor, store in stores.items()}
         for tensor, homes in large.homes.items():
             for name in (home.buffer.name for home in homes):
-                axes = self.plan.axes(tensor, small.buffers[name].axes, large.buffers[name].axes)
+                both = small.buffers[name].axes, large.buffers[name].axes
+                axes = self.plan.axes(tensor, *both, domains.get(name, ()))
                 if name == buffer_name(tensor):
-                    more = beyond(self.plan.stores[tensor], axes)
+                    more = beyond(stores[tensor], axes)
                     made[name] = replace(large.buffers[name], axes=axes, beyond=more)
 
         def home(one: Home, other: Home) -> Home:
@@ -225,36 +242,41 @@ def _block(fold: Fold, small: Block, large: Block) -> Block:
     return replace(large, size=size, first=first)
 
 
-def _begins(fold: Fold, clock: Clock, periods: int) -> int:
-    """The place, in the order of all points, of the first in a turn of the repeating ones."""
-    return min(
-        int(ranks[at >= fold.first + periods * fold.period].min(initial=len(clock)))
-        for ranks, at in _turns(clock)
-    )
+def _parts(fold: Fold, small: Sequence[Part], large: Sequence[Part]) -> tuple[Part, ...]:
+    def gone_on(few: Lin, more: Lin) -> Lin:
+        check((more - few).is_const)
+        return few + (more - few) * fold.repeats
+
+    def part(one: Part, other: Part) -> Part:
+        check((one.tensor, one.along) == (other.tensor, other.along))
+        index = tuple(map(gone_on, one.index, other.index))
+        return replace(other, index=index, count=gone_on(one.count, other.count))
+
+    check(len(small) == len(large))
+    return tuple(map(part, small, large))
 
 
-def _turns(clock: Clock) -> list[tuple[Array, Array]]:
-    """By statement in the outermost loop, its places in the order of all points, and the turns."""
-    found: list[tuple[Array, Array]] = []
-    for name, loops in clock.schedule.loops().items():
-        if loops:
-            domain = clock.schedule.statements[name].domain
-            at = values(loops[0][1], clock.env(domain, clock.points[name]))
-            found.append((clock.ranks[name], np.broadcast_to(at, len(clock.ranks[name]))))
-    return found
+def _runs(fold: Fold, small: Clock) -> Runs:
+    """Where, in the order of all points of the smaller run, there are those of the period that repeats."""
+    (there,) = np.nonzero(within(turns(fold, small), fold, 1))
+    begins = there[np.diff(there, prepend=-2) > 1]
+    lengths = np.diff(np.searchsorted(there, begins), append=len(there))
+    return Runs(begins, lengths, fold.repeats)
 
 
-def _check_order(fold: Fold, small: Clock, large: Clock) -> None:
+def _check_order(fold: Fold, small: Clock, large: Clock, runs: Runs) -> None:
     """Raise where the two runs do not do the same, at points that go on in a straight line."""
-    first, behind, then = (_begins(fold, large, k) for k in range(3))
-    check(behind - first == then - behind == len(large) - len(small))
-    check((_begins(fold, small, 0), _begins(fold, small, 1)) == (first, behind))
     (what, along), (more, farther) = (_listed(one, fold.dim.name) for one in (small, large))
-    check(np.array_equal(what[:behind], more[:behind]))
-    check(np.array_equal(along[:behind], farther[:behind]))
-    check(np.array_equal(what[first:], more[behind:]))
-    moves = farther[behind:] - along[first:]
-    check(bool((moves == np.where(along[first:] < 0, 0, fold.period)).all()))
+    at_turn, twice = turns(fold, small), within(turns(fold, large), fold, 2)
+    check(len(large) == len(small) + int(runs.ahead[-1]))
+    every = np.arange(len(small))
+    there, (at, length) = every + runs.more(every), runs.inside.T
+    again = there[at] + length
+    check(int(twice.sum()) == 2 * len(at) and bool(twice[there[at]].all() & twice[again].all()))
+    moved = np.where((at_turn >= fold.first + fold.period) & (along >= 0), fold.period, 0)
+    check(np.array_equal(what, more[there]) and np.array_equal(along + moved, farther[there]))
+    after = along[at] + np.where(along[at] < 0, 0, fold.period)
+    check(np.array_equal(what[at], more[again]) and np.array_equal(after, farther[again]))
 
 
 def _listed(clock: Clock, dim: str) -> tuple[Array, Array]:

@@ -24,32 +24,88 @@ def check(same: bool) -> None:
         raise Unlike
 
 
-def parts(
-    small: Array, large: Array, first: int, length: int, repeats: int
-) -> tuple[Array, Array, Array, Array]:
-    """Numbers of two short runs, in order -> those of a long one.
+def each(first: Array, last: Array) -> tuple[Array, Array]:
+    """The numbers from some firsts to their lasts: of which of them each is, and the number."""
+    counts = np.maximum(last - first + 1, 0)
+    which = np.repeat(np.arange(len(counts)), counts)
+    start = np.cumsum(counts) - counts
+    return which, first[which] + np.arange(len(which)) - start[which]
 
-    Args:
-        first, length: which of them are of the period that repeats, `repeats` times more than in the
-            smaller run.
 
-    Returns:
-        those ahead of the period, of its first run, what each run of it adds, and those behind.
+@dataclass(frozen=True)
+class Runs:
+    """Where, in an order of a short run, there are periods that the whole run repeats.
+
+    The larger of the short runs has each of them twice, one behind the other; the whole one has
+    `repeats` more than the smaller one.
+
+    Attributes:
+        starts, lengths: the place of each period in the smaller run, rising, and how long it is.
     """
-    behind = first + length
-    head = small[:first] + repeats * (large[:first] - small[:first])
-    period = small[first:behind] + repeats * (large[first:behind] - small[first:behind])
-    later = large[behind : behind + length]
-    tail = small[behind:] + repeats * (large[behind + length :] - small[behind:])
-    return head, period, later - large[first:behind], tail
 
+    starts: Array
+    lengths: Array
+    repeats: int
 
-def gone_on(small: Array, large: Array, first: int, length: int, repeats: int) -> Array:
-    """All numbers of a long run, from those of two short ones; see `parts`."""
-    head, period, more, tail = parts(small, large, first, length, repeats)
-    runs = np.arange(repeats + 1).reshape(-1, *[1] * period.ndim)
-    middle = (period + runs * more).reshape(-1, *period.shape[1:])
-    return np.concatenate([head, middle, tail])
+    @cached_property
+    def ahead(self) -> Array:
+        """The lengths of all periods ahead of each, and of all."""
+        return np.concatenate([[0], np.cumsum(self.lengths)])
+
+    def more(self, places: Array) -> Array:
+        """How long the periods are that end at or ahead of some places of the smaller run."""
+        return self.ahead[np.searchsorted(self.starts + self.lengths, places, side="right")]
+
+    def copies(self, places: Array) -> tuple[Array, Array, Array]:
+        """Of places of the smaller run: the first that each has in the whole one, how far it is from there to the
+        next, and how many follow.
+        """
+        first, length = places + self.repeats * self.more(places), np.zeros_like(places)
+        if len(self.starts):
+            which = np.maximum(np.searchsorted(self.starts, places, side="right") - 1, 0)
+            behind = places - self.starts[which]
+            inside = (behind >= 0) & (behind < self.lengths[which])
+            length = np.where(inside, self.lengths[which], 0)
+        return first, length, np.where(length > 0, self.repeats, 0)
+
+    @cached_property
+    def inside(self) -> Array:
+        """The places of the smaller run in its periods, each with how long the period is: (n, 2)."""
+        which, places = each(self.starts, self.starts + self.lengths - 1)
+        return np.stack([places, self.lengths[which]], axis=1)
+
+    def count(self, small: int) -> int:
+        """How many there are in the whole run of what there is so often in the smaller one."""
+        return small + self.repeats * int(self.ahead[-1])
+
+    def at(self, small: Array, large: Array, places: Array) -> Array:
+        """Numbers of the two short runs, in order -> those at some places of the whole one."""
+        here, there, gone, length = self.located(places)
+        found = small[here] + self.repeats * (large[there] - small[here])
+        some = length > 0
+        at, behind = there[some], gone[some].reshape(-1, *[1] * (small.ndim - 1))
+        found[some] += behind * (large[at + length[some]] - large[at])
+        return found
+
+    def located(self, places: Array) -> tuple[Array, Array, Array, Array]:
+        """Of places of the whole run: those of the two short ones that they follow from, and of periods the
+        number that are gone and the length; 0 outside of them.
+        """
+        if not len(self.starts):
+            none = np.zeros_like(places)
+            return places, places, none, none
+        starts, ends = (self.starts + self.repeats * self.ahead[:-1], self.starts + self.lengths)
+        which = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
+        length, ahead = self.lengths[which], self.ahead[which]
+        gone = np.clip((places - starts[which]) // length, 0, self.repeats + 1)
+        small = places - self.repeats * ahead - np.minimum(gone, self.repeats) * length
+        inside = (places >= starts[which]) & (gone <= self.repeats)
+        large = small + ahead + length * (small >= ends[which])
+        return small, large, np.where(inside, gone, 0), np.where(inside, length, 0)
+
+    def gone_on(self, small: Array, large: Array) -> Array:
+        """All numbers of the whole run, from those of the short ones."""
+        return self.at(small, large, np.arange(self.count(len(small))))
 
 
 @dataclass(frozen=True)
@@ -76,16 +132,14 @@ class FoldedTimeline:
 
     Attributes:
         small, large: those of the two short runs.
-        first, length: the executed points of the period that repeats, the same in both.
-        repeats: how many more there are in the whole run than in the smaller one.
-        turns: of the outer loop, in a period.
+        runs: the executed points of the periods that repeat: of one where turns of the outermost loop do, of one in
+            each of these turns where those of a loop within it do.
+        turns: of the outer loop, in a period; 0 where it is another loop that repeats.
     """
 
     small: Timeline
     large: Timeline
-    first: int
-    length: int
-    repeats: int
+    runs: Runs
     turns: int
 
     @property
@@ -96,28 +150,48 @@ class FoldedTimeline:
     def host_peak(self) -> int:
         return 0
 
+    @property
+    def repeats(self) -> int:
+        return self.runs.repeats
+
+    @property
+    def length(self) -> int:
+        """The executed points of a period of the outermost loop."""
+        return int(self.runs.lengths.sum()) if self.turns else 0
+
     def __len__(self) -> int:
-        return len(self.small.time) + self.repeats * self.length
+        return self.runs.count(len(self.small.time))
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """What runs, in order: the first turns, the period that repeats, and the last turns."""
-        behind = self.first + (self.repeats + 1) * self.length
-        found = (
-            Segment(0, self.first, 1),
-            Segment(self.first, self.length, self.repeats + 1),
-            Segment(behind, len(self) - behind, 1),
-        )
+        """What runs, in order: the first turns, the period that repeats, and so on, and the last turns."""
+        found, end = list[Segment](), 0
+        starts = self.runs.starts + self.repeats * self.runs.ahead[:-1]
+        for start, length in zip(starts.tolist(), self.runs.lengths.tolist(), strict=True):
+            found += [Segment(end, start - end, 1), Segment(start, length, self.repeats + 1)]
+            end = found[-1].end
+        found.append(Segment(end, len(self) - end, 1))
         return tuple(segment for segment in found if segment.length)
 
     # --- in a straight line ------------------------------------------------------------------
 
-    def _parts(self, small: Array, large: Array) -> tuple[Array, Array, Array, Array]:
-        return parts(small, large, self.first, self.length, self.repeats)
-
     def between(self, first: int, last: int) -> Array:
         """Live bytes from one time on to another, which is not among them."""
         return self.bytes_at(np.arange(first, min(last, len(self))))
+
+    def tops(self, starts: Array, end: int) -> Array:
+        """See `Timeline.tops`; where a period comes again, none is looked at between the first and the last."""
+        first = np.array([segment.start for segment in self.segments])
+        length = np.array([segment.length for segment in self.segments])
+        cuts = np.unique(np.concatenate([starts, first[(first > starts[0]) & (first < end)]]))
+        ends = np.append(cuts[1:], end)
+        period = length[np.searchsorted(first, cuts, side="right") - 1]
+        _, ahead = each(cuts, np.minimum(cuts + period, ends) - 1)
+        _, behind = each(np.maximum(cuts + period, ends - period), ends - 1)
+        times = np.sort(np.concatenate([ahead, behind]))
+        at = np.searchsorted(times, starts)
+        parts = np.split(self.bytes_at(times), at[1:])
+        return times[at + [part.argmax() for part in parts]]
 
     def bytes_at(self, times: Array) -> Array:
         """Live bytes at some times."""
@@ -135,15 +209,7 @@ class FoldedTimeline:
 
     def _at(self, known: Array, larger: Array, time: Array) -> Array:
         """Numbers by time of the two short runs -> those of the whole one at some times."""
-        # as many behind the period; nothing may run in it
-        behind = np.clip((time - self.first) // max(1, self.length), 0, self.repeats + 1)
-        small = time - np.minimum(behind, self.repeats) * self.length
-        more = small + self.length * (behind > self.repeats)
-        found = known[small] + self.repeats * (larger[more] - known[small])
-        inside = (time >= self.first) & (behind <= self.repeats)
-        at = small[inside]
-        found[inside] += behind[inside] * (larger[at + self.length] - larger[at])
-        return found
+        return self.runs.at(known, larger, time)
 
     def _expanded(self, small: Array, large: Array) -> Array:
         """Numbers by time, of the whole run.
@@ -156,18 +222,13 @@ class FoldedTimeline:
                 f"the run executes {len(self):,} points: too many for arrays of them.",
                 hint="look at `segments`, `peak` and `holders_at(time)`, or give smaller bounds.",
             )
-        return gone_on(small, large, self.first, self.length, self.repeats)
+        return self.runs.gone_on(small, large)
 
     def moment(self, time: int) -> Moment:
         """What is known of a time of the whole run."""
-        if time < self.first or not self.length:
-            return Moment(time, time, time, self.repeats, 0)
-        behind, inside = divmod(time - self.first, self.length)
-        if behind <= self.repeats:
-            at = self.first + inside
-            return Moment(at, at, at + self.length, self.repeats, behind)
-        small = time - self.repeats * self.length
-        return Moment(small, small + self.length, small + self.length, self.repeats, 0)
+        located = self.runs.located(np.array([time]))
+        small, large, behind, length = (int(one[0]) for one in located)
+        return Moment(small, large, large + length, self.repeats, behind)
 
     # --- as a timeline -----------------------------------------------------------------------
 
@@ -200,17 +261,13 @@ class FoldedTimeline:
     @cached_property
     def _peak(self) -> tuple[int, int]:
         """The greatest number of live bytes, and when it is reached first."""
-        head, period, more, tail = self._parts(self.small.bytes, self.large.bytes)
-        last = self.first + self.repeats * self.length
-        starts = (
-            (head, 0),
-            (period, self.first),
-            (period + self.repeats * more, last),  # in between it is no more than in both
-            (tail, last + self.length),
-        )
-        found = [(int(part.max()), -at - int(part.argmax())) for part, at in starts if len(part)]
-        most, time = max(found, default=(0, 0))
-        return most, -time
+        times, length, more = self.runs.copies(np.arange(len(self.small.time)))
+        # in between it is no more than in the first and the last period
+        looked = np.unique(np.concatenate([times, times + more * length]))
+        if not len(looked):
+            return 0, 0
+        found = self.bytes_at(looked)
+        return int(found.max()), int(looked[found.argmax()])
 
     @property
     def peak(self) -> int:
@@ -220,6 +277,14 @@ class FoldedTimeline:
     @property
     def peak_time(self) -> int:
         return self._peak[1]
+
+    @property
+    def most_in_turn(self) -> int:
+        """See `Timeline.most_in_turn`."""
+        if self.turns:
+            return self.large.most_in_turn
+        small, large = self.small.in_turns, self.large.in_turns
+        return int((small + self.repeats * (large - small)).max())
 
     def main_peak(self, *, shared: bool) -> tuple[int, int]:
         """See `Timeline.main_peak`; nothing waits on the host."""
@@ -250,22 +315,35 @@ class FoldedTimeline:
 
     def ends(self, turns: int) -> Array:
         """See `Timeline.ends`."""
+        if not self.turns:
+            done = self.small.ends(turns)
+            return done + self.repeats * self.runs.more(done)
         small = self.small.ends(turns - self.repeats * self.turns)
-        behind = self.first + self.length
-        head, period = small[small <= self.first], small[(small > self.first) & (small <= behind)]
-        runs = self.length * np.arange(self.repeats + 1)[:, None]
-        tail = small[small > behind] + self.repeats * self.length
+        first, length = int(self.runs.starts.sum()), self.length
+        behind = first + length
+        head, period = small[small <= first], small[(small > first) & (small <= behind)]
+        runs = length * np.arange(self.repeats + 1)[:, None]
+        tail = small[small > behind] + self.repeats * length
         middle = (period + runs).ravel()
-        idle = np.full(turns + 1 - len(head) - len(middle) - len(tail), self.first)
+        idle = np.full(turns + 1 - len(head) - len(middle) - len(tail), first)
         return np.concatenate([head, idle, middle, tail])
 
     def check(self) -> None:
         """Raise where what is known of the short runs does not go on in a straight line."""
+        runs, (at, length) = self.runs, self.runs.inside.T
+        starts, ends = runs.starts, runs.starts + runs.lengths
+        check(
+            bool((starts - runs.lengths >= np.concatenate([[0], ends[:-1]])[: len(starts)]).all())
+        )
+        ahead = runs.more(at)
         lines = self.small, self.large
         for small, large in zip(*((line.bytes, line.turn) for line in lines), strict=True):
-            head, period, more, _ = self._parts(small, large)
-            check(len(head) >= self.length)
-            check(bool((head[len(head) - self.length :] + more == period).all()))
+
+            def gone_on(places: Array, small: Array = small, large: Array = large) -> Array:
+                return small[places] + self.repeats * (large[places + ahead] - small[places])
+
+            more = large[at + ahead + length] - large[at + ahead]
+            check(bool((gone_on(at - length) + more == gone_on(at)).all()))
 
 
 AnyTimeline = Timeline | FoldedTimeline

@@ -1,10 +1,10 @@
 """Long runs, of which a few turns say what all do.
 
-Behind its first turns and ahead of its last ones, a turn of the outermost loop does what the turn some
+Behind its first turns and ahead of its last ones, a turn of a loop does what the turn some
 period before it did, at points moved by that period: where every condition and index says of the loop's
 dimension no more than how far it is from a constant or from the bound, and what it is modulo some number.
 Then a program under a bound of a million is planned under two small ones, a period apart: whatever is a
-number of the plan goes on in a straight line.
+number of the plan goes on in a straight line. The loop is the outermost one, or else one within it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from timerl_nb.errors import Origin
 from timerl_nb.ir.ops import Op, Read
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.lifetimes import Lifetime
+from timerl_nb.schedule.clock import most_points
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import (
@@ -49,7 +50,7 @@ _DISTANCES: Final = frozenset({(0, 0), (1, 0), (0, 1), (-1, 0), (0, -1), (1, -1)
 
 @dataclass(frozen=True)
 class Fold:
-    """The turns of an outermost loop, of which those in the middle are all alike.
+    """The turns of a loop, of which those in the middle are all alike.
 
     Attributes:
         dim: the loop's dimension; its bound is `turns`.
@@ -58,6 +59,7 @@ class Fold:
         few: the turns of the smaller of two runs that stand for the whole one; the larger one has a
             period more.
         first: the turn, counted by the loop, that both begin to repeat with at the latest.
+        inner: it is a loop within the outermost one, so that its turns repeat in each of that one's.
     """
 
     dim: Dim
@@ -65,6 +67,7 @@ class Fold:
     period: int
     few: int
     first: int
+    inner: bool = False
 
     @property
     def turns(self) -> int:
@@ -81,15 +84,6 @@ class Fold:
         name = self.dim.bound
         small, large = ({**self.bounds, name: self.few + k * self.period} for k in (0, 1))
         return small, large
-
-    def inside(self, point: Mapping[str, int]) -> dict[str, int]:
-        """The point of the larger window that stands for one of the run."""
-        name = self.dim.name
-        return {d: at - self.behind(at) * self.period * (d == name) for d, at in point.items()}
-
-    def behind(self, turn: int) -> int:
-        """How many periods a turn of the run is further than the one that stands for it."""
-        return min(max((turn - self.first) // self.period, 0), self.repeats - 1)
 
     def number(self, small: int, large: int) -> int:
         """What is so much under the two windows, under the actual bounds."""
@@ -125,29 +119,77 @@ def find_fold(
     lifetimes: Sequence[Lifetime],
     bounds: Point,
 ) -> Fold | Unfolded:
-    """How a run under actual bounds repeats; or why that is not known, or does not pay."""
-    dims = constraints.pdg.dims
-    first = {name: loops[0] for name, loops in schedule.loops().items() if loops}
+    """How a run under actual bounds repeats; or why that is not known, or does not pay.
+
+    Of several loops it is the one of which the fewest points say what all do.
+    """
+    dims, loops = constraints.pdg.dims, schedule.loops()
+    first = {name: around[0] for name, around in loops.items() if around}
     along = {d for _, at in first.values() for d in dims.ordered(at.symbols)}
     if len({number for number, _ in first.values()}) != 1 or len(along) != 1:
         return Unfolded("its turns are not those of one outermost loop along one dimension")
-    dim = dims[along.pop()]
-    alone = [one for one in dims if one.bound == dim.bound] == [dim]
-    moving = {name for name, (_, at) in first.items() if dim.name in at.symbols}
+    outer = dims[along.pop()]
+    whole = _repeats(constraints, schedule, lifetimes, bounds, outer)
+    found = [whole] if isinstance(whole, Fold) else []
+    for dim in dims:
+        if dim != outer and dim.count(bounds) > 1:
+            inner = _repeats(constraints, schedule, lifetimes, bounds, dim, inner=True)
+            if isinstance(inner, Fold) and _points(schedule, inner) < _count(schedule, bounds):
+                found.append(inner)
+    return min(found, key=lambda fold: _points(schedule, fold), default=whole)
+
+
+def _points(schedule: ScheduleTree, fold: Fold) -> int:
+    """How many points there are in both windows."""
+    return sum(_count(schedule, window) for window in fold.windows)
+
+
+def _count(schedule: ScheduleTree, bounds: Point) -> int:
+    return sum(most_points(schedule, bounds).values())
+
+
+def turns_along(dim: Dim, schedule: ScheduleTree, *, inner: bool) -> dict[str, list[Lin]]:
+    """For each statement in them its turns of the loops along a dimension.
+
+    Args:
+        inner: they are loops within the outermost one, and not that one.
+    """
+    loops = schedule.loops()
+    if not inner:
+        return {name: [around[0][1]] for name, around in loops.items() if around}
+    numbers = {n for around in loops.values() for n, at in around if dim.name in at.symbols}
+    found = {name: [at for n, at in around if n in numbers] for name, around in loops.items()}
+    return {name: at for name, at in found.items() if at}
+
+
+def _repeats(
+    constraints: Constraints,
+    schedule: ScheduleTree,
+    lifetimes: Sequence[Lifetime],
+    bounds: Point,
+    dim: Dim,
+    *,
+    inner: bool = False,
+) -> Fold | Unfolded:
+    """How the turns along a dimension repeat; or why that is not known, or does not pay."""
+    alone = [one for one in constraints.pdg.dims if one.bound == dim.bound] == [dim]
+    places = turns_along(dim, schedule, inner=inner)
+    moving = {name for name, at in places.items() if any(dim.name in e.symbols for e in at)}
     inside = {name for name, s in schedule.statements.items() if dim.name in s.domain}
-    if dim.step != 1 or dim.over is not None or not alone or inside != moving:
-        return Unfolded(
-            f"what runs along {dim.name} is not all in one outermost loop of single turns"
-        )
+    single = all(len(at) == 1 for at in places.values())
+    if dim.step != 1 or dim.over is not None or not alone or inside != moving or not single:
+        where = "a loop" if inner else "one outermost loop"
+        return Unfolded(f"what runs along {dim.name} is not all in {where} of single turns")
     found = _Said(dim, bounds)
     try:
         found.all_of(constraints, schedule, lifetimes)
-        for _, at in first.values():
+        for (at,) in places.values():
             found.coordinate(at)
     except _Otherwise:
         return Unfolded(_NOT_ALIKE.format(dim.name), found.lines(constraints.pdg))
     # a value, who reads it, and when that runs: three steps, each as far as a constant goes, and one more
-    reach, period = 3 * found.farthest + 2, found.period
+    # blocks of a loop's values may say one more of them than the program does
+    reach, period = 3 * (found.farthest + inner) + 2, found.period
     few = max(2 * reach + 2 * period, found.least)
     few += (bounds[dim.bound] - few) % period
     if 2 * (few + period) > bounds[dim.bound]:  # both windows are planned
@@ -162,7 +204,7 @@ def find_fold(
             "let the larger of these numbers be multiples of the smaller ones" if moduli[1:] else ""
         )
         return Unfolded(why, found.lines(constraints.pdg), hint)
-    return Fold(dim, bounds, period, few, reach + period)
+    return Fold(dim, bounds, period, few, reach + period, inner)
 
 
 def holds(

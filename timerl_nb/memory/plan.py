@@ -94,7 +94,7 @@ class MemoryPlan(Inspectable):
         if self._apart is not None:
             return self._apart.swapping
         lives = tuple(self.lifetimes.values())
-        return Swapping(self.clock, lives, self._bytes, self._summed, self.placed.blocks)
+        return Swapping(self.clock, lives, self.value_bytes, self._summed, self.placed.blocks)
 
     @cached_property
     def _summed(self) -> frozenset[Tensor]:
@@ -205,7 +205,7 @@ class MemoryPlan(Inspectable):
         )
 
     @cached_property
-    def _bytes(self) -> Mapping[Tensor, int]:
+    def value_bytes(self) -> Mapping[Tensor, int]:
         """The bytes that come and go together, of each tensor: a value's, or a block's."""
         return {t: self.unit(t) * self._rows(t) for t in self.names}
 
@@ -221,7 +221,7 @@ class MemoryPlan(Inspectable):
         return predict(
             self.clock,
             tuple(self.lifetimes.values()),
-            self._bytes,
+            self.value_bytes,
             self.names,
             gathered,
             self.swaps.away,

@@ -76,6 +76,11 @@ class Timeline:
         """Live bytes from one time on to another, which is not among them."""
         return self.bytes[first:last]
 
+    def tops(self, starts: Array, end: int) -> Array:
+        """When most is live first: from each of some rising times on to the next, and to an end behind them."""
+        parts = np.split(self.bytes[starts[0] : end], starts[1:] - starts[0])
+        return starts + [part.argmax() for part in parts]
+
     def bytes_at(self, times: Array) -> Array:
         """Live bytes at some times."""
         return self.bytes[times]
@@ -93,6 +98,17 @@ class Timeline:
         """The number of executed points that are done after 0, 1, … `turns` turns of the outer loop."""
         done = np.maximum.accumulate(self.turn)
         return np.searchsorted(done, np.arange(-1, turns), side="right")
+
+    @property
+    def in_turns(self) -> Array:
+        """How many points are executed in each turn of the outermost loop; in all where none is one."""
+        inside = self.turn[self.turn >= 0]
+        return np.bincount(inside) if len(inside) else np.array([len(self.turn)])
+
+    @property
+    def most_in_turn(self) -> int:
+        """The most of them."""
+        return int(self.in_turns.max())
 
     def main_peak(self, *, shared: bool) -> tuple[int, int]:
         """The most bytes of main memory that there are at once, and when.

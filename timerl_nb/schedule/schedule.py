@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,28 +78,34 @@ class Schedule(Inspectable):
         Raises:
             DomainError: a name is no dimension.
         """
-        dims = self.constraints.pdg.dims
-        dims.check(*fixed)
-        chosen: list[tuple[Op, Array, Array]] = []
-        for key, op in self.constraints.statements.ops.items():
-            if not set(fixed) <= set(op.domain):
-                continue
-            rows, ranks = self.clock.points[key], self.clock.ranks[key]
-            inside = np.ones(len(rows), bool)
-            for name, value in fixed.items():
-                inside &= rows[:, op.domain.index(name)] == value
-            chosen.append((op, rows[inside], ranks[inside]))
-        order = np.sort(np.concatenate([ranks for _, _, ranks in chosen] or [np.zeros(0, int)]))
+        self.constraints.pdg.dims.check(*fixed)
+        return self.in_order(fixed, self._chosen)
+
+    def _chosen(self, name: str, fixed: Point) -> tuple[Array, Array]:
+        """The points of a statement where some of its dimensions are held, and their ranks."""
+        rows, domain = self.clock.points[name], self.tree.statements[name].domain
+        inside = np.ones(len(rows), bool)
+        for d, value in fixed.items():
+            inside &= rows[:, domain.index(d)] == value
+        return rows[inside], self.clock.ranks[name][inside]
+
+    def in_order(
+        self, fixed: Point, chosen: Callable[[str, Point], tuple[Array, Array]]
+    ) -> list[StatementPoints]:
+        """As `points`, of statements whose points and ranks somebody else knows."""
+        ops = self.constraints.statements.ops
+        found = {k: chosen(k, fixed) for k, op in ops.items() if set(fixed) <= set(op.domain)}
+        order = np.sort(np.concatenate([np.zeros(0, int), *(ranks for _, ranks in found.values())]))
         return [
             StatementPoints(
-                op.id,
-                self.names[op.id],
-                op.region,
+                ops[key].id,
+                self.names[ops[key].id],
+                ops[key].region,
                 np.searchsorted(order, ranks),
                 ranks,
-                {d: rows[:, k] for k, d in enumerate(op.domain)},
+                {d: rows[:, k] for k, d in enumerate(ops[key].domain)},
             )
-            for op, rows, ranks in chosen
+            for key, (rows, ranks) in found.items()
         ]
 
     # --- how it shows itself ---------------------------------------------------------------------

@@ -175,9 +175,7 @@ def _parts(line: AnyTimeline, found: Sequence[Stretch], gap: int) -> Iterator[_P
     at, begins = 0, True
     for one in found:
         columns = np.arange(0, len(one), max(1, len(one) // 1500))
-        live = np.split(line.between(one.first, one.last), columns[1:])
-        most = columns + [part.argmax() for part in live]
-        held = line.held_at(one.first + most)
+        held = line.held_at(line.tops(one.first + columns, one.last))
         ends, end = one.turns > 0 or one is found[-1], at + len(one)
         yield _Part(at, one.first, end, one.note, columns, held, begins, ends)
         at, begins = end + gap * (one.turns > 0), ends

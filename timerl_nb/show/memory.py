@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.driver.program import Program
 from timerl_nb.ir.ops import Tensor
+from timerl_nb.memory.folded import FoldedPlan
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.timeline import GATHERED, Away, Span
-from timerl_nb.schedule.clock import Clock
 from timerl_nb.show.colours import Numbers, of_tensors
 from timerl_nb.show.colours import tensor as colour_of
 from timerl_nb.show.stores import readers as readers_of
@@ -157,25 +157,27 @@ class MemoryView(View):
         plan = turn.plan
         assert plan is not None
         colours = colours or of_tensors(plan)
-        line, few = plan.timeline(), plan.point_by_point
-        first, at = turn.columns(line.bytes_at(turn.times))
-        shown, times = turn.ranks[at], turn.times[at]
+        line, exactly = plan.timeline(), plan.point_by_point
+        first, at = turn.columns(line.bytes_at(turn.ranks))
+        shown = turn.ranks[at]
         # of a long run the turns that are looked at say how many values live in any other
-        known = None if plan.fold is None else line.held_at(times)
+        known = line.held_at(shown) if isinstance(plan, FoldedPlan) else None
         ops, names = plan.statements.ops, turn.schedule.names
         readers = tuple(Reader(ops[n].id, names[ops[n].id]) for n in plan.clock.ranks)
-        who = _who(plan.clock) if len(turn) else ints([])
+        who = _who(plan)
         users = readers_of(plan)
         tensors: list[HeldTensor] = []
         lives: list[Life] = []
-        pairs = zip(plan.lifetimes.values(), few.spans, strict=True) if len(turn) else ()
+        spans = _spans(turn, EXACT if len(at) == len(turn) else 0)
+        pairs = zip(plan.lifetimes.values(), spans, strict=True) if len(turn) else ()
         for k, (life, span) in enumerate(pairs):
             lives.append(_life(turn, life.name, life.domain, span, who, at))
             last = tuple(readers[n].op_id for n in np.unique(lives[k].reader) if n >= 0)
             count = _held(shown, span.born, span.dies)
             away = sum((_away(shown, one) for one in span.away), np.zeros(len(shown), np.int64))
             whole = zip(life.tensors, span.tensors, span.moves, strict=True)
-            for tensor, (name, nbytes), moves in whole:
+            for tensor, (name, _), moves in whole:
+                nbytes = plan.value_bytes[tensor]
                 held = count - away * moves if known is None else known[name] // max(nbytes, 1)
                 tensors.append(
                     HeldTensor(
@@ -198,11 +200,11 @@ class MemoryView(View):
             tuple(tensors),
             tuple(lives),
             readers,
-            amounts(line.bytes_at(times)),
-            amounts(few.host[shown]),
-            amounts(few.transient[shown] if known is None else known[GATHERED]),
+            amounts(line.bytes_at(shown)),
+            amounts(exactly.host[shown] if known is None else np.zeros(len(shown))),
+            amounts(exactly.transient[shown] if known is None else known[GATHERED]),
             turn.budget,
-            WholeRun.of(plan, turn.times),
+            WholeRun.of(plan, turn.ranks),
         )
 
     @property
@@ -266,12 +268,26 @@ class MemoryView(View):
         return "\n".join(lines)
 
 
-def _who(clock: Clock) -> Array:
-    """For every place in the order of all points, the number of the statement that runs there."""
-    found = np.full(len(clock), -1, np.int32)
-    for k, ranks in enumerate(clock.ranks.values()):
+def _who(plan: MemoryPlan) -> Callable[[Array], Array]:
+    """The numbers of the statements that run at times; -1 behind the last of them."""
+    if isinstance(plan, FoldedPlan):
+        return plan.points.statements
+    found = np.full(len(plan.clock) + 1, -1, np.int32)
+    for k, ranks in enumerate(plan.clock.ranks.values()):
         found[ranks] = k
-    return found
+    return lambda times: found[times]
+
+
+def _spans(turn: Turn, few: int) -> Iterator[Span]:
+    """When values live, at least those that live during a turn, and no more than are shown."""
+    plan = turn.plan
+    assert plan is not None
+    for name, span in zip(plan.lifetimes, plan.point_by_point.spans, strict=True):
+        if isinstance(plan, FoldedPlan):
+            first, last = (int(turn.ranks[k]) for k in (0, -1))
+            yield replace(span, lives=plan.living(name, first, last, few))
+        else:
+            yield span
 
 
 def _held(shown: Array, born: Array, dies: Array) -> Array:
@@ -294,14 +310,18 @@ def _oldest(born: Array, dies: Array, shown: Array) -> Array:
 
 
 def _life(
-    turn: Turn, name: str, domain: tuple[str, ...], span: Span, who: Array, at: Array
+    turn: Turn,
+    name: str,
+    domain: tuple[str, ...],
+    span: Span,
+    who: Callable[[Array], Array],
+    at: Array,
 ) -> Life:
     (here,) = np.nonzero((span.born <= turn.ranks[-1]) & (span.dies >= turn.ranks[0]))
     if len(here) > EXACT or len(at) < len(turn):
         here = here[_oldest(span.born[here], span.dies[here], turn.ranks[at])]
     last = span.last[here]
-    ends = len(who)
-    reader = np.where(last < ends, who[np.minimum(last, ends - 1)], -1) if ends else last
+    reader = who(last)
     leave = [first_instants(turn, one.gone[one.back > one.gone]) for one in span.away]
     back = [first_instants(turn, one.back[one.back > one.gone]) for one in span.away]
     return Life(

@@ -249,9 +249,7 @@ def problem_of(error: Exception) -> str:
 
 def launches(program: Program) -> int:
     """How many statements run in a turn of the outermost loop, at most; in all where none is one."""
-    line = program.memory.point_by_point
-    inside = line.turn[line.turn >= 0]
-    return int(np.bincount(inside).max()) if len(inside) else len(line.turn)
+    return program.memory.timeline().most_in_turn
 
 
 def spread(count: int, most: int) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from timerl_nb.driver.pipeline import device_limit
 from timerl_nb.driver.program import Program, a_program
 from timerl_nb.errors import DomainError
 from timerl_nb.loops.nodes import Ast
-from timerl_nb.memory.folded_timeline import FoldedTimeline
+from timerl_nb.memory.folded import FoldedPlan
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.schedule.clock import most_points
 from timerl_nb.schedule.schedule import Schedule, StatementPoints
@@ -108,24 +109,13 @@ class Turn:
             checked = _inside(dims, name, value, schedule.bounds)
             if name in held:
                 held[name] = checked
-        if plan is None:
-            count = sum(most_points(schedule.tree, schedule.bounds).values())
-        else:
-            count = len(plan.clock)
+        count = _count(schedule, plan, held)
         if count > MOST:
             return cls(schedule, dim, held, (), f"too many points to draw: {count:,}", plan)
-        clock = schedule.clock if plan is None else plan.clock
-        fold = None if plan is None else plan.fold
-        drawn = Schedule(schedule.constraints, schedule.tree, clock.bounds, clock)
-
-        def listed() -> tuple[StatementPoints, ...]:
-            at = held if fold is None else fold.inside(held)
-            return tuple(p for p in drawn.points(**at) if len(p))
-
-        points = listed()
+        points = _listed(schedule, plan, held)
         if not points and not fixed:  # nothing runs at 1
             held = dict.fromkeys(held, 0)
-            points = listed()
+            points = _listed(schedule, plan, held)
         return cls(schedule, dim, held, points, plan=plan)
 
     def __len__(self) -> int:
@@ -149,15 +139,6 @@ class Turn:
         """For every instant, the place of its point in the order of all points."""
         parts = [p.rank for p in self.points]
         return np.sort(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
-
-    @cached_property
-    def times(self) -> Array:
-        """For every instant, the time of its point in the whole run."""
-        assert self.plan is not None
-        fold, line = self.plan.fold, self.plan.timeline()
-        if fold is None or not isinstance(line, FoldedTimeline):
-            return self.ranks
-        return self.ranks + fold.behind(self.fixed.get(fold.dim.name, 0)) * line.length
 
     @cached_property
     def statement(self) -> Array:
@@ -185,16 +166,41 @@ class Turn:
         return len(self)
 
 
+def _count(schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int]) -> int:
+    """How many points are looked at to find those of a turn, at most."""
+    if plan is not None and not isinstance(plan, FoldedPlan):
+        return len(plan.clock)
+    most, dims = most_points(schedule.tree, schedule.bounds), schedule.constraints.pdg.dims
+    if plan is None:
+        return sum(most.values())
+    inside = {domain: count for domain, count in most.items() if held.keys() <= set(domain)}
+    return sum(inside.values()) // prod(dims[d].count(schedule.bounds) for d in held)
+
+
+def _listed(
+    schedule: Schedule, plan: MemoryPlan | None, held: Mapping[str, int]
+) -> tuple[StatementPoints, ...]:
+    """The points of a turn."""
+    if isinstance(plan, FoldedPlan):
+        points = schedule.in_order(held, plan.points.chosen)
+    else:
+        known = None if plan is None else plan.clock
+        points = Schedule(schedule.constraints, schedule.tree, schedule.bounds, known).points(
+            **held
+        )
+    return tuple(p for p in points if len(p))
+
+
 def _usual(schedule: Schedule, plan: MemoryPlan | None, outer: tuple[str, ...]) -> dict[str, int]:
     """A turn that stands for a run: one with its peak."""
     dims = schedule.constraints.pdg.dims
     held = {d: min(1, dims[d].count(schedule.bounds) - 1) for d in outer}
     if plan is None:
         return held
-    line, few = plan.timeline(), plan.point_by_point
-    if line.outer in held:
-        (times,) = np.nonzero(few.turn == held[line.outer])  # in a window's first turns: the run's
-        if not (line.bytes_at(times) == line.peak).any():
+    line = plan.timeline()
+    if line.outer in held and _count(schedule, plan, {line.outer: 0}) <= MOST:
+        points = _listed(schedule, plan, {line.outer: held[line.outer]})
+        if not any((line.bytes_at(one.rank) == line.peak).any() for one in points):
             held[line.outer] = max(line.turn_at(line.peak_time), 0)
     return held
 

@@ -80,8 +80,8 @@ def stretches(line: AnyTimeline) -> tuple[Stretch, ...]:
     found: list[Stretch] = []
     for first, last, turns, more in parts:
         columns = min(last - first, max(1, COLUMNS * (last - first) // total))
-        starts = np.linspace(0, last - first, columns, endpoint=False).astype(int)
-        most = np.maximum.reduceat(line.between(first, last), starts)
+        starts = np.linspace(first, last, columns, endpoint=False).astype(int)
+        most = line.bytes_at(line.tops(starts, last))
         found.append(Stretch(first, last, amounts(most), turns, more))
     return tuple(found)
 
@@ -90,7 +90,7 @@ def _parts(line: AnyTimeline) -> Iterator[tuple[int, int, int, int]]:
     """Times from which on and up to which there is nothing left out; see `Stretch` for what follows."""
     end = line.segments[-1].end
     found = next((one for one in line.segments if one.repeats > 2), None)
-    if found is None or not isinstance(line, FoldedTimeline):
+    if found is None or not isinstance(line, FoldedTimeline) or not line.turns:
         yield from [(0, end, 0, 0)] if end else []
         return
     period, more = _period(line, found)
