@@ -104,6 +104,8 @@ __all__ += _functions.__all__
 _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "policies": "timerl_nb.collecting.policies",
+    "replay": "timerl_nb.replay",
+    "Replay": "timerl_nb.replay:Replay",
     "scope": "timerl_nb.scope",
 }
 __all__ += list(_LATER)

@@ -1,0 +1,360 @@
+"""The buffer that torch and NumPy users take by itself (`trl.Replay`; 003_bc3f8b946743a61e, §3 and §4.1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from threading import RLock
+from typing import Any, Literal
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.collecting.batch import Batch
+from timerl_nb.errors import ExecutionError, OptionError, ShapeError, one_of
+from timerl_nb.files import write_whole
+from timerl_nb.frontend.arguments import integer, number
+from timerl_nb.frontend.foreign import asked, missing
+from timerl_nb.replay.priority import Proportional
+from timerl_nb.replay.rows import Field, Rows, fields_of
+from timerl_nb.replay.sample import Sample, Ticket
+from timerl_nb.replay.steps import Steps
+from timerl_nb.replay.sum_tree import SumTree
+from timerl_nb.runtime.checkpoint import safetensors_of
+from timerl_nb.runtime.loading import loaded
+
+_WEIGHTS = ("buffer", "batch")
+_FORMAT = "timerl-nb replay 1"
+
+
+class Replay:
+    """Rows that were collected, of which some are drawn again; the oldest give way to new ones.
+
+    One thread at a time changes it: others wait.
+
+    Args:
+        capacity: how many rows.
+        fields: of a row: `{"obs": ((4,), "f32"), "action": ((), "i32"), …}`.
+        priority: `trl.replay.Proportional()`, or None to draw all alike.
+        weights: against what a weight is measured: "buffer", the entry of all that is drawn least often, or
+            "batch", that of those drawn.
+        n_step: rows are returns of so many steps: `reward` is their sum, `next_obs`, `terminated` and
+            `truncated` are those of the last of them, and `discount` is what a value there is worth. They stop at an
+            episode's end. 1 leaves rows as they are.
+        gamma: by which a reward is worth less, a step later.
+        seed: of what is drawn.
+        fanout, engine: of the tree (`trl.replay.SumTree`).
+        above: more bytes of rows lie in files, memory-mapped, in `folder`.
+        folder: by default a temporary one, which goes with the buffer.
+
+    Raises:
+        OptionError, ShapeError: an argument is of another kind.
+    """
+
+    @asked
+    def __init__(
+        self,
+        capacity: int,
+        fields: Mapping[str, tuple[tuple[int, ...], Any]],
+        *,
+        priority: Proportional | None = None,
+        weights: Literal["buffer", "batch"] = "buffer",
+        n_step: int = 1,
+        gamma: float = 0.99,
+        seed: int = 0,
+        fanout: int = 8,
+        engine: str | None = None,
+        above: int = 2**32,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.capacity = integer("the capacity", capacity, least=1)
+        if weights not in _WEIGHTS:
+            raise OptionError(f"weights={weights!r} is none.", hint=one_of(str(weights), _WEIGHTS))
+        if priority is not None and not isinstance(priority, Proportional):
+            raise OptionError(
+                f"{priority!r} is no priority.", hint="trl.replay.Proportional(alpha=0.6), or None."
+            )
+        known = fields_of(fields)
+        count = integer("n_step", n_step, least=1)
+        self._steps = Steps(known, count, number("gamma", gamma)) if count > 1 else None
+        if self._steps is not None:
+            known["discount"] = Field((), known["reward"].dtype)
+        self._rows = Rows(self.capacity, known, folder, integer("above", above, least=0))
+        self.priority = priority
+        self._tree = None if priority is None else SumTree(self.capacity, fanout, engine=engine)
+        self._by_batch = weights == "batch"
+        self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
+        self._name = secrets.token_hex(8)
+        self._lock = RLock()
+        self.inserted = 0
+        self.dropped = 0
+        self._greatest = 1.0
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return min(self.inserted, self.capacity)
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Of a row, by name."""
+        return self._rows.fields
+
+    @property
+    def tree(self) -> SumTree:
+        """Its priorities.
+
+        Raises:
+            OptionError: all are drawn alike.
+        """
+        if self._tree is None:
+            raise OptionError(
+                "entries have no priorities.", hint="Replay(…, priority=trl.replay.Proportional())."
+            )
+        return self._tree
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def insert(self, rows: Mapping[str, Any] | Batch, errors: Any = None) -> int:
+        """Write rows in the place of the oldest.
+
+        Args:
+            rows: arrays [count, …] by field, or [steps, envs, …]; or a batch of `trl.collect`. With returns of n steps
+                [count, …] is one step of `count` environments.
+            errors: by which they are drawn at first, [count]; by default the greatest that there was. Where rows
+                are returns of several steps, none can be given.
+
+        Returns how many entries there are more; of returns of n steps those that are whole now.
+
+        Raises:
+            ShapeError: they are no rows of the buffer; nothing is written then.
+        """
+        steps = self._steps
+        given = _rows_of(rows) if isinstance(rows, Batch) else rows
+        if not isinstance(given, Mapping):
+            raise ShapeError(
+                f"rows are arrays by field, not {type(rows).__name__}.",
+                hint=f"the fields are {', '.join(self.fields)}.",
+            )
+        names = list(self.fields) if steps is None else list(steps.names)
+        flags = [n for n in ("truncated", "valid") if n in given and n not in names]
+        found, ahead = self._rows.checked(given, [*names, *flags])
+        unknown = [n for n in given if n not in found and not isinstance(rows, Batch)]
+        if unknown:
+            raise ShapeError(
+                f"the buffer has no {', '.join(map(str, unknown))}.",
+                hint=f"its fields are {', '.join(names)}.",
+            )
+        if steps is not None and errors is not None:
+            raise OptionError("returns of several steps begin with the greatest error there was.")
+        with self._lock:
+            if steps is None:
+                return self._insert(_flat(found, names), errors)
+            count = len(next(iter(found.values())))
+            whole: list[dict[str, Array]] = []
+            for t in range(count):
+                whole += steps.taken({n: x[t] for n, x in found.items()})
+            if not whole:
+                return 0
+            return self._insert({n: np.concatenate([w[n] for w in whole]) for n in self.fields})
+
+    def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
+        count = len(next(iter(rows.values())))
+        priorities = self._first_priorities(count, errors)
+        if count > self.capacity:  # the first of them would be overwritten at once
+            rows = {n: x[-self.capacity :] for n, x in rows.items()}
+            self.inserted += count - self.capacity
+        written = len(next(iter(rows.values())))
+        start = self.inserted % self.capacity
+        if self._tree is not None:
+            self._tree.insert(start, priorities[len(priorities) - written :])
+        self._rows.write(start, rows)
+        self.inserted += written
+        return count
+
+    def _first_priorities(self, count: int, errors: Any) -> Array:
+        if errors is None:
+            given = np.full(count, self._greatest)
+        else:
+            given = np.asarray(errors, np.float64)
+            if given.shape != (count,):
+                raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
+        return given if self.priority is None else self._priorities(given)
+
+    def _priorities(self, errors: Array) -> Array:
+        assert self.priority is not None
+        made = self.priority.of(errors)
+        if errors.size:
+            self._greatest = max(self._greatest, float(np.abs(errors).max()))
+        return made
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def sample(self, count: int, beta: float = 0.4) -> Sample:
+        """Draw entries, with those drawn twice that chance draws twice.
+
+        Args:
+            count: how many.
+            beta: how far `weight` makes up for priorities: 1 wholly, 0 not at all.
+
+        Raises:
+            ExecutionError: there are none, or all their priorities are zero.
+        """
+        count = integer("the number of entries", count, least=1)
+        with self._lock:
+            size = len(self)
+            if not size:
+                raise ExecutionError("the buffer is empty.", hint="insert rows first.")
+            if self._tree is None:
+                index = self._random.integers(size, size=count)
+                weight = np.ones(count, np.float32)
+                chance = np.full(count, 1 / size)
+            else:
+                index = self._tree.draw(count, self._random)
+                p = self._tree.retrieve(index)
+                chance = p / self._tree.total
+                least = p.min() if self._by_batch else self._tree.least
+                weight = ((p / least) ** -number("beta", beta)).astype(np.float32)
+            serial = self._serial(index)
+            return Sample(
+                self._rows.gather(index), index, weight, chance, Ticket(self._name, serial)
+            )
+
+    def _serial(self, index: Array) -> Array:
+        """The how many-th row of all that is which lies at each place."""
+        return index + (self.inserted - 1 - index) // self.capacity * self.capacity
+
+    def update(self, ticket: Ticket, errors: Any) -> int:
+        """Say how wrong entries were; those that were overwritten since are left alone, and counted in `dropped`.
+
+        Args:
+            ticket: of a sample.
+            errors: of its entries, [count], of any sign; or of PyTorch or JAX.
+
+        Returns how many were left alone.
+
+        Raises:
+            OptionError: the ticket is another buffer's, or entries have no priorities.
+            ShapeError: one is NaN or infinite; nothing is changed then.
+        """
+        tree = self.tree
+        if not isinstance(ticket, Ticket) or ticket.buffer != self._name:
+            raise OptionError(
+                "this is no ticket of this buffer.",
+                hint="sample(…).ticket, or what was saved with it.",
+            )
+        given = np.asarray(_array(errors), np.float64).reshape(-1)
+        if len(given) != len(ticket):
+            raise ShapeError(f"{len(ticket)} entries have {len(given)} errors.")
+        with self._lock:
+            there = ticket.serial >= self.inserted - self.capacity
+            priorities = self._priorities(given)[there]
+            tree.update(ticket.serial[there] % self.capacity, priorities)
+            gone = int(len(there) - there.sum())
+            self.dropped += gone
+            return gone
+
+    # --- keeping ---------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it to a file, whole or not at all: what is drawn after `load` is what would be drawn here.
+
+        Raises:
+            ExecutionError: it cannot be written; what was there stays.
+        """
+        with self._lock:
+            size = len(self)
+            arrays = {f"row {n}": x for n, x in self._rows.first(size).items()}
+            if self._tree is not None:
+                arrays["priority"] = self._tree.priorities[:size]
+            if self._steps is not None:
+                arrays |= self._steps.state()
+            about = {
+                "name": self._name,
+                "capacity": self.capacity,
+                "inserted": self.inserted,
+                "dropped": self.dropped,
+                "greatest": self._greatest.hex(),
+                "random": self._random.bit_generator.state,
+            }
+            content = safetensors_of(arrays, {"format": _FORMAT, "buffer": json.dumps(about)})
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(Path(path), content)
+        except OSError as error:
+            raise ExecutionError(
+                f"the buffer cannot be saved to {path}: {error.strerror}.",
+                hint="choose a folder with space left. What was saved last is whole.",
+            ) from None
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Take over what another buffer of the same capacity and fields has saved; tickets of it are valid then.
+
+        Raises:
+            ExecutionError: the file is damaged, or of another buffer.
+        """
+        arrays, said = loaded(Path(path))
+        if said.get("format") != _FORMAT:
+            raise ExecutionError(
+                f"{path} is no buffer that was saved.", hint="Replay.save writes one."
+            )
+        about = json.loads(said["buffer"])
+        size = min(about["inserted"], about["capacity"])
+        saved = {n: Field(x.shape[1:], x.dtype) for n, x in _named(arrays, "row ").items()}
+        # arrays of no rows say nothing else
+        if about["capacity"] != self.capacity or saved != self.fields:
+            raise ExecutionError(
+                f"{path} is of another buffer.",
+                evidence=[f"there: {about['capacity']:,} of {', '.join(saved)}", f"here: {self!r}"],
+            )
+        if ("priority" in arrays) != (self._tree is not None):
+            raise ExecutionError(f"{path} is of a buffer with other priorities.")
+        with self._lock:
+            self._rows.write(0, _named(arrays, "row "))
+            if self._tree is not None:
+                values = np.zeros(self.capacity)
+                values[:size] = arrays["priority"]
+                self._tree.insert(0, values)
+            if self._steps is not None and len(arrays.get("held length", ())):
+                self._steps.restore(arrays)
+            self.inserted, self.dropped = about["inserted"], about["dropped"]
+            self._name, self._greatest = about["name"], float.fromhex(about["greatest"])
+            self._random.bit_generator.state = about["random"]
+
+    def __getattr__(self, name: str) -> Any:
+        words = {"add": "insert(rows).", "push": "insert(rows).", "store": "insert(rows)."}
+        words["update_priorities"] = "update(sample.ticket, errors)."
+        raise missing("a buffer", name, dir(type(self)), words)
+
+    def __repr__(self) -> str:
+        how = "all alike" if self.priority is None else repr(self.priority)
+        return f"Replay({len(self):,} of {self.capacity:,} rows: {', '.join(self.fields)}; {how})"
+
+
+def _flat(rows: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
+    """Rows [count, …] of those [steps, envs, …] that are steps at all."""
+    valid = rows.get("valid")
+    kept = slice(None) if valid is None else valid.reshape(-1)
+    return {n: rows[n].reshape(-1, *rows[n].shape[2:])[kept] for n in names}
+
+
+def _named(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
+
+
+def _array(x: Any) -> Any:
+    return x.detach().cpu() if hasattr(x, "detach") else x
+
+
+def _rows_of(batch: Batch) -> dict[str, Any]:
+    """A batch by field, with what each step led to."""
+    whole = batch.numpy()
+    after = np.concatenate([whole.obs[1:], whole.last_obs[None]])
+    ended = whole.final
+    after[np.asarray(ended.step), np.asarray(ended.env)] = ended.obs
+    flags = {n: getattr(whole, n) for n in ("terminated", "truncated", "valid")}
+    plain = {"obs": whole.obs, "action": whole.action, "reward": whole.reward, "next_obs": after}
+    return {**whole.extras, **plain, **flags}

@@ -1,0 +1,48 @@
+"""How often entries are drawn: all alike, or by their priorities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import OptionError, ShapeError
+from timerl_nb.frontend.arguments import number
+
+
+@dataclass(frozen=True)
+class Proportional:
+    """In proportion to (|error| + eps) ** alpha.
+
+    Attributes:
+        alpha: 0 draws all alike, 1 in proportion to their errors.
+        eps: what keeps entries without an error in play.
+
+    Raises:
+        OptionError: one of them is negative.
+    """
+
+    alpha: float = 0.6
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "eps"):
+            value = number(name, getattr(self, name))
+            if not 0 <= value < np.inf:
+                raise OptionError(f"{name}={value!r} is none.", hint=f"{name} is 0 or more.")
+
+    def of(self, errors: Array) -> Array:
+        """The priorities of entries with such errors, f64.
+
+        Raises:
+            ShapeError: one is NaN or infinite.
+        """
+        size = np.abs(errors.astype(np.float64))
+        if not np.isfinite(size).all():
+            at = int(np.argmin(np.isfinite(size)))
+            raise ShapeError(
+                f"the error at place {at} is {errors.reshape(-1)[at]}; nothing was changed.",
+                hint="look at the loss that it comes from.",
+            )
+        return (size + self.eps) ** self.alpha

@@ -1,0 +1,146 @@
+"""Rows by field, in a ring: arrays in memory, or in files where there is too much of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError, OptionError, ShapeError
+from timerl_nb.frontend.arguments import element_type, integer
+from timerl_nb.ir.shapes import NUMPY
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a row has of one kind."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def fields_of(given: Any) -> dict[str, Field]:
+    """Fields as users write them: `{"obs": ((4,), "f32"), "action": ((), "i32")}`.
+
+    Raises:
+        OptionError, ShapeError: they are none.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise OptionError(
+            "the fields of a row are a mapping of names to shapes and element types.",
+            hint='{"obs": ((4,), "f32"), "action": ((), "i32"), "reward": ((), "f32")}.',
+        )
+    found: dict[str, Field] = {}
+    for name, one in given.items():
+        if not (isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], tuple | list)):
+            raise OptionError(
+                f"the field {name!r} is {one!r}, which is no shape with an element type.",
+                hint=f'"{name}": ((), "f32").',
+            )
+        shape = tuple(integer(f"a size of {name!r}", n, least=0) for n in one[0])
+        found[str(name)] = Field(shape, NUMPY[element_type(one[1])])
+    return found
+
+
+class Rows:
+    """So many rows as arrays [capacity, …], by field.
+
+    Args:
+        folder: where files lie, where they take more than `above` bytes; by default one that goes with the buffer.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        fields: Mapping[str, Field],
+        folder: str | os.PathLike[str] | None,
+        above: int,
+    ) -> None:
+        self.capacity, self.fields = capacity, dict(fields)
+        self.nbytes = capacity * sum(f.nbytes for f in fields.values())
+        place = None
+        if self.nbytes > above:
+            place = Path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
+            if folder is None:
+                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+        self._arrays = {name: self._made(name, f, place) for name, f in self.fields.items()}
+
+    def _made(self, name: str, field: Field, place: Path | None) -> Array:
+        shape = (self.capacity, *field.shape)
+        if place is None:
+            return np.zeros(shape, field.dtype)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            # a name of the user's may be none of a file
+            path = place / f"{list(self.fields).index(name)}.rows"
+            return np.asarray(np.memmap(path, field.dtype, "w+", shape=shape))
+        except OSError as error:
+            raise ExecutionError(
+                f"rows of {name!r} cannot be kept in {place}: {error.strerror}.",
+                hint="choose a folder with space left.",
+            ) from None
+
+    def checked(self, rows: Mapping[str, Any], names: Any) -> tuple[dict[str, Array], int]:
+        """Rows as arrays [steps, count, …] of the fields' types, and how many dimensions they had ahead.
+
+        Raises:
+            ShapeError: a field is missing, unknown, of another shape or type, or of another count.
+        """
+        wrong = [f"{n} is missing" for n in names if n not in rows]
+        found: dict[str, Array] = {}
+        ahead: dict[str, tuple[int, ...]] = {}
+        for name in (n for n in names if n in rows):
+            field = self.fields.get(name, _FLAG)
+            x = np.asarray(rows[name])
+            lead = x.ndim - len(field.shape)
+            if lead not in (1, 2) or x.shape[lead:] != field.shape:
+                wrong.append(
+                    f"{name} has the shape {list(x.shape)}, a row's is {list(field.shape)}"
+                )
+            elif not np.can_cast(x.dtype, field.dtype, "same_kind") and x.dtype.kind != "i":
+                wrong.append(f"{name} is {x.dtype.name}, and the buffer's {field.dtype.name}")
+            else:
+                ahead[name] = x.shape[:lead]
+                found[name] = x if lead == 2 else x[None]
+        if len(set(ahead.values())) > 1:
+            wrong.append("counts differ: " + ", ".join(f"{n} {list(s)}" for n, s in ahead.items()))
+        if wrong:
+            raise ShapeError(
+                f"these are no rows of this buffer, in {len(wrong)} of their fields.",
+                evidence=wrong[:20],
+                hint="each field is an array [count, …], or [steps, environments, …].",
+            )
+        return found, len(next(iter(ahead.values()), (0,)))
+
+    def write(self, start: int, rows: Mapping[str, Array]) -> None:
+        """Write rows one after the other from a place on, the first again after the last."""
+        count = len(next(iter(rows.values())))
+        split = min(count, self.capacity - start)
+        for name, x in rows.items():
+            kept = self._arrays[name]
+            kept[start : start + split] = x[:split]
+            kept[: count - split] = x[split:]
+
+    def gather(self, index: Array) -> dict[str, Array]:
+        """Copies of rows, [count, …] by field."""
+        return {name: np.take(x, index, axis=0) for name, x in self._arrays.items()}
+
+    def first(self, count: int) -> dict[str, Array]:
+        """The first rows as they lie there."""
+        return {name: x[:count] for name, x in self._arrays.items()}
+
+
+_FLAG = Field((), np.dtype(np.bool_))

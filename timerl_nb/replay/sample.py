@@ -1,0 +1,84 @@
+"""What is drawn from a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import OptionError
+from timerl_nb.frontend.foreign import close
+from timerl_nb.runtime.backends import jax_graph as graph
+
+
+@dataclass(frozen=True, repr=False)
+class Ticket:
+    """Which entries were drawn: whoever has overwritten one since has made another of it.
+
+    Attributes:
+        buffer: whose they are.
+        serial: the how many-th row of all that were ever inserted each is, i64[count].
+    """
+
+    buffer: str
+    serial: Array
+
+    def __len__(self) -> int:
+        return len(self.serial)
+
+    def __repr__(self) -> str:
+        return f"Ticket({len(self)} entries)"
+
+
+@dataclass(frozen=True, repr=False)
+class Sample:
+    """Entries that were drawn; copies, which stay as they are.
+
+    Attributes:
+        rows: by field, [count, …].
+        index: their places in the buffer, i64[count].
+        weight: by which a loss makes up for how they were drawn, f32[count].
+        probability: of each to be drawn, f64[count].
+        ticket: what `update` takes.
+    """
+
+    rows: Mapping[str, Any]
+    index: Array
+    weight: Any
+    probability: Any
+    ticket: Ticket
+
+    def torch(self, device: Any = None) -> Sample:
+        """As tensors of PyTorch, of the same memory.
+
+        Args:
+            device: where they are to be; copied once if that is elsewhere.
+
+        Raises:
+            MissingPartError: PyTorch is not installed.
+        """
+        return self._with(graph.exchanged("torch", device))
+
+    def jax(self) -> Sample:
+        """As arrays of JAX, of the same memory where it takes it as it is."""
+        return self._with(graph.exchanged("jax"))
+
+    def _with(self, change: Callable[[Any], Any]) -> Sample:
+        rows = {name: change(x) for name, x in self.rows.items()}
+        return replace(
+            self, rows=rows, weight=change(self.weight), probability=change(self.probability)
+        )
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.rows:
+            raise OptionError(
+                f"there is no field {name!r} in these rows.", hint=close(str(name), list(self.rows))
+            )
+        return self.rows[name]
+
+    def __repr__(self) -> str:
+        return f"Sample({len(self)} entries: {', '.join(self.rows)})"

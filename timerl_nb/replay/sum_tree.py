@@ -1,0 +1,168 @@
+"""The sum tree: entries drawn in proportion to their priorities (003_bc3f8b946743a61e, §4.1).
+
+A parent is recomputed from its children, never changed by a difference, so that the tree is a function
+of its leaves alone: no drift, and the same bits whatever came before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError, OptionError, ShapeError
+from timerl_nb.frontend.arguments import integer
+from timerl_nb.replay.engine import engine_of
+from timerl_nb.replay.levels import Levels
+
+FANOUTS = tuple(2**k for k in range(1, 9))
+
+
+class SumTree:
+    """Priorities of numbered entries, zero at first.
+
+    Args:
+        capacity: how many entries there are.
+        fanout: how many children a sum has: 2, 4, … 256. Eight are a line of the cache.
+        engine: "numba" or "numpy", which make the same bits; by default Numba where it is installed.
+
+    Raises:
+        OptionError: no such fan-out or engine.
+    """
+
+    def __init__(self, capacity: int, fanout: int = 8, *, engine: str | None = None) -> None:
+        capacity = integer("the capacity", capacity, least=1)
+        if fanout not in FANOUTS:
+            raise OptionError(
+                f"fanout={fanout!r} is none.", hint=f"one of {', '.join(map(str, FANOUTS))}."
+            )
+        self.levels = Levels(capacity, int(fanout))
+        self._engine = engine_of(engine)
+        self._sums = self.levels.zeros()
+        self._least = self.levels.zeros(np.inf)
+        # the sum of all is finite, whatever they are
+        self._most = np.finfo(np.float64).max / self.levels.widths[0]
+
+    @property
+    def capacity(self) -> int:
+        return self.levels.capacity
+
+    @property
+    def fanout(self) -> int:
+        return self.levels.fanout
+
+    @property
+    def engine(self) -> str:
+        return self._engine.name
+
+    @property
+    def priorities(self) -> Array:
+        """Of all entries, f64[capacity]: a view that cannot be written to."""
+        found = self._sums[: self.capacity]
+        found.flags.writeable = False
+        return found
+
+    @property
+    def total(self) -> float:
+        """The sum of all priorities."""
+        return float(self._sums[self.levels.starts[-2]])
+
+    @property
+    def least(self) -> float:
+        """The least priority that is not zero; infinite where there is none."""
+        return float(self._least[self.levels.starts[-2]])
+
+    def update(self, index: Any, priority: Any) -> None:
+        """Give entries other priorities; of an entry that is named twice, the last counts.
+
+        Args:
+            index: i64[count].
+            priority: of each, or one for all.
+
+        Raises:
+            ShapeError: the index is no list of entries, or a priority negative, NaN or not finite; nothing
+                is changed then.
+        """
+        at = np.array(index, np.int64).reshape(-1)
+        self._write(at, priority)
+
+    def insert(self, start: int, priority: Any, count: int | None = None) -> None:
+        """Give as many entries in a row their priorities, the first again after the last.
+
+        Args:
+            start: the first of them.
+            priority: f64[count], or one for all `count`.
+        """
+        values = np.asarray(priority, np.float64)
+        many = len(values) if count is None else count
+        self._write((start + np.arange(many)) % self.capacity, values)
+
+    def _write(self, at: Array, priority: Any) -> None:
+        try:
+            values = np.array(np.broadcast_to(np.asarray(priority, np.float64), at.shape))
+        except ValueError:
+            raise ShapeError(
+                f"{len(at)} entries have {list(np.shape(priority))} priorities."
+            ) from None
+        wrong = self._engine.first_wrong(at, values, self.capacity, self._most)
+        if wrong >= 0:
+            raise self._refusal(wrong, int(at[wrong]), float(values[wrong]))
+        self._sums[at] = values
+        self._least[at] = np.where(values > 0, values, np.inf)
+        self._engine.refresh(self._sums, self._least, self.levels.starts, self.levels.shift, at)
+
+    def _refusal(self, place: int, entry: int, value: float) -> ShapeError:
+        if not 0 <= entry < self.capacity:
+            what = f"entry {entry} at place {place} is none of {self.capacity:,}"
+        else:
+            what = f"the priority {value} of entry {entry}, at place {place}, is none"
+        return ShapeError(
+            f"{what}.",
+            hint=f"priorities are numbers from 0 to {self._most:.3g}; nothing was changed.",
+        )
+
+    def retrieve(self, index: Any) -> Array:
+        """The priorities of entries, f64[count].
+
+        Raises:
+            ShapeError: there is no such entry.
+        """
+        at = np.asarray(index, np.int64)
+        if at.size and not (at.min() >= 0 and at.max() < self.capacity):
+            wrong = int(at.reshape(-1)[np.argmax((at < 0) | (at >= self.capacity))])
+            raise self._refusal(0, wrong, 0.0)
+        return self._sums[at]
+
+    def draw(self, count: int, random: np.random.Generator, *, stratified: bool = True) -> Array:
+        """Entries, each as often as its share of the whole; none whose priority is zero.
+
+        Args:
+            count: how many, perhaps more than there are entries.
+            random: where chance comes from.
+            stratified: one from each of `count` even parts of the whole, in their order: the same chances, less
+                spread. Otherwise each from the whole.
+
+        Returns i64[count].
+
+        Raises:
+            ExecutionError: all priorities are zero.
+        """
+        count = integer("the number of draws", count, least=0)
+        total = self.total
+        if not total:
+            raise ExecutionError(
+                "there is nothing to draw: all priorities are zero.", hint="insert entries first."
+            )
+        at = random.random(count)
+        if stratified:
+            at = (np.arange(count) + at) / max(count, 1)
+        return self.at(at)
+
+    def at(self, shares: Any) -> Array:
+        """The entries at these shares of the whole, numbers from 0 to 1."""
+        targets = np.array(shares, np.float64) * self.total
+        return self._engine.descend(self._sums, self.levels.starts, self.levels.shift, targets)
+
+    def __repr__(self) -> str:
+        return f"SumTree({self.capacity:,} entries, fan-out {self.fanout}, sum {self.total:.6g})"
