@@ -103,6 +103,7 @@ __all__ += _functions.__all__
 # Systems of their own, which most programs do without.
 _LATER = {
     "collect": "timerl_nb.collecting:collect",
+    "compose": "timerl_nb.compose",
     "policies": "timerl_nb.collecting.policies",
     "replay": "timerl_nb.replay",
     "Replay": "timerl_nb.replay:Replay",

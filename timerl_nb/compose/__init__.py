@@ -1,0 +1,22 @@
+"""Which primitive of a training program runs on which device (`trl.compose`)."""
+
+from timerl_nb.compose.choosing import Choice, Iteration, choose, portability
+from timerl_nb.compose.fpga import Fpga
+from timerl_nb.compose.table import Device, Latency, Links, Manager, Table
+from timerl_nb.compose.units import Bytes, Link, Words
+
+__all__ = [
+    "Bytes",
+    "Choice",
+    "Device",
+    "Fpga",
+    "Iteration",
+    "Latency",
+    "Link",
+    "Links",
+    "Manager",
+    "Table",
+    "Words",
+    "choose",
+    "portability",
+]

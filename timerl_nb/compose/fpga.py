@@ -1,0 +1,105 @@
+"""An FPGA by the paper's equations: a stage for each level of the tree, and for each layer (003_bc3f8b946743a61e, §4, §5.1).
+
+Nothing here was measured. Our copy of the paper lacks Eqs. 3 to 5; they are rebuilt from its text: a pipeline takes its slowest
+stage's time for each row of a batch, and for each stage once more to fill and to drain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from timerl_nb.compose.table import Device, Latency, Manager
+from timerl_nb.replay.levels import Levels
+
+_CYCLES = 2  # of a stage for each number that it looks at
+
+
+@dataclass(frozen=True)
+class Fpga:
+    """What an FPGA has.
+
+    Attributes:
+        frequency: hertz.
+        sram: bits of memory on the chip.
+        dsps: multipliers.
+        source: where these figures are from.
+    """
+
+    frequency: float
+    sram: int
+    dsps: int
+    source: str
+
+    def manager(self, capacity: int, fanout: int, batch: int, inserted: int) -> Manager:
+        """A replay manager whose stages are the levels of its tree: one descends while the next begins."""
+        depth = len(Levels(capacity, fanout).widths) - 1
+        cycle = _CYCLES / self.frequency
+
+        def through(rows: int, each: int) -> Latency:
+            return Latency(cycle * each * (rows + depth), is_modelled=True)
+
+        return Manager(through(batch, fanout), through(inserted, 1), through(batch, 1))
+
+    def learner(self, layers: Sequence[tuple[int, int]], batch: int, copies: int) -> Latency:
+        """A step of gradient descent: the layers forward, and backward by weights and inputs, are the stages.
+
+        Args:
+            layers: inputs and outputs of each.
+            copies: pipelines beside each other, which share the batch and the multipliers.
+        """
+        work = stages(layers)
+        rows = -(-batch // copies)
+        slowest = max(n / u for n, u in zip(work, balanced(work, self.dsps // copies), strict=True))
+        return Latency(slowest * (rows + len(work)) / self.frequency, is_modelled=True)
+
+    def device(
+        self,
+        capacity: int,
+        fanout: int,
+        layers: Sequence[tuple[int, int]],
+        batch: int,
+        inserted: int,
+    ) -> Device:
+        """What it takes for both primitives, each alone and together, as far as they fit."""
+        tree = 32 * sum(Levels(capacity, fanout).widths)
+        weights = 32 * sum((n + 1) * m for n, m in layers)
+        work = stages(layers)
+        copies = max(
+            (
+                k
+                for k in range(1, batch + 1)
+                if k * len(work) <= self.dsps and k * weights <= self.sram
+            ),
+            default=0,
+        )
+        why = [f"the tree takes {tree:,} bits of {self.sram:,}"] * (tree > self.sram)
+        why += [f"the network takes {weights:,} bits and {len(work)} multipliers"] * (not copies)
+        manager = None if tree > self.sram else self.manager(capacity, fanout, batch, inserted)
+        if not copies:
+            return Device(manager, None, None, "; ".join(why))
+        # the copies of which the batch is done the soonest
+        learner = min(
+            (self.learner(layers, batch, k) for k in range(1, copies + 1)), key=lambda x: x.seconds
+        )
+        left = [k for k in range(1, copies + 1) if k * weights + tree <= self.sram]
+        if manager is None or not left:
+            why += ["both together are more than its memory"] * (manager is not None)
+            return Device(manager, learner, None, "; ".join(why))
+        beside = min((self.learner(layers, batch, k) for k in left), key=lambda x: x.seconds)
+        return Device(manager, learner, (manager, beside))
+
+
+def stages(layers: Sequence[tuple[int, int]]) -> list[int]:
+    """Products of each stage for a row: a layer forward, by its weights and, but for the first, by its inputs."""
+    products = [n * m for n, m in layers]
+    return products + products + products[1:]
+
+
+def balanced(work: Sequence[int], units: int) -> list[int]:
+    """Multipliers for each stage so that the slowest is as fast as can be: at least one each."""
+    given = [1] * len(work)
+    for _ in range(units - len(work)):
+        slowest = max(range(len(work)), key=lambda k: work[k] / given[k])
+        given[slowest] += 1
+    return given

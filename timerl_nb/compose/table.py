@@ -1,0 +1,119 @@
+"""What each primitive takes on each device: the Primitive Device Assignment Matrix (003_bc3f8b946743a61e, §5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from timerl_nb.compose.units import Bytes, Link, Words
+from timerl_nb.errors import OptionError
+
+WORD = 4  # bytes of an index, a priority, a number of an experience
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds that something takes once an iteration.
+
+    Attributes:
+        seconds: the median, where it was measured.
+        spread: between the first and the third quartile.
+        is_modelled: whether nobody has measured it: equations or a data sheet say so.
+    """
+
+    seconds: float
+    spread: float = 0.0
+    is_modelled: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.seconds * 1e3:.4g} ms{' (modelled)' if self.is_modelled else ''}"
+
+
+@dataclass(frozen=True)
+class Manager:
+    """A replay manager's latencies for a batch."""
+
+    sample: Latency
+    insert: Latency
+    update: Latency
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the primitives take on a device; None what it cannot do.
+
+    Attributes:
+        manager: the replay manager, alone there.
+        learner: a step of the learner, alone there.
+        both: the two together.
+        why_not: for what is None.
+    """
+
+    manager: Manager | None
+    learner: Latency | None
+    both: tuple[Manager, Latency] | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Latencies by device, and how much data an iteration moves.
+
+    Attributes:
+        devices: by name.
+        batch: rows that a learner's step takes.
+        experience: numbers in a row.
+        inserted: rows that actors bring in an iteration.
+        host: the device that actors run on, through which all others reach each other.
+    """
+
+    devices: Mapping[str, Device]
+    batch: int
+    experience: int
+    inserted: int
+    host: str
+
+    def __post_init__(self) -> None:
+        if self.host not in self.devices:
+            raise OptionError(
+                f"the host {self.host!r} is no device of the table.",
+                hint=f"there are {', '.join(self.devices)}.",
+            )
+
+    @property
+    def indices(self) -> Bytes:
+        """What says which rows were drawn; as much as their priorities."""
+        return Words(self.batch).of(WORD)
+
+    @property
+    def traffic(self) -> Mapping[str, Bytes]:
+        """What the experience memory exchanges with each primitive in an iteration (Algorithm 2, line 8)."""
+        return {
+            "learner": Words(self.batch * (self.experience + 1)).of(WORD),
+            "actors": Words(self.inserted * self.experience).of(WORD),
+            "manager": Words(self.batch).of(WORD),
+        }
+
+
+@dataclass(frozen=True)
+class Links:
+    """What connects devices.
+
+    Attributes:
+        known: by the names of two devices, in any order, or of one with itself.
+        host: through which devices reach each other that have no link of their own.
+    """
+
+    known: Mapping[tuple[str, str], Link]
+    host: str
+
+    def seconds(self, a: str, b: str, amount: Bytes) -> float:
+        """How long an amount takes from one device to another; without an end where they cannot be reached."""
+        direct = self.known.get((a, b)) or self.known.get((b, a))
+        if direct is not None:
+            return direct.seconds(amount)
+        if a == b:  # whoever has it, has it
+            return 0.0
+        if self.host in (a, b):
+            return float("inf")
+        return self.seconds(a, self.host, amount) + self.seconds(self.host, b, amount)

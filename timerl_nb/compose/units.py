@@ -1,0 +1,54 @@
+"""Amounts and times whose kinds do not mix: what adds words to bytes is no expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Bytes:
+    """So many bytes."""
+
+    count: float
+
+    def __add__(self, other: Bytes) -> Bytes:
+        return Bytes(self.count + other.count) if isinstance(other, Bytes) else NotImplemented
+
+    def __mul__(self, times: float) -> Bytes:
+        return Bytes(self.count * times)
+
+    __rmul__ = __mul__
+
+
+@dataclass(frozen=True)
+class Words:
+    """So many numbers, which become bytes by their width."""
+
+    count: float
+
+    def of(self, width: int) -> Bytes:
+        """In bytes, `width` for each."""
+        return Bytes(self.count * width)
+
+
+@dataclass(frozen=True)
+class Link:
+    """What brings bytes from one device to another, or to itself.
+
+    Attributes:
+        latency: seconds until the first arrives.
+        bandwidth: bytes a second.
+    """
+
+    latency: float
+    bandwidth: float
+
+    def seconds(self, amount: Bytes) -> float:
+        """How long an amount takes; without an end where nothing gets through."""
+        if not isinstance(amount, Bytes):
+            raise TypeError(f"a link brings bytes, not {type(amount).__name__}")
+        if not amount.count:
+            return 0.0
+        return self.latency + (
+            amount.count / self.bandwidth if self.bandwidth > 0 else float("inf")
+        )
