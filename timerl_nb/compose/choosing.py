@@ -95,12 +95,11 @@ def choose(table: Table, links: Links, form: Literal["prose", "published"] = "pr
 
 def _iteration(table: Table, links: Links, i: str, j: str, form: str) -> Iteration:
     one, other = table.devices[i], table.devices[j]
-    pair = one.both if i == j else (one.manager, other.learner)
-    if pair is None or pair[0] is None or pair[1] is None:
-        lacks = one if pair is None or pair[0] is None else other
+    manager, learner = (one.both or (None, None)) if i == j else (one.manager, other.learner)
+    if manager is None or learner is None:
+        lacks = one if manager is None else other
         why_not = lacks.why_not or "it cannot run there"
         return Iteration(i, j, {}, float("inf"), False, why_not)
-    manager, learner = pair
     comm = 0.0
     if form == "prose":
         comm = links.seconds(i, j, table.indices) + links.seconds(j, i, table.indices)
