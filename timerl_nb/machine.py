@@ -6,7 +6,13 @@ of two CPU cores; `trl.tune_machine()` measures those of the machine that is the
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
+
+
+def cores() -> int:
+    """How many cores the process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

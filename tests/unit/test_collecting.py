@@ -269,6 +269,76 @@ def test_an_interrupt_leaves_whole_batches(monkeypatch: pytest.MonkeyPatch) -> N
         c.next()
 
 
+def test_functions_of_jax_are_part_of_the_program() -> None:
+    def drawn(params: Any, obs: Any, key: Any) -> Any:
+        assert obs.shape == (4,)  # of one environment
+        logits = params["act"](obs @ params["layers"][0]["w"]) @ params["layers"][1]["w"]
+        action = jax.random.categorical(key, logits).astype(np.int32)
+        return action, {"log_prob": jax.nn.log_softmax(logits)[action]}
+
+    def tree(seed: int) -> Any:
+        draw = np.random.default_rng(seed)
+        a, b = (draw.normal(size=s).astype(np.float32) for s in ((4, 8), (8, 2)))
+        return {"layers": [{"w": a}, {"w": b}], "act": jax.numpy.tanh}
+
+    made = {}
+    for how in HOW:
+        with trl.collect(ENV, drawn, params=tree(0), envs=32, steps=20, seed=1, how=how) as c:
+            made[how] = [c.next(), c.next(params=tree(1))]
+    for a, b in zip(*made.values(), strict=True):
+        assert_same(a, b)
+    for batch, params in zip(made["scan"], (tree(0), tree(1)), strict=True):
+        w, v = (layer["w"] for layer in params["layers"])
+        logits = np.tanh(np.asarray(batch.obs) @ w) @ v
+        logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        want = np.take_along_axis(logp, np.asarray(batch.action)[..., None], -1)[..., 0]
+        np.testing.assert_allclose(batch.log_prob, want, atol=1e-5)
+        assert abs(np.asarray(batch.action).mean() - np.exp(logp)[..., 1].mean()) < 0.08
+
+
+def test_the_acting_half_of_a_program() -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, I), (t, T) = ctx.dims
+        env = trl.env.make("CartPole-v1")
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        a = dnn.sample(o)
+        o[b, i, t + 1], r, _ = env.step(a)
+        loss = -dnn.log_prob(a) * r[b, i, t:T].discounted_sum(0.95)
+        loss.mean(over=(b, t)).backward()
+        trl.optim.Adam(dnn.params, lr=1e-1).step()
+        ctx.output("return", r.sum(over=t).mean(over=b))
+    program = ctx.compile({B: 6, I: 3, T: 25})
+    result = program.execute(seed=0)
+    learnt = result.policy()
+    with program.collector(result, seed=3, how="scan") as c:
+        first = c.next()
+        assert first.reward.shape == (25, 6)
+        for name, w in learnt.weights.items():
+            np.testing.assert_array_equal(c.weights[name], w)
+    with trl.collect("CartPole-v1", learnt, envs=6, steps=25, seed=3, how="scan") as c:
+        assert_same(first, c.next())
+    options = {"envs": 2, "steps": 3, "how": "scan"}
+    with program.collector(**options) as c:
+        begins = c.weights
+        assert c.next().reward.shape == (3, 2)
+        assert not np.array_equal(begins["actor.weight"], learnt.weights["actor.weight"])
+        c.load(result)
+        np.testing.assert_array_equal(c.weights["actor.bias"], learnt.weights["actor.bias"])
+    with pytest.raises(ShapeError, match="actor.bias is missing"):
+        program.collector({n: w for n, w in begins.items() if n != "actor.bias"}, **options)
+
+
+def test_programs_without_an_acting_half() -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        ctx.output("x", trl.constant(1.0))
+    program = ctx.compile({T: 2})
+    with pytest.raises(OptionError, match="does not say which network its policy is"):
+        program.collector()
+
+
 def refusals() -> Iterator[tuple[str, type[Exception], dict[str, Any]]]:
     given = {"env": ENV, "policy": policy()}
     yield "there is no environment 'CartPole'", EnvError, {**given, "env": "CartPole"}

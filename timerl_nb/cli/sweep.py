@@ -29,6 +29,7 @@ from timerl_nb.cli.workers import OUTPUT, Processes, Ray
 from timerl_nb.columns import aligned
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.files import write_whole
+from timerl_nb.machine import cores
 from timerl_nb.runtime.run_folder import LOCK, RunFolder
 
 SWEEP: Final = "sweep.json"
@@ -178,14 +179,14 @@ def go_on(folder: Path, workers: int | None = None) -> int:
     """Do what is missing of a sweep, in processes of this machine; returns the exit status."""
     sweep = Sweep.read_from(folder)
     with _alone(folder):
-        return _carried_out(sweep, folder, workers or _cores(), _RETRIES, None)
+        return _carried_out(sweep, folder, workers or cores(), _RETRIES, None)
 
 
 def _add_launching(parser: Any) -> None:
     parser.add_argument(
         "--workers",
         type=positive,
-        default=_cores(),
+        default=cores(),
         help="how many runs at once (default: as many as there are cores)",
     )
     parser.add_argument(
@@ -202,10 +203,6 @@ def _add_launching(parser: Any) -> None:
         help="let Ray run them: on this machine, or in the cluster of an address (or auto), whose "
         "machines must share the folder",
     )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _grid(chosen: Algorithm, given: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:

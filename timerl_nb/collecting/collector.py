@@ -12,6 +12,7 @@ from timerl_nb.collecting.blocks import Blocks
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.native import Native
 from timerl_nb.collecting.policy_of import acting_of
+from timerl_nb.collecting.processes import Processes
 from timerl_nb.collecting.scan import Scan
 from timerl_nb.collecting.step import StepByStep
 from timerl_nb.collecting.task import Task, found, spaces
@@ -20,7 +21,7 @@ from timerl_nb.errors import ExecutionError, OptionError, one_of
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import all_asked, asked, missing
 
-WAYS: tuple[Way, ...] = (Scan(), Blocks(), StepByStep(), Native(), Loop())
+WAYS: tuple[Way, ...] = (Scan(), Blocks(), StepByStep(), Native(), Loop(), Processes())
 
 
 @all_asked
@@ -149,7 +150,7 @@ def collect(
         how: by which way: "scan" is one XLA call a batch, "blocks" one in which some environments make all
             their steps before the next ones, for states that outgrow the cache, "step" calls for every
             step. They give the same trajectories. On the host "loop" steps Gymnasium's environments one
-            after the other, "native" those that are vectors of their own.
+            after the other, "processes" those in processes, "native" those that are vectors of their own.
         params: weights to begin with, as `Collector.load` takes them; of a function of JAX any tree.
 
     Returns a `Collector`: `c.next()` is a batch.

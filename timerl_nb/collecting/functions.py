@@ -12,7 +12,10 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.collecting.acting import Acted, Acting, OnHost, own
 from timerl_nb.errors import OptionError, ShapeError
+from timerl_nb.frontend.given import given
 from timerl_nb.frontend.indexing import Index
+from timerl_nb.frontend.jaxed import jaxed
+from timerl_nb.frontend.sources import random_bits
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.runtime.backends import jax_graph as graph
 
@@ -74,23 +77,23 @@ class JaxFunction(Acting):
     function: Callable[[Any, Any, Any], Any]
     tree: Any = None
 
-    @property
-    def why_not_written(self) -> str | None:
-        return "the policy is a function of JAX"
-
     def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
-        raise AssertionError(self.why_not_written)
+        brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
+        bits = random_bits((2,), domain=o.domain)
+        return jaxed(
+            lambda w, seen, words: self._acted(w, seen, graph.key_of(words)), brought, o, bits
+        )
 
     def on_host(self, seed: int, space: Any) -> OnHost:
-        rows = graph.by_keys(lambda *given: named(self._call(*given)), seed)
+        rows = graph.by_keys(self._acted, seed)
 
         def act(weights: Mapping[str, Any], obs: Array) -> Acted:
             return {name: np.asarray(x) for name, x in rows(weights, obs).items()}
 
         return act
 
-    def _call(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Any:
-        return self.function(graph.with_leaves(self.tree, weights), obs, key)
+    def _acted(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
+        return named(self.function(graph.with_leaves(self.tree, weights), obs, key))
 
     def begun(self, values: Any) -> Acting:
         weights = {name: own(x) for name, x in graph.leaves(values).items()}

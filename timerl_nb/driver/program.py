@@ -925,6 +925,35 @@ class Program:
         scope = entry_point("program.scope")
         return scope(self, seed, turns, folder=folder, devices=devices)
 
+    def collector(
+        self,
+        params: Any = None,
+        *,
+        envs: int | None = None,
+        steps: int | None = None,
+        env: Any = None,
+        **options: Any,
+    ) -> Any:
+        """The half of this program that acts, for a learner outside: its policy in its environment.
+
+        Args:
+            params: the weights: a result, `result.policy()`, or arrays by name; by default those that the
+                program begins with.
+            envs, steps: how many environments, and steps of each in a batch; those of the program by
+                default.
+            env: another environment than that which the program resets first.
+            options: those of `trl.collect`, such as `seed` and `how`.
+
+        Returns:
+            a `Collector`, as `trl.collect` does.
+
+        Raises:
+            OptionError: the program does not say by what it acts, or has no environment.
+            ShapeError: the weights are not those of its policy.
+        """
+        collector = entry_point("program.collector")
+        return collector(self, self._owner, params, env, envs, steps, **options)
+
     def explore(self, other: Program | None = None, **options: Any) -> Any:
         """The explorer of this program: a widget for a notebook.
 

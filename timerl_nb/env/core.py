@@ -80,6 +80,7 @@ class Simulation(ABC):
     obs_space: Any
     act_space: Any
     max_steps: int | None = None
+    axes: tuple[Domain, Domain] | None = None  # of environments and steps, once it is stepped
 
     def __init__(
         self,
@@ -146,6 +147,7 @@ class Simulation(ABC):
         with ctx.region("reset"):
             first = self.begin(names)
             self._reset = (names, first, user_origin())
+            ctx.environments.append(self)
             return first
 
     def step(self, action: Tensor) -> Step:
@@ -178,7 +180,7 @@ class Simulation(ABC):
                 hint="make the environment with autoreset='same_step', or reset it at each "
                 f"{' and '.join(time[:-1])}.",
             )
-        self._stepped = user_origin()
+        self._stepped, self.axes = user_origin(), (domain[:-1] or domain, time[-1:])
         return self.play(action, time, first)
 
     def _check_action(self, action: Tensor) -> None:

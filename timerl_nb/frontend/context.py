@@ -121,6 +121,7 @@ class Context:
         self.after_update: dict[int, Any] = {}  # parameters, by the merge that is their `next`
         self.rules: dict[int, Any] = {}  # of functions with a gradient of their own, by result
         self.policies: list[Actor] = []  # what the program may act by
+        self.environments: list[Any] = []  # those that were reset
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------

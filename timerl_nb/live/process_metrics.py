@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from timerl_nb.live.frames import Device, Process
+from timerl_nb.machine import cores
 
 _STATM: Final = "/proc/self/statm"
 _PERIOD: Final = 1.0  # seconds between two questions to the driver, each of which takes a while
@@ -24,7 +25,7 @@ class ProcessMetrics:
     def __init__(self, on_device: Callable[[], int | None]) -> None:
         self._on_device = on_device
         self._cpu, self._wall = time.process_time(), time.perf_counter()
-        self._cores = _cores()
+        self._cores = cores()
         self._nvml = _nvml()
         self._devices: tuple[Device, ...] = ()
         self._asked = 0.0
@@ -82,12 +83,6 @@ def _watts(nvml: Any, handle: Any) -> float | None:
 
 def _text(name: str | bytes) -> str:
     return name.decode() if isinstance(name, bytes) else name
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _resident() -> int | None:

@@ -60,7 +60,7 @@ def by_rows(
 
     @jax.jit
     def rows(values: Weights, x: JaxArray, high: JaxArray, low: JaxArray) -> tuple[JaxArray, ...]:
-        key = jax.random.wrap_key_data(jnp.concatenate([high, low]), impl="threefry2x32")
+        key = key_of(jnp.concatenate([high, low]))
         words = jax.random.bits(key, (x.shape[0], 2), jnp.uint32)
         return jax.vmap(one, in_axes=(None, 0, 0))(values, x, words)
 
@@ -80,9 +80,13 @@ def by_keys(
         keys = jax.random.split(jax.random.fold_in(key, call), x.shape[0])
         return jax.vmap(function, in_axes=(None, 0, 0))(values, x, keys)
 
-    words = jnp.concatenate(backend.seed_words(seed))
-    key, calls = jax.random.wrap_key_data(words, impl="threefry2x32"), count()
+    key, calls = key_of(jnp.concatenate(backend.seed_words(seed))), count()
     return lambda values, x: rows(values, x, key, np.uint32(next(calls) % 2**32))
+
+
+def key_of(words: JaxArray) -> JaxArray:
+    """The key that two words are."""
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
 def leaves(tree: Any) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""The acting half of a training program: its policy in its environment (`program.collector`)."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from timerl_nb.collecting.collector import Collector, collect
+from timerl_nb.collecting.network import beginning
+from timerl_nb.driver.context import Context
+from timerl_nb.driver.program import Program
+from timerl_nb.entry_points import register_entry_point
+from timerl_nb.errors import OptionError
+from timerl_nb.rl.learnt import LearntPolicy, actor_of
+
+
+def collector(
+    program: Program,
+    ctx: Context,
+    params: Any,
+    env: Any,
+    envs: int | None,
+    steps: int | None,
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> Collector:
+    """See `Program.collector`; `ctx` is where the program was written."""
+    actor = actor_of(ctx.policies)
+    own = next(iter(ctx.environments), None)
+    if own is None and env is None:
+        raise OptionError(
+            "the program resets no environment.", hint='program.collector(env="CartPole-v1").'
+        )
+    axes = own.axes if own is not None else None
+    for_envs, for_steps = (_size(program, dims) for dims in axes or ((), ()))
+    weights = beginning(ctx, actor, seed).weights
+    made = collect(
+        own if env is None else env,
+        LearntPolicy(actor, weights, "as it begins"),
+        envs=envs or for_envs,
+        steps=steps or for_steps or 128,
+        seed=seed,
+        params=params,
+        **options,
+    )
+    return made
+
+
+def _size(program: Program, dims: tuple[str, ...]) -> int | None:
+    """How many points dimensions have together, where that is known."""
+    bounds = [program.bounds.get(program.pdg.dims[name].bound) for name in dims]
+    known = [n for n in bounds if isinstance(n, int) and n > 0]
+    return prod(known) if known and len(known) == len(bounds) else None
+
+
+register_entry_point("program.collector", collector)
