@@ -19,7 +19,7 @@ from timerl_nb.machine import Machine
 from timerl_nb.memory import place
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.live_across import live_across
-from timerl_nb.memory.lower_bound import contracted, inevitable, lower_bound
+from timerl_nb.memory.lower_bound import inevitable, lower_bound, unfused
 from timerl_nb.memory.place import Plans
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
@@ -227,7 +227,7 @@ def test_the_least_is_less_than_any_plan_needs(options: dict[str, Any]) -> None:
     assert floor > program.memory.swapped(1).needed // 3
     whole = program.stages["fuse" if program.options.fuse else "separate"].previous
     assert whole is not None
-    assert 0 < contracted(whole, program.bounds) <= floor
+    assert 0 < unfused(whole, program.bounds) <= floor
     assert 0 < live_across(whole, program.bounds) <= program.memory.needed
     plans = Plans(program._front.constraints, program._front.tree, program.bounds)
     for plan in plans:

@@ -30,7 +30,7 @@ from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.forecast import forecast
 from timerl_nb.memory.live_across import live_across
-from timerl_nb.memory.lower_bound import contracted, lower_bound
+from timerl_nb.memory.lower_bound import lower_bound, unfused
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.share import least_share
@@ -238,13 +238,13 @@ class Search:
                 self._graphs[key], _ = self._before(ahead_of, decision)
         return self._graphs[key]
 
-    def _contracted(self, decision: Decision) -> int:
+    def _unfused(self, decision: Decision) -> int:
         """Bytes below which no plan comes, known before anything is fused."""
         pdg = self._whole(decision)
         if pdg is None:
             return 0
         if pdg not in self._floors:
-            self._floors[pdg] = self._each(contracted(pdg, self._bounds))
+            self._floors[pdg] = self._each(unfused(pdg, self._bounds))
         known = self._floors[pdg]
         if known > self._budget or decision.swap or (self._swaps and not decision.blocks):
             return known
@@ -254,7 +254,7 @@ class Search:
 
     def _is_hopeless(self, decision: Decision) -> bool:
         """Whether it cannot fit, however it is fused."""
-        return self._limited and self._contracted(decision) > self._budget
+        return self._limited and self._unfused(decision) > self._budget
 
     def _seconds(self, decision: Decision) -> float:
         """Seconds without swaps, reckoned no fewer than of what is chosen for speed alone."""
@@ -277,7 +277,7 @@ class Search:
     def _floor(self, decision: Decision) -> int:
         """Bytes below which no plan of it comes; of what may fit those of the fused graph."""
         if self._is_hopeless(decision):
-            return self._contracted(decision)
+            return self._unfused(decision)
         return self._lower_bound(decision)
 
     def _lower_bound(self, decision: Decision) -> int:
@@ -403,6 +403,13 @@ class Search:
             self._try(decision(size))
             return self._is_planned(decision(size))
 
+        def is_over(size: int) -> bool:
+            """Whether they need too much, as far as that is known without planning them."""
+            one = decision(size)
+            if self._floor(one) > self._budget:
+                return True
+            return self._may_be_best(one) and self._at_least(one) > self._budget
+
         # smaller blocks take longer
         slow = (k for k, n in enumerate(sizes) if self._is_slower(decision(n)))
         sizes = sizes[max(slow, default=-1) + 1 :]
@@ -410,11 +417,18 @@ class Search:
             return
         if self._floor(decision(sizes[0])) > self._budget:
             self._try(decision(sizes[0]))
-        elif self._is_near(whole) and not self._may_be_best(decision(sizes[-1])):
             return
-        elif self._at_least(decision(sizes[0])) > self._budget:
+        if self._is_near(whole) and not self._may_be_best(decision(sizes[-1])):
+            return
+        if self._at_least(decision(sizes[0])) > self._budget:
             self._try(decision(sizes[0]))
-        elif self._may_be_best(decision(sizes[-1])):
+            return
+        if not whole.swap:  # what is known of swaps without planning them is little
+            sizes = sizes[: bisect(sizes, False, 1, key=is_over)]
+            largest = decision(sizes.pop())
+            if not self._may_be_best(largest) or self._try(largest) or not sizes:
+                return
+        if self._may_be_best(decision(sizes[-1])):
             k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
             if k < len(sizes) and self._try(decision(sizes[k])):
                 bisect(sizes, False, k + 1, key=lambda n: not self._try(decision(n)))

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from timerl_nb.ir.attrs import ConstAttrs
-from timerl_nb.ir.kinds import LAYOUT, SINKS
+from timerl_nb.ir.kinds import LAYOUT
 from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.memory.lower_bound import NO_KERNELS
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.temporaries import CONTRACTIONS, FUSED
 from timerl_nb.passes.fusion_groups import inlineable
@@ -26,8 +27,7 @@ from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Index, Lin, Slice
 from timerl_nb.symbolic.polyhedra import Point
 
-_NO_KERNELS: Final = SINKS | {"merge", "udf", "call", "bound"}
-_NO_VALUES: Final = _NO_KERNELS - {"merge"}
+_NO_VALUES: Final = NO_KERNELS - {"merge"}
 _MOST: Final = 100_000  # points of a merge that are looked at
 # A reader, the source, the number of its output, and how that is read (`_Graph.ways`).
 _Edge = tuple[int, int, int, int]
@@ -228,7 +228,7 @@ class _Over:
         found: dict[Tensor, int] = {}
         for branch in merge.inputs:
             at = [e for e in branch.index if isinstance(e, Lin)]
-            if len(at) == len(branch.index) and self.pdg[branch.source].kind not in _NO_KERNELS:
+            if len(at) == len(branch.index) and self.pdg[branch.source].kind not in NO_KERNELS:
                 chosen = values(branch.cond, env)
                 differ = 1 if np.any(chosen) else 0
                 if rest and differ:
@@ -259,7 +259,7 @@ class _Over:
         for read in pivot.inputs if pivot.kind in CONTRACTIONS else ():
             source = self.pdg[read.source]
             near = source.domain == pivot.domain or source.id in self.graph.inlined
-            if near and self.pdg.is_identity(read) and source.kind not in _NO_KERNELS:
+            if near and self.pdg.is_identity(read) and source.kind not in NO_KERNELS:
                 if not isinstance(source.attrs, ConstAttrs):
                     found[read.tensor] = sizes.type_bytes(pivot, self.pdg.read_type(read))
         return found
@@ -300,5 +300,5 @@ def _add(found: dict[Tensor, int], held: dict[Tensor, int]) -> None:
 
 def is_stored(op: Op) -> bool:
     """Whether XLA stores what an operation gives, also within a kernel."""
-    fused = op.kind in FUSED | _NO_KERNELS | {"accumulate"}
+    fused = op.kind in FUSED | NO_KERNELS | {"accumulate"}
     return not fused and not isinstance(op.attrs, ConstAttrs)

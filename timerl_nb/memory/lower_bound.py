@@ -6,16 +6,23 @@ where a result takes over an operand's memory do both count once. No schedule is
 
 from __future__ import annotations
 
+from typing import Final
+
 from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.ir.kinds import SINKS
 from timerl_nb.ir.ops import Op, Tensor, is_sliced
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.blocks import candidates
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import split
 from timerl_nb.memory.temporaries import CONTRACTIONS, constants, temporaries
+from timerl_nb.passes.fusion_groups import inlineable
 from timerl_nb.statements.statements import Operand, Statement, Statements
 from timerl_nb.symbolic.expr import TRUE
 from timerl_nb.symbolic.polyhedra import Point
+
+# What runs in no kernel that others may be fused into.
+NO_KERNELS: Final = SINKS | {"merge", "udf", "call", "bound"}
 
 
 def lower_bound(statements: Statements, bounds: Point) -> int:
@@ -28,20 +35,32 @@ def lower_bound(statements: Statements, bounds: Point) -> int:
     return carried + max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
 
 
-def contracted(pdg: Pdg, bounds: Point) -> int:
-    """Bytes below which no plan of a graph comes, however it is fused: what a contraction takes and gives.
+def unfused(pdg: Pdg, bounds: Point) -> int:
+    """Bytes below which no plan of a graph comes, however it is fused.
 
-    XLA stores either (`memory/temporaries`). Two operands may be of one value.
+    What a contraction takes and gives is stored by XLA (`memory/temporaries`), though two operands may be
+    of one value; what is read by an operation over another domain is a kernel's result.
     """
-    sizes = Sizes(pdg, bounds)
+    sizes, inlined = Sizes(pdg, bounds), inlineable(pdg)
 
     def used(op: Op) -> int:
+        made = sizes.output_bytes(op, 0)
+        if op.kind not in CONTRACTIONS:
+            return made
         given = (r for r in op.inputs if not isinstance(pdg[r.source].attrs, ConstAttrs))
-        taken = max((sizes.type_bytes(op, pdg.read_type(read)) for read in given), default=0)
-        return taken + sizes.output_bytes(op, 0)
+        return made + max((sizes.type_bytes(op, pdg.read_type(r)) for r in given), default=0)
 
-    found = (op for op in pdg if op.kind in CONTRACTIONS and op.where is TRUE)
-    return max(map(used, found), default=0)
+    def is_passed_on(op: Op) -> bool:
+        if op.id in inlined or op.kind in NO_KERNELS:
+            return False
+        readers = (pdg[reader] for reader, _ in pdg.readers[op.id])
+        return any(
+            one.domain != op.domain and one.id not in inlined and one.kind not in NO_KERNELS
+            for one in readers
+        )
+
+    found = (op for op in pdg if op.where is TRUE)
+    return max((used(op) for op in found if op.kind in CONTRACTIONS or is_passed_on(op)), default=0)
 
 
 def at_once(statements: Statements, sizes: Sizes) -> int:
