@@ -28,6 +28,7 @@ class Row:
     name: str
     estimated: int
     stated: int
+    most_in: str  # the kernel that the estimate is of
 
     @property
     def beyond(self) -> int:
@@ -57,19 +58,20 @@ def rows() -> Iterator[Row]:
     for name, program in programs():
         lowered = program.executable.lowered
         if lowered is not None:
-            yield Row(name, program.memory.temporaries, lowered.temporaries)
+            memory = program.memory
+            yield Row(name, memory.temporaries, lowered.temporaries, memory.temporaries_in)
 
 
 def main() -> None:
-    """Print a table of the programs that take more than any call does, and what all come to."""
-    print("| program | estimated | stated | estimated / stated |\n|---|---|---|---|")
-    found, large = list[Row](), list[Row]()
+    """Print a table of all programs, and what those come to that take more than any call does."""
+    print("| program | estimated | stated | estimated / stated | most in |\n|---|---|---|---|---|")
+    found = list[Row]()
     for one in rows():
         found.append(one)
-        if max(one.estimated, one.stated) > OWN:
-            large.append(one)
-            cells = human_bytes(one.estimated), human_bytes(one.stated), f"{one.factor:.2f}"
-            print(f"| {one.name} | {' | '.join(cells)} |", flush=True)
+        factor = f"{one.factor:.2f}" if one.stated else ""
+        cells = human_bytes(one.estimated), human_bytes(one.stated), factor, one.most_in
+        print(f"| {one.name} | {' | '.join(cells)} |", flush=True)
+    large = [one for one in found if max(one.estimated, one.stated) > OWN]
     factors = [one.factor for one in large]
     print(
         f"\n{len(found)} programs, {len(large)} of more than {human_bytes(OWN)}: median "

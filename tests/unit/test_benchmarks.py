@@ -57,16 +57,17 @@ def test_predicted_peaks_are_the_ledger_s(capsys) -> None:
     assert len(rows) == 2 and all(row.endswith("| yes |") for row in rows)
 
 
-def test_temporaries_are_told_of_what_takes_more_than_any_call(
+def test_temporaries_are_told_of_all_and_counted_of_what_takes_more_than_any_call(
     capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = temporaries.OWN
-    known = [("large", 2 * own, 4 * own), ("small", 10, own), ("as stated", 2 * own, 2 * own)]
-    made = [temporaries.Row(*one) for one in known]
+    known = [("large", 2 * own, 4 * own), ("small", 10, 0), ("as stated", 2 * own, 2 * own)]
+    made = [temporaries.Row(*one, "a kernel") for one in known]
     monkeypatch.setattr(temporaries, "rows", lambda: iter(made))
     temporaries.main()
     text = capsys.readouterr().out
-    assert "| large | 128.0 KiB | 256.0 KiB | 0.50 |" in text and "small" not in text
+    assert "| large | 128.0 KiB | 256.0 KiB | 0.50 | a kernel |" in text
+    assert "| small | 10 B | 0 B |  | a kernel |" in text
     assert (
         "3 programs, 2 of more than 64.0 KiB: median 0.75, from 0.50 to 1.00; 1 take more" in text
     )

@@ -222,7 +222,7 @@ def test_a_dimension_that_nothing_has_is_not_divided() -> None:
     assert lowered is not None
     buffers = lowered.layout.buffers.values()
     plan = program.memory
-    share = Share.of(plan.pdg, plan.bounds, buffers, plan.statements.ops.values(), 1)
+    share = Share.of(plan.pdg, plan.bounds, buffers, plan.statements.ops.values(), plan.within, 1)
     assert share.dim.name == "b" and share.buffers == lowered.nbytes
 
 

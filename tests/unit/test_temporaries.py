@@ -9,6 +9,7 @@ import timerl_nb as trl
 from tests.pixels import pixels
 from tests.reinforce import reinforce
 from timerl_nb.errors import BudgetError, TimeRLWarning
+from timerl_nb.memory.temporaries import temporaries
 from timerl_nb.runtime.xla.lowered import Lowered
 
 SIDE = 256
@@ -51,7 +52,7 @@ def test_a_kernel_whose_values_are_read_twice_each_is_gone_through_once() -> Non
         x = trl.data(np.ones(64, np.float32))
         for _ in range(80):  # of which there are 2**80 ways to the end
             x = x * 0.5 + x.sin()
-        ctx.output("y", x.sum())
+        ctx.output("y", x.sum() * 2.0)
     assert ctx.compile({}).memory.temporaries == 4  # the sum: all else is fused
 
 
@@ -101,3 +102,37 @@ def test_what_xla_states_is_held_against_the_budget_before_the_first_turn(
     with pytest.raises(BudgetError, match=r"needs [\d,]+ bytes") as caught:
         hopeless.execute()
     assert caught.value.needed > budget // 3 and "XLA states" in caught.value.evidence[0]
+
+
+def squares(*, kept: bool, donate: bool) -> trl.Program:
+    """Products step by step, each a kernel; of `u` all values are there at once or one is."""
+    with trl.Context("i", "t") as ctx:
+        (i, _), (t, _) = ctx.dims
+        x = trl.data(np.ones((2, 3, SIDE, SIDE), np.float32), domain=(i, t))
+        u = (x @ trl.data(np.eye(SIDE, dtype=np.float32))).named("u")
+        ctx.output("y", (u @ u).named("v").sum())
+        if kept:
+            ctx.output("all", u)
+    options = trl.Options(fuse=False, vectorize=False, donate=donate)
+    return ctx.compile({"I": 2, "T": 3}, options)
+
+
+@pytest.mark.parametrize(
+    ("kept", "donate", "u", "v"),
+    [(False, False, 0, 0), (False, True, BYTES, BYTES), (True, False, BYTES, BYTES)],
+)
+def test_what_is_carried_alone_counts_once(kept: bool, donate: bool, u: int, v: int) -> None:
+    """Beside others, or in an operand's place, a result is made elsewhere first; from among others, copied out."""
+    plan = squares(kept=kept, donate=donate).memory
+    names = {plan.pdg.names[op.id]: op for op in plan.statements.ops.values()}
+    assert plan.within(plan.sizes, names["u"]) == u
+    assert plan.within(plan.sizes, names["v"]) == v
+    assert temporaries(plan.sizes, names["v"]) == 0  # what no plan comes below
+
+
+def test_contractions_that_add_nothing_up_are_not_stored() -> None:
+    with trl.Context() as ctx:
+        a = trl.data(np.ones((SIDE, 1), np.float32))
+        ctx.output("outer", ((a @ a.T) * 2.0).sum())
+        ctx.output("inner", ((a.T @ a) * 2.0).sum())
+    assert 0 < ctx.compile({}).memory.temporaries <= 16  # sums, and a product of two vectors

@@ -128,7 +128,8 @@ class Planner:
         nbytes = laid_out(plan)
         if self.devices > 1:
             ops, buffers = plan.statements.ops.values(), layout_of(plan).buffers.values()
-            share = Share.of(plan.pdg, plan.bounds, buffers, ops, self.devices)
+            how = plan.within, self.devices
+            share = Share.of(plan.pdg, plan.bounds, buffers, ops, *how)
             return plan.in_buffers(nbytes, is_lowered=True, share=share)
         return plan.in_buffers(nbytes, is_lowered=not too_large(plan, nbytes, self.budget))
 

@@ -20,7 +20,7 @@ from timerl_nb.ir.ops import Op, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.lower_bound import NO_KERNELS
 from timerl_nb.memory.sizes import Sizes
-from timerl_nb.memory.temporaries import CONTRACTIONS, FUSED
+from timerl_nb.memory.temporaries import CONTRACTIONS, FUSED, contracts
 from timerl_nb.passes.fusion_groups import inlineable
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Dims, Domain
@@ -65,7 +65,7 @@ class _Graph:
         self.readers: dict[int, list[_Edge]] = {op.id: [] for op in pdg}
         self.edges: list[_Edge] = []  # operands' edges come first
         self.pivots: dict[Domain, list[Op]] = defaultdict(list)
-        self.stored = {op.id for op in pdg if is_stored(op)}
+        self.stored = {op.id for op in pdg if is_stored(self.sizes, op)}
         for op_id in pdg.order:
             op = pdg[op_id]
             if op.where is not TRUE:
@@ -298,7 +298,9 @@ def _add(found: dict[Tensor, int], held: dict[Tensor, int]) -> None:
         found[tensor] = max(nbytes, found.get(tensor, 0))
 
 
-def is_stored(op: Op) -> bool:
+def is_stored(sizes: Sizes, op: Op) -> bool:
     """Whether XLA stores what an operation gives, also within a kernel."""
+    if op.kind in CONTRACTIONS:
+        return contracts(sizes, op, op, sizes.pdg.read_type)
     fused = op.kind in FUSED | NO_KERNELS | {"accumulate"}
     return not fused and not isinstance(op.attrs, ConstAttrs)

@@ -15,7 +15,7 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.memory.blocks import candidates
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.memory.slices import split
-from timerl_nb.memory.temporaries import CONTRACTIONS, constants, temporaries
+from timerl_nb.memory.temporaries import constants, contracts, temporaries
 from timerl_nb.passes.fusion_groups import inlineable
 from timerl_nb.statements.statements import Operand, Statement, Statements
 from timerl_nb.symbolic.expr import TRUE
@@ -42,10 +42,11 @@ def unfused(pdg: Pdg, bounds: Point) -> int:
     of one value; what is read by an operation over another domain is a kernel's result.
     """
     sizes, inlined = Sizes(pdg, bounds), inlineable(pdg)
+    stored = {op.id for op in pdg if contracts(sizes, op, op, pdg.read_type)}
 
     def used(op: Op) -> int:
         made = sizes.output_bytes(op, 0)
-        if op.kind not in CONTRACTIONS:
+        if op.id not in stored:
             return made
         given = (r for r in op.inputs if not isinstance(pdg[r.source].attrs, ConstAttrs))
         return made + max((sizes.type_bytes(op, pdg.read_type(r)) for r in given), default=0)
@@ -60,7 +61,7 @@ def unfused(pdg: Pdg, bounds: Point) -> int:
         )
 
     found = (op for op in pdg if op.where is TRUE)
-    return max((used(op) for op in found if op.kind in CONTRACTIONS or is_passed_on(op)), default=0)
+    return max((used(op) for op in found if op.id in stored or is_passed_on(op)), default=0)
 
 
 def at_once(statements: Statements, sizes: Sizes) -> int:

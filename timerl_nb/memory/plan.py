@@ -260,7 +260,17 @@ class MemoryPlan(Inspectable):
     @cached_property
     def _within(self) -> Mapping[str, int]:
         """Bytes that each statement's kernel stores within itself."""
-        return {name: temporaries(self.sizes, op) for name, op in self.statements.ops.items()}
+        return {name: self.within(self.sizes, op) for name, op in self.statements.ops.items()}
+
+    def within(self, sizes: Sizes, op: Op) -> int:
+        """Bytes that a kernel stores within itself, of values of such sizes."""
+        taken = (d for d in self.donations.values() if d.op_id == op.id)
+        return temporaries(sizes, op, self._held, {d.output for d in taken})
+
+    def _held(self, tensor: Tensor) -> int:
+        """How many values of a tensor there are at once; of a merge that is not known, and two."""
+        span = self.spans.get(tensor)
+        return 2 if span is None else span.lives.most_at_once * self._rows(tensor)
 
     @property
     def temporaries(self) -> int:
@@ -312,7 +322,9 @@ class MemoryPlan(Inspectable):
         if swap:
             used = at_once(self.statements, self.sizes)
             least = min(least, max(int(np.cumsum(summed).max()), used))
-        return least + self.beside
+        ops = self.statements.ops.values()
+        within = max((temporaries(self.sizes, op) for op in ops), default=0)
+        return least + within + self.constants
 
     @property
     def needed(self) -> int:

@@ -6,7 +6,7 @@ are on every device, so that all devices hold alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from timerl_nb.errors import BoundsError, OptionError
@@ -15,7 +15,6 @@ from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import Shape
 from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.sizes import Sizes
-from timerl_nb.memory.temporaries import temporaries
 from timerl_nb.symbolic.domain import Dim
 from timerl_nb.symbolic.expr import Lin
 from timerl_nb.symbolic.polyhedra import Point
@@ -46,9 +45,14 @@ class Share:
 
     @staticmethod
     def of(
-        pdg: Pdg, bounds: Point, buffers: Iterable[Buffer], ops: Iterable[Op], count: int
+        pdg: Pdg,
+        bounds: Point,
+        buffers: Iterable[Buffer],
+        ops: Iterable[Op],
+        within: Callable[[Sizes, Op], int],
+        count: int,
     ) -> Share:
-        """The share of a program with such buffers, and kernels.
+        """The share of a program with such buffers, kernels, and what these store within themselves.
 
         Raises:
             OptionError: there is no such dimension.
@@ -65,7 +69,7 @@ class Share:
                 hint=f"let {dim.bound} be {' or '.join(map(str, fits))}, or change devices.",
             )
         sizes = _Parts(pdg, bounds, dim, count)
-        return Share(dim, count, held, max((temporaries(sizes, op) for op in ops), default=0))
+        return Share(dim, count, held, max((within(sizes, op) for op in ops), default=0))
 
     def axis(self, buffer: Buffer) -> int | None:
         """The axis along which a buffer is divided; None where every device has all of it."""

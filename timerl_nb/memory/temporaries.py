@@ -2,19 +2,21 @@
 
 XLA fuses what is computed element by element, and reads its results where they are used. It stores what
 contractions take and give, and what reductions, scans and sorts give; what a contraction takes from a
-larger array is copied out of it first. Few random bits are made in a loop that holds several arrays.
+larger array is copied out of it first. A contraction that adds nothing up is a product like any other.
+Few random bits are made in a loop that holds several arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import accumulate
 from math import prod
 
-from timerl_nb.ir.attrs import ConstAttrs
+from timerl_nb.ir.attrs import ConstAttrs, DotAttrs
 from timerl_nb.ir.kinds import ELEMENTWISE, LAYOUT
-from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, Tensor, is_sliced
 from timerl_nb.ir.randomness import MOST_LOOPED
+from timerl_nb.ir.shapes import TensorType
 from timerl_nb.memory.sizes import Sizes
 from timerl_nb.symbolic.expr import Slice
 
@@ -23,8 +25,19 @@ FUSED = ELEMENTWISE | LAYOUT | {"concat", "gather", "merge", "rng", "value"}
 _ROUNDS = 8  # arrays that hold the rounds of random bits beside these, as XLA states it on a CPU
 
 
-def temporaries(sizes: Sizes, op: Op) -> int:
-    """The most bytes of values within a kernel that are stored at once, under actual bounds."""
+def temporaries(
+    sizes: Sizes,
+    op: Op,
+    held: Callable[[Tensor], int] | None = None,
+    over: Container[int] = (),
+) -> int:
+    """The most bytes of values within a kernel that are stored at once, under actual bounds.
+
+    Args:
+        held: how many values of a tensor there are at once; None where no plan says, and each
+            counts as if it were alone.
+        over: the results that take an operand's memory over.
+    """
     if not isinstance(op.attrs, DataflowAttrs):
         return 0
     body = op.attrs.body
@@ -34,8 +47,20 @@ def temporaries(sizes: Sizes, op: Op) -> int:
     for inner in body:
         for read in inner.inputs:
             readers.setdefault((read.source, read.out), []).append(inner)
-    returned = {source for source, _ in op.attrs.results if source != OPERAND}
+    results = [(one, source) for one, (source, _) in enumerate(op.attrs.results)]
+    returned = {source for _, source in results if source != OPERAND}
+    alone = (one for one in results if op.outputs[one[0]].reduce is None and one[0] not in over)
+    # what is made where it is carried
+    carried = {source for one, source in alone if held is None or held((op.id, one)) == 1}
     looped = {inner.id for inner in body if _is_looped(sizes, op, inner)}
+    made = {inner.id: inner.outputs for inner in body}
+
+    def kind(read: Read) -> TensorType:
+        if read.source == OPERAND:
+            return sizes.pdg.read_type(op.inputs[read.out])
+        return made[read.source][read.out].type
+
+    contracting = {inner.id for inner in body if contracts(sizes, op, inner, kind)}
     stored: set[int] = set()
     until: dict[int, int] = {}  # where each is read last, through what is fused
     taken: set[int] = set()  # what a contraction takes as it is
@@ -45,14 +70,14 @@ def temporaries(sizes: Sizes, op: Op) -> int:
         return max(ends, default=least)
 
     def feeds(found: Sequence[Op]) -> bool:
-        return any(u.kind in CONTRACTIONS or (u.kind in LAYOUT and u.id in taken) for u in found)
+        return any(u.id in contracting or (u.kind in LAYOUT and u.id in taken) for u in found)
 
     for inner in reversed(body):
         found = readers.get((inner.id, 0), ())
         until[inner.id] = end if inner.id in returned else last(found, place[inner.id])
         if feeds(found):
             taken.add(inner.id)
-        if inner.id in looped or _is_stored(inner, found):
+        if inner.id in looped or _is_stored(inner, found, contracting):
             stored.add(inner.id)
     change = [0] * (end + 2)
 
@@ -63,14 +88,30 @@ def temporaries(sizes: Sizes, op: Op) -> int:
     for inner in body:
         if inner.id in stored:
             nbytes = sizes.type_bytes(op, inner.outputs[0].type)
-            keep(nbytes, place[inner.id], until[inner.id])
+            if inner.id not in carried:
+                keep(nbytes, place[inner.id], until[inner.id])
             if inner.id in looped:
                 keep(_ROUNDS * nbytes, place[inner.id], place[inner.id])
     for slot, read in enumerate(op.inputs):
         found = readers.get((OPERAND, slot), ())
-        if feeds(found) and _is_cut(sizes, op, read):
+        if feeds(found) and _is_cut(sizes, op, read, held):
             keep(sizes.span(op, read) * sizes.point_bytes(read), 0, last(found, 0))
     return max(accumulate(change))
+
+
+def contracts(sizes: Sizes, op: Op, inner: Op, kind: Callable[[Read], TensorType]) -> bool:
+    """Whether an operation is a contraction, and adds up more than one product for a value.
+
+    Args:
+        op: the kernel that it is in, or itself.
+        kind: what a read of it yields.
+    """
+    if inner.kind not in CONTRACTIONS or not isinstance(inner.attrs, DotAttrs):
+        return inner.kind in CONTRACTIONS
+    labels = zip((inner.attrs.left, inner.attrs.right), inner.inputs, strict=True)
+    shapes = ((axes, sizes.shape(op, kind(read).shape)) for axes, read in labels)
+    sized = (pair for axes, shape in shapes for pair in zip(axes, shape, strict=True))
+    return any(n > 1 for axis, n in sized if axis not in inner.attrs.out)
 
 
 def calls_libraries(op: Op) -> bool:
@@ -87,14 +128,16 @@ def constants(ops: Iterable[Op]) -> int:
     return sum(value.array.nbytes for value in values)
 
 
-def _is_cut(sizes: Sizes, op: Op, read: Read) -> bool:
+def _is_cut(sizes: Sizes, op: Op, read: Read, held: Callable[[Tensor], int] | None) -> bool:
     """Whether an operand is a part of what is there of its tensor: in turns, of one turn alone."""
     dims, turns = sizes.pdg.dims, op.domain[:1]
     pairs = zip(sizes.pdg.output(read).domain, read.index, strict=True)
     there = (
         dims[d].count(sizes.bounds) for d, e in pairs if isinstance(e, Slice) or d not in turns
     )
-    return prod(there) > sizes.span(op, read)
+    if prod(there) <= sizes.span(op, read):
+        return False
+    return is_sliced(read) or (held is not None and held(read.tensor) > 1)
 
 
 def _is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
@@ -102,9 +145,9 @@ def _is_looped(sizes: Sizes, op: Op, inner: Op) -> bool:
     return inner.kind == "rng" and prod(sizes.shape(op, inner.shape)) <= MOST_LOOPED
 
 
-def _is_stored(inner: Op, readers: Sequence[Op]) -> bool:
+def _is_stored(inner: Op, readers: Sequence[Op], contracting: Container[int]) -> bool:
     if isinstance(inner.attrs, ConstAttrs):
         return False
     if inner.kind not in FUSED:
-        return True
-    return any(reader.kind in CONTRACTIONS for reader in readers)
+        return inner.kind not in CONTRACTIONS or inner.id in contracting
+    return any(reader.id in contracting for reader in readers)
