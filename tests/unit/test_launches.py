@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 
 import timerl_nb as trl
-from timerl_nb.collecting.acting import Random
+from timerl_nb.collecting.policies import Random
 from timerl_nb.collecting.program import collecting
 from timerl_nb.collecting.task import Task
 from timerl_nb.runtime.xla.calls_made import calls_made

@@ -9,6 +9,7 @@ from typing import Any, Self
 from timerl_nb.collecting.acting import check_numbers
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.blocks import Blocks
+from timerl_nb.collecting.choosing import AUTO, Choice, check, choose
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.native import Native
 from timerl_nb.collecting.policy_of import acting_of
@@ -17,7 +18,8 @@ from timerl_nb.collecting.scan import Scan
 from timerl_nb.collecting.step import StepByStep
 from timerl_nb.collecting.task import Task, found, spaces
 from timerl_nb.collecting.way import Source, Way
-from timerl_nb.errors import ExecutionError, OptionError, one_of
+from timerl_nb.collecting.ways import Ways
+from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import all_asked, asked, missing
 
@@ -31,6 +33,7 @@ class Collector:
     def __init__(self, task: Task, how: str) -> None:
         self._task, self._how = task, how
         self._weights = dict(task.acting.weights)
+        self._choice: Choice | None = None
         self._source: Source | None = None
         self._closed = ""
 
@@ -77,6 +80,7 @@ class Collector:
         ):  # parameters of any structure may be its first
             acting = acting.begun(params)
             self._task, self._weights = replace(self._task, acting=acting), dict(acting.weights)
+            self._choice = None
         else:
             self._weights = acting.taken(params)
 
@@ -87,9 +91,21 @@ class Collector:
 
     def _open(self) -> Source:
         if self._source is None:
-            way = next(w for w in WAYS if w.name == self._how)
-            self._source = way.prepared(self._task).open(self._task.seed)
+            self._source = self._chosen.prepared.open(self._task.seed)
         return self._source
+
+    @property
+    def _chosen(self) -> Choice:
+        if self._choice is None:
+            self._choice = choose(WAYS, self._task, self._how, self._weights)
+        return self._choice
+
+    @property
+    def ways(self) -> Ways:
+        """All ways: how fast they are, what they take or why they do not apply, and which was chosen. Chooses, if
+        that was not done.
+        """
+        return self._chosen.ways
 
     def close(self) -> None:
         """End all environments; batches stay."""
@@ -130,7 +146,7 @@ def collect(
     envs: int | None = None,
     steps: int = 128,
     seed: int = 0,
-    how: str = "scan",
+    how: str = AUTO,
     params: Any = None,
 ) -> Collector:
     """Steps of environments under a policy, collected batch by batch.
@@ -151,6 +167,10 @@ def collect(
             their steps before the next ones, for states that outgrow the cache, "step" calls for every
             step. They give the same trajectories. On the host "loop" steps Gymnasium's environments one
             after the other, "processes" those in processes, "native" those that are vectors of their own.
+            "auto" measures, when the first batch is asked for, those that apply, in some seconds, on
+            environments of their own, and takes the fastest: `c.ways`; it is remembered for this machine,
+            environment, policy and sizes. It takes no way of another provenance, whose trajectories are
+            others; "any" does.
         params: weights to begin with, as `Collector.load` takes them; of a function of JAX any tree.
 
     Returns a `Collector`: `c.next()` is a batch.
@@ -172,10 +192,5 @@ def collect(
         )
     steps, seed = integer("steps", steps, least=1), integer("the seed", seed)
     task = Task(name, sim, vector, acting, count, steps, seed)
-    way = next((w for w in WAYS if w.name == how), None)
-    if way is None:
-        raise OptionError(f"how={how!r} is no way.", hint=one_of(str(how), [w.name for w in WAYS]))
-    why_not = way.why_not(task)
-    if why_not is not None:
-        raise OptionError(f"{how!r} does not apply: {why_not}.")
+    check(WAYS, task, how)
     return Collector(task, how)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -87,12 +87,14 @@ def _same_step(env: Simulation) -> Simulation:
 class Turns:
     """Environments in the turns of a program, which runs them.
 
-    Attributes:
-        counts: of a batch.
+    Args:
+        counts: of a batch, where they are asked for.
     """
 
-    def __init__(self, program: Program, task: Task, seed: int, counts: Counts) -> None:
-        self.program, self.counts = program, counts
+    def __init__(
+        self, program: Program, task: Task, seed: int, counts: Callable[[], Counts]
+    ) -> None:
+        self.program, self._counts = program, counts
         self._weights: Weights = {}
         given = self._given() if task.acting.weights else None
         self._turns = program.turns(seed, given=given, taken=graph.itself)
@@ -103,6 +105,10 @@ class Turns:
     def _given(self) -> Iterator[Weights]:
         while True:
             yield self._weights
+
+    @property
+    def counts(self) -> Counts:
+        return self._counts()
 
     def next(self, weights: Weights) -> Batch:
         self._weights = weights

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import cached_property
 from typing import ClassVar
 
 from timerl_nb.collecting.program import Turns, collecting
@@ -10,6 +11,7 @@ from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import Counts, Way
 from timerl_nb.config import Options
 from timerl_nb.driver.program import Program
+from timerl_nb.runtime.xla.calls_made import calls_made
 
 
 class Scan(Way):
@@ -24,25 +26,33 @@ class Scan(Way):
         return task.acting.why_not_written
 
     def prepared(self, task: Task) -> Compiled:
-        program = self._program(task)
-        return Compiled(program, task, self._counted(program))
+        return Compiled(self._program(task), task, self.counted)
 
     def _program(self, task: Task) -> Program:
         return collecting(task, self.options)
 
-    def _counted(self, program: Program) -> Counts:
+    def counted(self, program: Program) -> Counts:
+        """What a batch takes."""
         lowered = program.executable.lowered
-        calls = 0 if lowered is None else sum(bool(call.counters) for call in lowered.calls)
-        return Counts(calls, None, 0)
+        assert lowered is not None
+        made = calls_made(lowered)
+        return Counts(0 if made is None else sum(made.values()), program.executable.launches, 0)
 
 
-@dataclass(frozen=True)
 class Compiled:
-    """A compiled program of a task."""
+    """A compiled program of a task.
 
-    program: Program
-    task: Task
-    counts: Counts
+    Args:
+        counted: what its batches take.
+    """
+
+    def __init__(self, program: Program, task: Task, counted: Callable[[Program], Counts]) -> None:
+        self.program, self._task, self._counted = program, task, counted
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Of a batch; they wait for XLA, and read what it has made."""
+        return self._counted(self.program)
 
     def open(self, seed: int) -> Turns:
-        return Turns(self.program, self.task, seed, self.counts)
+        return Turns(self.program, self._task, seed, lambda: self.counts)

@@ -1,0 +1,230 @@
+"""How a way of collecting is chosen: made-up ways, of made-up speed, by a made-up clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.collecting.choosing import Choice, check, choose
+from timerl_nb.collecting.policies import Random
+from timerl_nb.collecting.task import Task
+from timerl_nb.collecting.way import Counts, Way
+from timerl_nb.collecting.ways import Row, Speed, Ways
+from timerl_nb.errors import EnvError, OptionError
+from timerl_nb.runtime.disk_cache import DiskCache
+
+ENV = trl.env.make("CartPole-v1", max_steps=30)
+
+
+class Clock:
+    """Seconds that pass only when somebody says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Made(Way):
+    """Makes batches of 100 steps, each in so many seconds; says what was done with it."""
+
+    what = "made up"
+
+    def __init__(
+        self,
+        clock: Clock,
+        name: str,
+        seconds: Sequence[float],
+        *,
+        provenance: str = "ours",
+        prepares: float = 0.0,
+        why_not: str | None = None,
+        fails: Exception | None = None,
+    ) -> None:
+        self.name, self.provenance, self._why_not = name, provenance, why_not  # pyright: ignore[reportAttributeAccessIssue]
+        self._clock, self._seconds, self._prepares = clock, cycle(seconds), prepares
+        self._fails = fails
+        self.seeds: list[int] = []
+        self.batches = self.closed = self.ready = 0
+
+    def why_not(self, task: Task) -> str | None:
+        return self._why_not
+
+    def prepared(self, task: Task) -> Any:
+        self._clock.now += self._prepares
+        self.ready += 1
+        return self
+
+    def open(self, seed: int) -> Any:
+        self.seeds.append(seed)
+        return self
+
+    def next(self, weights: Any) -> Any:
+        if self._fails is not None:
+            raise self._fails
+        self.batches += 1
+        # the first one compiles
+        self._clock.now += 1.0 if self.batches == 1 else next(self._seconds)
+        return SimpleNamespace(count=100)
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(7, None, 2)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def task(**options: Any) -> Task:
+    whole = Task(f"made up {uuid4()}", ENV, None, Random({}, ENV.act_space), 10, 10, 5)
+    return replace(whole, **options)
+
+
+def chosen(clock: Clock, *ways: Made, how: str = "auto", of: Task | None = None) -> Choice:
+    check(ways, of or task(), how)
+    return choose(ways, of or task(), how, {}, clock=clock)
+
+
+def test_the_fastest_is_taken_and_measured_apart() -> None:
+    clock = Clock()
+    slow, fast = Made(clock, "slow", [0.2]), Made(clock, "fast", [0.1])
+    found = chosen(clock, slow, fast)
+    assert found.ways.chosen == "fast" and found.prepared is fast
+    assert found.ways.why == "it leads, 2.0 times as fast as slow" and not found.ways.remembered
+    for way in (slow, fast):
+        assert way.batches == 1 + 5 and way.closed == 1 == way.ready
+        assert way.seeds != [5]  # the trajectories' own
+    row = found.ways[0]
+    assert row.speed == pytest.approx((500, 500, 500))
+    assert replace(row, speed=None) == Row("slow", "ours", None, 7, None, 2)
+
+
+def test_what_is_three_times_slower_stops_after_one() -> None:
+    clock = Clock()
+    ways = [Made(clock, n, [s]) for n, s in (("a", 0.1), ("b", 0.31), ("c", 0.29))]
+    found = chosen(clock, *ways)
+    assert [way.batches for way in ways] == [6, 2, 6] and found.ways.chosen == "a"
+
+
+def test_spread_decides_for_how_long() -> None:
+    clock = Clock()
+    one, other = Made(clock, "one", [0.13, 0.33]), Made(clock, "other", [0.23, 0.22])
+    found = chosen(clock, one, other)
+    assert (one.batches, other.batches) == (1 + 10, 1 + 9)  # until 2 s are over for both
+    assert found.ways.why.endswith("the spread of its batches does not prove")
+    speed = next(row.speed for row in found.ways if row.name == "one")
+    assert speed is not None and speed.least < speed.median < speed.greatest
+
+
+def test_two_seconds_each_and_ten_in_all() -> None:
+    clock = Clock()
+    ways = [Made(clock, f"{k}", [1.5]) for k in range(3)]
+    chosen(clock, *ways)
+    assert [way.batches for way in ways] == [3, 3, 3]
+    clock = Clock()
+    long = Made(clock, "long", [4.0])
+    late = [Made(clock, f"{k}", [0.01], prepares=6.0) for k in range(3)]
+    found = chosen(clock, long, *late)
+    assert [way.ready for way in late] == [1, 1, 0] and late[1].batches == 101
+    assert found.ways[3].speed is None and "the 10 s of choosing" in str(found.ways[3].why_not)
+
+
+def test_provenances_are_not_crossed_unless_asked() -> None:
+    clock = Clock()
+    ours, theirs = Made(clock, "ours", [0.2]), Made(clock, "far", [0.1], provenance="theirs")
+    found = chosen(clock, ours, theirs)
+    assert (found.ways.chosen, found.ways.why) == ("ours", "no other one applies")
+    assert ours.batches == theirs.ready == 0 and 'how="any"' in str(found.ways[1].why_not)
+    assert chosen(clock, ours, theirs, how="any").ways.chosen == "far"
+
+
+def test_what_is_asked_for_is_not_measured() -> None:
+    clock = Clock()
+    one, other = Made(clock, "one", [0.1]), Made(clock, "other", [0.2], why_not="it is not there")
+    found = chosen(clock, one, other, how="one")
+    assert found.prepared is one and one.batches == 0 and found.ways.why == "it was asked for"
+    with pytest.raises(OptionError, match="'other' does not apply: it is not there"):
+        check((one, other), task(), "other")
+    with pytest.raises(OptionError, match="how='two' is no way"):
+        check((one, other), task(), "two")
+    with pytest.raises(OptionError, match="no way of collecting applies"):
+        check((other,), task(), "auto")
+
+
+def test_environments_that_were_given_are_not_tried_out() -> None:
+    clock = Clock()
+    ways = Made(clock, "one", [0.2]), Made(clock, "other", [0.1])
+    found = chosen(clock, *ways, of=task(env=None, vector=object()))
+    assert found.ways.chosen == "one" and not ways[0].batches
+
+
+def test_what_fails_is_not_taken() -> None:
+    clock = Clock()
+    error = EnvError("the environment is broken.")
+    ways = Made(clock, "one", [0.1], fails=error), Made(clock, "other", [0.2])
+    found = chosen(clock, *ways)
+    assert found.ways.chosen == "other" and found.ways.why == "no other one was measured"
+    assert found.ways[0].why_not == "it failed: the environment is broken." and ways[0].closed == 1
+    with pytest.raises(EnvError, match="is broken"):
+        chosen(clock, ways[0], Made(clock, "third", [0.1], fails=ValueError("later")))
+
+
+def test_a_choice_is_remembered(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timerl_nb.collecting.choosing.disk_cache", lambda: DiskCache(tmp_path))
+    clock, of = Clock(), task()
+
+    def again(of: Task, *names: str) -> tuple[Ways, list[Made]]:
+        ways = [Made(clock, name, [0.1 * (k + 1)]) for k, name in enumerate(names)]
+        return chosen(clock, *ways, of=of).ways, ways
+
+    first, _ = again(of, "one", "other")
+    known, ways = again(of, "one", "other")
+    assert known.remembered and tuple(known) == tuple(first)
+    assert (known.chosen, known.why) == (first.chosen, first.why)
+    assert [way.batches for way in ways] == [0, 0] and [way.ready for way in ways] == [1, 0]
+    for others in (replace(of, envs=11), replace(of, steps=9), replace(of, name="another")):
+        assert not again(others, "one", "other")[0].remembered
+    assert not again(of, "one", "third")[0].remembered
+
+
+def test_the_table_prints() -> None:
+    rows = (
+        Row("fast", "ours", Speed(2e6, 1e6, 3e6), 1, 64, 0),
+        Row("slow", "ours", Speed(1e3, 1e3, 1e3), 64, None, 0),
+        Row("host", "theirs", why_not="a < b"),
+    )
+    ways = Ways(rows, "fast", "it leads, 2,000.0 times as fast as slow")
+    assert str(ways).splitlines() == [
+        "  way                       steps a second  calls  launches  copies",
+        "* fast  2,000,000 (1,000,000 to 3,000,000)      1        64       0",
+        "  slow              1,000 (1,000 to 1,000)     64                 0",
+        "  host  a < b",
+        "fast: it leads, 2,000.0 times as fast as slow.",
+    ]
+    html = ways._repr_html_()
+    assert "<b>fast</b>" in html and "a &lt; b" in html and html.count("<tr>") == 4
+
+
+def test_a_collector_chooses_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "timerl_nb.collecting.choosing._ALL", float("inf")
+    )  # however long XLA compiles
+    options: Any = {"envs": 4, "steps": 6, "seed": 3}
+    with trl.collect(ENV, trl.policies.random, **options) as c:
+        first = c.next()
+        ways = c.ways
+        assert {row.name for row in ways if row.speed is not None} == {"scan", "step"}
+        scan = ways[0]
+        assert (scan.name, scan.calls, scan.copies) == ("scan", 1, 0) and scan.launches
+    with trl.collect(ENV, trl.policies.random, how="scan", **options) as d:
+        same = d.next()
+        assert d.ways.chosen == "scan" and d.ways.why == "it was asked for"
+    np.testing.assert_array_equal(cast(Any, first).obs, cast(Any, same).obs)

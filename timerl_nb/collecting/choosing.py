@@ -1,0 +1,279 @@
+"""Choosing a way: those that apply run in turn on environments of their own, and what was found is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
+from statistics import quantiles
+from time import perf_counter
+from typing import Any, Final
+
+from timerl_nb.collecting.task import Task
+from timerl_nb.collecting.way import Counts, Prepared, Source, Way
+from timerl_nb.collecting.ways import Row, Speed, Ways
+from timerl_nb.errors import OptionError, TimeRLError, one_of
+from timerl_nb.runtime.backends.jax import device_name
+from timerl_nb.runtime.disk_cache import disk_cache, key_of
+
+AUTO: Final = "auto"
+ANY: Final = "any"  # as auto, of whatever provenance
+
+_ROUNDS: Final = 5
+_MOST_ROUNDS: Final = 100
+_EACH: Final = 2.0  # seconds that a way is measured
+_ALL: Final = 10.0  # seconds in all; and so many after which no other way is compiled
+_FEW: Final = 3  # fewer batches than these have no spread
+_LOST: Final = 3  # times as long as the fastest
+_APART: Final = 0x9E3779B97F4A7C15  # between the seed of measurements and that of trajectories
+_LIBRARIES: Final = ("gymnasium", "envpool", "torch", "gymnax", "brax")  # whose versions matter
+
+# A task, and the ways that apply, in the order in which they are tried.
+Order = Callable[[Task, Sequence[Way]], Sequence[Way]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The way that a task goes.
+
+    Attributes:
+        prepared: it, ready.
+    """
+
+    prepared: Prepared
+    _told: Callable[[], Ways]
+
+    @cached_property
+    def ways(self) -> Ways:
+        """All of them, and why it is this one."""
+        return self._told()
+
+
+def check(ways: Sequence[Way], task: Task, how: str) -> None:
+    """Refuse what cannot be chosen.
+
+    Raises:
+        OptionError: there is no such way; it does not apply; or none does.
+    """
+    names = [way.name for way in ways]
+    if how not in (AUTO, ANY, *names):
+        raise OptionError(f"how={how!r} is no way.", hint=one_of(str(how), [AUTO, ANY, *names]))
+    why_not: list[str] = []
+    for way in ways:
+        if how in (AUTO, ANY, way.name):
+            why = way.why_not(task)
+            if why is None:
+                return
+            why_not.append(f"{way.name}: {why}")
+    if how in names:
+        raise OptionError(f"{how!r} does not apply: {why_not[0].removeprefix(f'{how}: ')}.")
+    raise OptionError("no way of collecting applies.", evidence=why_not)
+
+
+def choose(
+    ways: Sequence[Way],
+    task: Task,
+    how: str,
+    weights: Mapping[str, Any],
+    *,
+    order: Order = lambda _, ways: ways,
+    clock: Callable[[], float] = perf_counter,
+) -> Choice:
+    """The way that is asked for; or the fastest of those of one provenance that apply, measured.
+
+    Args:
+        how: `check` has found nothing wrong with it.
+        weights: that the policy acts by while ways are measured.
+        order: which are tried first, in case that the time does not suffice for all.
+    """
+    by_name = {way.name: way for way in ways}
+    if how in by_name:
+        told = partial(_unmeasured, ways, task, how, "it was asked for")
+        return Choice(by_name[how].prepared(task), told)
+    known = _Remembered(task, how, [*by_name])
+    found = known.read()
+    if found is not None:
+        return Choice(by_name[found.chosen].prepared(task), lambda: found)
+    rows = _rows(ways, task)
+    able = [way for way in ways if rows[way.name].why_not is None]
+    if how == AUTO:
+        one = able[0].provenance
+        for way in able:
+            if way.provenance != one:
+                text = f'it is of another provenance, {way.provenance}: how="any" allows it'
+                rows[way.name] = replace(rows[way.name], why_not=text)
+        able = [way for way in able if way.provenance == one]
+    if len(able) == 1 or task.vector is not None:
+        why = "nothing was measured, since the environments go on where they were left"
+        why = "no other one applies" if len(able) == 1 else why
+        alone = Ways(tuple(rows.values()), able[0].name, why)
+        return Choice(able[0].prepared(task), lambda: alone)
+    race = _Race(task, weights, clock)
+    race.run(order(task, able))
+    rows |= {way.name: race.row(rows[way.name]) for way in able}
+    chosen, why = race.best
+    measured = Ways(tuple(rows.values()), chosen, why)
+    if all(way.name in race.runners for way in able):
+        known.write(replace(measured, remembered=True))
+    return Choice(race.runners[chosen].prepared, lambda: measured)
+
+
+def _rows(ways: Sequence[Way], task: Task) -> dict[str, Row]:
+    return {way.name: Row(way.name, way.provenance, why_not=way.why_not(task)) for way in ways}
+
+
+def _unmeasured(ways: Sequence[Way], task: Task, chosen: str, why: str) -> Ways:
+    return Ways(tuple(_rows(ways, task).values()), chosen, why)
+
+
+@dataclass
+class _Runner:
+    """A way that is being measured."""
+
+    prepared: Prepared
+    source: Source
+    counts: Counts
+    seconds: list[float] = field(default_factory=list)  # of each batch
+    speeds: list[float] = field(default_factory=list)  # steps a second
+    is_lost: bool = False
+
+    @property
+    def speed(self) -> Speed:
+        return Speed.of(self.speeds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has no time left."""
+        return sum(self.seconds) > _EACH
+
+    def leads(self, other: _Runner) -> bool:
+        """Whether it is faster beyond the spread: three quarters of its batches, than three quarters of the other's."""
+        if other.is_lost:
+            return True
+        has_spread = min(len(self.speeds), len(other.speeds)) >= _FEW
+        return has_spread and _quartiles(self.speeds)[0] > _quartiles(other.speeds)[1]
+
+
+class _Race:
+    """Ways that make batches in turn, each of environments of its own."""
+
+    def __init__(self, task: Task, weights: Mapping[str, Any], clock: Callable[[], float]) -> None:
+        self._task, self._weights, self._clock = task, weights, clock
+        self.runners: dict[str, _Runner] = {}
+        self._why_not: dict[str, str] = {}
+
+    def run(self, ways: Sequence[Way]) -> None:
+        """Run them until one leads, or the time is over.
+
+        Raises:
+            Exception: what the first of them raised, where all of them failed.
+        """
+        first: Exception | None = None
+        began = self._clock()
+        with ExitStack() as stack:
+            for way in ways:
+                if self.runners and self._clock() - began > _ALL:
+                    self._why_not[way.name] = (
+                        f"it was not tried: the {_ALL:.0f} s of choosing were over"
+                    )
+                    continue
+                try:
+                    self._begin(way, stack)
+                except Exception as error:
+                    first = first or error
+                    what = error.what if isinstance(error, TimeRLError) else repr(error)
+                    self._why_not[way.name] = f"it failed: {what}"
+            if first is not None and not self.runners:
+                raise first
+            began = self._clock()
+            for k in range(_MOST_ROUNDS):
+                if k >= 1 and self._clock() - began > _ALL:
+                    break
+                if k >= _ROUNDS and self._is_decided():
+                    break
+                self._round()
+
+    def _begin(self, way: Way, stack: ExitStack) -> None:
+        prepared = way.prepared(self._task)
+        source = stack.enter_context(closing(prepared.open(self._task.seed ^ _APART)))
+        source.next(self._weights)  # the first one compiles, or resets
+        self.runners[way.name] = _Runner(prepared, source, source.counts)
+
+    def _round(self) -> None:
+        for runner in self.runners.values():
+            if runner.seconds and (runner.is_lost or runner.is_over):
+                continue
+            begun = self._clock()
+            batch = runner.source.next(self._weights)
+            runner.seconds.append(self._clock() - begun)
+            runner.speeds.append(batch.count / runner.seconds[-1])
+        most = max(runner.speeds[0] for runner in self.runners.values())
+        for runner in self.runners.values():
+            runner.is_lost = runner.speeds[0] * _LOST < most
+
+    def _is_decided(self) -> bool:
+        """Whether one leads, or none has time left."""
+        running = [runner for runner in self.runners.values() if not runner.is_lost]
+        first, *others = sorted(running, key=lambda runner: -runner.speed.median)
+        return all(r.is_over for r in running) or all(first.leads(other) for other in others)
+
+    @property
+    def best(self) -> tuple[str, str]:
+        """The fastest, and why."""
+        (name, first), *others = sorted(
+            self.runners.items(), key=lambda pair: -pair[1].speed.median
+        )
+        if not others:
+            return name, "no other one was measured"
+        second, other = others[0]
+        times = f"{first.speed.median / other.speed.median:,.1f} times as fast as {second}"
+        if first.leads(other):
+            return name, f"it leads, {times}"
+        return name, f"by its median it is {times}, which the spread of its batches does not prove"
+
+    def row(self, before: Row) -> Row:
+        """What was found of a way."""
+        if before.name in self._why_not:
+            return replace(before, why_not=self._why_not[before.name])
+        runner = self.runners[before.name]
+        return replace(before, speed=runner.speed, **asdict(runner.counts))
+
+
+def _quartiles(speeds: Sequence[float]) -> tuple[float, float]:
+    low, _, high = quantiles(speeds, n=4, method="inclusive")
+    return low, high
+
+
+class _Remembered:
+    """What was measured of a task by some ways, on this machine, in the cache folder."""
+
+    def __init__(self, task: Task, how: str, names: Sequence[str]) -> None:
+        self._disk = disk_cache() if task.vector is None else None
+        acting = type(task.acting).__name__, task.acting.text
+        about = task.name, *acting, task.envs, task.steps
+        self._key = key_of("collecting", device_name(), *about, how, names, _versions())
+
+    def read(self) -> Ways | None:
+        payload = None if self._disk is None else self._disk.read(self._key)
+        if payload is None:
+            return None
+        whole = json.loads(payload)
+        rows = (Row(**row) for row in whole.pop("rows"))
+        return Ways(tuple(replace(r, speed=r.speed and Speed(*r.speed)) for r in rows), **whole)
+
+    def write(self, ways: Ways) -> None:
+        if self._disk is not None:
+            self._disk.write(self._key, json.dumps(asdict(ways)).encode())
+
+
+def _versions() -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
