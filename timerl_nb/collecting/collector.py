@@ -11,6 +11,7 @@ from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.blocks import Blocks
 from timerl_nb.collecting.choosing import AUTO, Choice, check, choose
 from timerl_nb.collecting.loop import Loop
+from timerl_nb.collecting.model import likely
 from timerl_nb.collecting.native import Native
 from timerl_nb.collecting.policy_of import acting_of
 from timerl_nb.collecting.processes import Processes
@@ -97,7 +98,7 @@ class Collector:
     @property
     def _chosen(self) -> Choice:
         if self._choice is None:
-            self._choice = choose(WAYS, self._task, self._how, self._weights)
+            self._choice = choose(WAYS, self._task, self._how, self._weights, order=likely)
         return self._choice
 
     @property

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Final
 
 from timerl_nb.machine import Machine
 from timerl_nb.runtime.backends.jax import device_name
 from timerl_nb.runtime.disk_cache import disk_cache, key_of
 
-_known: dict[tuple[object, str], Machine] = {}  # by cache and device
+_HERE: Final = "machine"
+_known: dict[tuple[object, str, str], Machine] = {}  # by cache, device and purpose
 
 
-def machine_here() -> Machine:
-    """What programs run on."""
+def machine_here(purpose: str = _HERE) -> Machine:
+    """What programs run on: by figures that were found for some purpose, else by those for all."""
     disk, name = disk_cache(), device_name()
-    place = None if disk is None else disk.folder, name
+    place = None if disk is None else disk.folder, name, purpose
     if place not in _known:
-        payload = None if disk is None else disk.read(key_of("machine", name))
-        _known[place] = Machine() if payload is None else Machine(**json.loads(payload))
+        payload = None if disk is None else disk.read(key_of(purpose, name))
+        if payload is None:
+            return _known.setdefault(place, Machine()) if purpose == _HERE else machine_here()
+        _known[place] = Machine(**json.loads(payload))
     return _known[place]
 
 
-def keep(machine: Machine) -> None:
+def keep(machine: Machine, purpose: str = _HERE) -> None:
     """Let later compilations choose by a machine's figures, here and in processes to come."""
     disk, name = disk_cache(), device_name()
-    _known[None if disk is None else disk.folder, name] = machine
+    _known[None if disk is None else disk.folder, name, purpose] = machine
     if disk is not None:
-        disk.write(key_of("machine", name), json.dumps(asdict(machine)).encode())
+        disk.write(key_of(purpose, name), json.dumps(asdict(machine)).encode())

@@ -1,0 +1,152 @@
+"""The constants of a machine, fitted to batches that it has made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import inf
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from timerl_nb.arrays import Array
+from timerl_nb.collecting.model import FITTED, Device, Load, Step
+from timerl_nb.collecting.policies import random
+from timerl_nb.collecting.policy_of import acting_of
+from timerl_nb.collecting.scan import Scan
+from timerl_nb.collecting.step import StepByStep
+from timerl_nb.collecting.task import Task
+from timerl_nb.driver.machines import keep, machine_here
+from timerl_nb.env.core import Simulation, make
+from timerl_nb.machine import Machine
+from timerl_nb.rl.policy import DNNBuilder
+
+_BATCHES: Final = 7
+_TURNS: Final = 20  # of guessing which term decides; it is found in two or three
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a batch was made by, and how long it took."""
+
+    load: Load
+    seconds: float
+
+
+def fit(runs: Sequence[Run], before: Machine, *, overlaps: bool = False) -> Machine:
+    """A machine under whose constants the model says what was measured: the least squares of relative errors.
+
+    No constant is negative; what no run depends on stays as it was. Which of two terms that overlap decides is
+    guessed by the constants so far, until that changes nothing.
+    """
+    found = before
+    decided: Array | None = None
+    for _ in range(_TURNS):
+        device = Device("", found, overlaps)
+        rows = np.array([_terms(run.load, device) for run in runs])
+        if decided is not None and np.array_equal(rows, decided):
+            break
+        decided = rows
+        seconds = np.array([run.seconds for run in runs])
+        x = _least_squares(rows / seconds[:, None])
+        used = [bool(column.any()) for column in rows.T]
+        c, l, products, elements, nbytes = (
+            value if is_used else old
+            for value, is_used, old in zip(x, used, _constants(found), strict=True)
+        )
+        found = replace(
+            found,
+            launch=float(c),
+            call=float(l),
+            flops=_rate(products),
+            elements=_rate(elements),
+            bandwidth=_rate(nbytes),
+        )
+    return found
+
+
+def _constants(machine: Machine) -> tuple[float, ...]:
+    rates = machine.flops, machine.elements, machine.bandwidth
+    return machine.launch, machine.call, *(1 / rate for rate in rates)
+
+
+def _rate(seconds: float) -> float:
+    return float(1 / seconds) if seconds > 0 else inf
+
+
+def _terms(load: Load, device: Device) -> tuple[float, ...]:
+    """How often each constant counts, where the others are as they are."""
+    of = device.machine
+    nbytes = load.crossing(of)
+    computing = load.products / of.flops + load.elements / of.elements
+    crossing = nbytes / of.bandwidth
+    is_launching = not device.overlaps or load.launches * of.call >= max(computing, crossing)
+    is_working = not device.overlaps or not is_launching
+    is_computing = is_working and computing >= crossing
+    return (
+        load.calls,
+        load.launches * is_launching,
+        load.products * is_computing,
+        load.elements * is_computing,
+        nbytes * (is_working and not is_computing),
+    )
+
+
+def _least_squares(rows: Array) -> Array:
+    """The x of no negative part for which rows · x is next to 1: of all sets of parts that may be positive, the best."""
+    scale = np.maximum(np.abs(rows).max(0), np.finfo(float).tiny)
+    best, least = np.zeros(rows.shape[1]), float(len(rows))
+    for count in range(1, rows.shape[1] + 1):
+        for kept in map(list, combinations(range(rows.shape[1]), count)):
+            x = np.zeros(rows.shape[1])
+            x[kept] = np.linalg.lstsq(rows[:, kept] / scale[kept], np.ones(len(rows)))[0]
+            error = float(np.square((rows / scale) @ x - 1).sum())
+            if (x >= 0).all() and error < least * (1 - 1e-9):
+                best, least = x / scale, error
+    return best
+
+
+def fitted() -> Machine:
+    """This machine, by five small batches, in about a minute with what is compiled; it is kept in the cache folder.
+
+    Nothing else should run meanwhile.
+    """
+    found = fit([*small_runs()], machine_here())
+    keep(found, FITTED)
+    return found
+
+
+def small_runs() -> Iterator[Run]:
+    """Batches that calls, launches, arithmetic of two sorts, and memory decide."""
+    cartpole = make("CartPole-v1")
+    wide = make("synthetic", obs_shape=(2048,))
+    yield measured(cartpole, 0, 4, 32, by_step=True)
+    yield measured(cartpole, 0, 4, 1024)
+    yield measured(cartpole, 0, 8192, 16)
+    yield measured(cartpole, 256, 1024, 16)
+    yield measured(wide, 0, 2048, 8)
+
+
+def measured(env: Simulation, width: int, envs: int, steps: int, *, by_step: bool = False) -> Run:
+    """The fastest of a few batches of random actions, or of a policy of two layers of some width."""
+    policy = DNNBuilder().from_env(env, hidden=[width] * 2) if width else random
+    acting = acting_of(policy, (env.obs_space, env.act_space), 0)
+    task = Task(repr(env), env, None, acting, envs, steps, 0)
+    program = Scan().prepared(task).program
+    work = program.executable.work
+    assert work is not None
+    loads = Step.of(task, work).loads(envs, steps)
+    way = StepByStep() if by_step else Scan()
+    source = way.prepared(task).open(0)
+    seconds: list[float] = []
+    try:
+        for _ in range(_BATCHES + 1):
+            begun = perf_counter()
+            source.next(acting.weights)
+            seconds.append(perf_counter() - begun)
+        load = replace(loads[way.name], calls=source.counts.calls)
+    finally:
+        source.close()
+    return Run(load, min(seconds[1:]))
