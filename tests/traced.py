@@ -40,11 +40,11 @@ def recorded(folder: Path, drift: int = 0, end: bool = True) -> Path:
     with record(folder / "as it is written", taps=False):
         pass
     (manifest,) = (folder / "as it is written").glob("*.json")
-    ended = {"monotonic": MONOTONIC + 1000 * END, "wall": WALL + 1000 * END + drift}
+    ended = {"monotonic": MONOTONIC + 1000 * END, "wall": WALL + 1000 * END + drift, "cpu": 0}
     about = json.loads(manifest.read_bytes()) | {
         "process": PROCESS,
         "command": ["train.py"],
-        "begin": {"monotonic": MONOTONIC, "wall": WALL},
+        "begin": {"monotonic": MONOTONIC, "wall": WALL, "cpu": 0},
         "end": ended if end else None,
         "alive": [THREAD],
     }

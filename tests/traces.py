@@ -1,12 +1,47 @@
-"""Makes the recorded traces of `datasets`: `python tests/traces.py torch|jax FILE`, where PyTorch or JAX is.
+"""Makes the recordings of `datasets`: `python tests/traces.py ours|torch|jax FILE`, the latter where PyTorch or JAX is.
 
-Nothing of the project is imported, so that PyTorch's can be made in an environment that has PyTorch alone.
+Nothing of the project is imported but for ours, so that PyTorch's can be made in an environment that has PyTorch alone.
 """
 
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+
+def ours(path: str) -> None:
+    """Two phases of some steps, in calls that are tapped, with a thread and a child process that are waited for."""
+    import multiprocessing
+    import threading
+    import time
+    import zlib
+
+    import timerl_nb as trl
+
+    content = bytes(range(256)) * 400
+
+    def packs() -> None:
+        with trl.scope.operation("pack"):
+            zlib.compress(content)
+
+    with tempfile.TemporaryDirectory() as folder:
+        with (
+            trl.scope.tap(zlib, "backend"),
+            trl.scope.record(f"{folder}/ours", calibrated=False) as rec,
+        ):
+            with trl.scope.phase("collect"):
+                child = multiprocessing.get_context("fork").Process(target=packs, name="worker")
+                child.start()
+                for _ in range(3):
+                    with trl.scope.operation("step"):
+                        time.sleep(0.001)
+                        packs()
+                child.join()
+            with trl.scope.phase("update"):
+                thread = threading.Thread(target=packs, name="packer")
+                thread.start()
+                thread.join()
+        rec.save(path)
 
 
 def torch(path: str) -> None:
@@ -47,4 +82,4 @@ def jax(path: str) -> None:
 
 
 if __name__ == "__main__":
-    {"torch": torch, "jax": jax}[sys.argv[1]](sys.argv[2])
+    {"ours": ours, "torch": torch, "jax": jax}[sys.argv[1]](sys.argv[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.errors import ExecutionError, OptionError
+from timerl_nb.errors import ExecutionError, MissingPartError, OptionError
 from timerl_nb.scope import Recording, operation, phase
+from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind, Library
+from timerl_nb.scope.lanes import Lane
 
 record = partial(trl.scope.record, taps=False)  # annotations alone
 
@@ -60,9 +63,54 @@ def test_a_zip_holds_what_the_folder_holds_of_the_recording(tmp_path: Path) -> N
     assert read.save(again) == again and again.read_bytes() == path.read_bytes()
 
 
+def test_a_table_of_all_edges(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is no part of the lock")
+    recording = trl.scope.read(Path(__file__).parents[2] / "datasets" / "ours.scope.zip")
+    rows = parquet.read_table(recording.save(tmp_path / "r.parquet")).to_pylist()
+    assert len(rows) == sum(len(lane.edges) for lane in recording.lanes)
+    told = [
+        (
+            lane.process,
+            lane.thread,
+            ts,
+            Kind(kind).name.lower(),
+            Library(top >> NAME_BITS).name.lower(),
+        )
+        for lane in recording.lanes
+        for ts, top, kind, _ in lane.edges.tolist()
+    ]
+    assert [tuple(row.values())[:5] for row in rows] == told
+    names = [
+        recording.names[top & NAME_MASK]
+        for lane in recording.lanes
+        for top in lane.edges["top"].tolist()
+    ]
+    assert [row["name"] for row in rows] == names and "zlib.compress" in names
+    depths = [lane.edges["depth"] for lane in recording.lanes]
+    assert [row["depth"] for row in rows] == np.concatenate(depths).tolist()
+    other = np.array(
+        [
+            (1, (1 << 32) - 3, Kind.POINT, 1),  # a coordinate of -3
+            (2, 5, Kind.BLOCK_ENTER, 2),  # 2 * 2**32 + 5 ns
+            (3, 0, Kind.MARK, 0),
+        ],
+        EDGE,
+    )
+    made = Recording((Lane(1, 2, "", other, 3),), ("",))
+    rows = parquet.read_table(made.save(tmp_path / "made.parquet")).to_pylist()
+    assert [row["value"] for row in rows] == [-3, (2 << 32) + 5, None]
+
+
+def test_without_pyarrow_there_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPartError, match="written by pyarrow, which is not installed"):
+        recorded(tmp_path / "r").save(tmp_path / "r.parquet")
+    assert not (tmp_path / "r.parquet").exists()
+
+
 def test_what_cannot_be_saved_is_told(tmp_path: Path) -> None:
     rec = recorded(tmp_path / "r")
-    with pytest.raises(OptionError, match="as a zip") as wrong:
+    with pytest.raises(OptionError, match="as a zip, or as Parquet") as wrong:
         rec.save(tmp_path / "r.json")
     assert "r.scope.zip" in wrong.value.hint
     (tmp_path / "file").write_text("")
@@ -78,6 +126,11 @@ def test_what_cannot_be_saved_is_told(tmp_path: Path) -> None:
 
 def test_other_zips_are_told(tmp_path: Path) -> None:
     path = recorded(tmp_path / "r").save(tmp_path / "r.zip")
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as packed:  # of the folder itself
+        for file in (tmp_path / "r").iterdir():
+            packed.write(file, f"r/{file.name}")
+    packed_edges = trl.scope.read(tmp_path / "packed.zip").lanes[0].edges
+    assert np.array_equal(packed_edges, trl.scope.read(path).lanes[0].edges)
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as other:
         other.writestr("a.txt", "x")
     with pytest.raises(ExecutionError, match="there is no recording in .*other.zip"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -152,6 +153,29 @@ def test_what_set_up_this_python_goes_on(tmp_path: Path) -> None:
         (("show", "nothing"), 1, "there is no recording in nothing"),
         (("run", "--devices", "-2", "s.py"), 1, "devices=-2 is not possible"),
         (("add", "r", "s.py"), 1, "s.py is no trace that is known here"),
+        (("add", "nothing", "t.json"), 1, "there is no recorded folder nothing"),
+        (("add", "r", "no.json"), 1, "no.json is no trace of PyTorch's profiler: No such file"),
+        (
+            ("add", "r", "cut.json.gz"),
+            1,
+            "is no trace of PyTorch's profiler: Compressed file ended",
+        ),
+        (("show", "s.py"), 1, "s.py is no zip of a recording, or is damaged"),
+        (("show", "foreign"), 1, "there is no recording in foreign"),
+        (
+            ("show", "r", "--calibration", "no.json"),
+            1,
+            "no.json holds no calibration: No such file",
+        ),
+        (("export", "r", "x.txt"), 2, "x.txt ends in none of .zip, .svg, .json"),
+        (("export", "r", "x.zip", "--begin", "1"), 2, "--begin and --end are of a trace"),
+        (
+            ("export", "r", "x.json", "--begin", "1e3"),
+            1,
+            "there is no stretch from 1000.0 to the end",
+        ),
+        (("export", "r", "s.py/x.svg"), 1, "the picture s.py/x.svg cannot be written"),
+        (("export", "r", "s.py/x.zip"), 1, "s.py/x.zip cannot be written: "),
     ],
 )
 def test_wrong_commands_are_refused(
@@ -164,6 +188,9 @@ def test_wrong_commands_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.py").write_text("raise SystemExit('ran')\n")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "package.json").write_text("{}")
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"{}" * 99)[:15])
     with trl.scope.record("r"):
         pass
     assert main(["scope", *words]) == status

@@ -20,6 +20,7 @@ from timerl_nb.scope.edges import NAME_BITS, Kind
 from timerl_nb.scope.kineto import kineto
 from timerl_nb.scope.overlap import Cell, Used, overlap_of
 from timerl_nb.scope.traces import read_trace, write_trace
+from timerl_nb.scope.transitions import transitions_text
 from timerl_nb.scope.xplane import read_profile, xplane
 
 DATASETS = Path(__file__).parents[2] / "datasets"
@@ -191,6 +192,14 @@ def test_what_is_no_trace_is_refused(content: str, name: str, said: str, tmp_pat
     (tmp_path / name).write_text(content)
     with pytest.raises((ExecutionError, OptionError), match=said):
         trl.scope.add_trace(recorded(tmp_path / "r"), tmp_path / name)
+
+
+def test_what_was_read_of_a_recording_of_ours(golden: Callable[[str, str], None]) -> None:
+    recording = trl.scope.read(DATASETS / "ours.scope.zip")
+    shown = [trl.scope.processes(recording), recording.table(), transitions_text(recording)]
+    chain = trl.scope.critical_chain(recording, "collect")
+    edges = [f"lane of {len(lane.edges)} edges: {lane.name or '-'}" for lane in recording.lanes]
+    golden("scope.ours", "\n\n".join([*map(str, (*shown, chain)), "\n".join(edges)]))
 
 
 def test_traces_of_other_runs_are_refused(tmp_path: Path) -> None:

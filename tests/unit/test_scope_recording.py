@@ -412,7 +412,16 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
     refused(manifest, text.replace('"version": 1', '"version": 2').encode(), "is of version 2")
     refused(manifest, b"{}", "is no manifest")
     refused(manifest, json.dumps([]).encode(), "is no manifest")
+    refused(manifest, text[:40].encode(), "it is no JSON, or was cut off")
+    about = json.loads(text)
+    for name, wrong in (("made_by", [3]), ("alive", [[1]]), ("command", 3), ("end", {"cpu": 1})):
+        other = json.dumps(about | {name: wrong}).encode()
+        refused(manifest, other, f"'{name}' is not what it should be")
     refused(names, b'{"name": 3\n' + words, "has no names")
+    for line in (b"[1]", b'{"name": 3}', b'{"costs": [1]}', b'{"thread": "x"}', b"\xff\x00"):
+        refused(names, words + line + b"\n", "has no names of a recording: ")
+    (rec.folder / "package.json").write_text("{}")  # somebody else's
+    assert len(told(rec.read())) == 2
     refused(names, b"", "names that are not in it")
     refused(lane, edges[:12] + b"\xff\xff" + edges[14:], "is damaged at edge 0")
     refused(lane, edges[:7] + b"\x7f" + edges[8:], "is damaged at edge 1")  # time goes back

@@ -205,18 +205,29 @@ def _add(words: Sequence[str]) -> int:
 
 def _export(words: Sequence[str]) -> int:
     """Write a recording as one file."""
-    about = "Write a recording as one file: a zip to share, which show reads, a picture, or a trace for Perfetto."
+    about = (
+        "Write a recording as one file: a zip to share, which show reads, a picture, a trace for Perfetto, "
+        "or (where pyarrow is) a Parquet table."
+    )
     parser = Parser("scope export", about, "  timerl scope export runs/ppo ppo.scope.zip\n")
     parser.add_argument("folder", type=Path, help="a recorded folder")
-    parser.add_argument("path", type=Path, help="ends in .zip, .svg, .json or .json.gz")
+    parser.add_argument("path", type=Path, help="ends in .zip, .svg, .json, .json.gz or .parquet")
     parser.add_argument("--begin", type=float, help="of a trace, in seconds (default: all)")
     parser.add_argument("--end", type=float, help="of a trace, in seconds")
     given = parser.read(words)
+    name = given.path.name.lower()
+    is_trace = name.endswith((".json", ".json.gz"))
+    if not is_trace and not name.endswith((".zip", ".svg", ".parquet")):
+        parser.error(f"{given.path} ends in none of .zip, .svg, .json, .json.gz, .parquet.")
+    if not is_trace and (given.begin, given.end) != (None, None):
+        parser.error(
+            "--begin and --end are of a trace: name a file that ends in .json or .json.gz."
+        )
     recording = read(given.folder)
-    if given.path.suffix.lower() == ".svg":
-        ScopeView.of(recording).save(given.path)
-    elif ".json" in given.path.suffixes[-2:]:
+    if is_trace:
         recording.perfetto(given.path, given.begin, given.end)
+    elif name.endswith(".svg"):
+        ScopeView.of(recording).save(given.path)
     else:
         recording.save(given.path)
     print(f"written: {given.path}")

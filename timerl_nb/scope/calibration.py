@@ -13,6 +13,7 @@ from typing import Any, Final
 from timerl_nb.errors import ExecutionError
 from timerl_nb.files import write_whole
 from timerl_nb.scope.lanes import Lanes
+from timerl_nb.scope.shapes import NUMBER, cause, of_version
 
 CALL: Final = "call"  # a tap's
 ANNOTATION: Final = "annotation"  # of an operation or a phase
@@ -21,6 +22,14 @@ API: Final = (
 )
 TRACER: Final = "tracer of devices"  # in `made_by`, of what was traced
 _VERSION: Final = 1
+_SHAPE: Final = {
+    "way": str,
+    "costs": {str: {"inside": NUMBER, "outside": NUMBER, "draws": [NUMBER]}},
+    "silent": {str: NUMBER},
+    "program": str,
+    "made_by": {str: str},
+    "measured": int,
+}
 _AGAIN: Final = "calibrate this program anew: `timerl scope calibrate script.py ...`."
 
 
@@ -132,7 +141,7 @@ class Calibration:
             write_whole(Path(path), content)
         except OSError as error:
             raise ExecutionError(
-                f"{path} cannot be written: {error.strerror or error}.",
+                f"{path} cannot be written: {cause(error)}.",
                 hint="name another file.",
             ) from None
         return Path(path)
@@ -145,19 +154,16 @@ class Calibration:
             ExecutionError: the file holds no calibration, one of another version, or one that cannot be.
         """
         try:
-            found: dict[str, Any] = json.loads(Path(path).read_bytes())
-            version = found.pop("version")
-            if version == _VERSION:
-                costs = {
-                    kind: Cost(float(one["inside"]), float(one["outside"]), tuple(one["draws"]))
-                    for kind, one in found.pop("costs").items()
-                }
-                return cls(costs=costs, **found)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ExecutionError(f"{path} holds no calibration: {error!r}.", hint=_AGAIN) from None
-        raise ExecutionError(
-            f"{path} is of version {version!r}; this is read here: {_VERSION}.", hint=_AGAIN
-        )
+            found = of_version(json.loads(Path(path).read_bytes()), _VERSION, _SHAPE, path)
+        except (OSError, ValueError) as error:
+            raise ExecutionError(
+                f"{path} holds no calibration: {cause(error)}.", hint=_AGAIN
+            ) from None
+        costs = {
+            kind: Cost(float(one["inside"]), float(one["outside"]), tuple(one["draws"]))
+            for kind, one in found.pop("costs").items()
+        }
+        return cls(costs=costs, **found)
 
     def __str__(self) -> str:
         lines = [f"{self.way}, from {self.measured:,} measurements"]

@@ -41,6 +41,7 @@ class Kind(IntEnum):
     TALLY = 12  # behind it: `top` is the name of an operation of which `depth` have ended in it
 
 
+NAMELESS: Final = (Kind.POINT, Kind.BLOCK_ENTER, Kind.BLOCK_EXIT)  # of which `top` is no name
 CPU_MOST: Final = (1 << 48) - 1  # nanoseconds that fit into `top` and `depth`
 
 

@@ -13,7 +13,9 @@ from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.scope.clock import Anchor, Joint
 from timerl_nb.scope.devices import Window
 from timerl_nb.scope.kineto import kineto
+from timerl_nb.scope.shapes import cause
 from timerl_nb.scope.traces import write_trace
+from timerl_nb.scope.writing import MANIFEST
 from timerl_nb.scope.xplane import xplane
 
 _WIDTH: Final = 1_000  # nanoseconds: both clocks of a manifest are read one after the other
@@ -45,8 +47,13 @@ def add_trace(
             f"{path.name} is no trace that is known here.",
             hint="give a .json or .json.gz of PyTorch's profiler, or a .xplane.pb of JAX's.",
         )
+    if not folder.is_dir():
+        raise ExecutionError(
+            f"there is no recorded folder {folder}.",
+            hint="name a recorded folder; a zip of one is to be unpacked first.",
+        )
     trace = (xplane if path.name.endswith(".pb") else kineto)(path)
-    manifests = {one.stem: one for one in folder.glob("*.json")}
+    manifests = {one.stem: one for one in folder.iterdir() if MANIFEST.fullmatch(one.name)}
     which = str(trace.window.process if process is None else process)
     if which not in manifests and process is None and len(manifests) == 1:
         which = next(iter(manifests))
@@ -70,7 +77,7 @@ def add_trace(
         write_trace(folder, joined)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ExecutionError(
-            f"the trace cannot be added to {folder}: {error}.",
+            f"the trace cannot be added to {folder}: {cause(error)}.",
             hint="name a recorded folder that can be written.",
         ) from None
     return joined.window

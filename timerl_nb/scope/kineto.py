@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.devices import Sort
+from timerl_nb.scope.shapes import cause
 from timerl_nb.scope.traces import Rows, Trace
 
 TRACER: Final = "PyTorch's profiler"
 MARK: Final = "timerl mark "
 _RAN: Final = {"kernel": Sort.KERNEL, "gpu_memcpy": Sort.COPY, "gpu_memset": Sort.SET}
 _CALLED: Final = ("cuda_runtime", "cuda_driver", "hip_runtime")
+_WRONG: Final = (
+    *(OSError, EOFError, zlib.error),  # of the file
+    *(ValueError, ArithmeticError, KeyError, TypeError, AttributeError),  # of what it says
+)
 _ON_THREADS: Final = (*_CALLED, "cpu_op", "user_annotation")
 
 
@@ -33,9 +39,9 @@ def kineto(path: Path) -> Trace:
         content = path.read_bytes()
         text = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
         return _read(json.loads(text, parse_float=Decimal))
-    except (OSError, ValueError, ArithmeticError, KeyError, TypeError, AttributeError) as error:
+    except _WRONG as error:
         raise ExecutionError(
-            f"{path} is no trace of PyTorch's profiler: {error!r}.",
+            f"{path} is no trace of PyTorch's profiler: {cause(error)}.",
             hint="give a file that `prof.export_chrome_trace(path)` wrote.",
         ) from None
 

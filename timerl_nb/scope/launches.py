@@ -62,7 +62,7 @@ class Launches:
         if name not in self._tops:
             library = Library.PYTHON if self._names.sort(name) == "host" else Library.BACKEND
             self._tops[name] = lane.recorder.top(library, name)
-            lane.recorder.launch(name, self._names.op_ids(name))
+            lane.recorder.say({"launch": name, "op_ids": list(self._names.op_ids(name))})
         if self._turn is None and not lane.is_in(Kind.PHASE_EXIT):
             self._turn = lane.entered(TURN, Kind.PHASE_ENTER)
         if not lane.is_in(Kind.OPERATION_EXIT):

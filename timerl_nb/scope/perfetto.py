@@ -96,10 +96,13 @@ def perfetto(
     )
     since = origin if begin is None else origin + _ns(begin)
     until = int(last) if end is None else origin + _ns(end)
-    if not (origin <= since < until and most >= 1):
+    if most < 1:
+        raise OptionError(f"most={most} slices say nothing.", hint="give 1 or more.")
+    if not origin <= since < until:
         raise OptionError(
-            f"most={most} slices from {begin} to {end} seconds is no stretch of a recording.",
-            hint="begin with 0 or later, end after that, both in seconds; `most` is 1 or more.",
+            f"there is no stretch from {0 if begin is None else begin} to {'the end' if end is None else end} in a recording of "
+            f"{(last - origin) / 1e9:,.3f} seconds.",
+            hint="begin with 0 or later, and end after that, both in seconds.",
         )
     rows, counters = list[_Row](), list[_Counter]()
     moments = np.linspace(since, until, min(_PARTS, until - since) + 1).astype(np.int64)

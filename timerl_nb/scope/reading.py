@@ -11,22 +11,43 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, Kind
+from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, NAMELESS, Kind
 from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.shapes import NUMBER, cause, fits, of_version
 from timerl_nb.scope.traces import read_trace
 from timerl_nb.scope.windows import windowed
-from timerl_nb.scope.writing import VERSION
+from timerl_nb.scope.writing import MANIFEST, VERSION
 
 _LANE: Final = re.compile(r"(\d+)-(\d+)-(\d+)\.edges")
 _TRACE: Final = re.compile(r"\d+-\d+\.devices")
 _HOW: Final = "record anew, or read the folder as it was recorded."
+_CLOCKS: Final = {"monotonic": int, "wall": int, "cpu": int}
+_ABOUT: Final = {
+    "recorder": str,
+    "python": str,
+    "process": int,
+    "parent": int,
+    "forked_by": int,
+    "command": [str],
+    "begin": _CLOCKS,
+    "end": (_CLOCKS, None),
+    "alive": [int],
+    "segment": int,
+    "made_by": {str: str},
+}
+_LINE: Final = (
+    {"name": str},
+    {"thread": int, "called": str},
+    {"launch": str, "op_ids": [int]},
+    {"costs": {str: NUMBER}},
+)
 
 
 def read(folder: str | os.PathLike[str]) -> Recording:
@@ -44,14 +65,18 @@ def read(folder: str | os.PathLike[str]) -> Recording:
 @contextmanager
 def _opened(path: Path) -> Iterator[Traversable]:
     """A folder, or the inside of a zip."""
-    if not zipfile.is_zipfile(path):
+    if not path.is_file():
         yield path
         return
     try:
         with zipfile.ZipFile(path) as archive:
-            yield zipfile.Path(archive)
+            inside = list(zipfile.Path(archive).iterdir())  # of a zip of the folder, that
+            is_folder = len(inside) == 1 and inside[0].is_dir()
+            yield inside[0] if is_folder else zipfile.Path(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise ExecutionError(f"{path} is damaged: {error}.", hint=_HOW) from None
+        raise ExecutionError(
+            f"{path} is no zip of a recording, or is damaged: {cause(error)}.", hint=_HOW
+        ) from None
 
 
 def _read(folder: Traversable, source: Path) -> Recording:
@@ -59,7 +84,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
         files = sorted(folder.iterdir(), key=lambda path: path.name)
     except OSError:  # it is no folder, or none that may be read
         files = []
-    manifests = [path for path in files if path.name.endswith(".json")]
+    manifests = [path for path in files if MANIFEST.fullmatch(path.name)]
     if not manifests:
         raise ExecutionError(
             f"there is no recording in {source}.", hint="name a recorded folder, or a zip of one."
@@ -76,30 +101,25 @@ def _read(folder: Traversable, source: Path) -> Recording:
     processes: list[Process] = []
     for path in manifests:
         about = _manifest(path)
-        process, end, alive = about["process"], about["end"], set(about["alive"])
-        ended = end and end["monotonic"]
-        command = " ".join(about["command"])
-        names, threads, launches, costs = _names(folder / f"{process}.names")
-        begin = about["begin"]["monotonic"]
-        cpu = end["cpu"] - about["begin"]["cpu"] if end and "cpu" in end else None
-        made_by = {key: str(about[key]) for key in ("recorder", "python") if key in about}
-        made_by |= about.get("made_by", {})
-        made_by["count of blocks"] = "operations" if costs else "nothing"
+        process, begin, end = about["process"], about["begin"], about["end"]
+        said = _said(folder / f"{process}.names")
+        made_by = {key: about[key] for key in ("recorder", "python")} | about["made_by"]
+        made_by["count of blocks"] = "operations" if said.costs else "nothing"
         processes.append(
             Process(
                 process,
                 about["parent"],
                 about["forked_by"],
-                command,
-                begin,
-                ended,
-                cpu,
+                " ".join(about["command"]),
+                begin["monotonic"],
+                end and end["monotonic"],
+                end and end["cpu"] - begin["cpu"],
                 made_by,
-                costs,
+                said.costs,
             )
         )
-        op_ids |= launches
-        numbers = np.array([table.setdefault(name, len(table)) for name in names], np.uint32)
+        op_ids |= said.launches
+        numbers = np.array([table.setdefault(name, len(table)) for name in said.names], np.uint32)
         for (of, thread), parts in sorted(segments.items()):
             if of != process:
                 continue
@@ -107,9 +127,9 @@ def _read(folder: Traversable, source: Path) -> Recording:
             if not len(edges):
                 continue
             last = int(edges["ts"][-1])
-            known = max(last, end["monotonic"]) if end and thread in alive else last
+            known = max(last, end["monotonic"]) if end and thread in about["alive"] else last
             renamed = _renamed(edges, numbers, folder)
-            lanes.append(Lane(process, thread, threads.get(thread, ""), renamed, known))
+            lanes.append(Lane(process, thread, said.threads.get(thread, ""), renamed, known))
     processes.sort(key=lambda one: one.begin)
     traces = [read_trace(path) for path in files if _TRACE.fullmatch(path.name)]
     seen, devices = windowed(lanes, traces, table)
@@ -118,43 +138,39 @@ def _read(folder: Traversable, source: Path) -> Recording:
 
 def _manifest(path: Traversable) -> Mapping[str, Any]:
     try:
-        about = json.loads(path.read_bytes())
-        version, process, end = about["version"], about["process"], about["end"]
-        whole = isinstance(process, int) and isinstance(about["segment"], int)
-        whole = whole and isinstance(about["alive"], list) and isinstance(about["parent"], int)
-        whole = whole and isinstance(about["forked_by"], int)
-        whole = whole and isinstance(about["begin"]["monotonic"], int)
-        whole = whole and all(isinstance(word, str) for word in about["command"])
-        whole = whole and (end is None or isinstance(end["monotonic"], int))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return of_version(json.loads(path.read_bytes()), VERSION, _ABOUT, path)
+    except (OSError, ValueError) as error:
         raise ExecutionError(
-            f"{path} is no manifest of a recording: {error!r}.", hint=_HOW
+            f"{path} is no manifest of a recording: {cause(error)}.", hint=_HOW
         ) from None
-    if version != VERSION:
-        raise ExecutionError(
-            f"{path} is of version {version!r}; this is read here: {VERSION}.",
-            hint="read it with the TimeRL-nb that recorded it.",
-        )
-    if not whole:
-        raise ExecutionError(f"{path} is no manifest of a recording.", hint=_HOW)
-    return about
 
 
-def _names(
-    path: Traversable,
-) -> tuple[list[str], dict[int, str], dict[str, tuple[int, ...]], dict[str, float]]:
-    """Names by number, what threads are called, what launches run, and what recording costs; a last line without its
-    end was being written."""
+class _Said(NamedTuple):
+    """Names by number, what threads are called, what launches run, and what recording costs."""
+
+    names: list[str]
+    threads: dict[int, str]
+    launches: dict[str, tuple[int, ...]]
+    costs: dict[str, float]
+
+
+def _said(path: Traversable) -> _Said:
+    """What a process has said beside its edges; a last line without its end was being written."""
     try:
         *lines, _ = path.read_bytes().split(b"\n")
         found = [json.loads(line) for line in lines]
-        names = ["", *[one["name"] for one in found if "name" in one]]
-        threads = {one["thread"]: one["called"] for one in found if "thread" in one}
-        launches = {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one}
-        costs = {kind: float(ns) for one in found for kind, ns in one.get("costs", {}).items()}
-        return names, threads, launches, costs
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ExecutionError(f"{path} has no names of a recording: {error!r}.", hint=_HOW) from None
+        if not fits(found, [_LINE]):
+            raise ValueError("a line of it is none that is written")
+    except (OSError, ValueError) as error:
+        raise ExecutionError(
+            f"{path} has no names of a recording: {cause(error)}.", hint=_HOW
+        ) from None
+    return _Said(
+        ["", *[one["name"] for one in found if "name" in one]],
+        {one["thread"]: one["called"] for one in found if "thread" in one},
+        {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one},
+        {kind: float(ns) for one in found for kind, ns in one.get("costs", {}).items()},
+    )
 
 
 def _edges(paths: Mapping[int, Traversable], size: int) -> Array:
@@ -164,7 +180,7 @@ def _edges(paths: Mapping[int, Traversable], size: int) -> Array:
         try:
             content = np.frombuffer(path.read_bytes(), np.uint8)
         except OSError as error:
-            raise ExecutionError(f"{path} cannot be read: {error}.", hint=_HOW) from None
+            raise ExecutionError(f"{path} cannot be read: {cause(error)}.", hint=_HOW) from None
         edges = content[: len(content) // EDGE.itemsize * EDGE.itemsize].view(EDGE)
         empty = np.flatnonzero(edges["ts"] == 0)
         parts.append(edges[: empty[0]] if len(empty) else edges)
@@ -185,7 +201,7 @@ def _edges(paths: Mapping[int, Traversable], size: int) -> Array:
 
 def _renamed(edges: Array, numbers: Array, folder: Traversable) -> Array:
     """The edges by the names of all processes."""
-    named = ~np.isin(edges["kind"], (Kind.POINT, Kind.BLOCK_ENTER, Kind.BLOCK_EXIT))
+    named = ~np.isin(edges["kind"], NAMELESS)
     name = np.where(named, edges["top"] & NAME_MASK, 0)
     if int(name.max()) >= len(numbers):
         raise ExecutionError(f"edges in {folder} have names that are not in it.", hint=_HOW)

@@ -22,7 +22,7 @@ from timerl_nb.errors import ExecutionError, OptionError, warn
 from timerl_nb.scope import native, pure
 from timerl_nb.scope.blocks import Blocks
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.writing import NameTable, Segments, clocks, write_manifest
+from timerl_nb.scope.writing import LONGEST, MANIFEST, NameTable, Segments, clocks, write_manifest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,7 +156,7 @@ def make_fresh(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _not_written(folder, error) from error
-    if any(folder.glob("*.json")):
+    if any(MANIFEST.fullmatch(path.name) for path in folder.iterdir()):
         raise ExecutionError(
             f"{folder} holds a recording.", hint="name another folder, or remove it."
         )
@@ -238,10 +238,8 @@ class ThreadLane:
         self._stacks: tuple[list[Frame], ...] = tuple([] for _ in range(Kind.PHASE_EXIT))
         self._hidden = 0  # operations that are open, and not recorded
         self._blocks = None if recorder.asked is None else Blocks(self.number, drawn=recorder.drawn)
-        try:
-            recorder.names.thread(self.number, thread.name if (thread := known_thread()) else "")
-        except OSError as error:
-            recorder.fail(error)
+        called = thread.name[:LONGEST] if (thread := known_thread()) else ""
+        recorder.say({"thread": self.number, "called": called})
 
     @property
     def silent(self) -> bool:
@@ -411,20 +409,17 @@ class _Recorder:
         """What an edge says of a call."""
         return library << NAME_BITS | self.number(name)
 
-    def launch(self, name: str, op_ids: Sequence[int]) -> None:
-        """Say which operations of a compiled program run in a launch of that name."""
+    def say(self, line: Mapping[str, Any]) -> None:
+        """Say something else of the process: see `NameTable.say`."""
         try:
-            self.names.launch(name, op_ids)
+            self.names.say(line)
         except OSError as error:
             self.fail(error)
 
     def say_costs(self, costs: Mapping[str, float]) -> None:
         """Say what was timed in a tight loop."""
         self.timed = None
-        try:
-            self.names.costs(costs)
-        except OSError as error:
-            self.fail(error)
+        self.say({"costs": dict(costs)})
 
     def fail(self, error: OSError) -> None:
         """Record no more; the program goes on."""

@@ -95,13 +95,20 @@ class Recorded(ABC):
         return entry_point("recording.explore")(self.read(), **options)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write what was recorded as a zip, which `trl.scope.read` reads; returns the file.
+        """Write what was recorded as one file; returns it.
+
+        Args:
+            path: ends in `.zip`, which `trl.scope.read` reads; or in `.parquet`, for a table of all edges: process, thread,
+                ts (nanoseconds of CLOCK_MONOTONIC), kind, library, name, depth, and value: a coordinate of a
+                launch's point, or CPU time in nanoseconds where a block begins or ends.
 
         Raises:
-            OptionError: the name does not end in `.zip`.
-            ExecutionError: the recording has no folder, or that is gone; the file cannot be written.
+            OptionError: the name ends otherwise.
+            MissingPartError: Parquet is asked for, and `pyarrow` is not installed.
+            ExecutionError: the recording has no folder to zip, or that is gone; the file cannot be written.
         """
-        return save(self.read().source, path)
+        recording = self.read()
+        return save(recording, recording.source, path)
 
     def perfetto(
         self,

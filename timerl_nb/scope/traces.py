@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -25,18 +25,19 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.files import write_whole
 from timerl_nb.scope.clock import Joint
 from timerl_nb.scope.devices import CALLED, RAN, Sort, Window
+from timerl_nb.scope.shapes import cause, of_version
 
 VERSION: Final = 1
 # what `zipfile` raises of a damaged archive: the last where the way of packing is none that there is
 _DAMAGED: Final = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
-_ABOUT: Final = {
+_WINDOW: Final = {
     "process": int,
     "tracer": str,
     "begin": int,
     "end": int,
-    "devices": list,
+    "devices": [str],
     "absent": str,
-    "drift": (int, type(None)),
+    "drift": (int, None),
     "width": int,
 }
 
@@ -138,7 +139,7 @@ def write_trace(folder: Path, trace: Trace) -> Path:
     about = {
         "version": VERSION,
         "names": trace.names,
-        **{key: getattr(window, key) for key in _ABOUT},
+        **{key: getattr(window, key) for key in _WINDOW},
     }
     held = io.BytesIO()
     words = np.frombuffer(json.dumps(about).encode(), np.uint8)
@@ -158,26 +159,18 @@ def read_trace(path: Traversable) -> Trace:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
             ran, called = found["ran"], found["called"]
-            about: dict[str, Any] = json.loads(found["about"].tobytes())
-        version, names = about["version"], tuple(about["names"])
-        whole = ran.dtype == RAN and called.dtype == CALLED and ran.ndim == called.ndim == 1
-        whole = whole and all(isinstance(about[key], sort) for key, sort in _ABOUT.items())
-        whole = whole and all(isinstance(name, str) for name in (*names, *about["devices"]))
-        for rows in (ran, called) if whole else ():
-            whole = whole and bool((rows["name"] < len(names)).all())
-            whole = whole and not bool((rows["end"] < rows["begin"]).any())
+            about = json.loads(found["about"].tobytes())
+        window = of_version(about, VERSION, {**_WINDOW, "names": [str]}, path)
+        names = window.pop("names")
+        if ran.dtype != RAN or called.dtype != CALLED or not ran.ndim == called.ndim == 1:
+            raise ValueError("its rows are of another kind")
+        for rows in (ran, called):
+            if (rows["name"] >= len(names)).any() or (rows["end"] < rows["begin"]).any():
+                raise ValueError("its rows have no names, or end before they begin")
     except (*_DAMAGED, OSError, ValueError, KeyError, TypeError) as error:
-        raise ExecutionError(f"{path} holds no trace of devices: {error!r}.", hint=_HOW) from None
-    if version != VERSION:
         raise ExecutionError(
-            f"{path} is of version {version!r}; this is read here: {VERSION}.",
-            hint="read it with the TimeRL-nb that recorded it.",
-        )
-    if not whole:
-        raise ExecutionError(f"{path} holds no trace of devices.", hint=_HOW)
-    held = {key: about[key] for key in _ABOUT}
-    held["devices"] = tuple(about["devices"])
-    return Trace(Window(**held), names, ran, called, {})
-
-
-_HOW: Final = "record anew, or remove that file: the rest can be read without it."
+            f"{path} holds no trace of devices: {cause(error)}.",
+            hint="record anew, or remove that file: the rest can be read without it.",
+        ) from None
+    window["devices"] = tuple(window["devices"])
+    return Trace(Window(**window), tuple(names), ran, called, {})

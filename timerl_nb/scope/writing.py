@@ -1,8 +1,8 @@
 """The files of a recording: lanes as mapped segments, names as lines, a manifest for each process.
 
     10-17-0.edges   process 10, thread 17, its first segment: edges, the rest of it zeros
-    10.names        a line of JSON for each name, ahead of its first use, for each thread, and each launch of a
-                    compiled program
+    10.names        a line of JSON for each name, ahead of its first use; for what each thread is called, the operations of each
+                    launch of a compiled program, and what recording costs in a tight loop, in nanoseconds
     10.json         who recorded, and the clocks at both ends
 
 What is in a mapped file survives the process, whatever ends it, without any flush. A segment is reserved
@@ -15,6 +15,7 @@ import json
 import mmap
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ from timerl_nb.files import write_whole
 from timerl_nb.scope.edges import NAME_BITS
 
 VERSION: Final = 1
+MANIFEST: Final = re.compile(r"\d+\.json")
 SEGMENT: Final = 1 << 20  # bytes
 LONGEST: Final = 1_000  # characters of a name that are kept
 _MOST_NAMES: Final = 1 << NAME_BITS
@@ -96,22 +98,12 @@ class NameTable:
                 self._ids[name] = len(self._ids)
             return self._ids.get(name, _MOST_NAMES - 1)
 
-    def thread(self, number: int, name: str) -> None:
-        """Say what a thread is called."""
+    def say(self, line: Mapping[str, Any]) -> None:
+        """Say something else of the process, in a line of its own."""
         with self._lock:
-            self._add({"thread": number, "called": name[:LONGEST]})
+            self._add(line)
 
-    def launch(self, name: str, op_ids: Sequence[int]) -> None:
-        """Say which operations a launch runs."""
-        with self._lock:
-            self._add({"launch": name, "op_ids": list(op_ids)})
-
-    def costs(self, costs: Mapping[str, float]) -> None:
-        """Say what recording costs in a tight loop, in nanoseconds."""
-        with self._lock:
-            self._add({"costs": dict(costs)})
-
-    def _add(self, line: dict[str, Any]) -> None:
+    def _add(self, line: Mapping[str, Any]) -> None:
         with open(self._path, "ab", buffering=0) as file:
             file.write(json.dumps(line).encode() + b"\n")
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.devices import Sort
+from timerl_nb.scope.shapes import cause
 from timerl_nb.scope.traces import Rows, Trace
 
 TRACER: Final = "JAX's profiler"
@@ -35,7 +36,7 @@ def xplane(path: Path) -> Trace:
         return read_profile(profile.from_file(str(path)))
     except Exception as error:  # what is no protocol buffer ends in many ways
         raise ExecutionError(
-            f"{path} is no trace of JAX's profiler: {error!r}.",
+            f"{path} is no trace of JAX's profiler: {cause(error)}.",
             hint="give the .xplane.pb below plugins/profile that `jax.profiler.stop_trace` wrote.",
         ) from None
 

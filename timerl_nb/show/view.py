@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origi
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.files import write_whole
 from timerl_nb.inspectable import bundle
 from timerl_nb.show import offpage
@@ -80,6 +80,7 @@ class View(ABC):
 
         Raises:
             OptionError: the name ends otherwise.
+            ExecutionError: the file cannot be written.
         """
         file = Path(path)
         if file.suffix.lower() != ".svg":
@@ -87,7 +88,13 @@ class View(ABC):
                 f"a picture is saved as SVG, not as {file.name!r}.",
                 hint=f"save it as {file.with_suffix('.svg').name!r}; the explorer exports PNG.",
             )
-        write_text(file, self.to_svg())
+        try:
+            write_text(file, self.to_svg())
+        except OSError as error:
+            raise ExecutionError(
+                f"the picture {file} cannot be written: {error.strerror or error}.",
+                hint="choose a folder that exists, with space left.",
+            ) from None
 
     def __repr__(self) -> str:
         return str(self)
