@@ -106,4 +106,4 @@ def test_a_recording_is_exported(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert capsys.readouterr().out == f"written: {tmp_path / name}\n"
     assert trl.scope.read(tmp_path / "made.zip").lanes
     assert (tmp_path / "made.svg").read_text().startswith("<svg")
-    assert main(["scope", "export", str(tmp_path / "r"), str(tmp_path / "made.txt")]) == 1
+    assert main(["scope", "export", str(tmp_path / "r"), str(tmp_path / "made.txt")]) == 2

@@ -19,7 +19,7 @@ typedef struct {
     PyObject_HEAD
     Edge *at, *end;
     Py_buffer view;     /* of the segment */
-    PyObject *next;     /* makes a segment; raises OSError where there is no room */
+    PyObject *next;     /* makes a segment */
     uint32_t calls[DEPTH];
     int depth;
     char silent;        /* taps call through */
@@ -36,23 +36,20 @@ typedef struct {
 static _Thread_local struct { Lane *lane; uint64_t epoch; } here;
 static uint64_t epoch = 1;
 static int recording = 0;
-static PyObject *this_lane, *number, *failed; /* Python's, of the recording that goes on */
+static PyObject *this_lane, *number; /* Python's, of the recording that goes on */
 
 /* --- lanes ------------------------------------------------------------------------------------- */
 
 static int next_segment(Lane *lane) {
-    PyObject *type, *value, *trace; /* what a tapped function has raised stays */
-    PyErr_Fetch(&type, &value, &trace);
     PyObject *segment = PyObject_CallNoArgs(lane->next);
-    if (!segment) { Py_XDECREF(type); Py_XDECREF(value); Py_XDECREF(trace); return -1; }
+    if (!segment) return -1;
     PyBuffer_Release(&lane->view);
     lane->at = lane->end = NULL;
     int bad = PyObject_GetBuffer(segment, &lane->view, PyBUF_WRITABLE);
     Py_DECREF(segment);
-    if (bad) { Py_XDECREF(type); Py_XDECREF(value); Py_XDECREF(trace); return -1; }
+    if (bad) return -1;
     lane->at = lane->view.buf;
     lane->end = lane->at + lane->view.len / sizeof(Edge);
-    PyErr_Restore(type, value, trace);
     return 0;
 }
 
@@ -141,18 +138,10 @@ static PyTypeObject LaneType = {
 
 /* --- taps -------------------------------------------------------------------------------------- */
 
-/* Nothing is recorded any more; what a tapped function has raised stays. */
-static void fail(PyObject *type, PyObject *value, PyObject *trace) {
-    PyObject *error_type, *error, *error_trace;
-    PyErr_Fetch(&error_type, &error, &error_trace);
-    PyErr_NormalizeException(&error_type, &error, &error_trace);
+/* What Python was called for has raised an error: nothing is recorded any more, and the program goes on. */
+static void fail(void) {
     recording = 0;
-    PyObject *hears = Py_XNewRef(failed); /* it may stop all */
-    PyObject *told = hears && error ? PyObject_CallOneArg(hears, error) : NULL;
-    if (!told) PyErr_WriteUnraisable(NULL);
-    Py_XDECREF(told); Py_XDECREF(hears);
-    Py_XDECREF(error_type); Py_XDECREF(error); Py_XDECREF(error_trace);
-    PyErr_Restore(type, value, trace);
+    PyErr_WriteUnraisable(NULL);
 }
 
 static int ready(Tap *self) {
@@ -177,7 +166,7 @@ static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject
     if (!recording) return PyObject_Vectorcall(self->function, args, n, named);
     if (here.epoch != epoch || !here.lane || self->epoch != epoch) {
         int found = ready(self);
-        if (found < 0) fail(NULL, NULL, NULL);
+        if (found < 0) fail();
         if (found) return PyObject_Vectorcall(self->function, args, n, named);
     }
     Lane *lane = here.lane;
@@ -185,16 +174,16 @@ static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject
         return PyObject_Vectorcall(self->function, args, n, named);
     uint64_t begun = epoch;
     if (enter(lane, self->top, 0) < 0) {
-        fail(NULL, NULL, NULL);
+        fail();
         return PyObject_Vectorcall(self->function, args, n, named);
     }
     PyObject *made = PyObject_Vectorcall(self->function, args, n, named);
     /* it may have ended the recording, or be another process */
     if (recording && begun == epoch && here.lane == lane) {
-        PyObject *type = NULL, *value = NULL, *trace = NULL;
+        PyObject *type, *value, *trace; /* what the function has raised stays */
         if (!made) PyErr_Fetch(&type, &value, &trace);
-        if (leave(lane) < 0) fail(type, value, trace);
-        else if (!made) PyErr_Restore(type, value, trace);
+        if (leave(lane) < 0) fail();
+        if (!made) PyErr_Restore(type, value, trace);
     }
     return made;
 }
@@ -269,11 +258,10 @@ static PyTypeObject TapType = {
 /* --- the module -------------------------------------------------------------------------------- */
 
 static PyObject *start(PyObject *module, PyObject *args) {
-    PyObject *lane, *top, *fails;
-    if (!PyArg_ParseTuple(args, "OOO", &lane, &top, &fails)) return NULL;
+    PyObject *lane, *top;
+    if (!PyArg_ParseTuple(args, "OO", &lane, &top)) return NULL;
     Py_XSETREF(this_lane, Py_NewRef(lane));
     Py_XSETREF(number, Py_NewRef(top));
-    Py_XSETREF(failed, Py_NewRef(fails));
     epoch++;
     recording = 1;
     Py_RETURN_NONE;
@@ -281,11 +269,11 @@ static PyObject *start(PyObject *module, PyObject *args) {
 static PyObject *stop(PyObject *module, PyObject *_) {
     recording = 0;
     epoch++;
-    Py_CLEAR(this_lane); Py_CLEAR(number); Py_CLEAR(failed);
+    Py_CLEAR(this_lane); Py_CLEAR(number);
     Py_RETURN_NONE;
 }
 static PyMethodDef methods[] = {
-    {"start", start, METH_VARARGS, "Taps record: what makes a thread's lane, a name's number, and hears of errors."},
+    {"start", start, METH_VARARGS, "Taps record: what makes a thread's lane, and a name's number."},
     {"stop", stop, METH_NOARGS, "Taps call through."}, {0}};
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_tap", "Lanes and taps in C.", -1, methods};
 

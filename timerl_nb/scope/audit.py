@@ -11,6 +11,7 @@ import tempfile
 import threading
 import types
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
@@ -152,10 +153,8 @@ class audit:
             self._framed(stack, frame.f_code)
         elif event == "c_call":
             self._called(stack, what, frame.f_code)
-        elif event == "return":
-            stack.left(is_frame=True)
         else:
-            stack.left(is_frame=False)
+            stack.left(is_frame=event == "return")
         stack.since = perf_counter_ns()
 
     def _spend(self) -> _Stack:
@@ -254,28 +253,22 @@ _TOOL: Final = 2  # sys.monitoring.PROFILER_ID
 def _monitor(found: audit) -> None:
     """Have an audit hear of all threads' events."""
 
-    def framed(code: types.CodeType, *_: object) -> None:
-        stack = found._spend()
-        found._framed(stack, code)
-        stack.since = perf_counter_ns()
+    def told(act: Callable[..., None]) -> Callable[..., None]:
+        def hears(*event: Any) -> None:
+            stack = found._spend()
+            act(stack, *event)
+            stack.since = perf_counter_ns()
 
-    def left(*_: object) -> None:
-        stack = found._spend()
-        stack.left(is_frame=True)
-        stack.since = perf_counter_ns()
+        return hears
 
     def called(code: types.CodeType, _: int, function: Any, *__: object) -> None:
-        if type(getattr(function, "__func__", function)) is types.FunctionType:
-            return  # whose frame is entered
-        stack = found._spend()
-        found._called(stack, function, code)
-        stack.since = perf_counter_ns()
+        if type(getattr(function, "__func__", function)) is not types.FunctionType:
+            calls(code, function)  # of others a frame is entered
 
-    def returned(*_: object) -> None:
-        stack = found._spend()
-        stack.left(is_frame=False)
-        stack.since = perf_counter_ns()
-
+    calls = told(lambda stack, code, function: found._called(stack, function, code))
+    framed = told(lambda stack, code, *_: found._framed(stack, code))
+    left = told(lambda stack, *_: stack.left(is_frame=True))
+    returned = told(lambda stack, *_: stack.left(is_frame=False))
     _MONITORING.use_tool_id(_TOOL, "trl.scope.audit")
     events, which = _MONITORING.events, 0
     for callback, names in {

@@ -19,7 +19,7 @@ from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.calibration import API, TRACER, Calibration, Cost, interval
-from timerl_nb.scope.delta import DRAWS, LOOSE, check_drift, weighed
+from timerl_nb.scope.delta import LOOSE, check_drift, sampled, weighed
 from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.frames import frames, unobserved
 from timerl_nb.scope.lanes import Lane, Lanes, Process
@@ -167,9 +167,7 @@ def by_averages(both: Sequence[tuple[Calls, Calls]]) -> Calibration:
         )
     kinds = [kinds[k] for k in known]
     rows = [(x[:, known], y, weight) for x, y, weight in rows]
-    found = _fitted(rows)
-    chosen = np.random.default_rng(0).integers(len(rows), size=(DRAWS, len(rows)))
-    draws = np.array([_fitted([rows[k] for k in which]) for which in chosen])
+    found, draws, halves = sampled(len(rows), lambda which: _fitted([rows[k] for k in which]))
     for kind, column in zip(kinds, draws.T, strict=True):
         low, high = interval(column)
         if high < 0:
@@ -178,9 +176,7 @@ def by_averages(both: Sequence[tuple[Calls, Calls]]) -> Calibration:
                 hint="something else differs between the runs; calibrate on a machine that does less meanwhile.",
             )
     often = np.array([np.mean([one.counts.get(kind, 0) for one, _ in both]) for kind in kinds])
-    half = len(rows) // 2
-    halves = [float(_fitted(part) @ often) for part in (rows[:half], rows[half:])]
-    check_drift(halves[0], halves[1], float((draws @ often).std()), "what tracing costs runs")
+    check_drift(halves @ often, float((draws @ often).std()), "what tracing costs runs")
     costs = {
         kind: Cost(max(0.0, float(ns)), 0.0, tuple(np.maximum(column, 0).tolist()))
         for kind, ns, column in zip(kinds, found, draws.T, strict=True)

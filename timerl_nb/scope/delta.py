@@ -6,7 +6,7 @@ tight loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ from timerl_nb.scope.edges import Kind
 from timerl_nb.scope.lanes import Lane, Process
 
 KINDS: Final = (CALL, ANNOTATION)
-DRAWS: Final = 200
+DRAWS: Final = 200  # samples of a measurement
 _ROUNDS: Final = 6  # of weighing
 _FAR: Final = 1.345  # deviations from which on a pair weighs less (Huber)
 LOOSE: Final = 0.5  # by how much the kinds' costs may differ from one common factor, as a deviation
@@ -28,7 +28,6 @@ _ELSE: Final = (
     "something else differs between them; calibrate by whole runs, on a machine that does less meanwhile: "
     "`timerl scope calibrate script.py ...`."
 )
-_DRIFTS: Final = "record the parts of the program apart, or on a machine that does less meanwhile."
 
 
 def counted(lane: Lane) -> tuple[Array, Array]:
@@ -87,10 +86,17 @@ def by_difference(
     """
     still = np.array([loop[f"silent {kind}"] if silent else 0.0 for kind in KINDS])
     least = np.maximum(np.array([loop[kind] for kind in KINDS]) - still, 1.0)
-    found = _fitted(pairs, least)
-    chosen = np.random.default_rng(0).integers(len(pairs), size=(DRAWS, len(pairs)))
-    draws = np.array([_fitted(pairs.rows(which), least) for which in chosen])
-    _contradicts(pairs, least, draws, ("blocks", "silent") if silent else ("runs", "other"))
+    recorded, other = ("blocks", "silent") if silent else ("runs", "other")
+    counts = pairs.counts.mean(0)
+    found, draws, halves = sampled(len(pairs), lambda which: _fitted(pairs.rows(which), least))
+    each = draws @ counts
+    low, high = interval(each)
+    if high < 0:
+        raise ExecutionError(
+            f"recorded {recorded} took less time than {other} ones, by {-high:,.0f} to {-low:,.0f} ns each.",
+            hint=_ELSE,
+        )
+    check_drift(halves @ counts, float(each.std()), f"what recording costs {recorded}")
     # nothing costs less in place than in a tight loop
     found, draws = np.maximum(found, least) + still, np.maximum(draws, least) + still
     costs: dict[str, Cost] = {}
@@ -107,37 +113,34 @@ def by_difference(
     )
 
 
-def _contradicts(pairs: Pairs, loop: Array, draws: Array, what: tuple[str, str]) -> None:
-    """Raise where what pairs say cannot be."""
-    each = draws @ pairs.counts.mean(0)  # of them
-    recorded, other = what
-    low, high = interval(each)
-    if high < 0:
-        raise ExecutionError(
-            f"recorded {recorded} took less time than {other} ones, by {-high:,.0f} to {-low:,.0f} ns each.",
-            hint=_ELSE,
-        )
-    half = len(pairs) // 2
-    parts = [_fitted(pairs.rows(x), loop) for x in (np.arange(half), np.arange(half, len(pairs)))]
-    first, second = (float(part @ pairs.counts.mean(0)) for part in parts)
-    check_drift(first, second, float(each.std()), f"what recording costs {recorded}")
+def sampled(count: int, fitted: Callable[[Array], Array]) -> tuple[Array, Array, Array]:
+    """What so many measurements say: all of them, `DRAWS` samples of as many (a bootstrap), and both halves.
+
+    Args:
+        fitted: what some of them say, by their numbers.
+    """
+    every = np.arange(count)
+    chosen = np.random.default_rng(0).integers(count, size=(DRAWS, count))
+    halves = every[: count // 2], every[count // 2 :]
+    return fitted(every), np.array([*map(fitted, chosen)]), np.array([*map(fitted, halves)])
 
 
-def check_drift(first: float, second: float, deviation: float, what: str) -> None:
+def check_drift(halves: Array, deviation: float, what: str) -> None:
     """Say that both halves of what was measured say the same.
 
     Args:
-        first, second: nanoseconds that a block or a run costs, by each half.
+        halves: nanoseconds that a block or a run costs, by each.
         deviation: of that by all.
 
     Raises:
         ExecutionError: they do not.
     """
+    first, second = halves.tolist()
     # each half has about twice the variance of all, and their difference twice that
     if abs(first - second) > _DRIFT * 2 * deviation and abs(first - second) > first / 2:
         raise ExecutionError(
             f"{what} drifts from {first:,.0f} to {second:,.0f} ns each.",
-            hint=_DRIFTS,
+            hint="record the parts of the program apart, or on a machine that does less meanwhile.",
         )
 
 

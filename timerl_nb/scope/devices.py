@@ -16,20 +16,11 @@ from timerl_nb.scope.edges import Library
 
 # What ran on a device, and a call of its programming interface: nanoseconds of CLOCK_MONOTONIC once joined; a
 # correlation of 0 says that the tracer knew of none, a thread of 0 that it did not say which.
+_MOMENTS: Final = [("begin", "<i8"), ("end", "<i8"), ("correlation", "<i8")]
 RAN: Final = np.dtype(
-    [
-        ("begin", "<i8"),
-        ("end", "<i8"),
-        ("correlation", "<i8"),
-        ("stream", "<i8"),
-        ("name", "<u4"),
-        ("device", "<u2"),
-        ("sort", "<u2"),
-    ]
+    [*_MOMENTS, ("stream", "<i8"), ("name", "<u4"), ("device", "<u2"), ("sort", "<u2")]
 )
-CALLED: Final = np.dtype(
-    [("begin", "<i8"), ("end", "<i8"), ("correlation", "<i8"), ("thread", "<u4"), ("name", "<u4")]
-)
+CALLED: Final = np.dtype([*_MOMENTS, ("thread", "<u4"), ("name", "<u4")])
 
 
 class Sort(IntEnum):

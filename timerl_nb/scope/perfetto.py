@@ -31,38 +31,42 @@ _HIDDEN: Final = _CATEGORIES.index(HIDDEN)
 _RAN: Final = _CATEGORIES.index(_SORTS[0])
 
 
+# Of a slice: a number among the recording's names; one among `_CATEGORIES`; the lane that launched it, and when, -1 where
+# that is not known.
+_SLICE: Final = np.dtype(
+    [(one, np.int64) for one in ("begin", "end", "name", "category", "launched_by", "launched")]
+)
+
+
 @dataclass(frozen=True, eq=False)
 class _Row:
     """Slices of a thread or a stream, those that began first, then the longest ahead.
 
     Args:
         lane: of a thread, which it is among the recording's; else -1.
-        name: a number among the recording's names.
-        category: among `_CATEGORIES`.
-        launched_by, launched: the lane that launched it, and when; -1 where that is not known.
+        slices: of `_SLICE`.
     """
 
     process: int
     title: str
     lane: int
-    begin: Array
-    end: Array
-    name: Array
-    category: Array
-    launched_by: Array
-    launched: Array
-
-    def rows(self, which: Array) -> _Row:
-        """Some of the slices."""
-        columns = "begin", "end", "name", "category", "launched_by", "launched"
-        return replace(self, **{one: getattr(self, one)[which] for one in columns})
+    slices: Array
 
     def within(self, begin: int, end: int) -> _Row:
         """What of it lies in a stretch, in order."""
-        some = (self.begin < end) & ((self.end > begin) | (self.begin >= begin))
-        row = self.rows(np.flatnonzero(some))
-        row = replace(row, begin=np.maximum(row.begin, begin), end=np.minimum(row.end, end))
-        return row.rows(np.lexsort((-row.end, row.begin)))
+        first, last = self.slices["begin"], self.slices["end"]
+        some = self.slices[(first < end) & ((last > begin) | (first >= begin))]
+        some["begin"] = np.maximum(some["begin"], begin)
+        some["end"] = np.minimum(some["end"], end)
+        return replace(self, slices=some[np.lexsort((-some["end"], some["begin"]))])
+
+
+def _slices(*columns: Array | int) -> Array:
+    """Of `_SLICE`, by its columns, of which the last ones may be left out."""
+    made = np.full(len(np.atleast_1d(columns[0])), -1, _SLICE)
+    for name, column in zip(_SLICE.names or (), columns, strict=False):
+        made[name] = column
+    return made
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def perfetto(
     about = {
         "recording": str(getattr(recording, "source", None) or ""),
         "0 is, in nanoseconds of CLOCK_MONOTONIC": str(origin),
-        "slices": str(sum(len(row.begin) for row in kept)),
+        "slices": str(sum(len(row.slices) for row in kept)),
         "slices left out, the shortest": str(left),
     }
     written = write_events(path, _events(kept, counters, titles, names, recording, origin), about)
@@ -143,21 +147,15 @@ def _ns(seconds: float) -> int:
 def _thread(lane: Lane, number: int, names: int) -> tuple[_Row, Busy]:
     """Its slices, and when some call was open."""
     calls, hidden = frames(lane, "call"), unobserved(lane)
-    columns: list[tuple[Array, ...]] = []
+    parts = list[Array]()
     for category, stack in enumerate(("phase", "operation")):
         made = frames(lane, stack)
-        columns.append(
-            (made.begin, made.end, made.top & NAME_MASK, np.full(len(made.top), category))
-        )
-    none = np.full(len(hidden.begin), _HIDDEN)
-    columns.append((hidden.begin, hidden.end, none + names, none))
-    category = (calls.top >> NAME_BITS) + _CALLS
-    name = calls.top & NAME_MASK
-    columns.append((calls.begin, calls.end, np.where(name > 0, name, names + category), category))
-    begin, end, name, category = (np.concatenate(x) for x in zip(*columns, strict=True))
-    unknown = np.full(len(begin), -1)
+        parts.append(_slices(made.begin, made.end, made.top & NAME_MASK, category))
+    parts.append(_slices(hidden.begin, hidden.end, names + _HIDDEN, _HIDDEN))
+    sort, name = (calls.top >> NAME_BITS) + _CALLS, calls.top & NAME_MASK
+    parts.append(_slices(calls.begin, calls.end, np.where(name > 0, name, names + sort), sort))
     title = f"{lane.name or 'thread'} ({lane.thread})"
-    row = _Row(lane.process, title, number, begin, end, name, category, unknown, unknown)
+    row = _Row(lane.process, title, number, np.concatenate(parts))
     outer = calls.depth == 1
     return row, Busy.of(calls.begin[outer], calls.end[outer])
 
@@ -174,24 +172,15 @@ def _devices(recording: Lanes, names: int) -> Iterator[tuple[int, str, list[_Row
         for device in sorted({*named, *np.unique(devices.device[of]).tolist()}):
             number += 1
             begin, end = np.array([(one.begin, one.end) for one in windows], np.int64).T
-            none, last = np.full(len(begin), -1), np.full(len(begin), len(_CATEGORIES) - 1)
-            rows = [_Row(number, "traced", -1, begin, end, last + names, last, none, none)]
+            last = len(_CATEGORIES) - 1
+            rows = [_Row(number, "traced", -1, _slices(begin, end, names + last, last))]
             here = of & (devices.device == device)
             for stream in np.unique(devices.stream[here]).tolist():
                 at = np.flatnonzero(here & (devices.stream == stream))
-                rows.append(
-                    _Row(
-                        number,
-                        f"stream {stream}",
-                        -1,
-                        devices.begin[at],
-                        devices.end[at],
-                        devices.name[at],
-                        devices.sort[at] + _RAN,
-                        devices.lane[at],
-                        devices.launched[at],
-                    )
-                )
+                columns = "begin", "end", "name", "sort", "lane", "launched"
+                ran = _slices(*(getattr(devices, one)[at] for one in columns))
+                ran["category"] += _RAN
+                rows.append(_Row(number, f"stream {stream}", -1, ran))
             title = f"device {device} of {process}: {named.get(device, 'of unknown name')}"
             yield number, title, rows, Busy.of(devices.begin[here], devices.end[here])
 
@@ -202,13 +191,15 @@ def _shares(busy: Busy, moments: Array) -> Array:
 
 def _longest(rows: Sequence[_Row], most: int) -> tuple[list[_Row], int]:
     """The longest slices, of as long ones the outer, and how many others there are."""
-    ns = np.concatenate([np.zeros(0, np.int64), *(row.end - row.begin for row in rows)])
+    ns = np.concatenate(
+        [np.zeros(0, np.int64), *(x.slices["end"] - x.slices["begin"] for x in rows)]
+    )
     if len(ns) <= most:
         return list(rows), 0
     stays = np.zeros(len(ns), bool)
     stays[np.argsort(-ns, kind="stable")[:most]] = True
-    parts = np.split(stays, np.cumsum([len(row.begin) for row in rows])[:-1])
-    kept = [row.rows(np.flatnonzero(part)) for row, part in zip(rows, parts, strict=True)]
+    parts = np.split(stays, np.cumsum([len(row.slices) for row in rows])[:-1])
+    kept = [replace(x, slices=x.slices[part]) for x, part in zip(rows, parts, strict=True)]
     return kept, len(ns) - most
 
 
@@ -228,8 +219,7 @@ def _events(
         tuple[int, int], tuple[int, int]
     ] = {}  # what began when in a lane: where it is drawn
     for row in rows:
-        columns = (row.begin, row.end, row.name, row.category, row.launched_by, row.launched)
-        slices: list[tuple[int, ...]] = list(zip(*(x.tolist() for x in columns), strict=True))
+        slices: list[tuple[int, ...]] = row.slices.tolist()
         levels = _levels(slices)
         places = [(row.process, next(tracks)) for _ in range(max(levels, default=0) + 1)]
         for k, place in enumerate(places):

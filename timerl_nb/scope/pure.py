@@ -19,28 +19,22 @@ _EXIT: Final = int(Kind.CALL_EXIT) << 32
 _own: local | None = None  # the lanes of threads in the recording that taps write to
 
 
-def start(
-    this_lane: Callable[[], None],
-    number: Callable[[int, str], int],
-    failed: Callable[[OSError], None],
-) -> None:
+def start(this_lane: Callable[[], None], number: Callable[[int, str], int]) -> None:
     """Taps record from now on.
 
     Args:
         this_lane: is called where a thread has no lane, and installs one.
         number: what an edge says of a call of a library, by name.
-        failed: hears of an error; nothing is recorded from then on.
     """
-    global _own, _this_lane, _number, _failed
-    _this_lane, _number, _failed = this_lane, number, failed
+    global _own, _this_lane, _number
+    _this_lane, _number = this_lane, number
     _own = local()
 
 
 def stop() -> None:
     """Taps call through."""
-    global _own, _this_lane, _number, _failed
-    _own = None
-    _this_lane, _number, _failed = _nothing, _nothing, _nothing
+    global _own, _this_lane, _number
+    _own, _this_lane, _number = None, _nothing, _nothing
 
 
 def _nothing(*_: object) -> Any:
@@ -49,14 +43,13 @@ def _nothing(*_: object) -> Any:
 
 _this_lane: Callable[[], None] = _nothing
 _number: Callable[[int, str], int] = _nothing
-_failed: Callable[[OSError], None] = _nothing
 
 
 class Lane:
     """Appends edges of one thread, which alone writes them.
 
     Args:
-        segments: makes the next one; its errors are those of whatever appends.
+        segments: makes the next one.
     """
 
     __slots__ = ("_segments", "at", "calls", "end", "library", "silent", "words")
@@ -198,11 +191,7 @@ def _recorded(function: Callable[..., Any], name: str, library: int) -> Callable
             top, of = _number(library, name), own
         at = lane.at
         if at == lane.end:
-            try:
-                at = lane.more()
-            except OSError as error:
-                _fail(error)
-                return function(*args, **named)
+            at = lane.more()
         calls, words = lane.calls, lane.words
         calls.append(top)
         lane.library = library
@@ -213,28 +202,19 @@ def _recorded(function: Callable[..., Any], name: str, library: int) -> Callable
             return function(*args, **named)
         finally:
             if own is _own:  # the recording has not ended, and this is no child of its process
-                try:
-                    at = lane.at
-                    if at == lane.end:
-                        at = lane.more()
-                    words = lane.words
-                    calls.pop()
-                    if calls:
-                        upper = calls[-1]
-                        lane.library = upper >> NAME_BITS
-                        words[at + 1] = upper | len(calls) << 48 | _EXIT
-                    else:
-                        lane.library = 0
-                        words[at + 1] = _EXIT
-                    lane.at = at + 2
-                    words[at] = monotonic_ns()
-                except OSError as error:
-                    _fail(error)
+                at = lane.at
+                if at == lane.end:
+                    at = lane.more()
+                words = lane.words
+                calls.pop()
+                if calls:
+                    upper = calls[-1]
+                    lane.library = upper >> NAME_BITS
+                    words[at + 1] = upper | len(calls) << 48 | _EXIT
+                else:
+                    lane.library = 0
+                    words[at + 1] = _EXIT
+                lane.at = at + 2
+                words[at] = monotonic_ns()
 
     return call
-
-
-def _fail(error: OSError) -> None:
-    failed = _failed
-    stop()
-    failed(error)

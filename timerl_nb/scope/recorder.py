@@ -22,7 +22,15 @@ from timerl_nb.errors import ExecutionError, OptionError, warn
 from timerl_nb.scope import native, pure
 from timerl_nb.scope.blocks import Blocks
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.writing import LONGEST, MANIFEST, NameTable, Segments, clocks, write_manifest
+from timerl_nb.scope.writing import (
+    LONGEST,
+    MANIFEST,
+    SEGMENT,
+    NameTable,
+    Segments,
+    clocks,
+    write_manifest,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -189,7 +197,7 @@ def _go_on(recorder: _Recorder) -> None:
     """From here on a recorder is that of this process; what is known of this thread begins."""
     global _now
     _now = recorder
-    native.module.start(_installed, recorder.top, recorder.fail)
+    native.module.start(_installed, recorder.top)
     recorder.lane().begin()
 
 
@@ -232,7 +240,7 @@ class ThreadLane:
         self.recorder, self.thread = recorder, get_ident()
         self.number = threading.get_native_id()
         segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
-        self.writer: Any = native.module.Lane(segments)
+        self.writer: Any = native.module.Lane(functools.partial(recorder.segment, segments))
         self.install()
         # by half of a kind: to look an enum up in a dictionary calls Python
         self._stacks: tuple[list[Frame], ...] = tuple([] for _ in range(Kind.PHASE_EXIT))
@@ -285,20 +293,13 @@ class ThreadLane:
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""
         if not (self.writer.silent or self.recorder.failed):
-            try:
-                self.writer.called(top, ts)
-            except OSError as error:
-                self.recorder.fail(error)
+            self.writer.called(top, ts)
 
     def returned(self) -> None:
         """What was called last has returned."""
         recorder = self.recorder
-        if recorder is not _now or recorder.failed:  # it has ended, or is another process's
-            return
-        try:
+        if recorder is _now and not recorder.failed:  # else it has ended, or is another process's
             self.writer.returned()
-        except OSError as error:
-            recorder.fail(error)
 
     def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame | str:
         """An operation or a phase is entered; of one that is not recorded now its name is enough."""
@@ -344,10 +345,7 @@ class ThreadLane:
 
     def put(self, top: int, kind: Kind, depth: int) -> None:
         if not self.recorder.failed:
-            try:
-                self.writer.put(top, kind, depth)
-            except OSError as error:
-                self.recorder.fail(error)
+            self.writer.put(top, kind, depth)
 
 
 class _Recorder:
@@ -397,6 +395,14 @@ class _Recorder:
         if found is None:
             found = self.own.lane = ThreadLane(self)
         return found
+
+    def segment(self, made: Segments) -> mmap.mmap:
+        """The next one of a thread; where there is no room, nothing is recorded any more, and what is being written is lost."""
+        try:
+            return made()
+        except OSError as error:
+            self.fail(error)
+            return mmap.mmap(-1, SEGMENT)
 
     def number(self, name: str) -> int:
         try:

@@ -66,19 +66,10 @@ class Taps:
         self._before.append((owner, name, thing, before))
         return True
 
-    def made(
-        self,
-        function: Any,
-        name: str,
-        library: Library,
-        *,
-        is_method: bool = False,
-        guessed: str | Callable[[], str] | None = None,
-    ) -> Any:
-        """The tap of a function."""
+    def made(self, function: Any, name: str, library: Library, **how: Any) -> Any:
+        """The tap of a function, made by `tap` where there is none yet."""
         if id(function) not in self._made:
-            tap = self.tap(function, name, library, is_method=is_method, guessed=guessed)
-            self._made[id(function)] = function, tap
+            self._made[id(function)] = function, self.tap(function, name, library, **how)
         return self._made[id(function)][1]
 
     def tap(
