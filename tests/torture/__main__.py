@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from tests.torture import (
+    batches,
     clock,
     costs,
     cycles,
@@ -28,7 +29,7 @@ from tests.torture import (
 )
 from tests.torture.progress import Progress
 
-WHOLE = (kills, faults, writers, clock, turns, toggles, cycles, recordings, costs)
+WHOLE = (kills, faults, writers, clock, turns, toggles, cycles, recordings, costs, batches)
 PARTS = {part.__name__.rpartition(".")[2]: part for part in WHOLE}
 FOLDER = Path("build/torture")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.context import SpawnProcess
@@ -463,3 +464,50 @@ def test_memory_is_flat() -> None:
             held.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
     assert max(held[60:]) < min(held[10:30]) + 5_000  # a batch takes 2 KB and more
+
+
+# --- EnvPool -----------------------------------------------------------------------------------
+
+
+def test_without_envpool_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(OptionError, match="EnvPool is not installed: install the extra"):
+        trl.collect("CartPole-v1", trl.policies.random, how="threads")
+    with pytest.raises(EnvError, match="need EnvPool, which is not installed"):
+        trl.collect("envpool.CartPole-v1", trl.policies.random)
+
+
+def test_envpool_steps_as_cartpole_does() -> None:
+    pytest.importorskip("envpool", reason="needs EnvPool: make peers-env")
+    env = trl.env.make("envpool.CartPole-v1", max_steps=9)
+    ones = lambda obs: np.ones(len(obs), int)  # noqa: E731
+    with trl.collect(env, ones, envs=6, steps=25, how="threads", seed=3) as c:
+        batches = [c.next(), c.next()]
+    with trl.collect(
+        trl.env.make("CartPole-v1", max_steps=9), ones, envs=6, steps=25, how="threads", seed=3
+    ) as c:
+        np.testing.assert_array_equal(c.next().obs, batches[0].obs)
+    plain: Any = gymnasium.make("CartPole-v1").unwrapped
+    obs = np.concatenate([b.obs for b in batches] + [batches[-1].last_obs[None]])
+    valid, ended, cut, reward = (
+        np.concatenate([getattr(b, name) for b in batches])
+        for name in ("valid", "terminated", "truncated", "reward")
+    )
+    assert not valid.all() and ended.any() and cut.any() and not (ended & cut).any()
+    length = np.zeros(6, int)
+    for t in range(50):
+        for n in range(6):
+            if not valid[t, n]:
+                assert (ended | cut)[t - 1, n] and (abs(obs[t + 1, n]) <= 0.05).all()
+                length[n] = 0
+                continue
+            plain.reset()
+            plain.state = obs[t, n].astype(np.float64)
+            want, _, over, _, _ = plain.step(1)
+            length[n] += 1
+            np.testing.assert_allclose(obs[t + 1, n], want, atol=1e-5)
+            last = length[n] == 9  # what ends there is truncated to EnvPool, whatever else it is
+            assert (ended[t, n], cut[t, n]) == (over and not last, last)
+            assert reward[t, n] == 1
+    lengths = np.concatenate([b.episodes.lengths for b in batches])
+    assert set(lengths) <= {8, 9} and sum(len(b.final) for b in batches) == len(lengths) > 12

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.torture import clock, cycles, faults, kills, recordings, toggles, turns, writers
+from tests.torture import batches, clock, cycles, faults, kills, recordings, toggles, turns, writers
 from tests.torture import growth as growths
 from tests.torture.__main__ import PARTS, table
 from tests.torture.disk import REMOVING
@@ -221,6 +221,18 @@ def test_turns_go_on_where_they_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     assert progress.figures["interpret, turns in one process"] == 29 and not progress.wrong
     have = whole.resume(tmp_path / "turns-0" / "interpret")
     assert not differs(given_by(whole.execute(seed=0)), given_by(have))
+
+
+def test_batches_are_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MANY", 5)
+    monkeypatch.setattr(batches, "WAYS", {"loop": batches.WAYS["loop"]})
+    progress = Progress(tmp_path, "batches", count=5)
+    batches.run(progress)
+    assert progress.done == 5 and not progress.wrong and progress.kept == {"loop": 5}
+    monkeypatch.setattr(batches, "arrays", lambda _: {"x": np.random.default_rng().normal(size=3)})
+    assert batches.collected(progress, "loop", batches.WAYS["loop"]) == [
+        "loop: the first batch has changed"
+    ]
 
 
 # --- the whole ------------------------------------------------------------------------------------

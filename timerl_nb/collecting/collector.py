@@ -18,13 +18,14 @@ from timerl_nb.collecting.processes import Processes
 from timerl_nb.collecting.scan import Scan
 from timerl_nb.collecting.step import StepByStep
 from timerl_nb.collecting.task import Task, found, spaces
+from timerl_nb.collecting.threads import Threads
 from timerl_nb.collecting.way import Source, Way
 from timerl_nb.collecting.ways import Ways
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import all_asked, asked, missing
 
-WAYS: tuple[Way, ...] = (Scan(), Blocks(), StepByStep(), Native(), Loop(), Processes())
+WAYS: tuple[Way, ...] = (Scan(), Blocks(), StepByStep(), Native(), Loop(), Processes(), Threads())
 
 
 @all_asked
@@ -153,7 +154,7 @@ def collect(
     """Steps of environments under a policy, collected batch by batch.
 
     Args:
-        env: a name, "CartPole-v1", or "gym.CartPole-v1" for that of Gymnasium; what `trl.env.make`
+        env: a name, "CartPole-v1", or "gym.CartPole-v1" for that of Gymnasium, "envpool.…"; what `trl.env.make`
             returns, which stays as it is; a vector environment of Gymnasium's, which goes on where it
             was left, and is not closed.
         policy: `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, a network that it has built,
@@ -167,7 +168,8 @@ def collect(
         how: by which way: "scan" is one XLA call a batch, "blocks" one in which some environments make all
             their steps before the next ones, for states that outgrow the cache, "step" calls for every
             step. They give the same trajectories. On the host "loop" steps Gymnasium's environments one
-            after the other, "processes" those in processes, "native" those that are vectors of their own.
+            after the other, "processes" those in processes, "native" those that are vectors of their own;
+            "threads" steps EnvPool's.
             "auto" measures, when the first batch is asked for, those that apply, in some seconds, on
             environments of their own, and takes the fastest: `c.ways`; it is remembered for this machine,
             environment, policy and sizes. It takes no way of another provenance, whose trajectories are

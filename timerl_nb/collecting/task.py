@@ -9,6 +9,7 @@ from typing import Any
 from timerl_nb.collecting.acting import Acting
 from timerl_nb.env.core import Simulation, make
 from timerl_nb.env.gym import GymEnvironment, gymnasium, ours
+from timerl_nb.env.pool import PoolEnvironment
 from timerl_nb.errors import EnvError
 
 
@@ -36,7 +37,8 @@ class Task:
     @property
     def is_ours(self) -> bool:
         """Whether the environment is one of recurrence equations."""
-        return self.env is not None and not isinstance(self.env, GymEnvironment)
+        others = GymEnvironment | PoolEnvironment
+        return self.env is not None and not isinstance(self.env, others)
 
     @property
     def spaces(self) -> tuple[Any, Any]:

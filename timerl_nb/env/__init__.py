@@ -3,11 +3,13 @@
 from timerl_nb.env.cartpole import CartPole
 from timerl_nb.env.core import Environment, Simulation, Step, make, register
 from timerl_nb.env.gym import GymEnvironment
+from timerl_nb.env.pool import PoolEnvironment
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.env.synthetic import Synthetic
 from timerl_nb.frontend.foreign import module_names as _module_names
 
 register("CartPole-v1", CartPole)
+register("envpool.*", PoolEnvironment)
 register("gym.*", GymEnvironment)
 register("synthetic", Synthetic)
 
@@ -18,6 +20,7 @@ __all__ = [
     "Environment",
     "GymEnvironment",
     "MultiDiscrete",
+    "PoolEnvironment",
     "Simulation",
     "Step",
     "Synthetic",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import MissingPartError
+from timerl_nb.errors import MissingPartError, warn
 from timerl_nb.ir.ops import Read, reached_from
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import Size
@@ -146,7 +146,12 @@ def exchanged(library: str, device: Any = None) -> Callable[[Any], Any]:
 
     def tensor(x: Any) -> Any:
         made = x if isinstance(x, torch.Tensor) else torch.from_dlpack(x)
-        return made if device is None else made.to(device)
+        if device is None:
+            return made
+        moved = made.to(device)
+        if moved.device.type != made.device.type == "cpu":
+            _tell(f"a batch lies in main memory, and is copied to {moved.device}.")
+        return moved
 
     return tensor
 
@@ -155,6 +160,10 @@ def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
     """A function of PyTorch's tensors as one of arrays of NumPy's, on the device of its parameters."""
     torch = _torch()
     first = next(iter(getattr(function, "parameters", lambda: ())()), None)
+    if first is not None and first.device.type != "cpu":
+        _tell(
+            f"what environments show lies in main memory, and is copied to {first.device} at every step."
+        )
 
     def array(x: Any) -> Any:
         if isinstance(x, tuple):
@@ -169,6 +178,19 @@ def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
             return array(function(given if first is None else given.to(first.device)))
 
     return call
+
+
+_TOLD: set[str] = set()
+
+
+def _tell(what: str) -> None:
+    """Say something once."""
+    if what not in _TOLD:
+        _TOLD.add(what)
+        warn(
+            what,
+            hint="arrays of JAX on the same device would stay there; here the copies are what it costs.",
+        )
 
 
 def _torch() -> Any:
