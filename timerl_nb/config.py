@@ -70,6 +70,8 @@ class Options:
         tile: loops in which no point of a dimension reads another's run block by block, all turns for
             some points before the next: the block size by dimension, such as {"b": 256}; False never
             does. "auto" does where a block stays in the cache and all points together do not.
+        tile_kernel: on a GPU such a loop is one kernel of Pallas' with all turns inside, where Pallas
+            can; not timed on any yet. "interpret" runs the kernel as XLA's operations, for tests.
         rematerialize: what acting made is computed again where learning runs in blocks, instead of
             kept: "auto" where that saves memory in about the same time, True wherever it can be,
             False never.
@@ -105,6 +107,7 @@ class Options:
     contract: bool = True
     incrementalize: Literal["auto", False] | int | Mapping[str, int] | Blocks = "auto"
     tile: Literal["auto", False] | Mapping[str, int] | Blocks = False
+    tile_kernel: Literal[False, True, "interpret"] = False
     rematerialize: Literal["auto", True, False] = "auto"
     tune: bool = False
     fuse: bool = True
@@ -161,6 +164,8 @@ class Options:
                 self.tile,
                 '"auto", False, or a block size of one dimension such as {"b": 256}',
             )
+        if self.tile_kernel != "interpret" and not isinstance(self.tile_kernel, bool):
+            raise _wrong("tile_kernel", self.tile_kernel, 'False, True or "interpret"')
         object.__setattr__(self, "device_memory", _bytes("device_memory", self.device_memory))
         if self.swap != "auto" and self.swap is not False:
             raise _wrong("swap", self.swap, '"auto" or False')

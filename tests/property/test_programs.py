@@ -69,6 +69,7 @@ TILES: tuple[dict[str, Any], ...] = (
     {"tile": {"b": 1}, "vectorize": ("b",), "fuse": False},
     {"tile": {"t": 3}, "vectorize": ("t",)},
     {"tile": {"i": 2}, "vectorize": ("i",), "trial": False},
+    {"tile": {"b": 2}, "vectorize": ("b",), "tile_kernel": "interpret"},
     {"tile": "auto"},
 )
 

@@ -10,6 +10,7 @@ from timerl_nb.collecting.acting import check_numbers
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.blocks import Blocks
 from timerl_nb.collecting.choosing import AUTO, Choice, check, choose
+from timerl_nb.collecting.kernel import OneKernel
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.model import likely
 from timerl_nb.collecting.native import Native
@@ -25,7 +26,16 @@ from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import all_asked, asked, missing
 
-WAYS: tuple[Way, ...] = (Scan(), Blocks(), StepByStep(), Native(), Loop(), Processes(), Threads())
+WAYS: tuple[Way, ...] = (
+    Scan(),
+    Blocks(),
+    OneKernel(),
+    StepByStep(),
+    Native(),
+    Loop(),
+    Processes(),
+    Threads(),
+)
 
 
 @all_asked
@@ -166,10 +176,10 @@ def collect(
         steps: of each in a batch.
         seed: of all chance.
         how: by which way: "scan" is one XLA call a batch, "blocks" one in which some environments make all
-            their steps before the next ones, for states that outgrow the cache, "step" calls for every
-            step. They give the same trajectories. On the host "loop" steps Gymnasium's environments one
-            after the other, "processes" those in processes, "native" those that are vectors of their own;
-            "threads" steps EnvPool's.
+            their steps before the next ones, for states that outgrow the cache, "kernel" one of a single
+            kernel on a GPU, "step" calls for every step. They give the same trajectories. On the host
+            "loop" steps Gymnasium's environments one after the other, "processes" those in processes,
+            "native" those that are vectors of their own; "threads" steps EnvPool's.
             "auto" measures, when the first batch is asked for, those that apply, in some seconds, on
             environments of their own, and takes the fastest: `c.ways`; it is remembered for this machine,
             environment, policy and sizes. It takes no way of another provenance, whose trajectories are

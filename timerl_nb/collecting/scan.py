@@ -29,7 +29,10 @@ class Scan(Way):
         return Compiled(self._program(task), task, self.counted)
 
     def _program(self, task: Task) -> Program:
-        return collecting(task, self.options)
+        return collecting(task, self._options(task))
+
+    def _options(self, task: Task) -> Options:
+        return self.options
 
     def counted(self, program: Program) -> Counts:
         """What a batch takes."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from timerl_nb.config import Options
 from timerl_nb.driver.fit_suggestions import fit_suggestions
@@ -105,9 +105,12 @@ class _Planned:
         how = options.executor, options.fuse_iterations, options.devices, device_limit(options)
         tile: Any = self.tile(options)
         tiles = () if tile is None else tile.artifact.all
+        tiled = options.tile, options.tile_kernel, options.tile and machine_here()
         return self._executables.get(
-            (*how, options.tile, options.tile and machine_here(), options.check_nan),
-            lambda: self._executable(*how, compiled, tiles, check_nan=options.check_nan),
+            (*how, *tiled, options.check_nan),
+            lambda: self._executable(
+                *how, compiled, tiles, options.tile_kernel, check_nan=options.check_nan
+            ),
         )
 
     def _executable(
@@ -118,12 +121,13 @@ class _Planned:
         budget: int | None,
         compiled: CompiledCalls | None,
         tiles: tuple[Tile, ...],
+        tile_kernel: Literal[False, True, "interpret"],
         *,
         check_nan: bool,
     ) -> Stage:
         ast: Any = self.loops.artifact
         start, plan = time.perf_counter(), self.plan
-        how = executor, fuse, devices, budget, compiled, tiles
+        how = executor, fuse, devices, budget, compiled, tiles, tile_kernel
         executable = Executable(plan.pdg, ast, plan, *how, check_nan=check_nan)
         summary = f"{len(executable.kernels)} kernels, {executable.how}"
         return Stage("executable", executable, time.perf_counter() - start, summary)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from timerl_nb.dot import FUSED, Dot
 from timerl_nb.errors import OptionError
@@ -40,6 +40,7 @@ class Executable(Inspectable):
         budget: what buffers may take on a device; None for what the plan says.
         compiled: XLA programs that earlier processes have compiled.
         tiles: the loops that XLA is to run block by block.
+        tile_kernel: these as kernels of Pallas', where they can be.
         check_nan: the interpreter runs it, and stops at the first NaN.
     """
 
@@ -54,12 +55,14 @@ class Executable(Inspectable):
         budget: int | None = None,
         compiled: CompiledCalls | None = None,
         tiles: Sequence[Tile] = (),
+        tile_kernel: Literal[False, True, "interpret"] = False,
         *,
         check_nan: bool = False,
     ) -> None:
         self.pdg, self.ast, self.plan, self._budget = pdg, ast, plan, budget
         self._executor, self._fuse, self._devices = executor, fuse, devices
         self._compiled, self.check_nan, self.tiles = compiled, check_nan, tiles
+        self._tile_kernel: Literal[False, True, "interpret"] = tile_kernel
         executed = dict.fromkeys(n.op_id for n in ast if isinstance(n, Execute))
         self.kernels = {
             op_id: Kernel(plan, pdg[op_id], pointed=check_nan)
@@ -82,7 +85,7 @@ class Executable(Inspectable):
 
     @cached_property
     def _lowered(self) -> Lowered:
-        how = self._fuse, self._compiled, self.tiles
+        how = self._fuse, self._compiled, self.tiles, self._tile_kernel
         return Lowered(self.ast, self.plan, self.kernels, *how)
 
     @cached_property
@@ -116,7 +119,8 @@ class Executable(Inspectable):
         text += f" around {', '.join(hosted)}, on the host" if hosted else ""
         if self.plan.swaps.all:
             text += f"{', and' if hosted else ''} around copies to the host and back"
-        text += "".join(f", {self.ast.line(t.loop).rstrip(':')} in {t}" for t in self.tiles)
+        for tile in self.tiles:
+            text += f", {self.ast.line(tile.loop).rstrip(':')} in {tile}{self._as_kernel(tile)}"
         if self._fuse > 1 and not any(call.loop for call in self.lowered.calls):
             why = (
                 "the host runs every turn"
@@ -139,6 +143,14 @@ class Executable(Inspectable):
     def work(self) -> Work | None:
         """What a run does within its calls to XLA; None as of `launches`."""
         return None if self.lowered is None else work_of(self.lowered)
+
+    def _as_kernel(self, tile: Tile) -> str:
+        if self._tile_kernel is False:
+            return ""
+        why = self._lowered.why_no_kernel(tile)
+        if why is not None:
+            return f" (no kernel: {why})"
+        return f" (one kernel{', interpreted' if self._tile_kernel == 'interpret' else ''})"
 
     def progress(self, *, recorded: bool = False) -> RunProgress:
         """How far a run is after so many turns; one that is `recorded` is the interpreter's."""

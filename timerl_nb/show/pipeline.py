@@ -39,6 +39,7 @@ STAGE_OF: Final[Mapping[str, str]] = {
     "accumulate": "accumulate",
     "contract": "contract",
     "tile": "tile",
+    "tile_kernel": "executable",
     "rematerialize": "rematerialize",
     "tune": "rematerialize",
     "incrementalize": "incrementalize",

@@ -34,6 +34,24 @@ class Within:
         return lax.dynamic_update_slice_in_dim(array, part, self.start, places + self.axis)
 
 
+@dataclass(frozen=True)
+class InPlace:
+    """A buffer that a kernel of Pallas' reads and writes where it is, in the place of an array."""
+
+    ref: Any
+
+    @property
+    def dtype(self) -> Any:
+        return self.ref.dtype
+
+    def at(self, places: Sequence[Any]) -> JaxArray:
+        return self.ref[tuple(places)]
+
+    def put(self, places: Sequence[Any], value: JaxArray) -> InPlace:
+        self.ref[tuple(places)] = value
+        return self
+
+
 def look_up(
     array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], within: Within | None = None
 ) -> JaxArray:
@@ -50,7 +68,11 @@ def look_up(
     if all(jnp.ndim(place) == 0 for place in places):
         pairs = zip(places, buffer.axes, strict=True)
         near = [min(max(at, 0), x.size - 1) if isinstance(at, int) else at for at, x in pairs]
+        if isinstance(array, InPlace):
+            return array.at(near)
         return cut(array, near, [1] * len(near), within).reshape(buffer.shape)
+    if isinstance(array, InPlace):
+        raise NotImplementedError("many of its places are looked up at once")
     if within is not None:
         array = within.of(array, len(places))
     return array.at[tuple(jnp.asarray(p) for p in places)].get(mode="clip")
@@ -61,6 +83,8 @@ def cut(
 ) -> JaxArray:
     """Consecutive places, all of which there are, along each axis of a buffer."""
     rank = len(starts)
+    if isinstance(array, InPlace):
+        raise NotImplementedError("many of its places are looked up at once")
     if within is None and all(isinstance(start, int) for start in starts):
         if all(s == 0 and n == have for s, n, have in zip(starts, counts, array.shape)):  # noqa: B905
             return array
@@ -91,6 +115,8 @@ def put(
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
     if not places:
         return value
+    if isinstance(array, InPlace):
+        return array.put(places, value.reshape(buffer.shape))
     return lax.dynamic_update_slice(
         array,
         value.reshape((*[1] * len(places), *buffer.shape)),

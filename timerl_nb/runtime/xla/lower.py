@@ -12,7 +12,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ from jax import lax
 from timerl_nb.ir.attrs import BoundAttrs
 from timerl_nb.ir.ops import Op, Read, Tensor, is_sliced
 from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence
+from timerl_nb.loops.nodes import Ast, Deallocate, Execute, Guard, If, Loop, Node, Sequence, inside
 from timerl_nb.loops.tiles import Tile
 from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.layout import Home, Layout
@@ -30,9 +30,10 @@ from timerl_nb.memory.slices import Part, split
 from timerl_nb.runtime.backends.jax_scope import Block, JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.runtime.xla.access import Within, clear, cut, look_up, put, put_within
+from timerl_nb.runtime.xla.access import InPlace, Within, clear, cut, look_up, put, put_within
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.shards import Shards
+from timerl_nb.runtime.xla.tile_kernel import TileKernel, refused
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, maximum, minimum, span, sym
@@ -57,6 +58,7 @@ class Lowering:
         flow: Flow,
         shards: Shards | None = None,
         tiles: Seq[Tile] = (),
+        tile_kernel: Literal[False, True, "interpret"] = False,
     ) -> None:
         self.ast, self.plan, self.pdg, self.shards = ast, plan, plan.pdg, shards
         self.kernels, self.layout, self.flow = kernels, layout, flow
@@ -65,6 +67,8 @@ class Lowering:
         self._loops = 0  # around what is traced
         self._tiles = {id(tile.loop): tile for tile in tiles}
         self._block: tuple[Tile, Block] | None = None  # around what is traced
+        self._tile_kernel: Literal[False, True, "interpret"] = tile_kernel
+        self.no_kernel: dict[int, str | None] = {}  # by loop of a tile that was traced, why not
 
     def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
         """Do what a node does, in place in `state`."""
@@ -129,11 +133,43 @@ class Lowering:
 
         carry = {name: self._buffer(name, state) for name in sorted(names)}
         full, rest = divmod(tile.count, tile.size)
-        each = lambda k, carry: block(k * tile.size, tile.size, carry)  # noqa: E731
-        carry = lax.fori_loop(0, full, each, carry)
+        made = self._in_kernel(tile, full, {**state, **carry}, names, env, seed)
+        if made is None:
+            each = lambda k, carry: block(k * tile.size, tile.size, carry)  # noqa: E731
+            made = lax.fori_loop(0, full, each, carry)
+        carry = {**carry, **made}
         if rest:
             carry = block(full * tile.size, rest, carry)
         state |= carry
+
+    def _in_kernel(
+        self, tile: Tile, count: int, state: State, names: Names, env: Env, seed: Any
+    ) -> State | None:
+        """What one kernel makes of the named buffers in so many blocks; None where there is none."""
+        if self._tile_kernel is False:
+            return None
+        ids = dict.fromkeys(n.op_id for n in inside(tile.loop) if isinstance(n, Execute))
+        given = {self.arrays[v] for k in ids for v in self.kernels[k].arrays}
+        known = self.flow.touched(tile.loop) | names | given
+        arrays = {name: x for name, x in state.items() if name in known}
+        axes = {n: len(self.layout.buffers[n].axes) + axis for n, axis in tile.axes.items()}
+        traced = {name: x for name, x in env.items() if isinstance(x, jax.Array)}
+        one = replace(tile, in_place=frozenset())  # a program has no more of a buffer than its part
+
+        def run(start: Any, inner: State, shared: Any) -> State:
+            symbols, words = shared
+            self._block = one, Block(tile.dim, start, tile.size)
+            try:
+                self._loop(tile.loop, inner, {**env, **symbols}, words)
+            finally:
+                self._block = None
+            return inner
+
+        kernel = TileKernel(tile, count, axes, names, run, self._tile_kernel == "interpret")
+        shared = traced, seed
+        why = refused(tile, self._tile_kernel) or kernel.why_not(arrays, shared)
+        self.no_kernel[id(tile.loop)] = why
+        return kernel(arrays, shared) if why is None else None
 
     def _seen(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
         """A buffer with the values that a block has, and where they are if the buffer is whole."""
@@ -151,7 +187,8 @@ class Lowering:
         self, names: Names, state: State, run: Change
     ) -> tuple[State, Callable[[State], State]]:
         """The named buffers, and what `run` makes of them: a function from buffers to buffers."""
-        carry = {n: self._buffer(n, state) for n in sorted(names)}
+        found = {n: self._buffer(n, state) for n in sorted(names)}
+        carry = {n: x for n, x in found.items() if not isinstance(x, InPlace)}
 
         def changed(inner: State) -> State:
             here = {**state, **inner}

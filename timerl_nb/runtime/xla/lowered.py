@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Literal
 
 import jax
 from jax import lax
@@ -20,7 +20,7 @@ from timerl_nb.errors import OptionError
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.ir.turns import is_given
 from timerl_nb.loops.cuts import Cuts
-from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop, inside
+from timerl_nb.loops.nodes import Ast, Execute, Guard, Loop, Node, inside
 from timerl_nb.loops.tiles import Tile
 from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.folded import layout_of
@@ -49,6 +49,7 @@ class Lowered:
         fuse: int = 1,
         compiled: CompiledCalls | None = None,
         tiles: Seq[Tile] = (),
+        tile_kernel: Literal[False, True, "interpret"] = False,
     ) -> None:
         self.ast, self.plan, self.kernels, self.fuse = ast, plan, kernels, fuse
         self._compiled = compiled
@@ -57,7 +58,8 @@ class Lowered:
         self.flow = Flow(ast.root, plan, self.layout)
         self.shards = None if plan.share is None else Shards(plan.share)
         self.tiles = tuple(tiles)
-        self._lowering = Lowering(ast, plan, kernels, self.layout, self.flow, self.shards, tiles)
+        how = self.layout, self.flow, self.shards, tiles, tile_kernel
+        self._lowering = Lowering(ast, plan, kernels, *how)
         endless = plan.pdg.dims.endless
         self.counter = None if endless is None else TurnCounter(plan, self.layout)
 
@@ -137,6 +139,17 @@ class Lowered:
     @property
     def _walked(self) -> Seq[Call | Around]:
         return [part for part in self.regions.parts if isinstance(part, Call | Around)]
+
+    def why_no_kernel(self, tile: Tile) -> str | None:
+        """Why a tile is no kernel of Pallas', though that is asked for; None where it is one.
+
+        Traces the call that it is in, where nobody has.
+        """
+        known = self._lowering.no_kernel
+        for call in self.calls:
+            if id(tile.loop) not in known and _has(call.node, tile.loop):
+                jax.eval_shape(self.functions[call.number - 1], *self._arguments(call.number))
+        return known[id(tile.loop)]
 
     @cached_property
     def hosted(self) -> Mapping[str, str]:
@@ -444,3 +457,7 @@ def too_little(lowered: Lowered) -> str | None:
     names = ", ".join(f"{name} ({why})" for name, why in lowered.hosted.items())
     run = "runs" if len(lowered.hosted) == 1 else "run"
     return f"{names} {run} on the host, and nothing between is a loop or two operations"
+
+
+def _has(node: Node, loop: Loop) -> bool:
+    return any(one is loop for one in inside(node))

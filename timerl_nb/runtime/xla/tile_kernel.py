@@ -1,0 +1,128 @@
+"""The blocks of a tile as one kernel of Pallas': a program of it has its part of every buffer, and makes all turns.
+
+What a block holds between two turns are values of the program, in registers on a GPU; buffers with a place
+for each turn stay where they are, and are read and written place by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from timerl_nb.loops.tiles import Tile
+from timerl_nb.runtime.backends.jax_scope import JaxArray
+from timerl_nb.runtime.xla.access import InPlace
+
+State = dict[str, Any]
+# From where a block starts, its parts and what all share to its parts after all turns.
+Run = Callable[[JaxArray, State, Any], State]
+
+
+def without_gpu(how: Literal[True, "interpret"]) -> str | None:
+    """Why there are no kernels on this machine; None where there may be."""
+    platform = jax.default_backend()
+    if how == "interpret" or platform == "gpu":
+        return None
+    return f"Pallas compiles this for GPUs, and JAX runs on {platform}"
+
+
+def refused(tile: Tile, how: Literal[True, "interpret"]) -> str | None:
+    """Why a tile cannot be a kernel, known ahead of its operations; None where it may be."""
+    if how is True and tile.size & (tile.size - 1):
+        return f"on a GPU blocks have a power of two points, and not {tile.size}"
+    return without_gpu(how)
+
+
+@dataclass(frozen=True)
+class TileKernel:
+    """One kernel for the whole blocks of a tile.
+
+    Attributes:
+        tile: what it runs.
+        count: of blocks.
+        axes: by buffer, its axis for the points, places included.
+        written: the buffers that it changes.
+        run: the turns of a block.
+        interpret: it runs as XLA's operations.
+    """
+
+    tile: Tile
+    count: int
+    axes: Mapping[str, int]
+    written: Collection[str]
+    run: Run
+    interpret: bool
+
+    def why_not(self, arrays: Mapping[str, JaxArray], shared: Any) -> str | None:
+        """Why Pallas does not lower it, as it says; None where it does."""
+        take = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (arrays, shared))
+        try:
+            jax.jit(self.__call__).lower(*take)
+        except Exception as error:  # whatever it is that it lacks
+            return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return None
+
+    def __call__(self, arrays: Mapping[str, JaxArray], shared: Any) -> State:
+        """The buffers that it has changed.
+
+        Args:
+            arrays: all that it looks into, by name.
+            shared: scalars and small arrays, which all blocks have whole.
+        """
+        from jax.experimental import pallas as pl  # noqa: PLC0415 (half a second, which few programs need)
+
+        leaves, tree = jax.tree.flatten(shared)
+        names, made = list(arrays), [name for name in arrays if name in self.written]
+        taken = [*arrays.values(), *leaves]
+        axes = [self.axes.get(name) for name in names] + [None] * len(leaves)
+        specs = [
+            pl.BlockSpec(*self._part(_at_least_1d(x).shape, a))
+            for x, a in zip(taken, axes, strict=True)
+        ]
+
+        def kernel(*refs: Any) -> None:
+            given = dict(zip(names, refs, strict=False))
+            out = dict(zip(made, refs[len(taken) :], strict=True))
+            inner: State = {}
+            for name, ref in given.items():
+                if name in self.tile.in_place:
+                    inner[name] = InPlace(out.get(name, ref))
+                else:
+                    inner[name] = _value(ref, arrays[name])
+            rest = refs[len(names) : len(taken)]
+            others = [_value(ref, x) for ref, x in zip(rest, leaves, strict=True)]
+            start = pl.program_id(0) * self.tile.size
+            found = self.run(start, inner, tree.unflatten(others))
+            for name in made:
+                if name not in self.tile.in_place:
+                    out[name][...] = found[name].reshape(out[name].shape)
+
+        call = pl.pallas_call(
+            kernel,
+            grid=(self.count,),
+            in_specs=specs,
+            out_specs=[specs[names.index(name)] for name in made],
+            out_shape=[jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype) for n in made],
+            input_output_aliases={names.index(name): k for k, name in enumerate(made)},
+            interpret=self.interpret,
+        )
+        return dict(zip(made, call(*map(_at_least_1d, taken)), strict=True))
+
+    def _part(
+        self, shape: tuple[int, ...], axis: int | None
+    ) -> tuple[tuple[int, ...], Callable[[Any], tuple[Any, ...]]]:
+        """The shape of a block's part of an array, and which part it is."""
+        mine = tuple(self.tile.size if k == axis else n for k, n in enumerate(shape))
+        return mine, lambda k: tuple(k if n == axis else 0 for n in range(len(shape)))
+
+
+def _at_least_1d(x: JaxArray) -> JaxArray:
+    return x if x.ndim else jnp.reshape(x, (1,))
+
+
+def _value(ref: Any, like: JaxArray) -> JaxArray:
+    return ref[...] if like.ndim else ref[0]
