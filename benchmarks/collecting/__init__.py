@@ -43,9 +43,7 @@ def sweeps(*, full: bool) -> Mapping[str, Sweep]:
         found[f"random-{n}"] = Sweep(
             "Fig. 8: actions that are drawn, over K", [Cell(n, k, 0) for k in steps], few
         )
-        found[f"wide-{n}"] = Sweep(
-            "A policy of 256, over K", [Cell(n, k, 256) for k in (1, 100)], few
-        )
+        found[f"wide-{n}"] = Sweep("A policy of 256", [Cell(n, 100, 256)], few)
     shapes = [(1024, s, c) for s in (1, 64, 1024) for c in (1,)]
     shapes += [(16384, s, c) for s, c in ((1, 1), (64, 1), (64, 16))]
     if full:
@@ -75,6 +73,7 @@ def main(words: Sequence[str], rounds: int = 5) -> None:
     chosen = [name for name in known if not names or name in names or name.split("-")[0] in names]
     if len(chosen) < len(names):
         raise SystemExit(f"sweeps: {', '.join(known)}")
+    path = Path("runs/collect.csv")
     rows: list[Measured] = []
     with Workers(ROOT) as workers:
         for name in chosen:
@@ -83,11 +82,10 @@ def main(words: Sequence[str], rounds: int = 5) -> None:
                 f"**{name}**. {known[name].title}\n\n" + "\n".join(shown(made)) + "\n", flush=True
             )
             rows += made
+            path.parent.mkdir(exist_ok=True)
+            write(path, rows)
     if findings := found(rows):
         print(table(findings))
-    path = Path("runs/collect.csv")
-    path.parent.mkdir(exist_ok=True)
-    write(path, rows)
 
 
 def shown(rows: Sequence[Measured]) -> Iterator[str]:

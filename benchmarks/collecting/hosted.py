@@ -14,6 +14,7 @@ from benchmarks.collecting.implementation import Batch, Implementation
 from benchmarks.collecting.policy import Act, by_numpy
 
 NAME: Final = "CartPole-v1"
+MOST_PROCESSES: Final = 16  # beyond which a machine does little else
 Stepped = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -65,6 +66,8 @@ class Vector(Environments):
     """A vector environment of Gymnasium's: "sync", "async" or "vector_entry_point"."""
 
     def __init__(self, count: int, mode: str) -> None:
+        if mode == "async" and count > MOST_PROCESSES:
+            raise ValueError(f"it takes {count:,} processes, one for each environment")
         self.resets = mode == "vector_entry_point"  # which knows no other way
         self.copies = 4 if mode == "async" else 0
         same = gymnasium.vector.AutoresetMode.SAME_STEP

@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.collecting.cell import ANGLE_LIMIT, MOST_STEPS, TICK, X_LIMIT, Cell
 from benchmarks.collecting.implementation import Batch, Implementation
 from benchmarks.collecting.policy import weights
+from timerl_nb.runtime.xla.hlo import work
 
 
 def act(layers: Any, obs: Any, key: Any) -> tuple[Any, Any]:
@@ -60,6 +61,11 @@ def step(layers: Any, carry: Any) -> Any:
     return (later, jnp.where(over, 0, length), key), made
 
 
+def launches(compiled: Any) -> int:
+    """Of a call, counted as ours are: in XLA's optimised HLO."""
+    return work(compiled.as_text()).launches
+
+
 class Jitted(Implementation):
     """A function of JAX's, which is called once a batch or once a step."""
 
@@ -72,7 +78,8 @@ class Jitted(Implementation):
         def several(layers: Any, carry: Any) -> Any:
             return jax.lax.scan(lambda c, _: step(layers, c), carry, None, cell.steps)
 
-        self._function = jax.jit(several if whole else step, donate_argnums=1)
+        function = jax.jit(several if whole else step, donate_argnums=1)
+        self._call = function.lower(self._layers, self._carry).compile()
         self._made: Any = None
 
     def _begun(self) -> tuple[Any, Any]:
@@ -84,14 +91,18 @@ class Jitted(Implementation):
     def advance(self) -> int:
         self.calls = 1 if self._whole else self.cell.steps
         if self._whole:
-            self._carry, self._made = self._function(self._layers, self._carry)
+            self._carry, self._made = self._call(self._layers, self._carry)
         else:
             self._made = []
             for _ in range(self.cell.steps):
-                self._carry, made = self._function(self._layers, self._carry)
+                self._carry, made = self._call(self._layers, self._carry)
                 self._made.append(made)
         jax.block_until_ready((self._carry, self._made))
         return self.cell.points
+
+    def counts(self) -> dict[str, int | None]:
+        self.launches = launches(self._call) * self.calls
+        return super().counts()
 
     def batch(self) -> Batch:
         made = self._made

@@ -43,6 +43,8 @@ class Collected(Implementation):
         source: Any = self._collector._source
         counts = source.counts
         self.calls, self.launches, self.copies = counts.calls, counts.launches, counts.copies
+        if self.launches is None and hasattr(source, "program"):
+            self.launches = source.program.executable.launches
         return super().counts()
 
     def batch(self) -> Batch:

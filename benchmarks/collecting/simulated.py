@@ -15,6 +15,7 @@ import numpy as np
 import timerl_nb as trl
 from benchmarks.collecting.cell import ANGLE_LIMIT, TICK, X_LIMIT, Cell
 from benchmarks.collecting.implementation import Batch, Implementation
+from benchmarks.collecting.jitted import launches
 
 BLOCK: Final = (
     128 * 1024
@@ -82,13 +83,17 @@ class InJax(Simulated):
             cut = state.reshape(blocks, -1, *state.shape[1:])
             return jax.lax.map(lambda s: steps(cell, s), cut).reshape(state.shape)
 
-        self._function = jax.jit(call, donate_argnums=0)
+        self._call = jax.jit(call, donate_argnums=0).lower(self._state).compile()
 
     def advance(self) -> int:
         for _ in range(self.calls):
-            self._state = self._function(self._state)
+            self._state = self._call(self._state)
         jax.block_until_ready(self._state)
         return self.cell.points
+
+    def counts(self) -> dict[str, int | None]:
+        self.launches = launches(self._call) * self.calls
+        return super().counts()
 
 
 def a_call_a_step(cell: Cell) -> InJax:
@@ -131,6 +136,7 @@ class Ours(Simulated):
         lowered = self.program.executable.lowered
         assert lowered is not None
         self.calls = sum(bool(call.counters) for call in lowered.calls)
+        self.launches = self.program.executable.launches
         return super().counts()
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from benchmarks.collecting.table import MADE_BY, SIMULATIONS, TABLE, Row
 from benchmarks.collecting.worker import Worker
 
 WARM: Final = 1  # round that does not count
-MOST: Final = 4.0  # seconds of a batch, beyond which larger ones are left out
+MOST: Final = 2.0  # seconds of a batch, beyond which larger ones are left out
 GAIN: Final = (
     1.1  # by which four times as many environments are faster where the plateau is not reached
 )
@@ -120,13 +120,14 @@ def measured(
 def over(workers: Workers, sweep: Sweep, rounds: int) -> Iterator[Measured]:
     """The cells in order; what no longer gains, takes too long or does not run is left out of later ones."""
     best: dict[str, float] = {}
+    seconds: dict[str, float] = {}  # of a batch
     flat: dict[str, int] = {}
     left: set[str] = set()
     for cell in sweep.cells:
         found: list[Measured] = []
         for name in (n for n in sweep.names if n in best):
-            seconds = cell.points / best[name]
-            why_not = f"a batch would take {seconds:.0f} s" if seconds > MOST else ""
+            slow = seconds[name] > MOST
+            why_not = f"a smaller batch took {seconds[name]:.0f} s" if slow else ""
             if sweep.to_plateau and flat[name] >= 2:
                 why_not = "beyond its plateau"
             if why_not and name not in left:
@@ -141,4 +142,5 @@ def over(workers: Workers, sweep: Sweep, rounds: int) -> Iterator[Measured]:
             grew = m.median > GAIN * best.get(m.name, 0.0)
             flat[m.name] = 0 if grew else flat[m.name] + 1
             best[m.name] = max(best.get(m.name, 0.0), m.median)
+            seconds[m.name] = cell.points / m.median
         yield from found

@@ -87,6 +87,16 @@ def test_calls_are_counted(steps: int) -> None:
     assert made.calls == 3 * steps  # two environments and a policy
 
 
+def test_kernels_grow_with_steps_where_a_call_has_more_of_them() -> None:
+    for name in ("JAX, scan", "ours, scan"):
+        counts = []
+        for steps in (40, 80, 120):
+            made, _ = advanced(TABLE[name], Cell(2, steps, 0))
+            counts.append(made.counts()["launches"])
+            made.close()
+        assert counts[0] > 0 and counts[2] - counts[1] == counts[1] - counts[0] > 0, name
+
+
 def test_simulations_agree() -> None:
     cell = Cell(8, 3, 0, state=2, compute=2)
     states = []
@@ -162,8 +172,9 @@ def test_what_no_longer_gains_or_takes_long_is_left_out(monkeypatch: pytest.Monk
     why = {(m.name, m.cell.envs): m.why_not for m in rows if m.why_not}
     assert why == {("none", 1): "it is not there", ("flat", 8): "beyond its plateau"}
     asked.clear()
-    list(over(Workers(Path()), Sweep("", [Cell(1, 100), Cell(9, 100)], ("slow",)), 1))
-    assert asked == [(1, ["slow"]), (9, [])]  # where it would take 18 s
+    cells = [Cell(1, 100), Cell(1, 101), Cell(1, 102)]
+    list(over(Workers(Path()), Sweep("", cells, ("slow",)), 1))
+    assert asked == [(1, ["slow"]), (1, ["slow"]), (1, [])]  # since it took more than 2 s
 
 
 def verdicts(rows: list[Measured]) -> dict[str, str]:
