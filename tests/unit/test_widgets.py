@@ -7,8 +7,10 @@ import timerl_widgets
 import traitlets
 from timerl_widgets import PdgView
 
+import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from timerl_nb.collecting.ways import Ways
 
 
 def view() -> PdgView:
@@ -51,6 +53,7 @@ WRITTEN = {
     "Explorer": {"selected", "stage", "instant"},
     "RunMonitor": set[str](),
     "ScopeView": {"selected", "operation"},
+    "WaysExplorer": set[str](),
 }
 
 
@@ -61,7 +64,12 @@ def test_a_page_writes_what_is_named_and_nothing_else(
     """Above all not the module that every page would run, nor a view, nor what was said of a change."""
     pattern = PATTERNS["forward_recurrence"]
     program = pattern.context().compile(pattern.bounds)
-    made = getattr(timerl_widgets, name)(program.scope() if name == "ScopeView" else program)
+    taken = {
+        "ScopeView": program.scope,
+        "WaysExplorer": lambda: trl.collect("CartPole-v1", trl.policies.random, how="scan"),
+    }
+    monkeypatch.setattr("timerl_nb.collecting.Collector.ways_for", lambda *_: Ways((), "scan", ""))
+    made = getattr(timerl_widgets, name)(taken.get(name, lambda: program)())
     written = WRITTEN.get(name, {"selected"})
     others = set(made.keys) - written
     assert made.written == written and written < set(made.keys)

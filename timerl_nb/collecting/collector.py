@@ -9,7 +9,7 @@ from typing import Any, Self
 from timerl_nb.collecting.acting import check_numbers
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.blocks import Blocks
-from timerl_nb.collecting.choosing import AUTO, Choice, check, choose
+from timerl_nb.collecting.choosing import ANY, AUTO, Choice, check, choose
 from timerl_nb.collecting.kernel import OneKernel
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.model import likely
@@ -20,8 +20,9 @@ from timerl_nb.collecting.scan import Scan
 from timerl_nb.collecting.step import StepByStep
 from timerl_nb.collecting.task import Task, found, spaces
 from timerl_nb.collecting.threads import Threads
-from timerl_nb.collecting.way import Source, Way
+from timerl_nb.collecting.way import Counts, Source, Way
 from timerl_nb.collecting.ways import Ways
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import all_asked, asked, missing
@@ -118,6 +119,53 @@ class Collector:
         that was not done.
         """
         return self._chosen.ways
+
+    def ways_for(self, envs: int, steps: int) -> Ways:
+        """What `ways` would be of so many environments, and so many steps a batch; these environments stay as they are.
+
+        Raises:
+            OptionError: the environments were given as one, and are no others.
+        """
+        count = integer("envs, the number of environments,", envs, least=1)
+        many = integer("steps", steps, least=1)
+        task, is_measured = self._task, self._how in (AUTO, ANY)
+        if is_measured and (count, many) == (task.envs, task.steps):
+            return self.ways
+        if task.vector is not None and count != task.envs:
+            raise OptionError(
+                f"the environments were given, and are {task.envs:,}.",
+                hint="give trl.collect the name of one: it makes as many as are asked for.",
+            )
+        task = replace(task, envs=count, steps=many)
+        how = self._how if is_measured else AUTO
+        return choose(WAYS, task, how, self._weights, order=likely).ways
+
+    @property
+    def counts(self) -> Counts:
+        """What a batch takes: calls, launches and copies."""
+        return self._open().counts
+
+    def explore(self) -> Any:
+        """The ways as a widget, for whatever numbers of environments and steps are asked for.
+
+        Raises:
+            MissingPartError: the widgets are not installed.
+        """
+        return entry_point("collector.explore")(self)
+
+    @property
+    def name(self) -> str:
+        """The environment's."""
+        return self._task.name
+
+    @property
+    def envs(self) -> int:
+        return self._task.envs
+
+    @property
+    def steps(self) -> int:
+        """Of each environment in a batch."""
+        return self._task.steps
 
     def close(self) -> None:
         """End all environments; batches stay."""

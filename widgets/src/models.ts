@@ -774,6 +774,32 @@ export interface Way {
   forecast: Forecast | NoForecast | null;
 }
 
+export interface WayRow {
+  name: string;
+  provenance: string;
+  is_chosen: boolean;
+  speed: WaySpeed | null;
+  calls: number | null;
+  launches: number | null;
+  copies: number | null;
+  why_not: string;
+}
+
+export interface WaySpeed {
+  median: number;
+  least: number;
+  greatest: number;
+}
+
+export interface WaysView {
+  view: "ways";
+  name: string;
+  envs: number;
+  steps: number;
+  rows: WayRow[];
+  told: string;
+}
+
 export interface WholeRun {
   points: number;
   stretches: Stretch[];

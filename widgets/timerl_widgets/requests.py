@@ -109,6 +109,14 @@ class Zoom:
 
 
 @dataclass(frozen=True)
+class Collect:
+    """Measure the ways of collecting from so many environments, so many steps a batch."""
+
+    envs: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class Cancel:
     """Give up the change that is being compiled, and those that wait."""
 
@@ -132,6 +140,7 @@ Request = (
     | Command
     | Compare
     | Zoom
+    | Collect
 )
 
 
@@ -191,6 +200,12 @@ def parse(message: object) -> Request:
                 raise OptionError("a stretch has a begin, an end and a width, in integers.")
             begin, end, width = whole
             return Zoom(begin, end, width, process)
+        case "collect":
+            sizes = [message.get(field) for field in ("envs", "steps")]
+            counts = [k for k in sizes if isinstance(k, int) and not isinstance(k, bool) and k > 0]
+            if len(counts) < len(sizes):
+                raise OptionError("environments and steps are positive integers.")
+            return Collect(*counts)
         case "compare":
             return Compare(message.get("close") is True)
         case other:

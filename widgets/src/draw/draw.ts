@@ -8,6 +8,7 @@ import type {
   RunView,
   ScopeView,
   SweepView,
+  WaysView,
 } from "../models";
 import { run, sweep } from "./charts";
 import { comparison } from "./comparison";
@@ -17,6 +18,7 @@ import { pipeline } from "./pipeline";
 import { scope } from "./scope";
 import { saved, told } from "./sheet";
 import { space } from "./space";
+import { ways } from "./ways";
 
 export type Drawable =
   | ComparisonView
@@ -26,7 +28,8 @@ export type Drawable =
   | PipelineView
   | RunView
   | ScopeView
-  | SweepView;
+  | SweepView
+  | WaysView;
 
 /** A view as SVG; views without a drawing are the text that they print as, so many lines of it. */
 export function draw(view: Drawable | { view: "text" }, said: string, most = 120): string {
@@ -47,6 +50,8 @@ export function draw(view: Drawable | { view: "text" }, said: string, most = 120
       return scope(view);
     case "sweep":
       return saved(sweep(view, view.told));
+    case "ways":
+      return ways(view);
     default:
       return told(said, most);
   }

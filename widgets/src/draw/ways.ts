@@ -1,0 +1,115 @@
+// The ways of collecting as bars: how fast each is, over how its batches spread, or why it does not apply.
+import type { WayRow, WaysView } from "../models";
+import { INK, LINE, PAPER, SOFT } from "./looks";
+import { sheet, text } from "./sheet";
+import { type Shape, shape, titled } from "./shapes";
+
+const ROW = 34; // pixels of a row with a bar
+const BARE = 20; // and of one without
+const BAR = 12;
+const GLYPH = 6.4; // pixels of a character, on average
+const LEFT = 12;
+const [CHOSEN, OTHER] = ["#0072b2", "#56b4e9"];
+
+/** Steps a second as one reads them. */
+export function perSecond(steps: number): string {
+  const units: readonly [number, string][] = [
+    [1e9, " G"],
+    [1e6, " M"],
+    [1e3, " k"],
+  ];
+  for (const [size, unit] of units) {
+    if (steps >= size) return `${Number((steps / size).toPrecision(3))}${unit}`;
+  }
+  return String(Number(steps.toPrecision(3)));
+}
+
+const count = (n: number | null, one: string, many: string) =>
+  n === null ? [] : [`${n.toLocaleString("en")} ${n === 1 ? one : many}`];
+
+/** What is said of a way beside its name. */
+export function told(row: WayRow): string {
+  if (!row.speed) return row.why_not || "not measured";
+  const { median, least, greatest } = row.speed;
+  return `${perSecond(median)} steps/s (${perSecond(least)} to ${perSecond(greatest)})`;
+}
+
+/** What a batch takes, counted. */
+export function counted(row: WayRow): string {
+  const { calls, launches, copies } = row;
+  return [
+    ...count(calls, "call", "calls"),
+    ...count(launches, "launch", "launches"),
+    ...count(copies, "copy", "copies"),
+  ].join(", ");
+}
+
+/** The rows from a height on, in so many pixels. */
+export function bars(view: WaysView, width: number): { shapes: Shape[]; height: number } {
+  const most = Math.max(...view.rows.map(({ speed }) => speed?.greatest ?? 0), 1);
+  const wide = Math.max(width - 2 * LEFT, 60);
+  let height = 0;
+  const shapes = view.rows.map((row) => {
+    const drawn = shape("g", {}, ...bar(row, height, wide, wide / most, width));
+    height += row.speed ? ROW : BARE;
+    return titled(drawn, counted(row));
+  });
+  return { shapes, height: height + 4 };
+}
+
+function bar(row: WayRow, top: number, wide: number, scale: number, width: number): Shape[] {
+  const bold = row.is_chosen ? 600 : undefined;
+  const mark = row.is_chosen ? "✓ " : "";
+  const name = `${mark}${row.name}`;
+  const said = told(row);
+  const room = Math.max(Math.floor((width - 2 * LEFT) / GLYPH) - name.length - 2, 8);
+  const head = [
+    text(LEFT, top + 12, name, { "font-weight": bold }),
+    text(LEFT + GLYPH * (name.length + 2), top + 12, short(said, room), {
+      "font-size": 11,
+      fill: row.speed ? INK : SOFT,
+    }),
+  ];
+  if (!row.speed) return head;
+  const { median, least, greatest } = row.speed;
+  const y = top + 17;
+  const middle = y + BAR / 2;
+  const at = (value: number) => LEFT + Math.min(value * scale, wide);
+  const fill = row.is_chosen ? CHOSEN : OTHER;
+  const line = (x1: number, x2: number, y1: number, y2: number) =>
+    shape("line", { x1, x2, y1, y2, stroke: INK, "stroke-width": 1.4 });
+  return [
+    ...head,
+    shape("rect", { x: LEFT, y, width: wide, height: BAR, fill: PAPER, stroke: LINE }),
+    shape("rect", { x: LEFT, y, width: Math.max(median * scale, 1), height: BAR, fill }),
+    line(at(least), at(greatest), middle, middle),
+    line(at(least), at(least), y + 2, y + BAR - 2),
+    line(at(greatest), at(greatest), y + 2, y + BAR - 2),
+  ];
+}
+
+function short(said: string, most: number): string {
+  return said.length > most ? `${said.slice(0, most - 1)}…` : said;
+}
+
+/** Words in lines of at most so many characters. */
+function wrapped(said: string, most: number): string[] {
+  const lines = [""];
+  for (const word of said.split(" ")) {
+    const last = lines.at(-1)!;
+    if (last && last.length + word.length >= most) lines.push(word);
+    else lines[lines.length - 1] = last ? `${last} ${word}` : word;
+  }
+  return lines;
+}
+
+/** The view as a picture of its own. */
+export function ways(view: WaysView, width = 640): string {
+  const { shapes, height } = bars(view, width);
+  const title = `${view.name}, N = ${view.envs.toLocaleString("en")}, K = ${view.steps.toLocaleString("en")}`;
+  const lines = wrapped(view.told, Math.floor((width - 2 * LEFT) / GLYPH));
+  const end = lines.map((line, k) => text(LEFT, 46 + height + 16 * k, line, { "font-size": 11 }));
+  const head = text(LEFT, 20, title, { "font-weight": 600 });
+  const moved = shape("g", { transform: "translate(0 30)" }, ...shapes);
+  return sheet(width, 46 + height + 16 * lines.length, title, [head, moved, ...end]);
+}
