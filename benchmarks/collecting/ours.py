@@ -40,11 +40,8 @@ class Collected(Implementation):
         return self._batch.count
 
     def counts(self) -> dict[str, int | None]:
-        source: Any = self._collector._source
-        counts = source.counts
+        counts = self._collector.counts
         self.calls, self.launches, self.copies = counts.calls, counts.launches, counts.copies
-        if self.launches is None and hasattr(source, "program"):
-            self.launches = source.program.executable.launches
         return super().counts()
 
     def batch(self) -> Batch:
