@@ -96,7 +96,7 @@ def main(*words: str) -> None:
                 learning.main()
         case ("learning",):
             learning.main()
-        case ("budgets", *names) if set(names) <= {*race.WORKS}:
+        case ("budgets", *names) if set(names) <= {*budgets.PROGRAMS}:
             budgets.main(names or budgets.NAMES)
         case ("temporaries",):
             temporaries.main()

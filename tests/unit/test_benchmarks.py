@@ -10,6 +10,7 @@ import pytest
 import timerl_nb as trl
 from benchmarks import __main__ as face
 from benchmarks import (
+    budgets,
     compiling,
     depth,
     interpreter,
@@ -71,6 +72,29 @@ def test_temporaries_are_told_of_all_and_counted_of_what_takes_more_than_any_cal
     assert (
         "3 programs, 2 of more than 64.0 KiB: median 0.75, from 0.50 to 1.00; 1 take more" in text
     )
+
+
+def test_what_keeps_to_its_budget_is_told_from_what_does_not(
+    capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what XLA states what any call takes is no matter; what is beyond is named."""
+    own = temporaries.OWN
+
+    def asked(work: str, budget: int | None) -> dict[str, int | float | None]:
+        if budget is not None and budget < own:
+            return {"refused": own, "seconds": 1.0}
+        held = 4 * own if work == "kept" else 4 * own + 4
+        stated = None if work == "interpreted" else own
+        known = {"needed": 4 * own, "carried": held, "given": 0, "estimated": 0, "stated": stated}
+        return {**known, "resident": own, "seconds": 1.0}
+
+    monkeypatch.setattr(budgets, "_asked", asked)
+    budgets.main(["kept", "beyond", "interpreted"], [1, 0.1])
+    text = capsys.readouterr().out
+    assert "| kept, 1 | 256.0 KiB | 256.0 KiB | 256.0 KiB | 0 B | 64.0 KiB |" in text
+    assert text.count("refused: 64.0 KiB would do") == 3
+    assert "2 of 3 keep to their budgets, 3 are refused." in text
+    assert text.rstrip().endswith("Beyond them: beyond, 1.")
 
 
 # --- races ---------------------------------------------------------------------------------------
