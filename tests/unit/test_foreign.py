@@ -244,8 +244,6 @@ trl.algorithms.a2c                    | not written yet
 trl.algorithms.dqn()                  | not written yet
 trl.algorithms.ddpg()                 | not written yet
 trl.algorithms.pppo                   | did you mean ppo
-trl.env.make("gymnax.CartPole-v1")    | not supported yet
-trl.env.make("brax.ant")              | not supported yet
 trl.Options(backend="torch")          | does not run programs yet
 trl.Options(precision="f64")          | jax_enable_x64
 trl.distributions.Categoric           | did you mean Categorical

@@ -27,6 +27,7 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import Lin, ge, sym
 
 Tensor = RecurrentTensor
+State = Any  # a tensor, or a tuple of them
 Autoreset = Literal["next_step", "same_step"]
 
 
@@ -196,7 +197,7 @@ class Environment(Simulation):
     """An environment written in recurrent tensors.
 
     Subclasses say what a first state, a transition and an observation are; episodes, truncation and
-    masks are the same for all.
+    masks are the same for all. A state is a tensor, or a tuple of tensors.
 
     Args:
         autoreset, max_steps: as for `Simulation`.
@@ -216,17 +217,17 @@ class Environment(Simulation):
     ) -> None:
         super().__init__(autoreset=autoreset, max_steps=max_steps)
         self.differentiable = differentiable
-        self._first: Tensor | None = None
+        self._first: State = None
 
     @abstractmethod
-    def first_state(self, domain: Domain) -> Tensor:
+    def first_state(self, domain: Domain) -> State:
         """A state to start from, drawn independently over the domain."""
 
     @abstractmethod
-    def transition(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def transition(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
         """The next state, the reward, and whether the episode has terminated."""
 
-    def observe(self, state: Tensor) -> Tensor:
+    def observe(self, state: State) -> Tensor:
         """What is seen of a state; all of it by default."""
         return state
 
@@ -241,13 +242,20 @@ class Environment(Simulation):
             return self._endless(episode, action)
         return self._steps[self.autoreset](self, episode, action)
 
-    def _advance(self, state: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self.transition(state, action if self.differentiable else action.detach())
+    def _advance(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
+        action = action if self.differentiable else action.detach()
+        after, reward, ended = self.transition(state, action)
+        if (was := _count(state)) != (now := _count(after)):
+            raise EnvError(
+                f"{self.made_as}: a state of {was} becomes one of {now}.",
+                hint="let `transition` return as many tensors as `first_state`.",
+            )
+        return after, reward, ended
 
     def _masked(self, episode: _Episode, action: Tensor) -> Step:
         state, alive = episode.state, episode.flag("alive", True)
         after, reward, ended = self._advance(state, action)
-        state_next = where(alive, after, state)
+        state_next = _chosen(alive, after, state)
         terminated = alive & ended
         truncated = alive & self._truncated(episode.elapsed_at_time() + 1, episode)
         episode.carry(state, state_next)
@@ -267,7 +275,7 @@ class Environment(Simulation):
         after, reward, ended = self._advance(state, action)
         alive = ~over
         fresh = self.first_state(action.domain)
-        state_next = where(over, fresh, after)
+        state_next = _chosen(over, fresh, after)
         terminated = alive & ended
         truncated = alive & self._truncated(steps + 1, episode)
         episode.carry(state, state_next)
@@ -281,7 +289,7 @@ class Environment(Simulation):
         after, reward, terminated = self._advance(state, action)
         truncated = self._truncated(steps + 1, episode)
         done = terminated | truncated
-        state_next = where(done, self.first_state(action.domain), after)
+        state_next = _chosen(done, self.first_state(action.domain), after)
         episode.carry(state, state_next)
         episode.carry(steps, where(done, 0, steps + 1))
         alive = steps >= 0  # every step belongs to an episode
@@ -302,12 +310,26 @@ class Environment(Simulation):
         return steps >= self.max_steps
 
 
+def _count(state: State) -> str:
+    return f"{len(state)} tensors" if isinstance(state, tuple) else "a tensor"
+
+
+def _chosen(condition: Tensor, x: State, y: State) -> State:
+    """One state where the condition holds, another elsewhere."""
+    if isinstance(x, tuple):
+        return tuple(where(condition, a, b) for a, b in zip(x, y, strict=True))
+    return where(condition, x, y)
+
+
 class _Episode:
     """The recurrent tensors of one environment's episodes: state, flags and counters over time."""
 
-    def __init__(self, action: Tensor, time: Domain, first: Tensor) -> None:
+    def __init__(self, action: Tensor, time: Domain, first: State) -> None:
         self.ctx, self.time, self.domain = action.ctx, time, action.domain
-        self.state = self.recurrent("state", first)
+        if isinstance(first, tuple):
+            self.state: State = tuple(self.recurrent(x.op.label or "state", x) for x in first)
+        else:
+            self.state = self.recurrent("state", first)
 
     def recurrent(self, name: str, first: Tensor) -> Tensor:
         """A tensor that is `first` at time 0; `carry` gives its value later on."""
@@ -331,8 +353,12 @@ class _Episode:
         """The steps taken before the current time where no episode restarts."""
         return sym(self.time[-1])
 
-    def carry(self, x: Tensor, value: Tensor) -> None:
+    def carry(self, x: State, value: State) -> None:
         """Let `x` be `value` one step later."""
+        if isinstance(x, tuple):
+            for one, its_value in zip(x, value, strict=True):
+                self.carry(one, its_value)
+            return
         after = value.settled().named_if_new(f"{x.name}'")
         for read in previous_branches(after, self.time):
             self.ctx.add_branch(x.read.source, read)
@@ -359,12 +385,6 @@ def make(name: str, **options: Any) -> Simulation:
     family, dot, rest = str(name).partition(".")
     if dot and family in _FAMILIES:
         return _FAMILIES[family](rest, **options)
-    if dot and family in ("gymnax", "brax"):
-        raise EnvError(
-            f"environments of {family} are not supported yet.",
-            hint='trl.env.make("gym.…") makes those of Gymnasium, on the host; '
-            "trl.env.Environment is what environments of one's own derive from.",
-        )
     if name not in _FACTORIES:
         raise EnvError(
             f"there is no environment {name!r}.", hint=one_of(str(name), list(_FACTORIES))

@@ -1,0 +1,72 @@
+"""Brax's environments: `make("brax.inverted_pendulum")`, part of the program."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from timerl_nb.env.core import Autoreset
+from timerl_nb.env.jax_native import JaxEnvironment
+from timerl_nb.env.spaces import Box
+from timerl_nb.errors import EnvError, one_of
+from timerl_nb.ir.shapes import dtype_name
+
+EVERYWHERE = float("inf")
+
+
+class BraxEnvironment(JaxEnvironment):
+    """An environment of Brax's, by its name there, without the wrappers that Brax puts around it.
+
+    Args:
+        name: as for `brax.envs.get_environment`.
+        autoreset, max_steps, differentiable: as for `Environment`; episodes are truncated after 1,000
+            steps by default, as by `brax.envs.create`.
+        options: go to `brax.envs.get_environment`, as `backend="spring"`.
+    """
+
+    max_steps = 1000
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        autoreset: Autoreset | None = None,
+        max_steps: int | None = None,
+        differentiable: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(autoreset=autoreset, max_steps=max_steps, differentiable=differentiable)
+        self._name = name
+        envs = _envs()
+        known = list(getattr(envs, "_envs", ()))
+        if known and name not in known:
+            raise EnvError(f"Brax has no environment {name!r}.", hint=one_of(str(name), known))
+        try:
+            self._brax = envs.get_environment(name, **options)
+        except Exception as error:  # of others' code
+            raise EnvError(f"{self.made_as}: {type(error).__name__}: {error}") from error
+        self.act_space = Box(-1.0, 1.0, (int(self._brax.action_size),))
+        seen = self._layout.seen
+        self.obs_space = Box(-EVERYWHERE, EVERYWHERE, seen.shape, dtype_name(seen.dtype))
+
+    @property
+    def made_as(self) -> str:
+        return f"brax.{self._name}"
+
+    def first(self, key: Any) -> tuple[Any, Any]:
+        state = self._brax.reset(key)
+        return state, state.obs
+
+    def after(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+        after = self._brax.step(state, action)
+        return after, after.obs, after.reward, after.done != 0
+
+
+def _envs() -> Any:
+    try:
+        return import_module("brax.envs")
+    except ImportError as error:
+        raise EnvError(
+            f"environments named brax.… need Brax, which is not installed ({error}).",
+            hint="install the extra: pip install 'timerl-nb[brax]'.",
+        ) from None

@@ -1,0 +1,102 @@
+"""gymnax's environments: `make("gymnax.CartPole-v1")`, part of the program."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from timerl_nb.env.core import Autoreset
+from timerl_nb.env.jax_native import JaxEnvironment
+from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.errors import EnvError, one_of
+from timerl_nb.ir.shapes import dtype_name
+
+NEVER = 2**31 - 1  # steps
+
+
+class GymnaxEnvironment(JaxEnvironment):
+    """An environment of gymnax's, by its name there.
+
+    gymnax ends episodes by one flag. Here they are truncated by the limit of its parameters
+    (`max_steps_in_episode`), or `max_steps`, and terminated where they would end without one.
+
+    Args:
+        name: as for `gymnax.make`.
+        autoreset, max_steps, differentiable: as for `Environment`. New episodes begin by `reset_env`.
+        options: fields of its parameters (`gravity=3.7`); all others go to `gymnax.make`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        autoreset: Autoreset | None = None,
+        max_steps: int | None = None,
+        differentiable: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(autoreset=autoreset, max_steps=max_steps, differentiable=differentiable)
+        self._name = name
+        self._gymnax, self._params = self._make(options)
+        self.max_steps = max_steps or int(self._params.max_steps_in_episode)
+        self.act_space = self._space(self._gymnax.action_space(self._params), "actions")
+        seen = self._layout.seen
+        of = self._space(self._gymnax.observation_space(self._params), "observations")
+        low, high = (0, of.n - 1) if isinstance(of, Discrete) else (of.low, of.high)
+        self.obs_space = Box(low, high, seen.shape, dtype_name(seen.dtype))
+
+    @property
+    def made_as(self) -> str:
+        return f"gymnax.{self._name}"
+
+    def _make(self, options: dict[str, Any]) -> tuple[Any, Any]:
+        gymnax = _gymnax()
+        if self._name not in gymnax.registered_envs:
+            raise EnvError(
+                f"gymnax has no environment {self._name!r}.",
+                hint=one_of(str(self._name), gymnax.registered_envs),
+            )
+        try:
+            names = {f.name for f in fields(gymnax.make(self._name)[1])}
+            ours = {n: x for n, x in options.items() if n in names}
+            made, params = gymnax.make(
+                self._name, **{n: x for n, x in options.items() if n not in names}
+            )
+        except Exception as error:  # of others' code
+            raise EnvError(f"{self.made_as}: {type(error).__name__}: {error}") from error
+        return made, params.replace(**ours)
+
+    def _space(self, space: Any, what: str) -> Box | Discrete:
+        kind = type(space).__name__
+        if kind == "Discrete":
+            return Discrete(int(space.n))
+        if kind == "Box":
+            return Box(float(np.min(space.low)), float(np.max(space.high)), tuple(space.shape))
+        raise EnvError(f"{self.made_as}: {what} in a {kind} are not supported.")
+
+    def first(self, key: Any) -> tuple[Any, Any]:
+        seen, state = self._gymnax.reset_env(key, self._until(self.max_steps))
+        return state, seen
+
+    def after(self, key: Any, state: Any, action: Any) -> tuple[Any, Any, Any, Any]:
+        env = self._gymnax
+        seen, after, reward, *_ = env.step_env(key, state, action, self._until(self.max_steps))
+        *_, ended, _ = env.step_env(key, state, action, self._until(NEVER))
+        return after, seen, reward, ended
+
+    def _until(self, steps: int | None) -> Any:
+        """Its parameters with a limit of so many steps."""
+        return self._params.replace(max_steps_in_episode=steps)
+
+
+def _gymnax() -> Any:
+    try:
+        return import_module("gymnax")
+    except ImportError as error:
+        raise EnvError(
+            f"environments named gymnax.… need gymnax, which is not installed ({error}).",
+            hint="install the extra: pip install 'timerl-nb[gymnax]'.",
+        ) from None
