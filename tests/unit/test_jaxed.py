@@ -16,6 +16,8 @@ from timerl_nb import errors
 from timerl_nb.ir.attrs import JaxedAttrs
 from timerl_nb.ir.digest import digest
 from timerl_nb.ir.reference import Reference
+from timerl_nb.runtime.backends import jax_sums
+from timerl_nb.runtime.backends.jax_called import total
 
 BOUNDS = {"B": 3, "T": 4}
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -186,6 +188,71 @@ def test_values_that_cannot_vary_have_no_gradient() -> None:
         ctx.output("x", x)
     found = ctx.compile({"T": 3}).execute()
     np.testing.assert_allclose(found["g"], (found["x"] / 1.5) @ np.arange(3), rtol=1e-5)
+
+
+def affine(w: Any, x: Any, shift: Any) -> Any:
+    return {"y": jnp.tanh(x @ w) * shift, "mean": (x @ w).mean()}
+
+
+def test_weights_have_one_gradient_for_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No point has one of its own, whichever axes are summed, and where the gradient is the same at all."""
+    made: list[tuple[int, ...]] = []
+
+    def summed(scope: Any, x: Any, axes: Any) -> Any:
+        found = total(scope, x, axes)
+        made.extend([found.shape] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(jax_sums, "total", summed)
+    with trl.Context("b", "t", "k") as ctx:
+        (b, _), (t, _), (k, _) = ctx.dims
+        w = trl.parameter(np.arange(6, dtype=np.float32).reshape(2, 3) * 0.1, name="w")
+        v = trl.parameter(np.ones(3, np.float32), domain=(t,), name="v")
+        x = trl.random.normal((2,), domain=(b, t))
+        out = trl.jaxed(affine, w, x, v)
+        ctx.output("dw", trl.grad(out["y"].sum() + out["mean"], w))
+        ctx.output("dv", trl.grad(out["y"].sum() * trl.random.normal(domain=(b, k)), v))
+        ctx.output("x", x)
+    bounds = {"B": 4, "T": 5, "K": 2}
+    found = ctx.compile(bounds, trl.Options(executor="xla")).execute(seed=2)
+    assert_same(Reference(ctx.pdg(), bounds, seed=2).outputs(), found, "run")
+    assert (2, 3) in made and (5, 3) in made
+
+    def loss(w: Any) -> Any:
+        out = jax.vmap(jax.vmap(lambda x: affine(w, x, jnp.ones(3))))(found["x"])
+        return out["y"].sum() + out["mean"].sum()
+
+    weights = jnp.arange(6, dtype=jnp.float32).reshape(2, 3) * 0.1
+    np.testing.assert_allclose(found["dw"], jax.grad(loss)(weights), rtol=2e-5)
+
+
+def test_it_is_not_computed_again() -> None:
+    """How long it takes is not known, so what acting made of it is kept."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, _), (i, _), (t, T) = ctx.dims
+        env = trl.env.make("synthetic", obs_shape=(6,))
+        w = trl.parameter(np.full((6, 1), 0.1, np.float32), domain=(i,), name="w")
+        o = trl.like(env.obs_space, domain=(b, i, t))
+        o[b, i, 0] = env.reset(domain=(b, i))
+        mean = trl.jaxed(lambda w, o: jnp.tanh(o @ w), w, o)
+        chosen = trl.distributions.Normal(mean.square(), 0.0)
+        a = chosen.sample()
+        step = env.step(a)
+        o[b, i, t + 1] = step.obs
+        returns = step.reward[b, i, t:T].discounted_sum(0.9)
+        (-chosen.log_prob(a) * returns).mean(over=(b, t)).backward()
+        trl.optim.SGD([w], lr=0.1).step()
+        ctx.output("w", w)
+    options = trl.Options(executor="xla", rematerialize=True, incrementalize={"t": 5})
+    program = ctx.compile({"B": 16, "I": 2, "T": 20}, options)
+    again = {
+        k
+        for step in program.stages["rematerialize"].steps
+        if step.rule == "compute again"
+        for k in step.before
+    }
+    before = program.stages["rematerialize"].previous
+    assert before is not None and not any(before[k].kind == "jaxed" for k in again)
 
 
 def test_second_derivatives() -> None:

@@ -15,6 +15,7 @@ from traceback import extract_tb
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from timerl_nb.errors import CallError, GradientError, ShapeError, TimeRLError, user_origin
 from timerl_nb.frontend.arguments import checked_name
@@ -57,6 +58,11 @@ class Pure(ABC):
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
         return tuple(jax.tree.leaves(self.compiled(*arrays)))
 
+    def summed(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
+        """A function whose value `out` is that of this one added up along an axis of the arguments
+        `mapped`, in front; None where no single call makes it."""
+        return None
+
 
 @dataclass(frozen=True)
 class _Called(Pure):
@@ -71,11 +77,16 @@ class _Called(Pure):
 
 @dataclass(frozen=True)
 class _Pulled(Pure):
-    """The gradients of the arrays `by`, from all arrays and the gradients of the results `of`."""
+    """The gradients of the arrays `by`, from all arrays and the gradients of the results `of`.
+
+    Results may have axes in front; for each of them `have` says which of their gradients have it, and
+    those that do not are the same along it.
+    """
 
     function: Pure
     by: tuple[int, ...]
     of: tuple[int, ...]
+    have: tuple[tuple[bool, ...], ...] = ()
 
     def values(self, *arrays: Any) -> Any:
         count = len(arrays) - len(self.of)
@@ -88,8 +99,35 @@ class _Pulled(Pure):
             made = self.function(*whole)
             return tuple(made[k] for k in self.of)
 
-        _, back = jax.vjp(results, *(xs[k] for k in self.by))
-        return back(tuple(gs))
+        made, back = jax.vjp(results, *(xs[k] for k in self.by))
+        whole = (self._whole(k, g, y.shape) for k, (g, y) in enumerate(zip(gs, made, strict=True)))
+        return back(tuple(whole))
+
+    def _whole(self, k: int, g: Any, shape: tuple[int, ...]) -> Any:
+        for axis, have in enumerate(self.have):
+            g = g if have[k] else jnp.expand_dims(g, axis)
+        return jnp.broadcast_to(g, shape)
+
+    def summed(self, out: int, mapped: tuple[bool, ...]) -> Pure | None:
+        """By what all points share, the gradient of all of them together."""
+        count = len(mapped) - len(self.of)
+        given, have = mapped[:count], mapped[count:]
+        if given[self.by[out]] or not any(given):
+            return None
+        return _Pulled(_Mapped(self.function, given), self.by, self.of, (have, *self.have))
+
+
+@dataclass(frozen=True)
+class _Mapped(Pure):
+    """A function along an axis of some of its arguments, in front."""
+
+    function: Pure
+    mapped: tuple[bool, ...]
+
+    def values(self, *arrays: Any) -> Any:
+        return jax.vmap(self.function, in_axes=tuple(0 if has else None for has in self.mapped))(
+            *arrays
+        )
 
 
 @asked

@@ -6,10 +6,10 @@ found by looking through its fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 import numpy as np
 
@@ -476,6 +476,21 @@ class ReindexAttrs(Attrs):
         return f"axis={self.axis} {how}"
 
 
+# For each axis in front of a function's results which of its arguments have it.
+Along = tuple[tuple[bool, ...], ...]
+
+
+class PureFunction(Protocol):
+    """A function of JAX arrays."""
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]: ...
+
+    def summed(self, out: int, mapped: tuple[bool, ...]) -> PureFunction | None:
+        """One whose value `out` is that of this one added up along an axis of the arguments `mapped`,
+        in front; None where no single call makes it."""
+        ...
+
+
 @dataclass(frozen=True)
 class JaxedAttrs(Attrs):
     """Value number `out`, of type `type`, of a pure function of one point's operands.
@@ -485,14 +500,14 @@ class JaxedAttrs(Attrs):
     `along` says which operands have it, in the same order in front.
     """
 
-    function: Callable[..., tuple[Any, ...]]
+    function: PureFunction
     name: str
     takes: tuple[DType, ...]
     type: TensorType
     out: int = 0
     axes: Domain = ()
     sizes: Shape = sizes_of_axes()
-    along: tuple[tuple[bool, ...], ...] = ()
+    along: Along = ()
 
     def __str__(self) -> str:
         return f"{self.name}[{self.out}]{along_text(self.axes)}"

@@ -98,6 +98,8 @@ def _reason(pdg: Pdg, dim: Dim, op: Op) -> str | None:
     """Why an operation cannot run again for all points of a dimension."""
     if op.kind in _ONCE or len(op.outputs) != 1 or op.where is not TRUE or op.id in pdg.ordered:
         return f"it needs {op.name}, which is not kept and cannot be computed again"
+    if op.kind == "jaxed":
+        return f"it needs {op.name}, which is not kept, and nobody knows how long it takes"
     if (why := length_reason(pdg, op, dim)) is not None:
         return f"{op.name} cannot be an axis along {dim.name}: {why}"
     for read in op.inputs:

@@ -8,21 +8,19 @@ from traceback import extract_tb
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.ir.attrs import JaxedAttrs
+from timerl_nb.ir.attrs import Along, JaxedAttrs, PureFunction
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import NUMPY
-from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope
+from timerl_nb.runtime.backends.jax_scope import Called, JaxArray, Scope
 
 
 def jaxed(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
     """One value of a function; its other values, of the same operands, are known from then on."""
     attrs: JaxedAttrs = op.attrs
-    key = (attrs.function, attrs.along, tuple(map(id, args)))
-    if key not in scope.called:  # with the operands, so that no others get their ids
-        scope.called[key] = (tuple(args), _called(attrs, op, args))
-    value = scope.called[key][1][attrs.out]
+    value = _values(scope, op, attrs.function, attrs.along, args)[attrs.out]
     shape, dtype = scope.shape(op.shape), NUMPY[attrs.type.dtype]
     if (value.shape, value.dtype) != (shape, dtype):
         own = [*value.shape[len(attrs.axes) :]]
@@ -35,9 +33,55 @@ def jaxed(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArra
     return value
 
 
-def _called(attrs: JaxedAttrs, op: Op, args: Sequence[JaxArray]) -> tuple[JaxArray, ...]:
-    f: Callable[..., Any] = attrs.function
-    for has in reversed(attrs.along):  # the first axis is the outermost
+def total(scope: Scope, x: JaxArray, axes: Sequence[int]) -> JaxArray | None:
+    """The sum of a function's value over axes, where one call makes it at once.
+
+    So are gradients by what points share, as weights are: else each point would have one of its own.
+    """
+    made = next((one for one in scope.called.values() if any(x is y for y in one.values)), None)
+    if made is None:
+        return None
+    out = next(k for k, y in enumerate(made.values) if y is x)
+    function, along = made.function, made.along
+    inside: list[int] = []
+    for axis in reversed(range(len(along))):
+        one = function.summed(out, along[axis]) if axis in axes else None
+        if one is not None:
+            function, inside = one, [axis, *inside]
+    if not inside:
+        return None
+    outside = [axis for axis in range(len(along)) if axis not in inside]
+    args = [_in_front(y, k, along, [*outside, *inside]) for k, y in enumerate(made.args)]
+    left = _values(scope, made.op, function, tuple(along[axis] for axis in outside), args)[out]
+    rest = tuple(k for k, axis in enumerate(outside) if axis in axes)
+    return left.sum(rest) if rest else left
+
+
+def _in_front(x: JaxArray, k: int, along: Along, order: Sequence[int]) -> JaxArray:
+    """Operand `k` with the axes in front that it has of those in `along`, in an order."""
+    mine = [axis for axis in range(len(along)) if along[axis][k]]
+    to = [mine.index(axis) for axis in order if along[axis][k]]
+    if to == sorted(to):
+        return x
+    return jnp.transpose(x, [*to, *range(len(to), x.ndim)])
+
+
+def _values(
+    scope: Scope, op: Op, function: PureFunction, along: Along, args: Sequence[JaxArray]
+) -> tuple[JaxArray, ...]:
+    key = (function, along, tuple(map(id, args)))
+    if key not in scope.called:  # with the operands, so that no others get their ids
+        made = _called(function, along, op, args)
+        scope.called[key] = Called(op, function, along, tuple(args), made)
+    return scope.called[key].values
+
+
+def _called(
+    function: PureFunction, along: Along, op: Op, args: Sequence[JaxArray]
+) -> tuple[JaxArray, ...]:
+    attrs: JaxedAttrs = op.attrs
+    f: Callable[..., Any] = function
+    for has in reversed(along):  # the first axis is the outermost
         f = jax.vmap(f, in_axes=tuple(0 if one else None for one in has))
     try:
         return f(*args)

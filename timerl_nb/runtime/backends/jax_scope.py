@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from timerl_nb.ir.attrs import ConstArray
+from timerl_nb.ir.attrs import Along, ConstArray, PureFunction
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import Size
 from timerl_nb.symbolic.arrays import values
@@ -47,6 +47,17 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Called:
+    """A call of a function of the user's own: of an operation, along axes, for some arrays; what it made."""
+
+    op: Op
+    function: PureFunction
+    along: Along
+    args: tuple[JaxArray, ...]
+    values: tuple[JaxArray, ...]
+
+
+@dataclass(frozen=True)
 class Scope:
     """What a kernel knows while it is traced.
 
@@ -63,7 +74,7 @@ class Scope:
         given: the arrays of constants that are arguments of the program.
         endless, turn: the dimension without an end, if there is one, and the words of the turn
             (`runtime.turn_counter`).
-        called: what functions of the user's own have returned, and for which arrays.
+        called: the calls of functions of the user's own.
     """
 
     bounds: Mapping[str, int]
@@ -78,9 +89,7 @@ class Scope:
     seeds: str | None = None
     endless: str | None = None
     turn: tuple[JaxArray, ...] = ()
-    called: dict[Any, tuple[tuple[JaxArray, ...], tuple[JaxArray, ...]]] = field(
-        default_factory=dict[Any, tuple[tuple[JaxArray, ...], tuple[JaxArray, ...]]]
-    )
+    called: dict[Any, Called] = field(default_factory=dict[Any, Called])
 
     def value(self, e: Lin | Cond, also: Mapping[str, JaxArray] | None = None) -> JaxArray:
         """A traced index expression or condition."""

@@ -23,6 +23,7 @@ from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import HALF, NUMPY
 from timerl_nb.runtime.backends.jax import is_accelerated
+from timerl_nb.runtime.backends.jax_called import total
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, masked
 
 _FOLD: Final[Mapping[str, Callable[..., Any]]] = {
@@ -49,6 +50,8 @@ def reduction(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> Jax
     x = args[0].astype(jnp.int32) if op.kind in ("sum", "prod") and op.dtype == "i32" else args[0]
     nothing = np.asarray(identity(op.kind, np.dtype(x.dtype)), x.dtype)
     x = masked(scope, x, sizes[0], attrs.axes, nothing)
+    if op.kind == "sum" and (made := total(scope, x, attrs.axes)) is not None:
+        return made
     start = nothing if op.kind in ("max", "min") else None
     return _FOLD[op.kind](x, axis=attrs.axes, initial=start)
 
