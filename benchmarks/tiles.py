@@ -1,25 +1,68 @@
 """A simulation alone, block by block and whole: environments whose states together outgrow the cache.
 
 CartPole's equations for small angles with random actions, each environment's state `copies` times over: K steps
-in one call, nothing kept but the last state. All run in turn, in one process.
+in one call, of which the last state alone is kept; and by `trl.collect`, which keeps what one copy shows at each step.
+All run in turn, in one process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 import timerl_nb as trl
 from benchmarks.race import WARM
+from timerl_nb.driver.machines import machine_here
+from timerl_nb.env.core import Environment
+from timerl_nb.env.spaces import Box, Discrete
+from timerl_nb.loops.nodes import Execute, inside
+from timerl_nb.loops.tile_model import TileModel
+from timerl_nb.passes.axis_following import axis_of
 
 STEPS = 100
 MIB = 1 << 20
 # Environments, and copies of the four numbers that are a state: 16, 16, 64 and a quarter MiB.
 SHAPES = ((16_384, 64), (1_024, 1_024), (16_384, 256), (16_384, 1))
 SIZES = (32, 128, 512, 2_048)
+
+
+def pushed(state: Any, left: Any) -> Any:
+    """The state after a step, f32[4, copies]."""
+    x, v, angle, turning = (state.take(k) for k in range(4))
+    push = trl.where(left, -10.0, 10.0)
+    sin, cos = angle, 1.0 - angle * angle / 2.0
+    force = (push + 0.05 * turning * turning * sin) / 1.1
+    speeding = (9.8 * sin - cos * force) / (0.5 * (4 / 3 - 0.1 * cos * cos / 1.1))
+    moving = force - 0.05 * speeding * cos / 1.1
+    later = [x + 0.02 * v, v + 0.02 * moving, angle + 0.02 * turning, turning + 0.02 * speeding]
+    return trl.stack(later).clip(-2.0, 2.0)
+
+
+class Copies(Environment):
+    """The same as an environment, of which the first copy is seen."""
+
+    obs_space = Box(-2.0, 2.0, (4,))
+    act_space = Discrete(2)
+    terminates = False
+
+    def __init__(self, copies: int) -> None:
+        super().__init__()
+        self.copies = copies
+
+    def first_state(self, domain: Any) -> Any:
+        return trl.random.uniform((4, self.copies), -0.05, 0.05, domain=domain)
+
+    def transition(self, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        later = pushed(state, action == 0)
+        return later, -abs(later.take(0).mean()), trl.zeros((), "bool")
+
+    def observe(self, state: Any) -> Any:
+        return state.transpose(1, 0).take(0)
 
 
 def simulation(copies: int) -> trl.Context:
@@ -29,14 +72,7 @@ def simulation(copies: int) -> trl.Context:
         at = trl.random.uniform((4, copies), -0.05, 0.05, domain=(b,))
         state = trl.like(at, domain=(b, t))
         state[b, 0] = at
-        x, v, angle, turning = (state.take(k) for k in range(4))
-        push = trl.where(trl.random.uniform((), domain=(b, t)) < 0.5, -10.0, 10.0)
-        sin, cos = angle, 1.0 - angle * angle / 2.0
-        force = (push + 0.05 * turning * turning * sin) / 1.1
-        speeding = (9.8 * sin - cos * force) / (0.5 * (4 / 3 - 0.1 * cos * cos / 1.1))
-        moving = force - 0.05 * speeding * cos / 1.1
-        later = [x + 0.02 * v, v + 0.02 * moving, angle + 0.02 * turning, turning + 0.02 * speeding]
-        state[b, t + 1] = trl.stack(later).clip(-2.0, 2.0)
+        state[b, t + 1] = pushed(state, trl.random.uniform((), domain=(b, t)) < 0.5)
         ctx.output("last", state[b, T - 1])
     return ctx
 
@@ -48,13 +84,46 @@ def race(count: int, copies: int, tiles: Sequence[object], rounds: int) -> list[
         ctx.compile({"B": count, "T": STEPS}, trl.Options(executor="xla", tile=tile))  # pyright: ignore[reportArgumentType]
         for tile in tiles
     ]
-    times: list[list[float]] = [[] for _ in programs]
     made = [program.execute(seed=1, progress=False)["last"] for program in programs]
     assert all(np.array_equal(made[0], one) for one in made), "blocks make other numbers"
+    return in_turn(
+        [partial(program.execute, seed=1, progress=False) for program in programs], rounds
+    )
+
+
+def collected(count: int, copies: int, rounds: int) -> tuple[list[list[float]], float]:
+    """The same of `trl.collect`, by scan and by blocks; and how many times as fast blocks are predicted to be."""
+    options = {"envs": count, "steps": STEPS, "seed": 1}
+    with (
+        trl.collect(Copies(copies), trl.policies.random, how="scan", **options) as scan,
+        trl.collect(Copies(copies), trl.policies.random, how="blocks", **options) as blocks,
+    ):
+        assert np.array_equal(scan.next().obs, blocks.next().obs), "blocks make other numbers"
+        source: Any = blocks._source
+        return in_turn([scan.next, blocks.next], rounds), predicted(source.program)
+
+
+def predicted(program: trl.Program) -> float:
+    """How many times as fast as whole the first tile of a program is, by the model that has chosen its size."""
+    tile, plan, machine = program.executable.tiles[0], program.memory, machine_here()
+    ids = dict.fromkeys(n.op_id for n in inside(tile.loop) if isinstance(n, Execute))
+    statements = [plan.statements.of_op(op_id) for op_id in ids]
+    tensors = {t for one in statements for operand in one.operands for t in operand.tensors}
+    tensors |= {(one.id, k) for one in statements for k in range(len(one.op.outputs))}
+    parted = {
+        t: axis_of(plan.pdg[t[0]].outputs[t[1]].type.shape, tile.dim) is not None for t in tensors
+    }
+    model = TileModel.of(plan, statements, parted, tile.count, machine)
+    return model.turn(tile.count, machine) / model.turn(tile.size, machine)
+
+
+def in_turn(runs: Sequence[Callable[[], object]], rounds: int) -> list[list[float]]:
+    """Seconds of each round, by run."""
+    times: list[list[float]] = [[] for _ in runs]
     for k in range(WARM + rounds):
-        for program, spent in zip(programs, times, strict=True):
+        for run, spent in zip(runs, times, strict=True):
             began = perf_counter()
-            program.execute(seed=k, progress=False)
+            run()
             if k >= WARM:
                 spent.append(perf_counter() - began)
     return times
@@ -67,9 +136,16 @@ def main(rounds: int = 10) -> None:
     for count, copies in SHAPES:
         sizes = [size for size in SIZES if size < count]
         times = race(count, copies, [False, *({"b": size} for size in sizes), "auto"], rounds)
-        held = f"{count:,}, {count * copies * 16 / MIB:g} MiB"
-        for blocks, spent in zip(["none", *map(str, sizes), "auto"], times, strict=True):
-            speeds = [count * STEPS / s / 1e6 for s in (median(spent), max(spent), min(spent))]
-            ratio = median(a / b for a, b in zip(times[0], spent, strict=True))
-            shown = f"{speeds[0]:.2f} ({speeds[1]:.2f}–{speeds[2]:.2f})"
-            print(f"| {held} | {blocks} | {shown} | {ratio:.2f} |", flush=True)
+        _print(count, copies, ["none", *map(str, sizes), "auto"], times)
+    count, copies = SHAPES[0]
+    times, ratio = collected(count, copies, rounds)
+    _print(count, copies, ["trl.collect, scan", f"blocks ({ratio:.2f} times predicted)"], times)
+
+
+def _print(count: int, copies: int, names: Sequence[str], times: list[list[float]]) -> None:
+    held = f"{count:,}, {count * copies * 16 / MIB:g} MiB"
+    for name, spent in zip(names, times, strict=True):
+        speeds = [count * STEPS / s / 1e6 for s in (median(spent), max(spent), min(spent))]
+        ratio = median(a / b for a, b in zip(times[0], spent, strict=True))
+        shown = f"{speeds[0]:.2f} ({speeds[1]:.2f}–{speeds[2]:.2f})"
+        print(f"| {held} | {name} | {shown} | {ratio:.2f} |", flush=True)

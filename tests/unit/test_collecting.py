@@ -12,6 +12,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.collecting import Batch, Collector
+from timerl_nb.env.synthetic import Synthetic
 from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
 from timerl_nb.machine import Machine
 from timerl_nb.rl.learnt import LearntPolicy
@@ -244,6 +245,20 @@ def test_episodes_without_an_end_and_numbers_as_actions() -> None:
     assert b.obs.shape == (4, 3, 2, 3) and b.action.shape == (4, 3, 1)
     assert b.log_prob.shape == (4, 3)
     assert not len(b.final) and not len(b.episodes) and not np.asarray(b.terminated).any()
+
+
+class Paid(Synthetic):
+    """Every step has the same reward."""
+
+    def transition(self, state: Any, action: Any) -> tuple[Any, Any, Any]:
+        after, _, ended = super().transition(state, action)
+        return after, trl.full((), 0.5), ended
+
+
+def test_rewards_that_never_change() -> None:
+    with trl.collect(Paid(), trl.policies.random, envs=3, steps=4) as c:
+        b = c.next()
+    np.testing.assert_array_equal(b.reward, np.full((4, 3), 0.5, np.float32))
 
 
 def test_nan_is_named_and_closes() -> None:

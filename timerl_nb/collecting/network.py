@@ -35,7 +35,7 @@ class Network(Acting):
     def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
         brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
         acted = self._acted(brought, o)
-        return {name: _over(x, o) for name, x in acted.items()}
+        return {name: over(x, o) for name, x in acted.items()}
 
     def _acted(self, weights: Mapping[str, Any], o: RecurrentTensor) -> dict[str, RecurrentTensor]:
         network = replaced(self.actor.network, lambda p: weights[p.name])
@@ -77,7 +77,7 @@ class Network(Acting):
         return f"{kind} of {sizes}"
 
 
-def _over(x: RecurrentTensor, o: RecurrentTensor) -> RecurrentTensor:
+def over(x: RecurrentTensor, o: RecurrentTensor) -> RecurrentTensor:
     """A tensor at every point of an observation, also where it does not depend on that."""
     if x.domain == o.domain:
         return x

@@ -9,6 +9,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.collecting.batch import Batch, Ended
+from timerl_nb.collecting.network import over
 from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import Counts, Weights
 from timerl_nb.config import Options
@@ -60,7 +61,7 @@ def collecting(task: Task, options: Options) -> Program:
         made = {"obs": o, "action": action, "reward": step.reward, **acted}
         made |= {} if step.endless else _ends(step)
         for name, x in made.items():
-            ctx.output(name, whole(x))
+            ctx.output(name, whole(over(x, o)))
         ctx.output("last_obs", step.obs[0:B, i, T - 1])
         if not step.endless:
             one = where(step.alive, 1, 0)
