@@ -9,7 +9,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.collecting.collector import WAYS
-from timerl_nb.collecting.fitting import Run, fit
+from timerl_nb.collecting.fitting import Cell, Run, fit, measured
 from timerl_nb.collecting.model import Device, Load, Step, device_here, device_of, likely
 from timerl_nb.collecting.policies import Random
 from timerl_nb.collecting.task import Task
@@ -128,3 +128,14 @@ def test_data_sheets_are_predictions_with_sources() -> None:
     assert not device_here().is_predicted
     with pytest.raises(OptionError, match="no data sheet of 'A10'"):
         device_of("A10")
+
+
+def test_batches_are_measured_with_what_they_are_made_by() -> None:
+    (run,) = measured([Cell(trl.env.make("synthetic"), 0, 8, 4)])
+    with trl.collect(
+        trl.env.make("synthetic"), trl.policies.random, envs=8, steps=4, how="scan"
+    ) as c:
+        c.next()
+        counts = c._source.counts  # pyright: ignore[reportOptionalMemberAccess]
+    assert (run.load.calls, run.load.launches) == (1, counts.launches) and run.load.elements > 0
+    assert 0 < run.seconds < float("inf")

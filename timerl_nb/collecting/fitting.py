@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf
@@ -18,6 +19,7 @@ from timerl_nb.collecting.policy_of import acting_of
 from timerl_nb.collecting.scan import Scan
 from timerl_nb.collecting.step import StepByStep
 from timerl_nb.collecting.task import Task
+from timerl_nb.collecting.way import Source, Weights
 from timerl_nb.driver.machines import keep, machine_here
 from timerl_nb.env.core import Simulation, make
 from timerl_nb.machine import Machine
@@ -108,45 +110,69 @@ def _least_squares(rows: Array) -> Array:
     return best
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A batch to be measured.
+
+    Attributes:
+        width: of both layers of the policy; 0 for random actions.
+        by_step: by the way `step`, else by `scan`.
+    """
+
+    env: Simulation
+    width: int
+    envs: int
+    steps: int
+    by_step: bool = False
+
+
 def fitted() -> Machine:
     """This machine, by five small batches, in about a minute with what is compiled; it is kept in the cache folder.
 
     Nothing else should run meanwhile.
     """
-    found = fit([*small_runs()], machine_here())
+    found = fit(measured(small()), machine_here())
     keep(found, FITTED)
     return found
 
 
-def small_runs() -> Iterator[Run]:
+def small() -> Sequence[Cell]:
     """Batches that calls, launches, arithmetic of two sorts, and memory decide."""
-    cartpole = make("CartPole-v1")
-    wide = make("synthetic", obs_shape=(2048,))
-    yield measured(cartpole, 0, 4, 32, by_step=True)
-    yield measured(cartpole, 0, 4, 1024)
-    yield measured(cartpole, 0, 8192, 16)
-    yield measured(cartpole, 256, 1024, 16)
-    yield measured(wide, 0, 2048, 8)
+    cartpole, large = make("CartPole-v1"), make("synthetic", obs_shape=(2048,))
+    return (
+        Cell(cartpole, 0, 4, 32, by_step=True),
+        Cell(cartpole, 0, 4, 1024),
+        Cell(cartpole, 0, 8192, 16),
+        Cell(cartpole, 256, 1024, 16),
+        Cell(large, 0, 2048, 8),
+    )
 
 
-def measured(env: Simulation, width: int, envs: int, steps: int, *, by_step: bool = False) -> Run:
-    """The fastest of a few batches of random actions, or of a policy of two layers of some width."""
-    policy = DNNBuilder().from_env(env, hidden=[width] * 2) if width else random
+def measured(cells: Sequence[Cell]) -> Sequence[Run]:
+    """The fastest of a few batches of each, made in turn: what else the machine does meanwhile meets all."""
+    with ExitStack() as stack:
+        begun = [_begun(cell, stack) for cell in cells]
+        seconds = [inf] * len(cells)
+        for _ in range(_BATCHES):
+            for k, (source, weights, _) in enumerate(begun):
+                start = perf_counter()
+                source.next(weights)
+                seconds[k] = min(seconds[k], perf_counter() - start)
+    return [Run(load, took) for (_, _, load), took in zip(begun, seconds, strict=True)]
+
+
+def _begun(cell: Cell, stack: ExitStack) -> tuple[Source, Weights, Load]:
+    """Environments in progress, and what a batch of theirs is made by."""
+    env = cell.env
+    policy = DNNBuilder().from_env(env, hidden=[cell.width] * 2) if cell.width else random
     acting = acting_of(policy, (env.obs_space, env.act_space), 0)
-    task = Task(repr(env), env, None, acting, envs, steps, 0)
-    program = Scan().prepared(task).program
-    work = program.executable.work
+    task = Task(repr(env), env, None, acting, cell.envs, cell.steps, 0)
+    way = StepByStep() if cell.by_step else Scan()
+    scan = Scan().prepared(task)
+    work = scan.program.executable.work
     assert work is not None
-    loads = Step.of(task, work).loads(envs, steps)
-    way = StepByStep() if by_step else Scan()
-    source = way.prepared(task).open(0)
-    seconds: list[float] = []
-    try:
-        for _ in range(_BATCHES + 1):
-            begun = perf_counter()
-            source.next(acting.weights)
-            seconds.append(perf_counter() - begun)
-        load = replace(loads[way.name], calls=source.counts.calls)
-    finally:
-        source.close()
-    return Run(load, min(seconds[1:]))
+    source = (way.prepared(task) if cell.by_step else scan).open(0)
+    source = stack.enter_context(closing(source))
+    source.next(acting.weights)
+    load = Step.of(task, work).loads(cell.envs, cell.steps)[way.name]
+    return source, acting.weights, replace(load, calls=source.counts.calls)
