@@ -10,6 +10,7 @@ Within budgets, what is predicted, stated and measured: `python -m benchmarks bu
 One program of eight seeds against eight runs: `python -m benchmarks seeds`.
 Environments in blocks that stay in the cache, and all at once: `python -m benchmarks tiles`.
 Where the time of long recordings went, and what it takes to say so: `python -m benchmarks overlap`.
+What it takes to answer a page that zooms into ten million edges: `python -m benchmarks zoom`.
 What a tapped call costs: `python -m benchmarks taps`.
 Times corrected of what recording adds, beside uninstrumented: `python -m benchmarks accuracy [--works a,b] [--rounds 40]`.
 What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
@@ -118,6 +119,10 @@ def main(*words: str) -> None:
             from benchmarks import toggles  # whose browser is no part of what others measure
 
             toggles.main()
+        case ("zoom",):
+            from benchmarks import zoom  # whose widgets are not, either
+
+            zoom.main()
         case ("race", work, *names) if work in race.WORKS and _known(names):
             rounds = int(names.pop(0)) if names[:1] and names[0].isdigit() else 10
             chosen = names or list(race.entrants(work, full=True))
