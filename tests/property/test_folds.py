@@ -21,6 +21,7 @@ from tests.unit.checks import assert_memory_is_sound
 from timerl_nb.errors import BoundsError
 from timerl_nb.events import Event
 from timerl_nb.memory import axes, place
+from timerl_nb.memory import folded as folded_plans
 from timerl_nb.memory.folded import FoldedPlan, layout_of
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
@@ -99,7 +100,7 @@ def assert_drawn_alike(few: FoldedPlan, whole: MemoryPlan) -> None:
         for lives in zip(first.lives, other.lives, strict=True):
             assert len({one.name for one in lives}) == 1
             one, known = (np.column_stack([x.born, x.dies, x.reader, x.points]) for x in lives)
-            assert np.array_equal(*(np.unique(rows, axis=0) for rows in (one, known)))
+            assert np.array_equal(np.unique(one, axis=0), np.unique(known, axis=0))
             assert len(one) == len(known)
 
 
@@ -300,3 +301,20 @@ def test_a_ring_of_many_values_is_found_without_trying_all_sizes(
     assert store.most <= store.size <= 4000
     have, want = (one.execute(2) for one in (program, program.with_options(stores="point")))
     assert all(np.array_equal(have[name], want[name]) for name in ("every 3", "every 7"))
+
+
+def test_of_very_many_values_each_has_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No ring is looked for among them: a run of any length with conditional outputs is planned at once."""
+    program = conditional((3,)).compile({"I": 10**7})
+    assert isinstance(program.memory, FoldedPlan) and len(program.memory.clock) < 200
+    store = next(one for one in program.memory.stores.values() if one.name == "x'")
+    assert (store.kind, store.most) == ("point", 3_333_334)
+    ways = [trl.Options(executor=executor) for executor in ("interpret", "xla")]
+    expected = [conditional((3,)).compile({"I": 400}, way).execute(2) for way in ways]
+    monkeypatch.setattr(place, "EXACT", 0)
+    monkeypatch.setattr(folded_plans, "MOST_VALUES", 99)
+    for way, known in zip(ways, expected, strict=True):
+        program = conditional((3,)).compile({"I": 400}, way)
+        assert isinstance(program.memory, FoldedPlan)
+        assert "point" in {s.kind for s in program.memory.stores.values()}
+        assert np.array_equal(program.execute(2)["every 3"], known["every 3"])

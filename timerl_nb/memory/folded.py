@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from timerl_nb.memory.layout import Home, Layout, beyond, buffer_name
 from timerl_nb.memory.lives import Lives
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Part
-from timerl_nb.memory.stores import Store, choose
+from timerl_nb.memory.stores import Choice, Store, choose
 from timerl_nb.memory.timeline import Timeline
 from timerl_nb.schedule.clock import Clock
 from timerl_nb.symbolic.domain import Domain
@@ -104,11 +105,22 @@ class FoldedPlan(MemoryPlan):
         check((small.kind, small.lifetime) == (large.kind, large.lifetime))
         most = self._long.number(small.most, large.most)
         if large.kind == "ring" and small.axes != large.axes:  # more and more values stay in it
-            how = choose(self._lives(tensor), large.domain, smallest=self.smallest)
+            how = self._box(large, most) or choose(
+                self._lives(tensor), large.domain, smallest=self.smallest
+            )
             return replace(large, kind=how.kind, most=most, why=how.why, axes=how.axes)
         return replace(
             large, most=most, axes=self._along(tensor, small.axes, large.axes, large.domain)
         )
+
+    def _box(self, store: Store, most: int) -> Choice | None:
+        """A place for every coordinate, where so many live that no ring is looked for among them."""
+        if most <= MOST_VALUES:
+            return None
+        sizes = [self.pdg.dims[d].count(self.bounds) for d in store.domain]
+        check(prod(sizes) <= self._long.period * most)
+        axes = tuple(Axis(k, size, ring=False) for k, size in enumerate(sizes))
+        return Choice("point", f"more than {MOST_VALUES:,} values live at once", axes)
 
     def axes(
         self, tensor: Tensor, small: Sequence[Axis], large: Sequence[Axis], domain: Domain
@@ -143,7 +155,6 @@ class FoldedPlan(MemoryPlan):
         small, large = (plan.spans[tensor].lives for plan in (self.small, self.large))
         runs = self.points.made(small)
         check(len(large.born) == len(small.born) + int(runs.ahead[-1]))
-        check(runs.count(len(small.born)) <= MOST_VALUES)
         return self.points.lives(small, large, 0, len(self._folded))
 
     def living(self, lifetime: str, first: int, last: int, few: int) -> Lives:
@@ -232,8 +243,8 @@ def laid_out(plan: MemoryPlan) -> int:
 # Executed points of a run of which swaps are chosen, since they are looked at one by one.
 SWAPPED: Final = 2_000_000
 
-# Values of a tensor that are looked at one by one, where more and more of them share a ring.
-MOST_VALUES: Final = 5_000_000
+# Values of a tensor, more and more of which share a ring, that are looked at one by one for a short one.
+MOST_VALUES: Final = 500_000
 
 
 def _block(fold: Fold, small: Block, large: Block) -> Block:
@@ -266,30 +277,37 @@ def _runs(fold: Fold, small: Clock) -> Runs:
 
 def _check_order(fold: Fold, small: Clock, large: Clock, runs: Runs) -> None:
     """Raise where the two runs do not do the same, at points that go on in a straight line."""
-    (what, along), (more, farther) = (_listed(one, fold.dim.name) for one in (small, large))
-    at_turn, twice = turns(fold, small), within(turns(fold, large), fold, 2)
+    turn, twice = turns(fold, small), within(turns(fold, large), fold, 2)
     check(len(large) == len(small) + int(runs.ahead[-1]))
-    every = np.arange(len(small))
-    there, (at, length) = every + runs.more(every), runs.inside.T
-    again = there[at] + length
-    check(int(twice.sum()) == 2 * len(at) and bool(twice[there[at]].all() & twice[again].all()))
-    moved = np.where((at_turn >= fold.first + fold.period) & (along >= 0), fold.period, 0)
-    check(np.array_equal(what, more[there]) and np.array_equal(along + moved, farther[there]))
-    after = along[at] + np.where(along[at] < 0, 0, fold.period)
-    check(np.array_equal(what[at], more[again]) and np.array_equal(after, farther[again]))
+    check(int(twice.sum()) == 2 * int(runs.ahead[-1]))
+    for name, ranks in small.ranks.items():  # one by one, since their points are many
+        behind = (turn[ranks] >= fold.first + fold.period) * fold.period
+        there, found = ranks + runs.more(ranks), _At(large, name, fold.dim.name)
+        check(found.goes_on(small.points[name], there, behind))
+        inside = within(turn[ranks], fold, 1)
+        again = there[inside] + runs.copies(ranks[inside])[1]
+        check(bool(twice[there[inside]].all() & twice[again].all()))
+        check(found.goes_on(small.points[name][inside], again, fold.period))
 
 
-def _listed(clock: Clock, dim: str) -> tuple[Array, Array]:
-    """For every place in the order of all points what runs there, where beside a dimension, and where along it.
+class _At:
+    """The points of a statement by their places in the order of all."""
 
-    That is -1 for what does not vary over it.
-    """
-    what, along = np.empty((len(clock), 2), np.int64), np.full(len(clock), -1)
-    for k, (name, rows) in enumerate(clock.points.items()):
+    def __init__(self, clock: Clock, name: str, dim: str) -> None:
         domain = clock.schedule.statements[name].domain
-        rest = tuple(d for d in domain if d != dim)
-        codes = clock.codes(rest, rows[:, [domain.index(d) for d in rest]])
-        what[clock.ranks[name]] = np.stack([np.full(len(rows), k), codes], axis=1)
-        if dim in domain:
-            along[clock.ranks[name]] = rows[:, domain.index(dim)]
-    return what, along
+        self._order = np.argsort(clock.ranks[name])
+        self._ranks, self._rows = clock.ranks[name][self._order], clock.points[name]
+        self._moves = np.array([d == dim for d in domain], np.int64)
+
+    def goes_on(self, rows: Array, places: Array, moved: Array | int) -> bool:
+        """Whether some points, moved along the dimension, are those at some places."""
+        if not len(rows):
+            return True
+        at = np.searchsorted(self._ranks, places)
+        if at.max() >= len(self._ranks) or not np.array_equal(self._ranks[at], places):
+            return False
+        found, expected = self._rows[self._order[at]], np.broadcast_to(moved, len(rows))
+        return all(
+            np.array_equal(found[:, k], rows[:, k] + expected * moves)
+            for k, moves in enumerate(self._moves)
+        )

@@ -261,13 +261,22 @@ class FoldedTimeline:
     @cached_property
     def _peak(self) -> tuple[int, int]:
         """The greatest number of live bytes, and when it is reached first."""
-        times, length, more = self.runs.copies(np.arange(len(self.small.time)))
+        runs, small, large = self.runs, self.small.bytes, self.large.bytes
+        ahead = runs.more(np.arange(len(small)))
+        first = small + self.repeats * (large[np.arange(len(small)) + ahead] - small)
         # in between it is no more than in the first and the last period
-        looked = np.unique(np.concatenate([times, times + more * length]))
-        if not len(looked):
-            return 0, 0
-        found = self.bytes_at(looked)
-        return int(found.max()), int(looked[found.argmax()])
+        at, length = runs.inside.T
+        there = at + ahead[at]
+        last = first[at] + self.repeats * (large[there + length] - large[there])
+        found = [(0, 0)]
+        for live, times in (
+            (first, np.arange(len(small)) + self.repeats * ahead),
+            (last, at + self.repeats * (ahead[at] + length)),
+        ):
+            if len(live):
+                found.append((int(live.max()), -int(times[live.argmax()])))
+        most, time = max(found)
+        return most, -time
 
     @property
     def peak(self) -> int:

@@ -139,7 +139,10 @@ class Plans:
     def _planned(self, blocks: bool, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
         plain = self._unplaced(bounds, fold)
         plan = _in_blocks(plain) if blocks else plain
-        return donate(plan) if self._donation else plan
+        plan = donate(plan) if self._donation else plan
+        if fold is not None and plan is not plain:
+            plain.forget_lives()
+        return plan
 
     def _unplaced(self, bounds: Point, fold: Fold | None = None) -> MemoryPlan:
         """The plan without blocks, where kernels take nothing over."""

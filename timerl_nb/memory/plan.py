@@ -123,6 +123,11 @@ class MemoryPlan(Inspectable):
         elif "swapping" in vars(self):
             self.swapping.forget()
 
+    def forget_lives(self) -> None:
+        """Let go of when values live; it is found again where somebody asks."""
+        for name in ("point_by_point", "spans", "stores"):
+            vars(self).pop(name, None)
+
     def with_swaps(self, swaps: Swaps) -> MemoryPlan:
         """This plan with other swaps; its kernels take over nothing but blocks."""
         if self._apart is not None:
@@ -176,7 +181,9 @@ class MemoryPlan(Inspectable):
         if self.fold is None:
             return self.bounds, 1
         open_bound = self.fold.dim.bound
-        return {n: b for n, b in self.bounds.items() if n != open_bound}, self.fold.few
+        # of each remainder modulo the period the least is no more than the windows' own
+        least = self.fold.few - self.fold.period + 1
+        return {n: b for n, b in self.bounds.items() if n != open_bound}, least
 
     def moved(self, lifetime: str) -> tuple[Tensor, ...]:
         """The tensors of a lifetime that are swapped."""
