@@ -387,7 +387,7 @@ def test_an_environment_that_raises_is_named() -> None:
 
 def test_a_vector_environment_that_raises_is_not_closed() -> None:
     env = given(AutoresetMode.SAME_STEP, raises=3)
-    with pytest.raises(EnvError, match="one of 5 environments failed at step 2"):
+    with pytest.raises(EnvError, match=r"environment \d failed at step 2"):
         trl.collect(env, act, steps=STEPS, how="native", seed=1).next()
     assert not env.closed
     env.close()

@@ -70,7 +70,7 @@ class HostTurns:
         self._stepping, self._steps, self._envs = stepping, task.steps, task.envs
         self._seen = (*seen.shape,), NUMPY[seen.dtype]
         self._acts = (task.envs, *acts.shape), NUMPY[acts.dtype]
-        self._known: Any = None  # the last type of actions that was looked at
+        self._known: Any = None  # the last kind of actions that was looked at
         self._act = task.acting.on_host(seed, stepping.space)
         self._done = 0  # steps, of each environment
         self._obs: Any = None
@@ -88,20 +88,23 @@ class HostTurns:
         extras: dict[str, Array] = {}
         last: list[Array] = []
         obs[0] = self._first() if self._obs is None else self._obs
-        for t in range(steps):
-            acted = self._act(weights, obs[t])
-            action[t] = self._fitting(acted.pop("action"))
+        act, step, fits = self._act, self._stepping.step, self._known
+        for t, row in enumerate(action):
+            acted = act(weights, obs[t])
+            made = acted.pop("action")
+            if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
+                made = self._fitting(made)
+                fits = made.shape, made.dtype
+            row[...] = made
             if acted or extras:
                 self._keep(extras, acted, t)
             try:
-                obs[t + 1], reward[t], terminated[t], truncated[t], final = self._stepping.step(
-                    action[t]
-                )
+                obs[t + 1], reward[t], terminated[t], truncated[t], final = step(row)
             except Exception as error:
-                raise self._failed(error, t, action[t]) from error
+                raise self._failed(error, t, row) from error
             if final is not None:
                 last.append(np.asarray(final, kind))
-        self._done += steps
+        self._done, self._known = self._done + steps, fits
         self._obs = obs[steps]
         self.counts = Counts(2 * steps, None, steps * (5 + len(extras)))
         return self._batch(obs, action, reward, terminated, truncated, extras, last)
@@ -115,16 +118,14 @@ class HostTurns:
     def _fitting(self, made: Any) -> Array:
         """Actions, if they are what the environments take."""
         made = np.asarray(made)
-        if (made.shape, made.dtype) != self._known:
-            shape, kind = self._acts
-            if made.shape != shape or not np.can_cast(made.dtype, kind, "same_kind"):
-                raise ShapeError(
-                    f"the policy's action is {_kind(made)}, and the environments take "
-                    f"{_kind(np.empty((0, *shape), kind)[:0], shape)}.",
-                    hint="a policy is given the observations of all environments, and returns an "
-                    "action for each.",
-                )
-            self._known = made.shape, made.dtype
+        shape, kind = self._acts
+        if made.shape != shape or not np.can_cast(made.dtype, kind, "same_kind"):
+            raise ShapeError(
+                f"the policy's action is {_kind(made)}, and the environments take "
+                f"{_kind(np.empty((0, *shape), kind)[:0], shape)}.",
+                hint="a policy is given the observations of all environments, and returns an "
+                "action for each.",
+            )
         return made
 
     def _keep(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
-from typing import Any
-
 from timerl_nb.collecting.host import HostWay, Stepping
-from timerl_nb.collecting.numbered import Numbered
 from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.vector import VectorStepping
 from timerl_nb.env.gym import distinct_seeds, gymnasium
@@ -27,11 +23,7 @@ class Loop(HostWay):
 
     def stepping(self, task: Task, seed: int) -> Stepping:
         assert task.gym is not None
-        library, numbers, at = gymnasium(), count(), [0]
-
-        def numbered(env: Any) -> Any:
-            return Numbered(env, next(numbers), at)
-
+        library = gymnasium()
         env = library.make_vec(
             task.gym.spec,
             task.envs,
@@ -40,6 +32,5 @@ class Loop(HostWay):
                 "copy": False,
                 "autoreset_mode": library.vector.AutoresetMode.SAME_STEP,
             },
-            wrappers=[numbered],
         )
-        return VectorStepping(env, distinct_seeds(seed, task.envs), at, is_given=False)
+        return VectorStepping(env, distinct_seeds(seed, task.envs), is_given=False)

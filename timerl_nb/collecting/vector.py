@@ -17,13 +17,10 @@ class VectorStepping:
     Args:
         env: the vector environment.
         seed: what it is reset with: of all, or of each.
-        at: at 0, which of them is at play, where that is known.
         is_given: it belongs to somebody else, and is not closed.
     """
 
-    def __init__(
-        self, env: Any, seed: int | list[int], at: Sequence[int] | None = None, *, is_given: bool
-    ) -> None:
+    def __init__(self, env: Any, seed: int | list[int], *, is_given: bool) -> None:
         mode = env.metadata.get("autoreset_mode")
         if mode is None:
             raise EnvError(
@@ -34,14 +31,15 @@ class VectorStepping:
         self._mode = getattr(mode, "name", str(mode))
         self.restarts_at_once = self._mode != "NEXT_STEP"
         self.seeds = seed if isinstance(seed, list) else None
-        self._env, self._seed, self._at, self._is_given = env, seed, at, is_given
+        self._env, self._seed, self._is_given = env, seed, is_given
+        self._resets = self._mode == "DISABLED"
 
     def reset(self) -> Any:
         return self._env.reset(seed=self._seed)[0]
 
     def step(self, action: Array) -> tuple[Any, Any, Any, Any, Any]:
         obs, reward, terminated, truncated, more = self._env.step(action)
-        if self._mode == "DISABLED":
+        if self._resets:
             over = np.logical_or(terminated, truncated)
             if over.any():
                 last = np.array(obs[over])
@@ -53,8 +51,14 @@ class VectorStepping:
         return obs, reward, terminated, truncated, None
 
     def at_fault(self, error: Exception) -> tuple[Sequence[int], str]:
-        which = range(self._env.num_envs) if self._at is None else [self._at[0]]
-        return which, f"{type(error).__name__}: {error}"
+        said, trace = f"{type(error).__name__}: {error}", error.__traceback__
+        numbers = {id(one): k for k, one in enumerate(getattr(self._env.unwrapped, "envs", ()))}
+        while trace is not None:  # one of them is whose method was called on the way to the error
+            known = numbers.get(id(trace.tb_frame.f_locals.get("self")))
+            if known is not None:
+                return [known], said
+            trace = trace.tb_next
+        return range(self._env.num_envs), said
 
     def close(self) -> None:
         if not self._is_given:
