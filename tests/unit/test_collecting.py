@@ -256,7 +256,7 @@ class Paid(Synthetic):
 
 
 def test_rewards_that_never_change() -> None:
-    with trl.collect(Paid(), trl.policies.random, envs=3, steps=4) as c:
+    with trl.collect(Paid(), trl.policies.random, envs=3, steps=4, how="scan") as c:
         b = c.next()
     np.testing.assert_array_equal(b.reward, np.full((4, 3), 0.5, np.float32))
 

@@ -287,7 +287,7 @@ def test_episodes_end_where_those_of_gymnax_do() -> None:
     env = trl.env.make("gymnax.CartPole-v1", max_steps_in_episode=20)
     assert env.max_steps == 20 and trl.env.make("gymnax.CartPole-v1").max_steps == 500
     params = params.replace(max_steps_in_episode=20)
-    with trl.collect(env, trl.policies.random, envs=4, steps=40, seed=0) as c:
+    with trl.collect(env, trl.policies.random, envs=4, steps=40, seed=0, how="scan") as c:
         batches = [c.next(), c.next()]
     ended = np.concatenate([b.terminated for b in batches])
     cut = np.concatenate([b.truncated for b in batches])
@@ -364,7 +364,7 @@ def test_steps_are_those_of_brax(drawn: list[Any]) -> None:
 def test_collecting_from_brax() -> None:
     brax()
     env = trl.env.make("brax.inverted_pendulum", max_steps=3)
-    with trl.collect(env, trl.policies.random, envs=2, steps=8, seed=0) as c:
+    with trl.collect(env, trl.policies.random, envs=2, steps=8, seed=0, how="scan") as c:
         a, b = c.next(), c.next()
     assert a.obs.shape == b.obs.shape == (8, 2, 4)
     obs, ended, cut = (

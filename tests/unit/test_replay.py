@@ -208,7 +208,7 @@ def test_half_done_returns_are_saved(tmp_path: Path) -> None:
 
 
 def test_a_batch_of_steps_is_inserted() -> None:
-    with trl.collect("CartPole-v1", trl.policies.random, envs=4, steps=64, seed=1) as c:
+    with trl.collect("CartPole-v1", trl.policies.random, envs=4, steps=64, seed=1, how="scan") as c:
         batch = c.next()
     fields = {**WHOLE, "obs": ((4,), "f32"), "next_obs": ((4,), "f32"), "truncated": ((), "bool")}
     buffer = Replay(300, fields)
