@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
+
+import numpy as np
 
 from tests.property.test_scope import FIRST, NAMES, RUNS, counted, devices, lane
 from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, Cost
 from timerl_nb.scope.correction import corrected
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.recording import Recording
+
+
+def traced(lane: Lane, draw: Random) -> Lane:
+    """The lane, of whose calls of an API that have ended a tracer saw some, and no tap."""
+    calls, found = list[tuple[int, int]](), list[int]()
+    for k, (_, top, kind, _) in enumerate(lane.edges.tolist()):
+        if kind == Kind.CALL_ENTER:
+            calls.append((k, top))
+        elif kind == Kind.CALL_EXIT:
+            enter, top = calls.pop()
+            if top >> NAME_BITS == Library.API and draw.random() < 0.5:
+                found += enter, k
+    return replace(lane, traced=np.array(sorted(found), np.int64))
 
 
 def test_what_was_added_leaves_where_an_edge_has_it() -> None:
@@ -21,7 +38,8 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
             kind: Cost(2 * draw.randrange(5), 2 * draw.randrange(5))
             for kind in (CALL, ANNOTATION, f"{API}matmul", f"{API}sin")
         }
-        recording = Recording(tuple(lane(draw) for _ in range(draw.randint(1, 3))), names)
+        lanes = tuple(traced(lane(draw), draw) for _ in range(draw.randint(1, 3)))
+        recording = Recording(lanes, names)
         begin, end = devices(draw)
         measured = counted(recording, begin, end)
         to_take = Counter[tuple[str, str, str]]()
@@ -29,7 +47,8 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
             place, off = ("", "", "python"), False
             phase = operation = 0
             calls: list[int] = []
-            for _, top, kind, _ in one.edges.tolist():
+            by_tracer = set(one.traced.tolist())
+            for k, (_, top, kind, _) in enumerate(one.edges.tolist()):
                 called = calls[-1] if kind == Kind.CALL_EXIT else top
                 if kind == Kind.CALL_ENTER:
                     calls.append(top)
@@ -44,7 +63,7 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
                 if kind > Kind.PHASE_EXIT:
                     continue
                 sort = ANNOTATION if kind >= Kind.OPERATION_ENTER else CALL
-                if sort == CALL and called >> NAME_BITS == Library.API:
+                if k in by_tracer:
                     sort = f"{API}{names[called & ((1 << NAME_BITS) - 1)]}"
                     if sort not in costs:
                         continue

@@ -15,6 +15,7 @@ PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks
 PUBLIC = (
     *(
         "algorithms",
+        "compose",
         "distributions",
         "env",
         "logs",
@@ -22,6 +23,7 @@ PUBLIC = (
         "optim",
         "policies",
         "random",
+        "replay",
         "scope",
         "show",
     ),

@@ -222,12 +222,12 @@ def test_time_is_what_a_clock_that_cannot_go_back_says(
     monkeypatch.setattr(RunFolder, "write", write)
     made = program._make_run
 
-    def make(seed: int, on_event: Any, progress: Any, *more: Any) -> Any:
+    def make(seed: int, on_event: Any, progress: Any, **more: Any) -> Any:
         def turned(count: int = 1) -> None:
             now[0] += 40.0
             progress(count)
 
-        return made(seed, on_event, turned, *more)
+        return made(seed, on_event, turned, **more)
 
     monkeypatch.setattr(program, "_make_run", make)
     program.execute(checkpoint=tmp_path, every="2min")

@@ -191,8 +191,11 @@ class PipelineView(View):
     def switches(self) -> tuple[dict[str, Any], ...]:
         """The changes of options that are one click away, those of the last stages first."""
         found: list[dict[str, Any]] = []
+        tiled = any(option.name == "tile" and option.value for option in self.options)
+        # one runs the program, one is another device's, and one is of tiles alone
+        left_out = ("tune", "backend", *["tile_kernel"] * (not tiled))
         for option in self.options:
-            if option.name not in ("tune", "backend"):  # the one runs the program
+            if option.name not in left_out:
                 found += [{option.name: value} for value in _others(option)]
         order = [row.name for row in self.stages]
 
