@@ -4,6 +4,7 @@ from timerl_nb.compose.choosing import Choice, Iteration, choose, portability
 from timerl_nb.compose.fpga import Fpga
 from timerl_nb.compose.table import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.units import Bytes, Link, Words
+from timerl_nb.frontend.foreign import module_names as _module_names
 
 __all__ = [
     "Bytes",
@@ -20,3 +21,5 @@ __all__ = [
     "choose",
     "portability",
 ]
+
+__getattr__, __dir__ = _module_names("trl.compose", lambda: __all__)
