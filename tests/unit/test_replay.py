@@ -264,6 +264,7 @@ def test_rows_lie_in_files(tmp_path: Path) -> None:
         ({"obs": np.zeros((3, 2)), "action": [1, 2, 3]}, "reward is missing"),
         ({**rows(0, 3), "obs": np.zeros((3, 4))}, r"obs has the shape \[3, 4\], a row's is \[2\]"),
         ({**rows(0, 3), "action": [0.5, 1, 2]}, "action is float64, and the buffer's int32"),
+        ({**rows(0, 3), "action": [1, 2, 2**31]}, "action is int64, and the buffer's int32"),
         ({**rows(0, 3), "reward": [1.0]}, r"counts differ: obs \[3\], action \[3\], reward \[1\]"),
         ({**rows(0, 3), "extra": [1.0] * 3}, "the buffer has no extra"),
         ([1, 2], "rows are arrays by field, not list"),

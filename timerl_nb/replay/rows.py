@@ -110,7 +110,7 @@ class Rows:
                 wrong.append(
                     f"{name} has the shape {list(x.shape)}, a row's is {list(field.shape)}"
                 )
-            elif not np.can_cast(x.dtype, field.dtype, "same_kind") and x.dtype.kind != "i":
+            elif not _fits(x, field.dtype):
                 wrong.append(f"{name} is {x.dtype.name}, and the buffer's {field.dtype.name}")
             else:
                 ahead[name] = x.shape[:lead]
@@ -144,3 +144,10 @@ class Rows:
 
 
 _FLAG = Field((), np.dtype(np.bool_))
+
+
+def _fits(x: Array, kind: np.dtype[Any]) -> bool:
+    """Whether values are of a type, or integers that it has as well, such as those of a list."""
+    if x.dtype.kind in "iu" and not np.can_cast(x.dtype, kind):
+        return kind.kind == "f" or bool((x.astype(kind) == x).all())
+    return np.can_cast(x.dtype, kind, "same_kind")
