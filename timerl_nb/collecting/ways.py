@@ -111,7 +111,8 @@ class Ways(Sequence[Row]):
             name, *rest = (escape(cell) for cell in row.cells)
             name = f"<b>{name}</b>" if row.name == self.chosen else name
             if row.why_not is not None:
-                return f"<tr><td>{name}</td><td colspan=4>{escape(row.why_not)}</td></tr>"
+                why_not = f'<td colspan=4 style="text-align:left">{escape(row.why_not)}</td>'
+                return f"<tr><td>{name}</td>{why_not}</tr>"
             return f"<tr><td>{name}</td>" + "".join(f"<td>{x}</td>" for x in rest) + "</tr>"
 
         head = "".join(f"<th>{name}</th>" for name in _HEAD)

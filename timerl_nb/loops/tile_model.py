@@ -101,6 +101,6 @@ class TileModel:
         whole = self.turn(self.count, machine)
         best = min(sizes, key=lambda size: self.turn(size, machine), default=self.count)
         if best >= self.count or whole < _WORTH * self.turn(best, machine):
-            held = self.count * (self.read + self.made) / (1 << 20)
-            return None, f"blocks would gain nothing: a turn holds {held:.1f} MiB in all"
+            held = self.count * (self.read + self.made) / (1 << 10)
+            return None, f"blocks would gain nothing: a turn holds {held:,.0f} KiB in all"
         return best, "what a block holds stays in the cache"
