@@ -104,10 +104,12 @@ __all__ += _functions.__all__
 _LATER = {
     "collect": "timerl_nb.collecting:collect",
     "compose": "timerl_nb.compose",
+    "kernel": "timerl_nb.streams:kernel",
     "policies": "timerl_nb.collecting.policies",
     "replay": "timerl_nb.replay",
     "Replay": "timerl_nb.replay:Replay",
     "scope": "timerl_nb.scope",
+    "streams": "timerl_nb.streams",
 }
 __all__ += list(_LATER)
 

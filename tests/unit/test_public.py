@@ -26,6 +26,7 @@ PUBLIC = (
         "replay",
         "scope",
         "show",
+        "streams",
     ),
 )
 

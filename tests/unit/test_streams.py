@@ -1,0 +1,120 @@
+"""Streams of kernels: the memory that they name, and who waits for whom."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.errors import CallError, OptionError, ShapeError
+from timerl_nb.streams import ANY, Kernel, Segment, Stream, segment, segment_of
+from timerl_nb.streams.dependences import FINDERS, finder
+from timerl_nb.streams.scheduling_window import Window
+
+
+def kernel(reads: str, writes: str) -> Kernel:
+    """Of letters: buffers of ten bytes; `*` is all memory."""
+
+    def named(letters: str) -> tuple[Segment, ...]:
+        return tuple(ANY if c == "*" else Segment(ord(c), 0, 10) for c in letters)
+
+    return Kernel(f"{reads}->{writes}", named(reads), named(writes))
+
+
+def test_views_of_one_array_are_of_one_buffer() -> None:
+    a = np.zeros((4, 6), np.float32)
+    whole = segment_of(a)
+    assert (whole.start, whole.stop) == (0, 96)
+    assert segment_of(a[1]) == Segment(whole.buffer, 24, 48)
+    assert segment_of(a.T[2:4, ::-1][::1]) == Segment(whole.buffer, 8, 88)  # with its gaps
+    assert segment_of(a.reshape(-1)[::-2]) == Segment(whole.buffer, 4, 96)
+    assert segment_of(a).buffer != segment_of(a.copy()).buffer
+
+
+def test_arrays_of_one_memory_are_of_one_buffer() -> None:
+    memory = bytearray(64)
+    low, high = np.frombuffer(memory, np.uint8, 32), np.frombuffer(memory, np.uint8, 32, 32)
+    assert segment_of(high) == Segment(segment_of(low).buffer, 32, 64)
+    part = np.frombuffer(memoryview(memory)[16:], np.uint8)
+    assert segment_of(part) == Segment(segment_of(low).buffer, 16, 64)
+
+
+def test_segments_by_hand() -> None:
+    a = np.zeros(10, np.float64)
+    assert segment(a, 8, 16) == segment_of(a[1:2])
+    assert segment(a[5:], 8) == segment_of(a[6:])
+    assert segment(7, 0, 4) == Segment(7, 0, 4)
+    with pytest.raises(
+        ShapeError, match="bytes 8 up to 88 are outside the buffer, which has 80 bytes"
+    ):
+        segment(a, 8, 88)
+    with pytest.raises(ShapeError, match="bytes 3 up to 3 are outside"):
+        segment(7, 3, 3)
+    with pytest.raises(ShapeError, match="has no length"):
+        segment(7)
+    with pytest.raises(ShapeError, match="an empty array is no memory"):
+        segment_of(a[3:3])
+    with pytest.raises(CallError, match="list is no memory that a kernel reads"):
+        segment_of([1.0])
+
+
+def test_a_call_names_what_its_arguments_are() -> None:
+    @trl.kernel(reads=lambda a, b, out: [a, b[:0]], writes=lambda a, b, out: out, blocks=3)
+    def total(a, b, out):
+        np.add(a, b.sum(), out=out)
+
+    a, out = np.ones(3), np.zeros(3)
+    made = total.kernel(a, a, out=out)
+    assert (made.reads, made.writes) == ((segment_of(a),), (segment_of(out),))
+    assert made.blocks == 3 and made.line.startswith("test_streams.py:") and not out.any()
+    assert made.run is not None
+    made.run()
+    assert (out == 4).all()
+    total(a, a, out=a)  # outside of a window it just runs
+    assert (a == 4).all()
+
+
+@pytest.mark.parametrize("name", [n for n in FINDERS if n != "printed"])
+def test_finders_keep_the_three_orders_and_barriers(name: str) -> None:
+    made = ["a->b", "b->c", "->b", "d->e", "*->f", "->g", "g->*", "a->h"]
+    found = finder(name)
+    masks = [found.add(k, kernel(*one.split("->"))) for k, one in enumerate(made)]
+    assert masks[0] == 0 and masks[3] == 0
+    assert masks[1] == 0b1  # reads what was written
+    assert masks[2] & 0b10  # writes what was read
+    assert masks[4] == 0b1111  # reads all that anything writes
+    assert masks[5] == 0b10000  # which might have read this
+    assert masks[6] == 0b111111
+    assert masks[7] & 0b1000000
+
+
+def test_the_printed_algorithm_lets_a_kernel_read_too_early() -> None:
+    wrong, right = finder("printed"), finder("pairwise")
+    for found in (wrong, right):
+        found.add(0, kernel("", "a"))
+    assert (wrong.add(1, kernel("a", "b")), right.add(1, kernel("a", "b"))) == (0, 1)
+    with pytest.raises(OptionError, match="'pairs' finds no dependences") as raised:
+        finder("pairs")
+    assert "did you mean 'pairwise'?" in str(raised.value)
+
+
+def test_a_window_holds_pending_ready_and_executing_kernels() -> None:
+    window = Window(3, finder("auto"))
+    first, second, third = (window.insert(kernel(*k.split("->"))) for k in ("->a", "a->b", "->c"))
+    assert [window.state(s) for s in (first, second, third)] == ["ready", "pending", "ready"]
+    assert window.full and window.take() == first
+    assert window.state(first) == "executing"
+    assert window.complete(first) == 1 and list(window.ready) == [third, second]
+    assert not window.full and window.state(first) == "free"
+
+
+def test_a_stream_knows_its_width() -> None:
+    stream = Stream("fork", tuple(kernel(*k.split("->")) for k in ("->a", "a->b", "a->c", "bc->d")))
+    assert stream.edges == ((), (0,), (0,), (1, 2))
+    assert stream.width == 4 / 3
+    assert str(stream).startswith("fork: 4 kernels, longest chain 3, width 1.33")
+    assert stream.to_json()["kernels"][3]["upstream"] == (1, 2)
+    assert "1 -> 3" in stream.to_dot()
+    assert Stream("none", ()).width == 0
+    with pytest.raises(OptionError, match="does not run by 'twice'"):
+        stream.run("twice")

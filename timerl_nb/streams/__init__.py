@@ -1,0 +1,10 @@
+"""Kernels that run at the same time, found while they come: ACS (`trl.streams`, `trl.kernel`; 004_5c654ad594bcdc3c)."""
+
+from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.streams.kernels import Kernel, kernel
+from timerl_nb.streams.segments import ANY, Segment, segment, segment_of
+from timerl_nb.streams.stream import Stream
+
+__all__ = ["ANY", "Kernel", "Segment", "Stream", "kernel", "segment", "segment_of"]
+
+__getattr__, __dir__ = _module_names("trl.streams", lambda: __all__)

@@ -1,0 +1,95 @@
+"""The scheduling window: kernels enter in order, and leave out of it (§III-D, Figs. 14 and 15). Nothing here runs them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal
+
+from timerl_nb.frontend.arguments import integer
+from timerl_nb.streams.dependences import Finder
+from timerl_nb.streams.kernels import Kernel
+
+
+class Window:
+    """Slots for kernels, each of which waits for its upstream slots.
+
+    A kernel that has to wait for one outside the window cannot be: who leaves has run, who comes later enters later.
+
+    Attributes:
+        kernels: by slot; None where it is free.
+        upstream: by slot, the mask of the slots that it waits for.
+        downstream: by slot, the mask of those that wait for it.
+        ready: slots whose upstream is empty, in the order in which it became so.
+        count: of kernels that are there.
+
+    Raises:
+        ShapeError: `size` is no number of slots.
+    """
+
+    def __init__(self, size: int, finder: Finder) -> None:
+        self.size = integer("the size of a window", size, least=1)
+        self.kernels: list[Kernel | None] = [None] * size
+        self.upstream, self.downstream = [0] * size, [0] * size
+        self.ready: deque[int] = deque()
+        self.count = 0
+        self._free = list(range(size - 1, -1, -1))
+        self._finder = finder
+
+    @property
+    def full(self) -> bool:
+        return not self._free
+
+    def state(self, slot: int) -> Literal["free", "pending", "ready", "executing"]:
+        if self.kernels[slot] is None:
+            return "free"
+        if self.upstream[slot]:
+            return "pending"
+        return "ready" if slot in self.ready else "executing"
+
+    def insert(self, kernel: Kernel) -> int:
+        """Put a kernel into a free slot."""
+        slot = self._free.pop()
+        upstream = self._finder.add(slot, kernel)
+        self.kernels[slot], self.upstream[slot], self.downstream[slot] = kernel, upstream, 0
+        self.count += 1
+        if not upstream:
+            self.ready.append(slot)
+        else:
+            bit, downstream = 1 << slot, self.downstream
+            while upstream:
+                lowest = upstream & -upstream
+                downstream[lowest.bit_length() - 1] |= bit
+                upstream ^= lowest
+        return slot
+
+    def take(self) -> int:
+        """The slot of the kernel that has been ready for longest; from now on it is executing."""
+        return self.ready.popleft()
+
+    def complete(self, slot: int) -> int:
+        """Free the slot of a kernel that has run; returns how many others that made ready."""
+        self._finder.remove(slot)
+        keep, upstream, made = ~(1 << slot), self.upstream, 0
+        waiting = self.downstream[slot]
+        while waiting:
+            lowest = waiting & -waiting
+            other = lowest.bit_length() - 1
+            upstream[other] &= keep
+            if not upstream[other]:
+                self.ready.append(other)
+                made += 1
+            waiting ^= lowest
+        self.kernels[slot] = None
+        self._free.append(slot)
+        self.count -= 1
+        return made
+
+
+def slots(mask: int) -> list[int]:
+    """The slots of a mask, the lowest first."""
+    found: list[int] = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
