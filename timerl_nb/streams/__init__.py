@@ -2,9 +2,22 @@
 
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.streams.kernels import Kernel, kernel
+from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.segments import ANY, Segment, segment, segment_of
 from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.threads import window
 
-__all__ = ["ANY", "Kernel", "Segment", "Stream", "kernel", "segment", "segment_of"]
+__all__ = [
+    "ANY",
+    "Kernel",
+    "Launch",
+    "Report",
+    "Segment",
+    "Stream",
+    "kernel",
+    "segment",
+    "segment_of",
+    "window",
+]
 
 __getattr__, __dir__ = _module_names("trl.streams", lambda: __all__)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.streams.kernels import Kernel
@@ -63,53 +63,50 @@ class Buffers:
 
     def __init__(self) -> None:
         self._held: dict[int, Kernel] = {}
-        self._cells: dict[
-            int, Any
-        ] = {}  # by buffer: a mask of its writer, and of the readers since
+        self._cells: dict[int, list[int]] = {}  # by buffer: its writer, and the readers since
+        self._touched: dict[int, list[list[int]]] = {}  # by slot, the cells that know of its kernel
+        self._most = 256  # cells, before those are thrown out that know of no kernel
         # of `ANY`: the kernel that wrote everything, and those that have read everything since
         self._writer = self._readers = 0
 
     def add(self, slot: int, kernel: Kernel) -> int:
-        bit, cells = 1 << slot, self._cells
+        bit, cells, touched = 1 << slot, self._cells, list[list[int]]()
         upstream = self._barriers(kernel) if self._writer or self._readers else 0
         for s in kernel.reads:
             cell = cells.get(s.buffer)
-            if cell is not None:
-                upstream |= cell[0]
-                cell[1] |= bit
-            elif s.buffer < 0:
-                upstream |= self._read_all(bit)
-            else:
-                cells[s.buffer] = [0, bit]
+            if cell is None:
+                if s.buffer < 0:
+                    upstream |= self._read_all(bit)
+                    continue
+                cells[s.buffer] = cell = [0, 0]
+            upstream |= cell[0]
+            cell[1] |= bit
+            touched.append(cell)
         for s in kernel.writes:
             cell = cells.get(s.buffer)
-            if cell is not None:
-                upstream |= cell[0] | cell[1]
-                cell[0], cell[1] = bit, 0
-            elif s.buffer < 0:
-                upstream |= self._write_all(bit)
-            else:
-                cells[s.buffer] = [bit, 0]
-        self._held[slot] = kernel
+            if cell is None:
+                if s.buffer < 0:
+                    upstream |= self._write_all(bit)
+                    continue
+                cells[s.buffer] = cell = [0, 0]
+            upstream |= cell[0] | cell[1]
+            cell[0] = bit
+            cell[1] = 0
+            touched.append(cell)
+        self._held[slot], self._touched[slot] = kernel, touched
         return upstream & ~bit  # its own reads and writes may meet
 
     def remove(self, slot: int) -> None:
-        keep, cells = ~(1 << slot), self._cells
-        kernel = self._held.pop(slot)
-        for s in kernel.reads:
-            cell = cells.get(s.buffer)
-            if cell is not None:
-                cell[1] &= keep
-                if not cell[1] and not cell[0]:
-                    del cells[s.buffer]
-        for s in kernel.writes:
-            cell = cells.get(s.buffer)
-            if cell is not None:
-                cell[0] &= keep
-                if not cell[0] and not cell[1]:
-                    del cells[s.buffer]
+        keep = ~(1 << slot)
+        del self._held[slot]
+        for cell in self._touched.pop(slot):
+            cell[0] &= keep
+            cell[1] &= keep
         self._writer &= keep
         self._readers &= keep
+        if len(self._cells) > self._most:
+            self._cells = {b: cell for b, cell in self._cells.items() if cell[0] or cell[1]}
+            self._most = max(256, 2 * len(self._cells))
 
     def _barriers(self, kernel: Kernel) -> int:
         """Which kernels that touch everything a kernel waits for."""

@@ -75,6 +75,11 @@ class taken_by:
             _TAKERS[get_ident()] = self._before
 
 
+def is_taken() -> bool:
+    """Whether somebody takes the kernels that this thread calls."""
+    return get_ident() in _TAKERS
+
+
 def refuse(inner: Kernel) -> None:
     """Takes the kernels that a kernel calls: those of none are known when it is launched."""
     raise ExecutionError(

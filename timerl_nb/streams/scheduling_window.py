@@ -20,7 +20,7 @@ class Window:
         upstream: by slot, the mask of the slots that it waits for.
         downstream: by slot, the mask of those that wait for it.
         ready: slots whose upstream is empty, in the order in which it became so.
-        count: of kernels that are there.
+        free: slots without a kernel.
 
     Raises:
         ShapeError: `size` is no number of slots.
@@ -31,13 +31,17 @@ class Window:
         self.kernels: list[Kernel | None] = [None] * size
         self.upstream, self.downstream = [0] * size, [0] * size
         self.ready: deque[int] = deque()
-        self.count = 0
-        self._free = list(range(size - 1, -1, -1))
-        self._finder = finder
+        self.free = list(range(size - 1, -1, -1))
+        self._add, self._remove = finder.add, finder.remove
 
     @property
     def full(self) -> bool:
-        return not self._free
+        return not self.free
+
+    @property
+    def count(self) -> int:
+        """How many kernels are there."""
+        return self.size - len(self.free)
 
     def state(self, slot: int) -> Literal["free", "pending", "ready", "executing"]:
         if self.kernels[slot] is None:
@@ -48,10 +52,9 @@ class Window:
 
     def insert(self, kernel: Kernel) -> int:
         """Put a kernel into a free slot."""
-        slot = self._free.pop()
-        upstream = self._finder.add(slot, kernel)
+        slot = self.free.pop()
+        upstream = self._add(slot, kernel)
         self.kernels[slot], self.upstream[slot], self.downstream[slot] = kernel, upstream, 0
-        self.count += 1
         if not upstream:
             self.ready.append(slot)
         else:
@@ -66,10 +69,10 @@ class Window:
         """The slot of the kernel that has been ready for longest; from now on it is executing."""
         return self.ready.popleft()
 
-    def complete(self, slot: int) -> int:
-        """Free the slot of a kernel that has run; returns how many others that made ready."""
-        self._finder.remove(slot)
-        keep, upstream, made = ~(1 << slot), self.upstream, 0
+    def complete(self, slot: int) -> None:
+        """Free the slot of a kernel that has run, which may make others ready."""
+        self._remove(slot)
+        keep, upstream = ~(1 << slot), self.upstream
         waiting = self.downstream[slot]
         while waiting:
             lowest = waiting & -waiting
@@ -77,12 +80,9 @@ class Window:
             upstream[other] &= keep
             if not upstream[other]:
                 self.ready.append(other)
-                made += 1
             waiting ^= lowest
         self.kernels[slot] = None
-        self._free.append(slot)
-        self.count -= 1
-        return made
+        self.free.append(slot)
 
 
 def slots(mask: int) -> list[int]:

@@ -82,32 +82,43 @@ def segment_of(view: Any) -> Segment:
     return found
 
 
+def is_memory(value: Any) -> bool:
+    """Whether a value is a NumPy array or a PyTorch tensor."""
+    return isinstance(value, np.ndarray) or callable(getattr(value, "untyped_storage", None))
+
+
 def segments_of(views: Any) -> tuple[Segment, ...]:
     """Those of one or several views and segments, but for empty ones."""
-    if isinstance(views, Segment | np.ndarray) or hasattr(views, "untyped_storage"):
+    if isinstance(views, Segment) or is_memory(views):
         views = (views,)
     found = [v if isinstance(v, Segment) else _range(v) for v in views]
     return tuple(s for s in found if s.start < s.stop)
 
 
+def extent(view: Any) -> tuple[int, int]:
+    """The buffer of an array or a tensor, and how many bytes that has."""
+    if isinstance(view, np.ndarray):
+        return _owned(view)
+    storage = view.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
 def _range(view: Any) -> Segment:
     """As `segment_of`, and of nothing a segment without bytes."""
-    if isinstance(view, np.ndarray):
-        first, last = np.lib.array_utils.byte_bounds(view)
-        buffer, length = _owned(view)
-        first, last = first - buffer, last - buffer if view.size else first - buffer
-    elif callable(getattr(view, "untyped_storage", None)):
-        storage = view.untyped_storage()
-        buffer, length = storage.data_ptr(), storage.nbytes()
-        reach = sum((n - 1) * k for n, k in zip(view.shape, view.stride(), strict=True)) + 1
-        first = view.storage_offset() * view.element_size()
-        last = first + (reach * view.element_size() if view.numel() else 0)
-    else:
+    if not is_memory(view):
         raise CallError(
             f"{type(view).__name__} is no memory that a kernel reads or writes.",
             hint="a NumPy array, a PyTorch tensor, trl.streams.segment(buffer, start, stop) or trl.streams.ANY; "
-            "JAX arrays never change, no kernel need wait for what reads them.",
+            "JAX arrays never change: no kernel waits for who reads them.",
         )
+    buffer, length = extent(view)
+    if isinstance(view, np.ndarray):
+        first, last = (at - buffer for at in np.lib.array_utils.byte_bounds(view))
+        last = last if view.size else first
+    else:
+        reach = sum((n - 1) * k for n, k in zip(view.shape, view.stride(), strict=True)) + 1
+        first = view.storage_offset() * view.element_size()
+        last = first + (reach * view.element_size() if view.numel() else 0)
     if last > length:
         raise ShapeError(
             f"the view ends at byte {last} of a buffer that has {length}: its memory has been given back.",

@@ -1,0 +1,193 @@
+"""Random streams of kernels, out of order: the same bytes as in order, whoever finds the dependences.
+
+A kernel makes each byte that it writes of all that it reads. It reads as it starts and writes as it ends, and what
+starts and ends next is chosen at random.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+
+from timerl_nb.streams import ANY, Kernel, Report, Segment, Stream
+from timerl_nb.streams.dependences import FINDERS, Pairwise, finder
+from timerl_nb.streams.scheduling_window import Window, slots
+
+FUZZ = "TIMERL_FUZZ" in os.environ
+RUNS = 5 * int(os.environ["TIMERL_FUZZ"]) if FUZZ else 320
+FIRST = int(os.environ.get("TIMERL_SEED", "0")) * 10**6
+BYTES = 8  # of a buffer
+RIGHT = [name for name in FINDERS if name != "printed"]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the kernels of a stream work on."""
+
+    buffers: tuple[bytearray, ...]
+
+    def read(self, kernel: Kernel) -> int:
+        """All that a kernel reads, as a number."""
+        found = sum(map(ord, kernel.name))
+        for s in kernel.reads:
+            parts = self.buffers if s == ANY else (self.buffers[s.buffer][s.start : s.stop],)
+            for part in parts:
+                for byte in part:
+                    found = (found * 31 + byte + 1) % 1_000_003
+        return found
+
+    def write(self, kernel: Kernel, made: int) -> None:
+        for s in kernel.writes:
+            if s == ANY:
+                for buffer in self.buffers:
+                    buffer[made % BYTES] = made % 251
+            else:
+                for k in range(s.start, s.stop):
+                    self.buffers[s.buffer][k] = (made + k) % 251
+
+
+def drawn(seed: int) -> tuple[list[Kernel], int]:
+    """A stream, and how many buffers it is of: whole ones, or ranges of them, sometimes all memory."""
+    r = Random(seed)
+    buffers, whole, barriers = r.randint(1, 8), r.random() < 0.4, r.random() < 0.4
+
+    def segment() -> Segment:
+        if barriers and r.random() < 0.04:
+            return ANY
+        lo = 0 if whole else r.randrange(BYTES)
+        return Segment(r.randrange(buffers), lo, BYTES if whole else r.randint(lo + 1, BYTES))
+
+    def kernel(k: int) -> Kernel:
+        reads = tuple(segment() for _ in range(r.randint(0, 3)))
+        writes = tuple(segment() for _ in range(r.choice((0, 1, 1, 1, 2))))
+        if reads and writes and r.random() < 0.3:  # in place
+            writes = (reads[0], *writes[1:])
+        return Kernel(str(k), reads, writes)
+
+    return [kernel(k) for k in range(r.randint(1, 90))], buffers
+
+
+def in_order(kernels: list[Kernel], buffers: int) -> Memory:
+    memory = Memory(tuple(bytearray(BYTES) for _ in range(buffers)))
+    for kernel in kernels:
+        memory.write(kernel, memory.read(kernel))
+    return memory
+
+
+class Agreed:
+    """A finder that is several; their masks must be the same when they are closed transitively."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.finders = [finder(name) for name in names]
+        self.waits = [dict[int, int]() for _ in names]  # by slot, all that it waits for
+
+    def add(self, slot: int, kernel: Kernel) -> int:
+        masks = [one.add(slot, kernel) for one in self.finders]
+        for mask, waits in zip(masks, self.waits, strict=True):
+            waits[slot] = mask
+            for s in slots(mask):
+                waits[slot] |= waits[s]
+        assert len({waits[slot] for waits in self.waits}) == 1, kernel
+        return masks[0]
+
+    def remove(self, slot: int) -> None:
+        for one, waits in zip(self.finders, self.waits, strict=True):
+            one.remove(slot)
+            del waits[slot]
+            for s in waits:
+                waits[s] &= ~(1 << slot)
+
+
+def out_of_order(
+    kernels: list[Kernel], buffers: int, window: Window, streams: int, seed: int
+) -> Memory:
+    """Let the kernels start and end in a random order that the window allows."""
+    r, memory = Random(seed), Memory(tuple(bytearray(BYTES) for _ in range(buffers)))
+    running: list[tuple[int, Kernel, int]] = []
+    entered = 0
+    while entered < len(kernels) or window.count:
+        can = ["end"] * bool(running)
+        can += ["enter", "enter"] * (entered < len(kernels) and not window.full)
+        can += ["start", "start"] * (len(running) < streams and bool(window.ready))
+        match r.choice(can):
+            case "enter":
+                window.insert(kernels[entered])
+                entered += 1
+            case "start":
+                window.ready.rotate(r.randrange(len(window.ready)))
+                slot = window.take()
+                kernel = window.kernels[slot]
+                assert kernel is not None and window.state(slot) == "executing"
+                running.append((slot, kernel, memory.read(kernel)))
+            case _:
+                slot, kernel, made = running.pop(r.randrange(len(running)))
+                memory.write(kernel, made)
+                window.complete(slot)
+    return memory
+
+
+def test_random_streams_are_as_in_order() -> None:
+    for seed in range(FIRST, FIRST + RUNS):
+        kernels, buffers = drawn(seed)
+        expected = in_order(kernels, buffers)
+        r = Random(-seed)
+        for name in RIGHT:
+            window, streams = Window(r.randint(1, 64), finder(name)), r.randint(1, 16)
+            found = out_of_order(kernels, buffers, window, streams, seed)
+            assert found == expected, (
+                f"seed {seed}, {name}, window {window.size}, streams {streams}"
+            )
+
+
+def test_finders_agree_on_who_must_wait() -> None:
+    for seed in range(FIRST, FIRST + RUNS):
+        kernels, buffers = drawn(seed)
+        whole = all(
+            s == ANY or s.stop - s.start == BYTES for k in kernels for s in (*k.reads, *k.writes)
+        )
+        names = [name for name in RIGHT if whole or name != "buffers"]
+        out_of_order(kernels, buffers, Window(1 + seed % 64, Agreed(names)), 1 + seed % 16, seed)
+
+
+def test_the_printed_algorithm_is_wrong() -> None:
+    wrong = 0
+    for seed in range(200):
+        kernels, buffers = drawn(seed)
+        window = Window(16, finder("printed"))
+        wrong += out_of_order(kernels, buffers, window, 8, seed) != in_order(kernels, buffers)
+    assert wrong > 50
+
+
+def must_wait(kernels: list[Kernel]) -> list[list[int]]:
+    """Of each kernel, all before it that it must come after."""
+    pair = Pairwise()
+    return [slots(pair.add(k, one)) for k, one in enumerate(kernels)]
+
+
+def check_order(report: Report, kernels: list[Kernel]) -> None:
+    """No kernel started before those had ended that it must wait for."""
+    by = {one.kernel: one for one in report.launches}
+    assert len(by) == report.count == len(kernels)
+    for k, upstream in enumerate(must_wait(kernels)):
+        assert all(by[u].ended <= by[k].started for u in upstream), k
+
+
+@pytest.mark.parametrize("deps", ["auto", "ranges", "buffers"])
+def test_random_streams_on_threads_are_as_in_order(deps: str) -> None:
+    for seed in range(FIRST, FIRST + RUNS // 16):
+        r = Random(seed)
+        kernels, buffers = drawn(seed)
+        memory = Memory(tuple(bytearray(BYTES) for _ in range(buffers)))
+
+        def run(kernel: Kernel, memory: Memory = memory) -> None:
+            memory.write(kernel, memory.read(kernel))
+
+        stream = Stream(
+            "drawn", tuple(replace(k, run=lambda k=k, run=run: run(k)) for k in kernels)
+        )
+        report = stream.run("window", size=r.randint(1, 40), streams=r.randint(1, 5), deps=deps)
+        assert memory == in_order(kernels, buffers), seed
+        check_order(report, kernels)

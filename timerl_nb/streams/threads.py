@@ -1,0 +1,349 @@
+"""A window on real threads (§IV-B): as many workers as streams, of which none polls."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from queue import SimpleQueue
+from threading import Lock, Thread, get_ident
+from time import perf_counter
+from typing import Any, Final, Literal
+
+from timerl_nb.errors import ExecutionError, Origin, user_origin
+from timerl_nb.frontend.arguments import integer
+from timerl_nb.frontend.foreign import asked
+from timerl_nb.streams.checking import Check, CheckError
+from timerl_nb.streams.dependences import finder
+from timerl_nb.streams.kernels import Kernel, is_taken, refuse, taken_by
+from timerl_nb.streams.report import Launch, Report
+from timerl_nb.streams.scheduling_window import Window, slots
+from timerl_nb.streams.stream import Stream, runs
+
+_MOST_QUEUED: Final = (
+    1_024  # kernels before the window; who submits more waits until half of them have entered
+)
+
+
+class Threads:
+    """A window that is open within a `with` block; see `window`.
+
+    A worker that completes a kernel refills the window, takes the next one that is ready, and wakes another worker only
+    where there is one more and that one is idle. All changes under `_lock`, but that the submitter appends to the
+    queue without it: it looks afterwards whether a worker is idle, as a worker that becomes idle looks afterwards into the queue.
+    """
+
+    def __init__(self, size: int, streams: int, deps: str, check: bool, record: int) -> None:
+        self.streams = integer("streams", streams, least=1)
+        self._window = Window(size, finder(deps))
+        self._check = Check() if check else None
+        self._queue: deque[Kernel] = deque()  # of what is not in the window yet
+        self._tokens: SimpleQueue[None] = SimpleQueue()  # each lets an idle worker go on
+        self._news: SimpleQueue[None] = SimpleQueue()  # what the submitter waits for has come
+        self._lock = Lock()
+        self._idle = self._running = self._entered = self._ended = 0
+        self._wants: Literal["", "room", "end"] = ""  # what the submitter waits for
+        self._closing = False
+        self._failed: ExecutionError | None = None
+        # by slot: which kernel it is, those that it waits for, when it entered
+        self._held: list[tuple[int, tuple[int, ...], float]] = [(0, (), 0.0)] * size
+        self._record = integer("record", record, least=0)
+        self._ran: deque[tuple[Any, ...]] = deque(maxlen=record)
+        self._workers: list[Thread] = []
+        self._state: Literal["new", "open", "closed"] = "new"
+        self._origin = user_origin()
+        self._begun = self._last = 0.0
+
+    # --- the submitter's thread ------------------------------------------------------------------
+
+    def __enter__(self) -> Threads:
+        if self._state != "new":
+            raise ExecutionError(
+                "a window is opened once.", hint="call trl.streams.window(...) for every block."
+            )
+        if is_taken():
+            raise ExecutionError(
+                "a window is opened within another, or within a kernel or a recording.",
+                hint="end the outer block first; one window finds what may run at once among all kernels.",
+            )
+        self._state, self._thread = "open", get_ident()
+        self._takes = taken_by(self.submit)
+        self._takes.__enter__()
+        self._begun = self._last = perf_counter()
+        for lane in range(0 if self._check else self.streams):
+            name = f"timerl-stream-{lane}"
+            self._workers.append(Thread(target=self._work, args=(lane,), name=name, daemon=True))
+            self._workers[-1].start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        if self._state == "open":
+            self._close(drop=error is not None)
+        if error is None and self._failed is not None:
+            raise self._failed
+
+    def close(self) -> None:
+        """Wait for all kernels, and end the threads; what the block calls from then on just runs."""
+        self._check_usable()
+        self._close(drop=False)
+        if self._failed is not None:
+            raise self._failed
+
+    def submit(self, *kernels: Kernel) -> None:
+        """Launch kernels, each when those have run that it must wait for; returns at once, unless very many wait.
+
+        Raises:
+            ExecutionError: another kernel has failed; or the window is not open, or is another thread's.
+        """
+        if self._state != "open" or get_ident() != self._thread:
+            self._check_usable()
+        for first in range(0, len(kernels), _MOST_QUEUED // 2):
+            some = kernels[first : first + _MOST_QUEUED // 2]
+            if self._failed is not None:
+                raise self._failed
+            for kernel in some:
+                if kernel.run is None:
+                    raise ExecutionError(
+                        f"the kernel {kernel} cannot run: it is known only by what it reads and writes.",
+                        hint='simulate it: stream.simulate("acs-sw").',
+                    )
+            if self._check is not None:
+                for kernel in some:
+                    self._run_alone(kernel, self._check)
+                continue
+            self._queue.extend(some)
+            if self._idle:
+                self._wake()
+            if len(self._queue) >= _MOST_QUEUED:
+                self._wait("room")
+
+    def wait(self) -> None:
+        """Wait for all kernels that have been submitted, as before a look at what they wrote.
+
+        Raises:
+            ExecutionError: one of them has failed.
+        """
+        self._check_usable()
+        self._wait("end")
+        if self._failed is not None:
+            raise self._failed
+
+    @property
+    def report(self) -> Report:
+        """What has run so far."""
+        with self._lock:
+            ran, count, last = list(self._ran), self._ended, self._last
+        launches = tuple(_launch(self._begun, *one) for one in ran)
+        how = "window, checked" if self._check else "window"
+        us = (last - self._begun) * 1e6
+        return Report(how, self._window.size, self.streams, us, launches, count)
+
+    def _check_usable(self) -> None:
+        if self._state != "open":
+            is_new = self._state == "new"
+            raise ExecutionError(
+                "the window is not open yet." if is_new else "the window is closed already.",
+                hint="with trl.streams.window(...) as w: its kernels are launched within the block.",
+            )
+        if get_ident() != self._thread:
+            raise ExecutionError(
+                "the window is another thread's.",
+                hint="launch kernels from the thread that opened it: their order there is what is kept.",
+            )
+
+    def _wake(self) -> None:
+        """Let an idle worker go on, if there is something for it."""
+        with self._lock:
+            self._refill()
+            wakes = bool(self._idle and self._window.ready)
+            self._idle -= wakes
+        if wakes:
+            self._tokens.put(None)
+
+    def _wait(self, wants: Literal["room", "end"]) -> None:
+        self._wake()
+        with self._lock:
+            if self._is_there(wants):
+                return
+            self._wants = wants
+        try:
+            self._news.get()
+        except BaseException:  # an interrupt
+            with self._lock:
+                self._wants, self._news = "", SimpleQueue()
+            raise
+
+    def _is_there(self, wants: str) -> bool:
+        if wants == "room":
+            return self._failed is not None or len(self._queue) <= _MOST_QUEUED // 2
+        if self._failed is not None:
+            return not self._running
+        return not self._queue and not self._window.count
+
+    def _close(self, drop: bool) -> None:
+        """End the threads, with all kernels or, to `drop` those that have not begun, with these that run."""
+        self._state = "closed"
+        self._takes.__exit__()
+        try:
+            if not drop:
+                self._wait("end")
+        finally:
+            with self._lock:
+                self._closing = True
+            for _ in self._workers:
+                self._tokens.put(None)
+            for worker in self._workers:
+                worker.join()
+            self._queue.clear()
+            self._check = self._check and Check()  # which keeps arrays
+
+    def _run_alone(self, kernel: Kernel, check: Check) -> None:
+        begun = perf_counter()
+        try:
+            with taken_by(refuse):
+                check.run(kernel)
+        except Exception as error:
+            self._fail(kernel, error)
+            raise (self._failed or error) from error
+        finally:
+            self._last = perf_counter()
+            held = self._ended, (), begun
+            self._ran.append((0, held, 0, _said(kernel), begun, self._last))
+            self._ended += 1
+
+    # --- the workers' threads --------------------------------------------------------------------
+
+    def _work(self, lane: int) -> None:
+        lock, window = self._lock, self._window
+        slot, kernel, begun, ended = -1, None, 0.0, 0.0
+        with taken_by(refuse):
+            while True:
+                with lock:
+                    if kernel is not None:
+                        self._ran.append(
+                            (slot, self._held[slot], lane, _said(kernel), begun, ended)
+                        )
+                        self._running -= 1
+                        self._ended += 1
+                        self._last = ended
+                        window.complete(slot)
+                        kernel = None
+                    if self._queue and window.free:
+                        self._refill()
+                    wakes = False
+                    if window.ready and not self._closing and self._failed is None:
+                        slot = window.take()
+                        kernel = window.kernels[slot]
+                        self._running += 1
+                        wakes = bool(window.ready and self._idle)
+                        self._idle -= wakes
+                    elif self._closing:
+                        return
+                    else:
+                        self._idle += 1
+                        if self._queue and window.free:
+                            self._idle -= 1
+                            continue
+                    if self._wants and self._is_there(self._wants):
+                        self._wants = ""
+                        self._news.put(None)
+                if wakes:
+                    self._tokens.put(None)
+                if kernel is None or kernel.run is None:
+                    self._tokens.get()
+                    continue
+                begun = perf_counter()
+                try:
+                    kernel.run()
+                except BaseException as error:
+                    self._fail(kernel, error)
+                ended = perf_counter()
+
+    def _refill(self) -> None:
+        """Let kernels enter the window, in order, while there is room."""
+        queue, window, held = self._queue, self._window, self._held
+        while queue and window.free:
+            slot = window.insert(queue.popleft())
+            if self._record:
+                mask = window.upstream[slot]
+                upstream = tuple(held[s][0] for s in slots(mask)) if mask else ()
+                held[slot] = self._entered, upstream, perf_counter()
+            self._entered += 1
+
+    def _fail(self, kernel: Kernel, error: BaseException) -> None:
+        """No further kernel starts."""
+        if isinstance(error, CheckError):
+            failed: ExecutionError = error
+        else:
+            failed = ExecutionError(
+                f"the kernel {kernel.name!r} has raised {type(error).__name__}: {error}",
+                origin=Origin(kernel.line) if kernel.line else self._origin,
+                hint="no kernel has been started since; what the others wrote is in their buffers, and "
+                "w.report says which have run.",
+            )
+            failed.__cause__ = error
+        with self._lock:
+            self._failed = self._failed or failed
+
+
+def _said(kernel: Kernel) -> tuple[str, str, tuple[str, ...]]:
+    """What a report knows of a kernel, which does not keep its buffers."""
+    return kernel.name, kernel.line, kernel.op_ids
+
+
+def _launch(
+    first: float,
+    slot: int,
+    held: tuple[int, tuple[int, ...], float],
+    lane: int,
+    said: tuple[str, str, tuple[str, ...]],
+    begun: float,
+    ended: float,
+) -> Launch:
+    entered, started, over = ((t - first) * 1e6 for t in (held[2], begun, ended))
+    return Launch(held[0], *said, lane, slot, held[1], entered, started, over)
+
+
+@asked
+def window(
+    size: int = 32,
+    streams: int = 2,
+    *,
+    deps: str = "auto",
+    check: bool = False,
+    record: int = 10_000,
+) -> Threads:
+    """A block within which calls of kernels (`trl.kernel`) return at once, and run as soon as those have that they must wait for.
+
+    ```python
+    with trl.streams.window(size=32, streams=2) as w:
+        for x in batch:
+            route(x)
+    print(w.report)
+    ```
+
+    Its end waits for all; `w.wait()` does so within it, `w.submit(kernel)` launches a kernel that is a value.
+
+    Args:
+        size: kernels that are looked at at once; 1 runs them in order.
+        streams: kernels that run at once, each on a thread of its own.
+        deps: who finds out which wait for which: "auto", "buffers", "ranges", "pairwise"; or "printed", the
+            paper's Algorithm 1 to the letter, which gives wrong results.
+        check: run kernels one by one and in order, and refuse one that changes what its `writes` do not say, or has an
+            argument that it says nothing of. For kernels in main memory.
+        record: how many kernels the report remembers, the last ones.
+
+    Raises:
+        ShapeError: `size` or `streams` is below 1.
+        OptionError: there is no such `deps`.
+        ExecutionError: from the block: a kernel has failed.
+    """
+    return Threads(size, streams, deps, check, record)
+
+
+@runs("window")
+def run_window(stream: Stream, **options: Any) -> Report:
+    """In a window on threads; options are those of `window`."""
+    with window(**options) as opened:
+        opened.submit(*stream.kernels)
+    result = stream.result() if stream.result is not None else None
+    return replace(opened.report, result=result)
