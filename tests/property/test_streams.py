@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -175,8 +176,8 @@ def check_order(report: Report, kernels: list[Kernel]) -> None:
         assert all(by[u].ended <= by[k].started for u in upstream), k
 
 
-@pytest.mark.parametrize("deps", ["auto", "ranges", "buffers"])
-def test_random_streams_on_threads_are_as_in_order(deps: str) -> None:
+@pytest.mark.parametrize("how", ["auto", "ranges", "buffers", "graph"])
+def test_random_streams_on_threads_are_as_in_order(how: str) -> None:
     for seed in range(FIRST, FIRST + RUNS // 16):
         r = Random(seed)
         kernels, buffers = drawn(seed)
@@ -185,9 +186,10 @@ def test_random_streams_on_threads_are_as_in_order(deps: str) -> None:
         def run(kernel: Kernel, memory: Memory = memory) -> None:
             memory.write(kernel, memory.read(kernel))
 
-        stream = Stream(
-            "drawn", tuple(replace(k, run=lambda k=k, run=run: run(k)) for k in kernels)
-        )
-        report = stream.run("window", size=r.randint(1, 40), streams=r.randint(1, 5), deps=deps)
+        stream = Stream("drawn", tuple(replace(k, run=partial(run, k)) for k in kernels))
+        if how == "graph":
+            report = stream.run("graph", streams=r.randint(1, 5))
+        else:
+            report = stream.run("window", size=r.randint(1, 40), streams=r.randint(1, 5), deps=how)
         assert memory == in_order(kernels, buffers), seed
         check_order(report, kernels)

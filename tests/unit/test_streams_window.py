@@ -348,3 +348,28 @@ def test_a_hundred_thousand_kernels_take_constant_memory() -> None:
     assert w.report.count == 100_000 and len(w.report.launches) == 100
     assert 100 < Token.most <= 1_024 + 16 + 4 and Token.alive <= 4
     assert str(w.report).splitlines()[-1] == "… 99,940 more"
+
+
+def test_a_graph_is_constructed_once_and_run_twice() -> None:
+    x = np.zeros(2)
+    kernels = [add.kernel(x, ONE, x) for _ in range(3)]
+    stream = Stream("count", tuple(kernels), result=lambda: x.copy())
+    graph = trl.streams.graph(stream)
+    assert graph.upstream == ((), (0,), (1,)) and graph.construction > 0
+    for times in (1, 2):
+        report = stream.run("graph", streams=3, built=graph)
+        assert (report.result == 3 * times).all() and report.construction == 0
+        assert [(one.kernel, one.upstream) for one in report.launches] == [
+            (0, ()),
+            (1, (0,)),
+            (2, (1,)),
+        ]
+    assert stream.run("graph").construction > 0
+    serial = stream.run("serial")
+    assert (serial.result == 12).all() and serial.how == "serial" and serial.utilization > 0
+    with pytest.raises(OptionError, match="the graph is of another stream"):
+        Stream("other", (kernels[0],)).run("graph", built=graph)
+    broken = Stream("broken", (kernels[0], fail.kernel(x), kernels[1]))
+    for how in ("serial", "graph"):
+        with pytest.raises(ExecutionError, match="'fail' has raised ValueError: too hot"):
+            broken.run(how)

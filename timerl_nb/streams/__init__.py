@@ -1,6 +1,7 @@
 """Kernels that run at the same time, found while they come: ACS (`trl.streams`, `trl.kernel`; 004_5c654ad594bcdc3c)."""
 
 from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.streams.baselines import Graph, graph
 from timerl_nb.streams.kernels import Kernel, kernel
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.segments import ANY, Segment, segment, segment_of
@@ -9,11 +10,13 @@ from timerl_nb.streams.threads import window
 
 __all__ = [
     "ANY",
+    "Graph",
     "Kernel",
     "Launch",
     "Report",
     "Segment",
     "Stream",
+    "graph",
     "kernel",
     "segment",
     "segment_of",

@@ -88,6 +88,17 @@ def refuse(inner: Kernel) -> None:
     )
 
 
+def failure(kernel: Kernel, error: BaseException, launched: Origin) -> ExecutionError:
+    """What says that a kernel has raised; `launched` is the line where no other is known."""
+    failed = ExecutionError(
+        f"the kernel {kernel.name!r} has raised {type(error).__name__}: {error}",
+        origin=Origin(kernel.line) if kernel.line else launched,
+        hint="no kernel has been started since; what the others wrote is in their buffers.",
+    )
+    failed.__cause__ = error
+    return failed
+
+
 class KernelFunction(Generic[P, R]):
     """A function whose calls are kernels: within a window they are submitted, elsewhere they just run.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,13 @@ from timerl_nb.inspectable import Inspectable
 from timerl_nb.streams.dependences import finder
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.scheduling_window import slots
+
+
+def upstream_of(kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
+    """For each kernel those before it that it waits for, but for some that are waited for by way of others."""
+    found = finder("auto")
+    return tuple(tuple(slots(found.add(k, one))) for k, one in enumerate(kernels))
+
 
 Runner = Callable[..., Any]
 _RUNNERS: dict[str, Runner] = {}
@@ -49,8 +56,7 @@ class Stream(Inspectable):
     def edges(self) -> tuple[tuple[int, ...], ...]:
         """For each kernel those that it waits for, by their place in the stream; who is waited for by way of another
         may be missing."""
-        found = finder("auto")
-        return tuple(tuple(slots(found.add(k, one))) for k, one in enumerate(self.kernels))
+        return upstream_of(self.kernels)
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -64,6 +70,10 @@ class Stream(Inspectable):
     def width(self) -> float:
         """Kernels over the longest chain of them: how many could run at once, on average."""
         return len(self.kernels) / max(self.depths, default=1)
+
+    def results(self) -> Any:
+        """What the last run has computed."""
+        return None if self.result is None else self.result()
 
     @asked
     def run(self, how: str = "window", **options: Any) -> Any:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from time import perf_counter
 from typing import Any, Final, Literal
 
-from timerl_nb.errors import ExecutionError, Origin, user_origin
+from timerl_nb.errors import ExecutionError, user_origin
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.streams.checking import Check, CheckError
 from timerl_nb.streams.dependences import finder
-from timerl_nb.streams.kernels import Kernel, is_taken, refuse, taken_by
+from timerl_nb.streams.kernels import Kernel, failure, is_taken, refuse, taken_by
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.scheduling_window import Window, slots
 from timerl_nb.streams.stream import Stream, runs
@@ -32,10 +33,19 @@ class Threads:
     queue without it: it looks afterwards whether a worker is idle, as a worker that becomes idle looks afterwards into the queue.
     """
 
-    def __init__(self, size: int, streams: int, deps: str, check: bool, record: int) -> None:
+    def __init__(
+        self,
+        window: Window,
+        streams: int,
+        how: str = "window",
+        *,
+        check: bool = False,
+        record: int = 10_000,
+    ) -> None:
         self.streams = integer("streams", streams, least=1)
-        self._window = Window(size, finder(deps))
+        self._window = window
         self._check = Check() if check else None
+        self._how = f"{how}, checked" if check else how
         self._queue: deque[Kernel] = deque()  # of what is not in the window yet
         self._tokens: SimpleQueue[None] = SimpleQueue()  # each lets an idle worker go on
         self._news: SimpleQueue[None] = SimpleQueue()  # what the submitter waits for has come
@@ -45,7 +55,7 @@ class Threads:
         self._closing = False
         self._failed: ExecutionError | None = None
         # by slot: which kernel it is, those that it waits for, when it entered
-        self._held: list[tuple[int, tuple[int, ...], float]] = [(0, (), 0.0)] * size
+        self._held: list[tuple[int, tuple[int, ...], float]] = [(0, (), 0.0)] * window.size
         self._record = integer("record", record, least=0)
         self._ran: deque[tuple[Any, ...]] = deque(maxlen=record)
         self._workers: list[Thread] = []
@@ -101,11 +111,7 @@ class Threads:
             if self._failed is not None:
                 raise self._failed
             for kernel in some:
-                if kernel.run is None:
-                    raise ExecutionError(
-                        f"the kernel {kernel} cannot run: it is known only by what it reads and writes.",
-                        hint='simulate it: stream.simulate("acs-sw").',
-                    )
+                runnable(kernel)
             if self._check is not None:
                 for kernel in some:
                     self._run_alone(kernel, self._check)
@@ -133,9 +139,8 @@ class Threads:
         with self._lock:
             ran, count, last = list(self._ran), self._ended, self._last
         launches = tuple(_launch(self._begun, *one) for one in ran)
-        how = "window, checked" if self._check else "window"
         us = (last - self._begun) * 1e6
-        return Report(how, self._window.size, self.streams, us, launches, count)
+        return Report(self._how, self._window.size, self.streams, us, launches, count)
 
     def _check_usable(self) -> None:
         if self._state != "open":
@@ -219,9 +224,9 @@ class Threads:
             while True:
                 with lock:
                     if kernel is not None:
-                        self._ran.append(
-                            (slot, self._held[slot], lane, _said(kernel), begun, ended)
-                        )
+                        if self._record:
+                            held = self._held[slot]
+                            self._ran.append((slot, held, lane, _said(kernel), begun, ended))
                         self._running -= 1
                         self._ended += 1
                         self._last = ended
@@ -274,15 +279,23 @@ class Threads:
         if isinstance(error, CheckError):
             failed: ExecutionError = error
         else:
-            failed = ExecutionError(
-                f"the kernel {kernel.name!r} has raised {type(error).__name__}: {error}",
-                origin=Origin(kernel.line) if kernel.line else self._origin,
-                hint="no kernel has been started since; what the others wrote is in their buffers, and "
-                "w.report says which have run.",
-            )
-            failed.__cause__ = error
+            failed = failure(kernel, error, self._origin)
         with self._lock:
             self._failed = self._failed or failed
+
+
+def runnable(kernel: Kernel) -> Callable[[], object]:
+    """What runs a kernel.
+
+    Raises:
+        ExecutionError: nothing does.
+    """
+    if kernel.run is None:
+        raise ExecutionError(
+            f"the kernel {kernel} cannot run: it is known only by what it reads and writes.",
+            hint='simulate it: stream.simulate("acs-sw").',
+        )
+    return kernel.run
 
 
 def _said(kernel: Kernel) -> tuple[str, str, tuple[str, ...]]:
@@ -337,7 +350,7 @@ def window(
         OptionError: there is no such `deps`.
         ExecutionError: from the block: a kernel has failed.
     """
-    return Threads(size, streams, deps, check, record)
+    return Threads(Window(size, finder(deps)), streams, check=check, record=record)
 
 
 @runs("window")
@@ -345,5 +358,4 @@ def run_window(stream: Stream, **options: Any) -> Report:
     """In a window on threads; options are those of `window`."""
     with window(**options) as opened:
         opened.submit(*stream.kernels)
-    result = stream.result() if stream.result is not None else None
-    return replace(opened.report, result=result)
+    return replace(opened.report, result=stream.results())
