@@ -1,9 +1,10 @@
 """Corrected against uninstrumented time: what `rec.corrected()` says a program would have taken, beside what it takes.
 
-CPU time of processes that take turns: twice without any recording (the second says what the machine's noise is), and
-under each recorder: in C, in Python, and one as dear as the paper's, which makes objects and tuples for every call.
-Each process calibrates itself, by its own silent blocks. Rounds go on until uninstrumented against itself is known to
-3 %, or 40 have run; they are kept in a file, and go on there. RL-Scope (paper 002, appendix C.3) is within 16 %.
+CPU time of processes that take turns: twice not recording (the second says what the machine's noise is), and under
+each recorder: in C, in Python, and one as dear as the paper's, which makes objects and tuples for every call. They take
+turns `TURNS` times a round, each with the same steps: a machine whose speed changes by half within seconds does so for
+all. Each process calibrates itself, by its own silent blocks. Rounds go on until what is not recorded is known against
+itself to 3 %, or 40 have run; they are kept in a file, and go on there. RL-Scope (paper 002, appendix C.3) is within 16 %.
 
     python -m benchmarks accuracy [--rounds N] [--works a,b] [--file runs/accuracy.jsonl]
 """
@@ -33,6 +34,7 @@ from timerl_nb.scope.recorder import this_lane
 
 BARE: Final = ("bare", "bare again")
 ROUNDS: Final = 40
+TURNS: Final = 40
 FLOOR: Final = 0.03  # uninstrumented against itself
 WORST: Final = 0.05
 FAR: Final = 0.08  # the interval's end
@@ -41,10 +43,15 @@ _DEAR: Final = ModuleType("dear")
 
 
 class _Entry:
-    """What RL-Scope's style does for each call, beside what ours does."""
+    """What RL-Scope's style does for each call, beside what ours does.
+
+    As many are kept all the time: where they grow, Python's collector takes long once in a while, which blocks do not
+    tell from noise (a fifth of `sums`).
+    """
 
     frames: Final = [("", 0)]
-    kept: Final = list[tuple[str, int, int]]()
+    kept: Final = [("", 0, 0)] * (1 << 16)
+    last = 0
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,16 +59,18 @@ class _Entry:
     def __enter__(self) -> _Entry:
         begun = time.perf_counter_ns()
         name, before = self.frames[-1]
-        self.kept.append((name, before, begun))
+        self._keep(name, before, begun)
         self.frames.append((self.name, begun))
         return self
 
     def __exit__(self, *_: object) -> None:
         ended = time.perf_counter_ns()
         name, begun = self.frames.pop()
-        self.kept.append((name, begun, ended))
-        if len(self.kept) > 1 << 16:
-            self.kept.clear()
+        self._keep(name, begun, ended)
+
+    def _keep(self, *entry: Any) -> None:
+        _Entry.last = at = (self.last + 1) % len(self.kept)
+        self.kept[at] = entry
 
 
 def _dear(recorded: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -127,43 +136,69 @@ def _enough(rows: Sequence[dict[str, Any]], rounds: int) -> bool:
 
 
 def _round(work: str, number: int, file: Path) -> None:
-    """Every way once, in processes of their own, in random order."""
+    """Every way once, in processes of their own, which take turns in random order."""
     ways = [*BARE, *recorders()]
-    random.Random(number).shuffle(ways)
+    draw = random.Random(number)
     row: dict[str, Any] = {"work": work, "load": os.getloadavg()[0]}
     context = multiprocessing.get_context("fork")
+    pipes = dict[str, Any]()
     for way in ways:
-        mine, theirs = context.Pipe()
-        process = context.Process(target=_measure, args=(work, way, theirs))
-        process.start()
+        pipes[way], theirs = context.Pipe()
+        context.Process(target=_measure, args=(work, way, theirs), daemon=True).start()
         theirs.close()
-        row[way] = mine.recv()
-        process.join()
+        pipes[way].recv()  # it is warm
+    for _ in range(TURNS):
+        draw.shuffle(ways)
+        for way in ways:
+            pipes[way].send(None)
+            row[way] = pipes[way].recv()
     with file.open("a") as out:
         out.write(json.dumps(row) + "\n")
 
 
+class _Turns:
+    """Called at each step, waits for its process's turn where one begins.
+
+    Args:
+        steps: of all of them.
+    """
+
+    def __init__(self, pipe: Any, steps: int) -> None:
+        # bound ahead of a recording, which taps them
+        self._wait, self._done = pipe.recv, pipe.send
+        self._each = self._left = -(-steps // TURNS)
+        self._more = TURNS - 1
+
+    def __call__(self) -> None:
+        self._left -= 1
+        if not self._left and self._more:
+            self._left = self._each
+            self._more -= 1
+            self._done(None)
+            self._wait()
+
+
 def _measure(work: str, way: str, pipe: Any) -> None:
     """CPU seconds of a work; as corrected, too, where it is recorded."""
+    given = works.WORKS[work]
+    tick = _Turns(pipe, given.steps)
     with contextlib.redirect_stdout(None):
-        if way in BARE:
-            run = works.WORKS[work].prepare(lambda _: contextlib.nullcontext())
-            run(works.WORKS[work].warm)
-            begun = time.process_time()
-            run(works.WORKS[work].steps)
-            pipe.send({"cpu": time.process_time() - begun})
-            return
-        native.module = recorders()[way]
-        run = works.WORKS[work].prepare(trl.scope.operation)
-        run(works.WORKS[work].warm)
+        if way not in BARE:
+            native.module = recorders()[way]
+        run = given.prepare(trl.scope.operation)
+        run(given.warm, lambda: None)
+        pipe.send(None)
+        pipe.recv()
         with contextlib.ExitStack() as stack:
-            for module, category in works.WORKS[work].taps:
-                stack.enter_context(trl.scope.tap(module, category))
-            rec = stack.enter_context(trl.scope.record())
+            rec = None
+            if way not in BARE:
+                for module, category in given.taps:
+                    stack.enter_context(trl.scope.tap(module, category))
+                rec = stack.enter_context(trl.scope.record())
             begun = time.process_time()
-            run(works.WORKS[work].steps)
+            run(given.steps, tick)
             cpu = time.process_time() - begun
-    pipe.send({"cpu": cpu, **_corrected(rec, cpu)})
+    pipe.send({"cpu": cpu, **(_corrected(rec, cpu) if rec else {})})
 
 
 def _corrected(rec: Any, cpu: float) -> dict[str, Any]:

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 Annotate = Callable[[str], AbstractContextManager[Any]]
-Run = Callable[[int], None]
+Tick = Callable[[], None]  # called behind each step
+Run = Callable[[int, Tick], None]
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def there() -> list[str]:
 def pendulum(annotate: Annotate) -> Run:
     """A pendulum in Python, swung up by energy; its physics are calls of `math`."""
 
-    def run(steps: int) -> None:
+    def run(steps: int, tick: Tick) -> None:
         angle, speed, gain = 0.1, 0.0, np.array([1.0, -0.5, 0.2])
         for _ in range(steps):
             with annotate("act"):
@@ -60,6 +61,7 @@ def pendulum(annotate: Annotate) -> Run:
                     speed += 0.004 * (9.8 * near + force - 0.1 * speed * abs(speed))
                     angle += 0.004 * speed
                 angle = math.remainder(angle, 2 * math.pi)
+            tick()
 
     return run
 
@@ -67,7 +69,7 @@ def pendulum(annotate: Annotate) -> Run:
 def tiles(annotate: Annotate) -> Run:
     """Sarsa with hashed tiles on a car in a valley, in Python; a checksum tells each step's tiles apart."""
 
-    def run(steps: int) -> None:
+    def run(steps: int, tick: Tick) -> None:
         weights, draw = [0.0] * 4096, np.random.default_rng(0)
         place, speed = -0.5, 0.0
 
@@ -90,6 +92,7 @@ def tiles(annotate: Annotate) -> Run:
                     weights[k - action] += 0.01 * error
             if place >= 0.6:
                 place, speed = -0.5, 0.0
+            tick()
 
     return run
 
@@ -97,13 +100,14 @@ def tiles(annotate: Annotate) -> Run:
 def sums(annotate: Annotate) -> Run:
     """Checksums of some kilobytes, and a little Python: few calls, each of some length."""
 
-    def run(steps: int) -> None:
+    def run(steps: int, tick: Tick) -> None:
         content, total = bytes(range(256)) * 32, 0
         for _ in range(steps):
             with annotate("inner"):
                 for k in range(8):
                     total += zlib.crc32(content, k) ^ zlib.adler32(content, k)
                 total = sum(int(digit) for digit in str(total)) * 31 % 65_521
+            tick()
 
     return run
 
@@ -114,7 +118,7 @@ def gym(name: str) -> Callable[[Annotate], Run]:
     def prepare(annotate: Annotate) -> Run:
         env = gymnasium.make(name)
 
-        def run(steps: int) -> None:
+        def run(steps: int, tick: Tick) -> None:
             seen, _ = env.reset(seed=0)
             draw = np.random.default_rng(0)
             count = int(env.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
@@ -125,6 +129,7 @@ def gym(name: str) -> Callable[[Annotate], Run]:
                 seen, _, ended, cut, _ = env.step(action)
                 if ended or cut:
                     seen, _ = env.reset()
+                tick()
 
         return run
 
@@ -135,7 +140,7 @@ def replay(annotate: Annotate) -> Run:
     """DQN of one hidden layer on CartPole, in NumPy."""
     env = gymnasium.make("CartPole-v1")
 
-    def run(steps: int) -> None:
+    def run(steps: int, tick: Tick) -> None:
         draw = np.random.default_rng(0)
         first, second = draw.normal(size=(4, 32)) * 0.3, draw.normal(size=(32, 2)) * 0.3
         kept: list[tuple[Any, int, float, Any, float]] = []
@@ -159,6 +164,7 @@ def replay(annotate: Annotate) -> Run:
                     slope[np.arange(32), a] = error / 32
                     second -= 0.01 * hidden.T @ slope
                     first -= 0.01 * s.T @ ((slope @ second.T) * (hidden > 0))
+            tick()
 
     return run
 
@@ -183,7 +189,7 @@ def jax_dqn(annotate: Annotate) -> Run:
 
     env = gymnasium.make("CartPole-v1")
 
-    def run(steps: int) -> None:
+    def run(steps: int, tick: Tick) -> None:
         draw = np.random.default_rng(0)
         p = [
             jnp.array(draw.normal(size=s) * 0.1, jnp.float32) for s in ((4, 64), (64, 64), (64, 2))
@@ -207,6 +213,7 @@ def jax_dqn(annotate: Annotate) -> Run:
                             for k, x in enumerate(zip(*rows, strict=True))
                         ),
                     )
+            tick()
         jax.block_until_ready(p)
 
     return run
@@ -230,7 +237,7 @@ def jax_policy(annotate: Annotate) -> Run:
     env = gymnasium.make("Acrobot-v1")
     del annotate
 
-    def run(steps: int) -> None:
+    def run(steps: int, tick: Tick) -> None:
         draw = np.random.default_rng(0)
         p = [jnp.array(draw.normal(size=s) * 0.1, jnp.float32) for s in ((6, 32), (32, 3))]
         keys = draw.integers(2**31, size=(steps, 2)).astype(np.uint32)
@@ -245,6 +252,7 @@ def jax_policy(annotate: Annotate) -> Run:
                 s, a, r = (np.array(column) for column in zip(*kept, strict=True))
                 p = learn(p, s, a, np.cumsum(r[::-1])[::-1].astype(np.float32))
                 kept.clear()
+            tick()
 
     return run
 
@@ -257,11 +265,11 @@ def sb3(algorithm: str, env: str, **given: Any) -> Callable[[Annotate], Run]:
         stable_baselines3 = importlib.import_module("stable_baselines3")
         importlib.import_module("torch").set_num_threads(1)
 
-        def run(steps: int) -> None:
+        def run(steps: int, tick: Tick) -> None:
             model = getattr(stable_baselines3, algorithm)(
                 "MlpPolicy", env, seed=0, device="cpu", **given
             )
-            model.learn(steps)
+            model.learn(steps, callback=lambda *_: tick() is None)
 
         return run
 
@@ -274,7 +282,7 @@ _SUMS: Final = ("zlib", "backend")
 WORKS: Final = {
     "pendulum": Work(pendulum, 80_000, 2_000, (_NUMPY, _MATH)),
     "tiles": Work(tiles, 40_000, 2_000, (_MATH, _SUMS)),
-    "sums": Work(sums, 8_000, 1_000, (_SUMS,)),
+    "sums": Work(sums, 24_000, 1_000, (_SUMS,)),
     "gym MountainCar": Work(gym("MountainCar-v0"), 120_000, 2_000, (_NUMPY,)),
     "gym Acrobot": Work(gym("Acrobot-v1"), 25_000, 500, (_NUMPY, _MATH)),
     "NumPy DQN": Work(replay, 25_000, 1_000, (_NUMPY, _MATH)),

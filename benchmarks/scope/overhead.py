@@ -87,7 +87,7 @@ def _jax_loop() -> tuple[Callable[[], None], bool]:
     """A DQN in one file, whose jitted functions are made, as a script's are, while something records: they are tapped."""
     with trl.scope.record(calibrated=False):
         run = jax_dqn(lambda _: contextlib.nullcontext())
-    return partial(run, 2_000), True
+    return partial(run, 2_000, lambda: None), True
 
 
 def _launches() -> tuple[Callable[[], None], bool]:

@@ -248,7 +248,7 @@ def test_silent_costs_are_those_behind_other_work_and_hold_what_blocks_count(
     costs = rec.read().processes[0].costs
     assert (costs["silent annotation"], costs["silent call"]) == (700, 0)
     assert costs["annotation"] == pytest.approx(
-        700, abs=1
+        700, abs=2
     )  # as dear as silence: nothing else takes time
 
 

@@ -2,14 +2,14 @@
 
 A block is so many outermost operations as took some 5 ms before. Their number is known as it begins, so that
 nothing of how long it takes decides what is in it: what blocks that are recorded take longer than silent ones is
-what recording costs there. While it *calibrates*, every other block is silent, in pairs of random order, which no
-drift favours and whose difference most of the noise is not in.
+what recording costs there. Silent ones come in pairs with a recorded one, in random order, which no drift favours and
+whose difference most of the noise is not in. At first all blocks are in pairs, later ever fewer: what recording costs
+changes with the speed of the machine, and is that of the whole run.
 """
 
 from __future__ import annotations
 
 from random import Random
-from statistics import stdev
 from time import monotonic_ns, thread_time_ns
 from typing import Any, Final
 
@@ -20,11 +20,10 @@ from timerl_nb.scope.edges import CPU_MOST, Kind
 
 SHORTEST: Final = 5_000_000  # ns of a block
 WARM: Final = 10  # blocks ahead of those that calibrate, all recorded: short recordings are whole
-FEWEST: Final = 40  # calibrating blocks
-MOST: Final = 200
-LATER: Final = 0.05  # the part of later blocks that is silent
+FEWEST: Final = 40  # blocks that are all in pairs
+LATER: Final = 0.05  # the part of blocks that is silent, in the end
+TIMED: Final = 8  # pairs from one time to the next that a tight loop is timed
 _LONGEST: Final = 3 * SHORTEST
-_SURE: Final = 0.01  # of a block: the standard error that ends the calibrating ones
 
 
 class Blocks:
@@ -43,10 +42,7 @@ class Blocks:
         self._size = self._left = size
         self._began = self._cpu = 0  # no block has begun
         self._states: list[bool] = []  # whether the next ones are silent
-        self._pair: list[int] = []  # CPU time of the last one or two; less than 0 of silent ones
-        self._differences: list[float] = []
-        self._count = 0
-        self._calibrates = True
+        self._count = self._pairs = 0
 
     def ended(self, lane: Any, name: str) -> None:
         """An outermost operation has ended in a lane."""
@@ -64,12 +60,11 @@ class Blocks:
             for name, count in self._tallies.items():
                 lane.put(lane.recorder.number(name), Kind.TALLY, count)
             self._count += 1
-            self._pair.append((cpu - self._cpu) * (-1 if lane.silent else 1))
-        elif lane.recorder.timed is not None:
-            lane.recorder.timed(lane)
         if not self._states:
             self._resize(now - self._began if self._cpu else SHORTEST)
             self._states = self._next()
+            if not self._cpu or (len(self._states) == 2 and self._pairs % TIMED == 0):
+                lane.recorder.asked(lane)
         if lane.silent != (silent := self._states.pop()):
             lane.silence(silent)
         self._tallies.clear()
@@ -85,21 +80,14 @@ class Blocks:
 
     def _next(self) -> list[bool]:
         """Whether the next blocks are silent, from the last one on."""
-        pair, self._pair = self._pair, []
-        if self._count < WARM or not self._drawn:
+        done = max(self._count - WARM, FEWEST)
+        share = max(LATER, (FEWEST / done) ** 0.5 / 2)  # of blocks that is silent
+        paired = self._draw.random() * (1 - share) < share
+        if self._count < WARM or not self._drawn or not paired:
             return [False]
-        if self._calibrates:
-            if len(pair) == 2:
-                self._differences.append(sum(pair) / (abs(pair[0]) + abs(pair[1])))
-            done = len(self._differences)
-            self._calibrates = 2 * done < MOST and not (2 * done >= FEWEST and self._is_sure())
-        if not self._calibrates:
-            return [self._draw.random() < LATER]
+        self._pairs += 1
         first = self._draw.random() < 0.5
         return [first, not first]
-
-    def _is_sure(self) -> bool:
-        return stdev(self._differences) / len(self._differences) ** 0.5 < _SURE / 2
 
 
 def _moment(lane: Any, kind: Kind, cpu: int) -> None:

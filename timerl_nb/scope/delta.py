@@ -46,19 +46,21 @@ class Pairs:
         cpu: nanoseconds by which the recorded one took longer.
         counts: calls and annotations that were recorded in it.
         recorded, silent: what is in the recorded and in the other one, such as outermost operations, by name.
+        share: of all that was recorded, for which a pair stands, as a multiple of what it is on average.
     """
 
     cpu: Array
     counts: Array
     recorded: Array
     silent: Array
+    share: Array
 
     def __len__(self) -> int:
         return len(self.cpu)
 
     def rows(self, which: Array) -> Pairs:
         """Some of them."""
-        return Pairs(self.cpu[which], self.counts[which], self.recorded[which], self.silent[which])
+        return Pairs(*(column[which] for column in vars(self).values()))
 
     @property
     def expected(self) -> Array:
@@ -137,7 +139,7 @@ def check_drift(halves: Array, deviation: float, what: str) -> None:
     """
     first, second = halves.tolist()
     # each half has about twice the variance of all, and their difference twice that
-    if abs(first - second) > _DRIFT * 2 * deviation and abs(first - second) > first / 2:
+    if abs(first - second) > _DRIFT * 2 * deviation and max(first, second) > 2 * min(first, second):
         raise ExecutionError(
             f"{what} drifts from {first:,.0f} to {second:,.0f} ns each.",
             hint="record the parts of the program apart, or on a machine that does less meanwhile.",
@@ -154,7 +156,7 @@ def _fitted(pairs: Pairs, loop: Array) -> Array:
     y = pairs.cpu * scale
     other = (pairs.recorded - pairs.silent) * scale[:, None]
     x = pairs.expected * scale[:, None]
-    common, weights, _ = weighed(np.column_stack([x @ loop, other]), y)
+    common, weights, _ = weighed(np.column_stack([x @ loop, other]), y, pairs.share)
     factor = max(float(common[0]), 1.0)
     middle = factor * loop
     design = np.column_stack([x * loop, other])
@@ -170,16 +172,17 @@ def _fitted(pairs: Pairs, loop: Array) -> Array:
     return middle + moved[: len(loop)] * loop
 
 
-def weighed(design: Array, y: Array) -> tuple[Array, Array, float]:
-    """Coefficients, the weights of rows, and the deviation of what is left."""
-    weights, spread = np.ones(len(y)), 0.0
+def weighed(design: Array, y: Array, given: Array | float = 1.0) -> tuple[Array, Array, float]:
+    """Coefficients, the weights of rows, some `given`, and the deviation of what is left."""
+    weights, spread = given * np.ones(len(y)), 0.0
     found = np.zeros(design.shape[1])
     for _ in range(_ROUNDS):
         root = np.sqrt(weights)
         found, *_ = np.linalg.lstsq(design * root[:, None], y * root, rcond=None)
         left = y - design @ found
         spread = _spread(left)
-        weights = np.minimum(1, _FAR * np.maximum(spread, 1e-12) / np.maximum(np.abs(left), 1e-12))
+        far = np.maximum(np.abs(left), 1e-12)
+        weights = given * np.minimum(1, _FAR * np.maximum(spread, 1e-12) / far)
     return found, weights, spread
 
 

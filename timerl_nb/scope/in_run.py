@@ -46,21 +46,29 @@ def in_run(recording: Lanes) -> Calibration:
 def pairs_of(recording: Lanes) -> Pairs:
     """All pairs of neighbouring blocks of all lanes, one recorded and one silent, by their outermost operations."""
     lanes = [_blocks(lane, len(recording.names)) for lane in recording.lanes]
-    rows: list[tuple[int, Array, Array, Array]] = []
+    rows: list[tuple[int, Array, Array, Array, float]] = []
     for silent, cpu, counts, tallies in lanes:
         free = ~silent
-        for k in np.flatnonzero(silent).tolist():
+        stand = _stand_for(np.flatnonzero(silent), len(silent))
+        for k, share in zip(np.flatnonzero(silent).tolist(), stand.tolist(), strict=True):
             near = next((j for j in (k - 1, k + 1) if 0 <= j < len(free) and free[j]), None)
             if near is not None:
                 free[near] = False
-                rows.append((cpu[near] - cpu[k], counts[near], tallies[near], tallies[k]))
+                rows.append((cpu[near] - cpu[k], counts[near], tallies[near], tallies[k], share))
     if not rows:
-        return Pairs(*(np.zeros((0, 0)) for _ in range(4)))
-    cpu, counts, *both = (np.array(column, np.float64) for column in zip(*rows, strict=True))
+        return Pairs(*(np.zeros((0, 0)) for _ in range(5)))
+    columns = (np.array(column, np.float64) for column in zip(*rows, strict=True))
+    cpu, counts, *both, share = columns
     most = np.argsort(-(both[0] + both[1]).sum(0), kind="stable")[:_NAMES]
     rest = [x.sum(1, keepdims=True) - x[:, most].sum(1, keepdims=True) for x in both]
     named = [np.hstack([x[:, most], y]) for x, y in zip(both, rest, strict=True)]
-    return Pairs(cpu, counts, *named)
+    return Pairs(cpu, counts, *named, share / share.mean())
+
+
+def _stand_for(silent: Array, count: int) -> Array:
+    """By silent block, how many of all are nearest to it."""
+    middles = (silent[1:] + silent[:-1]) / 2
+    return np.diff(middles, prepend=-0.5, append=count - 0.5)[: len(silent)]
 
 
 def _blocks(lane: Lane, names: int) -> tuple[Array, Array, Array, Array]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -146,7 +147,7 @@ def _manifest(path: Traversable) -> Mapping[str, Any]:
 
 
 class _Said(NamedTuple):
-    """Names by number, what threads are called, what launches run, and what recording costs."""
+    """Names by number, what threads are called, what launches run, and what recording costs (medians)."""
 
     names: list[str]
     threads: dict[int, str]
@@ -165,11 +166,14 @@ def _said(path: Traversable) -> _Said:
         raise ExecutionError(
             f"{path} has no names of a recording: {cause(error)}.", hint=_HOW
         ) from None
+    costs: dict[str, list[float]] = {}
+    for kind, ns in (one for line in found for one in line.get("costs", {}).items()):
+        costs.setdefault(kind, []).append(ns)
     return _Said(
         ["", *[one["name"] for one in found if "name" in one]],
         {one["thread"]: one["called"] for one in found if "thread" in one},
         {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one},
-        {kind: float(ns) for one in found for kind, ns in one.get("costs", {}).items()},
+        {kind: median(each) for kind, each in costs.items()},
     )
 
 

@@ -133,7 +133,7 @@ def begin(
 
     Args:
         parent: the process whose recording this one joins; None where it begins one.
-        timed: times what is recorded in a tight loop, once; with it, blocks are silent at random, so
+        timed: times what is recorded in a tight loop, now and then; with it, blocks are silent at random, so
             that a calibration can be made.
         drawn: whether they are, or are all recorded.
 
@@ -357,7 +357,7 @@ class _Recorder:
         timed, drawn: see `begin`.
 
     Attributes:
-        asked, timed: what times tight loops, and the same until it has done so.
+        asked: what times tight loops.
         stepped: see `each_step`.
     """
 
@@ -372,7 +372,7 @@ class _Recorder:
     ) -> None:
         self.folder, self.process, self.failed = folder, os.getpid(), False
         self.drawn = drawn
-        self.asked = self.timed = timed
+        self.asked = timed
         self._made_by = (os.getppid() if parent is None else parent), thread
         self.stepped: Stepped | None = None
         self.own = threading.local()
@@ -424,7 +424,6 @@ class _Recorder:
 
     def say_costs(self, costs: Mapping[str, float]) -> None:
         """Say what was timed in a tight loop."""
-        self.timed = None
         self.say({"costs": dict(costs)})
 
     def fail(self, error: OSError) -> None:

@@ -21,9 +21,9 @@ from timerl_nb.scope.recorder import ThreadLane, operation
 from timerl_nb.scope.taps import Taps
 from timerl_nb.scope.writing import SEGMENT
 
-_TIMES: Final = 1_000
-_ROUNDS: Final = 5
-_BETWEEN: Final = 200
+_TIMES: Final = 200
+_ROUNDS: Final = 3
+_BETWEEN: Final = 40
 _TEXT: Final = json.dumps({"seed": 1, "rates": [0.1, 0.25, 1e-3], "names": ["a", "bc", "def"]})
 
 
@@ -31,7 +31,8 @@ def timed(lane: ThreadLane) -> None:
     """Say what a call and an operation cost a thread, of which nothing is open, in nanoseconds.
 
     By kind (`call`, `annotation`) what it costs, between other work, where the thread is `silent`; with what it costs
-    more in a tight loop where it is recorded; and what of that is `inside` of it. That blocks count operations is in both.
+    more in a tight loop where it is recorded; and what of that is `inside` of it. That blocks count operations is in both. It takes some 10 ms,
+    and is done now and then: a machine's speed changes.
     """
     tap = Taps().made(operator.index, "", Library.BACKEND)
     annotated = operation("")

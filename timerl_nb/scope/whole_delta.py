@@ -92,7 +92,7 @@ def by_runs(both: Sequence[tuple[Run, Run]], loop: Mapping[str, float]) -> Calib
     check_alike(total)
     cpu = np.array([run.cpu - bare.cpu for run, bare in both], np.float64)
     alike = np.ones((len(both), 1))
-    pairs = Pairs(cpu, counts, alike, alike)
+    pairs = Pairs(cpu, counts, alike, alike, np.ones(len(cpu)))
     return by_difference(pairs, loop, process, way="whole-run delta", silent=False)
 
 
