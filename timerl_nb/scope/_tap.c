@@ -23,11 +23,12 @@ typedef struct {
     uint32_t calls[DEPTH];
     int depth;
     char silent;        /* taps call through */
+    char inside;        /* of an operation, so that none is guessed */
 } Lane;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *function, *taps, *name, *weak;
+    PyObject *function, *taps, *name, *weak, *guess; /* the last is called in place of it, where no operation is open */
     vectorcallfunc vectorcall;
     uint64_t epoch;     /* of the recording that `top` is of */
     uint32_t library, top;
@@ -127,7 +128,8 @@ static PyMethodDef lane_methods[] = {
     {0}};
 static PyGetSetDef lane_getset[] = {{"library", (getter)lane_library, NULL, "The one on top."}, {0}};
 static PyMemberDef lane_members[] = {
-    {"silent", T_BOOL, offsetof(Lane, silent), 0, "Whether taps of its thread call through."}, {0}};
+    {"silent", T_BOOL, offsetof(Lane, silent), 0, "Whether taps of its thread call through."},
+    {"inside", T_BOOL, offsetof(Lane, inside), 0, "Whether an operation is open."}, {0}};
 static PyTypeObject LaneType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "timerl_nb.scope._tap.Lane",
     .tp_basicsize = sizeof(Lane), .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -170,6 +172,7 @@ static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject
         if (found) return PyObject_Vectorcall(self->function, args, n, named);
     }
     Lane *lane = here.lane;
+    if (self->guess && !lane->inside) return PyObject_Vectorcall(self->guess, args, n, named);
     if (lane->silent || lane->depth == DEPTH || library_on(lane) == self->library)
         return PyObject_Vectorcall(self->function, args, n, named);
     uint64_t begun = epoch;
@@ -203,10 +206,13 @@ static PyObject *tap_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     return (PyObject *)self;
 }
 static int tap_traverse(Tap *self, visitproc visit, void *arg) {
-    Py_VISIT(self->function); Py_VISIT(self->taps);
+    Py_VISIT(self->function); Py_VISIT(self->taps); Py_VISIT(self->guess);
     return 0;
 }
-static int tap_clear(Tap *self) { Py_CLEAR(self->function); Py_CLEAR(self->taps); return 0; }
+static int tap_clear(Tap *self) {
+    Py_CLEAR(self->function); Py_CLEAR(self->taps); Py_CLEAR(self->guess);
+    return 0;
+}
 static void tap_dealloc(Tap *self) {
     PyObject_GC_UnTrack(self);
     if (self->weak) PyObject_ClearWeakRefs((PyObject *)self);
@@ -243,7 +249,7 @@ static PyGetSetDef tap_getset[] = {
     {"__module__", tap_same, NULL, NULL, "__module__"}, {0}};
 static PyMemberDef tap_members[] = {
     {"_function", T_OBJECT, offsetof(Tap, function), READONLY},
-    {"_taps", T_OBJECT, offsetof(Tap, taps), READONLY}, {0}};
+    {"_taps", T_OBJECT, offsetof(Tap, taps), READONLY}, {"_guess", T_OBJECT, offsetof(Tap, guess), 0}, {0}};
 static PyTypeObject TapType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "timerl_nb.scope._tap.Tap",
     .tp_basicsize = sizeof(Tap),

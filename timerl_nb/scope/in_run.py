@@ -57,12 +57,11 @@ def pairs_of(recording: Lanes) -> Pairs:
                 rows.append((cpu[near] - cpu[k], counts[near], tallies[near], tallies[k], share))
     if not rows:
         return Pairs(*(np.zeros((0, 0)) for _ in range(5)))
-    columns = (np.array(column, np.float64) for column in zip(*rows, strict=True))
-    cpu, counts, *both, share = columns
+    cpu, counts, *both, share = (np.array(x, np.float64) for x in zip(*rows, strict=True))
     most = np.argsort(-(both[0] + both[1]).sum(0), kind="stable")[:_NAMES]
     rest = [x.sum(1, keepdims=True) - x[:, most].sum(1, keepdims=True) for x in both]
     named = [np.hstack([x[:, most], y]) for x, y in zip(both, rest, strict=True)]
-    return Pairs(cpu, counts, *named, share / share.mean())
+    return Pairs(cpu, counts, named[0], named[1], share / share.mean())
 
 
 def _stand_for(silent: Array, count: int) -> Array:

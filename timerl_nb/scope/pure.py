@@ -52,7 +52,7 @@ class Lane:
         segments: makes the next one.
     """
 
-    __slots__ = ("_segments", "at", "calls", "end", "library", "silent", "words")
+    __slots__ = ("_segments", "at", "calls", "end", "inside", "library", "silent", "words")
 
     def __init__(self, segments: Callable[[], mmap.mmap]) -> None:
         self._segments = segments
@@ -61,6 +61,7 @@ class Lane:
         self.calls: list[int] = []
         self.library = 0  # on top of the calls
         self.silent = False  # taps call through
+        self.inside = False  # of an operation, so that none is guessed
 
     def install(self) -> None:
         """This is the lane of the thread that asks."""
@@ -109,10 +110,13 @@ class Tap:
         name: what it is called in the recording.
         library: whose code it runs; calls from inside of that are not recorded.
         instead: what is called; by default the function, recorded.
+
+    Attributes:
+        _guess: is called where no operation is open, if given.
     """
 
     # `__call__` of each is a function of its own: a method would cost another call
-    __slots__ = ("__call__", "__weakref__", "_function", "_taps")
+    __slots__ = ("__call__", "__weakref__", "_function", "_guess", "_taps")
 
     def __init__(
         self,
@@ -123,7 +127,8 @@ class Tap:
         instead: Callable[..., Any] | None = None,
     ) -> None:
         self._taps, self._function = taps, function
-        self.__call__ = instead or _recorded(function, name, int(library))
+        self.__call__ = instead or _recorded(self, function, name, int(library))
+        self._guess: Callable[..., Any] | None = None
 
     @property
     def __class__(self) -> Any:
@@ -168,7 +173,9 @@ class MethodTap(Tap):
         return self if instance is None else types.MethodType(self, instance)
 
 
-def _recorded(function: Callable[..., Any], name: str, library: int) -> Callable[..., Any]:
+def _recorded(
+    tap: Tap, function: Callable[..., Any], name: str, library: int
+) -> Callable[..., Any]:
     """A function whose calls are written: `Lane.called` and `Lane.returned`, written out, since this is what they cost."""
     of: local | None = None  # the lanes that `top` is for
     top = 0
@@ -185,6 +192,8 @@ def _recorded(function: Callable[..., Any], name: str, library: int) -> Callable
             lane = getattr(own, "lane", None)
             if lane is None:
                 return function(*args, **named)
+        if not lane.inside and tap._guess is not None:
+            return tap._guess(*args, **named)
         if lane.library == library or lane.silent:
             return function(*args, **named)
         if of is not own:

@@ -64,12 +64,13 @@ class _Named:
         lanes = self._lanes
         if not lanes:
             return
-        here, at = get_ident(), -1
-        if lanes[-1][0].thread != here:  # several threads are in it
+        here = get_ident()
+        lane, frame = lanes.pop()
+        if lane.thread != here:  # several threads are in it
+            lanes.append((lane, frame))
             mine = (k for k in reversed(range(len(lanes))) if lanes[k][0].thread == here)
-            at = next(mine, -1)
-        lane, frame = lanes.pop(at)
-        lane.left(frame)
+            lane, frame = lanes.pop(next(mine, -1))
+        lane.left(frame, here == lane.thread)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """The function, which is in it while it runs; a generator or a coroutine while that is open.
@@ -306,36 +307,44 @@ class ThreadLane:
         leave, stack = _LEAVE[enter], self._stacks[enter >> 1]
         if leave is _OPERATION and self.writer.silent:  # phases are always written
             self._hidden += 1
+            self.writer.inside = True
             return name
         frame = Frame(name, leave, self.recorder.number(name))
         stack.append(frame)
+        if leave is _OPERATION:
+            self.writer.inside = True
         self.put(frame.top, enter, len(stack))
         for k, coordinate in enumerate(point):
             self.put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
         return frame
 
-    def left(self, frame: Frame | str) -> None:
-        """What was entered is left."""
+    def left(self, frame: Frame | str, is_here: bool = True) -> None:
+        """What was entered is left, in the lane's thread or in another one."""
         recorder = self.recorder
         if recorder is not _now:  # it has ended, or is another process's
             return
         if isinstance(frame, str):
-            name, kind, stack = frame, _OPERATION, None
+            name, kind = frame, _OPERATION
             self._hidden -= 1
+            if not is_here:
+                return
         else:
             name, kind, stack = frame.name, frame.kind, self._stacks[frame.kind >> 1]
             frame.is_left = True
-        if get_ident() != self.thread or (stack and stack[-1] is not frame):
-            if stack:
+            if not is_here or (stack and stack[-1] is not frame):
                 recorder.lane().mark(f"{INTERLEAVED}{name}")
+                return
+            while stack and stack[-1].is_left:
+                stack.pop()
+                self.put(stack[-1].top if stack else 0, kind, len(stack))
+            if stack:
+                return
+        if kind is _OPERATION and self._hidden:
             return
-        while stack and stack[-1].is_left:
-            stack.pop()
-            self.put(stack[-1].top if stack else 0, kind, len(stack))
-        if stack or (kind is _OPERATION and self._hidden):
-            return
-        if kind is _OPERATION and self._blocks is not None:
-            self._blocks.ended(self, name)
+        if kind is _OPERATION:
+            self.writer.inside = False
+            if self._blocks is not None:
+                self._blocks.ended(self, name)
         if recorder.stepped is not None:
             recorder.stepped(self, kind)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from timerl_nb.scope import native, pure
-from timerl_nb.scope.edges import Kind, Library
-from timerl_nb.scope.recorder import GUESSED, operation, this_lane
+from timerl_nb.scope.edges import Library
+from timerl_nb.scope.recorder import GUESSED, operation
 
 # What is native by its type, and by the name of its type, where that is some library's own.
 _NATIVE: Final = (types.BuiltinFunctionType, types.MethodDescriptorType)
@@ -88,9 +88,9 @@ class Taps:
         """
         kind = "MethodTap" if is_method else "Tap"
         made = getattr(native.module, kind)(self, function, name, library)
-        if guessed is None:
-            return made
-        return getattr(pure, kind)(self, function, name, library, _in_operation(made, guessed))
+        if guessed is not None:
+            made._guess = _in_operation(made, guessed)
+        return made
 
     def module(self, module: types.ModuleType, library: Library) -> None:
         """Tap the native functions of a module, and the methods of its native classes."""
@@ -162,14 +162,11 @@ class Taps:
 
 
 def _in_operation(tap: Any, guessed: str | Callable[[], str]) -> Callable[..., Any]:
-    """What is called is an operation where no other is open."""
-    named_so = (lambda: guessed) if isinstance(guessed, str) else guessed
+    """What is called is an operation."""
+    same = operation(f"{guessed}{GUESSED}") if isinstance(guessed, str) else None
 
     def call(*args: Any, **named: Any) -> Any:
-        lane = this_lane()
-        if lane is None or lane.is_in(Kind.OPERATION_EXIT):
-            return tap(*args, **named)
-        with operation(f"{named_so()}{GUESSED}"):
+        with same or operation(f"{guessed()}{GUESSED}"):  # pyright: ignore[reportCallIssue]
             return tap(*args, **named)
 
     return call
