@@ -761,7 +761,9 @@ class Program:
             kept.leave()
             raise
         actors = self._owner.policies
-        return Running(control, run, watched, outputs, actors, kept.finish, kept.leave, telling)
+        return Running.of_program(
+            control, run, watched, outputs, actors, kept.finish, kept.leave, telling
+        )
 
     def _check_memory(
         self, *, recorded: bool = False, saved: bool = False, shown: bool = False

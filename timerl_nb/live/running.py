@@ -1,31 +1,23 @@
-"""A program that runs on a thread of its own: it can be paused, stepped, stopped and looked at."""
+"""What runs on a thread of its own: it can be paused, stepped, stopped and looked at."""
 
 from __future__ import annotations
 
-import atexit
-import threading
-import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Final
 
-from timerl_nb.errors import ExecutionError, Origin, TimeRLError, user_origin, warn
+from timerl_nb.errors import ExecutionError
 from timerl_nb.frontend.actor import Actor
+from timerl_nb.live.course import Course
 from timerl_nb.live.frames import Frame, compiling_text
+from timerl_nb.live.program_course import ProgramCourse
 from timerl_nb.live.results import Result
-from timerl_nb.live.run_control import RunControl, Stopped
+from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.run_log import RunLog
 from timerl_nb.live.telemetry import Telemetry, Watched
-from timerl_nb.runtime.backends.jax import settled
-from timerl_nb.runtime.backends.jax_forks import check_process, is_forked
-from timerl_nb.runtime.outputs import Outputs
-from timerl_nb.runtime.run_progress import SoFar
+from timerl_nb.live.watching import Watching
+from timerl_nb.runtime.backends.jax_forks import check_process
 from timerl_nb.runtime.run_protocol import RunProtocol
-
-_GRACE: Final = 5.0  # seconds that a run has to end when the interpreter exits
 
 
 class Running:
@@ -39,12 +31,21 @@ class Running:
     As a context manager it stops, on leaving, what still runs.
 
     Args:
-        at_end: is called when the run has come to its end, and `over` when it is no more.
-        log: what tells of it.
+        telemetry: makes frames of it.
+        course: what runs; begins at once.
+        turns: how many there are; None where that is not known.
     """
 
     def __init__(
-        self,
+        self, control: RunControl, telemetry: Watching, course: Course, turns: int | None
+    ) -> None:
+        self._control, self._telemetry, self._course = control, telemetry, course
+        self._turns = turns
+        weakref.finalize(self, _abandon, control).atexit = False
+        self._course.begin()
+
+    @staticmethod
+    def of_program(
         control: RunControl,
         run: RunProtocol,
         watched: Watched,
@@ -53,24 +54,11 @@ class Running:
         at_end: Callable[[], None] = lambda: None,
         over: Callable[[], None] = lambda: None,
         log: RunLog | None = None,
-    ) -> None:
-        self._control = control
-        self._telemetry = Telemetry(control, run, watched, outputs)
-        self._turns = watched.progress.turns
-        self._course = _Course(
-            control,
-            run,
-            watched,
-            outputs,
-            self._telemetry,
-            user_origin(),
-            tuple(actors),
-            at_end,
-            over,
-            log,
-        )
-        weakref.finalize(self, _abandon, control).atexit = False
-        self._course.begin()
+    ) -> Running:
+        """A program's run; `ProgramCourse` says of what."""
+        telemetry = Telemetry(control, run, watched, outputs)
+        course = ProgramCourse(control, run, watched, outputs, telemetry, actors, at_end, over, log)
+        return Running(control, telemetry, course, watched.progress.turns)
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -217,133 +205,6 @@ class Running:
                 parts += [f"{frame.turns_per_second:.3g} turns/s"]
             parts += [f"{n} = {c.values[-1]:.4g}" for n, c in frame.curves.items() if len(c)]
         return f"Running({', '.join(parts)})"
-
-
-class _Course:
-    """What the run's thread does. It knows nothing of the handle, so that one can be forgotten."""
-
-    def __init__(
-        self,
-        control: RunControl,
-        run: RunProtocol,
-        watched: Watched,
-        names: Sequence[str] | None,
-        telemetry: Telemetry,
-        begun_at: Origin,
-        actors: Sequence[Actor],
-        at_end: Callable[[], None],
-        over: Callable[[], None],
-        log: RunLog | None,
-    ) -> None:
-        self._control, self._run, self._watched, self._names = control, run, watched, names
-        self._telemetry, self._begun_at, self._actors = telemetry, begun_at, actors
-        self._at_end, self._over, self._log = at_end, over, log
-        self._result: Result | None = None
-        self._lost: dict[str, str] = {}
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(
-            target=self._go, args=(settled(),), name="timerl run", daemon=True
-        )
-
-    def begin(self) -> None:
-        atexit.register(self._leave)
-        self._thread.start()
-
-    def result(self) -> Result:
-        error = self.take_error()
-        if error is not None:
-            raise error
-        assert self._result is not None
-        return self._result
-
-    def so_far(self) -> Result:
-        error = self.take_error()
-        if error is None:
-            return self.result()
-        left, turns, lost = self._result, self._control.turn, self._lost
-        said = [
-            f"{why}: {', '.join(name for name in lost if lost[name] == why)}"
-            for why in dict.fromkeys(lost.values())
-        ]
-        if left is None or (lost and not left and not left.parameters):
-            raise ExecutionError(f"nothing is left of {turns} turns.", evidence=said) from error
-        if lost:
-            warn(f"not all is left of {turns} turns; {'; '.join(said)}")
-        return left
-
-    @property
-    def _reached(self) -> SoFar:
-        return SoFar(self._watched.progress, self._control.turn)
-
-    @property
-    def compiling(self) -> float | None:
-        """For how many seconds the run has been waiting for XLA to compile; None if it is not."""
-        return None if self._control.ended.is_set() else self._run.compiling
-
-    def take_error(self) -> BaseException | None:
-        """The error, which somebody then knows of."""
-        self._unknown = False
-        return self._error
-
-    def _go(self, alike: Callable[[], AbstractContextManager[object]]) -> None:
-        with alike():
-            self._run_through()
-
-    def _run_through(self) -> None:
-        start, state = time.perf_counter(), "finished"
-        try:
-            try:
-                if self._log is not None:
-                    self._log.of(self._run)
-                self._control.enter()
-                self._run.complete()
-                self._at_end()
-                values = self._run.outputs(self._names)
-            except Stopped:
-                state = "stopped"
-                values = self._run.so_far(self._reached, self._names)
-            if self._log is not None:
-                self._log.finish(values, state)
-            self._result = self._made(values, start)
-            self._telemetry.finish(values)
-        except BaseException as error:  # for whoever asks for the result
-            state, self._error = "failed", error
-            if isinstance(error, TimeRLError) and error.origin == Origin():
-                error.origin = self._begun_at  # there is no line of the user's on this thread
-            self._telemetry.error = str(error)
-            if self._log is not None:
-                self._log.fail(error)
-            try:
-                values = self._run.so_far(self._reached, self._names, self._lost)
-                self._result = self._made(values, start, error)
-            except Exception as why:
-                self._lost = {"all": str(why)}
-            self._run.release(error)
-        finally:
-            atexit.unregister(self._leave)
-            self._over()
-            self._control.end(state)
-
-    def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
-        seconds, along = time.perf_counter() - start, self._watched.along
-        return Result.of(self._run, values, seconds, self._actors, error, along)
-
-    _unknown = True
-
-    def __del__(self) -> None:
-        if self._error is not None and self._unknown:
-            warnings.warn(
-                f"a run failed, and nobody asked for its result: {self._error}",
-                RuntimeWarning,
-                stacklevel=1,
-            )
-
-    def _leave(self) -> None:
-        """The interpreter exits: end the run, lest it be cut off in the middle of a call."""
-        if is_forked():
-            return
-        self._control.stop()
-        self._control.ended.wait(_GRACE)
 
 
 def _abandon(control: RunControl) -> None:

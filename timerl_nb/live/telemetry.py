@@ -6,12 +6,8 @@ new values of outputs, and about once a second it measures a turn.
 
 from __future__ import annotations
 
-import threading
 import time
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -20,17 +16,17 @@ from typing import Any, Final
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError
 from timerl_nb.ir.attrs import OutputAttrs
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.live.frames import Curve, Frame, Held
+from timerl_nb.live.frames import Frame, Held
+from timerl_nb.live.growing import Growing
 from timerl_nb.live.process_metrics import ProcessMetrics
 from timerl_nb.live.result_frame import Along, Rows
 from timerl_nb.live.run_control import ENDS, RunControl
+from timerl_nb.live.watching import Watching
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.runtime.backends.jax import memory_in_use
 from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_progress import RunProgress, SoFar
 from timerl_nb.runtime.run_protocol import RunProtocol
@@ -39,13 +35,10 @@ from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Lin, sym
 
-RATE: Final = 15.0  # frames a second, at most
-_IDLE: Final = 1.0  # seconds between frames of a run that rests
 _MEASURE: Final = 1.0  # seconds between two measured turns
 _MOST: Final = (
     64  # new points of a curve in a frame, and parts that its executed points are divided into
 )
-_BROKEN: Final = "no more frames can be made of the run, which goes on."
 
 
 @dataclass(frozen=True)
@@ -181,8 +174,8 @@ class Watched:
         return time.ends(turns)
 
 
-class Telemetry:
-    """Makes frames, and hands them to whoever looks.
+class Telemetry(Watching):
+    """Makes frames of a program's run.
 
     Args:
         names: the outputs that the run returns; all by default.
@@ -195,15 +188,8 @@ class Telemetry:
         watched: Watched,
         names: Sequence[str] | None,
     ) -> None:
-        self._control, self._run, self._watched = control, run, watched
-        self._began = time.perf_counter()
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._broken: Exception | None = None  # why there are no more frames
-        self._listeners: list[_Listener] = []
-        self._waiting = 0  # iterators
-        self.latest: Frame | None = None
-        self.error: str | None = None
+        super().__init__(control)
+        self._run, self._watched = run, watched
         curves = watched.curves(names) if watched.progress.outer is not None else {}
         self._curves = {n: _Growing(op, watched.is_late(op)) for n, op in curves.items()}
         self._asked, self._looked = False, 0
@@ -211,84 +197,9 @@ class Telemetry:
         self._final: Outputs = {}
         self._busy: float | None = None
         self._measured = 0.0
-        self._turns: deque[tuple[float, int]] = deque([(0.0, 0)])
         self._place = self._turn = self._peak = 0
-        self._metrics: ProcessMetrics | None = None
-        self._on_device = memory_in_use()
 
-    # --- who looks -------------------------------------------------------------------------------
-
-    def listen(self, listener: Callable[[Frame], object]) -> Callable[[], None]:
-        """Call a function with the last frame and all that follow; returns what ends that."""
-        one = _Listener(listener)
-        with self._changed:
-            self._listeners.append(one)
-            self._look()
-            last = self.latest
-        if last is not None:
-            self._tell(one, last)
-        return lambda: self._forget(one)
-
-    def frames(self) -> Iterator[Frame]:
-        """The frames from now on, the last when the run has ended; who is slow misses some."""
-        seen = -1
-        with self._changed:
-            self._waiting += 1
-            self._look()
-        try:
-            while True:
-                frame = self._after(seen)
-                yield frame
-                seen = frame.number
-                if frame.state in ENDS:
-                    return
-        finally:
-            with self._changed:
-                self._waiting -= 1
-
-    def _after(self, seen: int) -> Frame:
-        """The latest frame, once there is one after that number.
-
-        Raises:
-            ExecutionError: there will be none.
-        """
-        with self._changed:
-            while self.latest is None or self.latest.number <= seen:
-                if self._broken is not None:
-                    raise ExecutionError(_BROKEN, evidence=[repr(self._broken)]) from self._broken
-                self._changed.wait()
-            return self.latest
-
-    def _look(self) -> None:
-        if self._thread is None:
-            self._broken = None
-            self._thread = threading.Thread(target=self._watch, name="timerl frames", daemon=True)
-            self._thread.start()
-
-    # --- on the telemetry's thread -----------------------------------------------------------------
-
-    def _watch(self) -> None:
-        try:
-            self._make_frames()
-        except Exception as error:  # the run goes on; who waits for a frame must hear of it
-            warnings.warn(f"{_BROKEN[:-1]}: {error!r}", stacklevel=1)
-            with self._changed:
-                self._broken, self._thread = error, None
-                self._changed.notify_all()
-
-    def _make_frames(self) -> None:
-        metrics = self._metrics = self._metrics or ProcessMetrics(self._on_device)
-        while True:
-            self._ask()
-            ended = self._control.ended.wait(1 / RATE)
-            with self._changed:
-                if not self._listeners and not self._waiting:
-                    self._thread = None
-                    return
-            if ended or self._is_new():
-                self._hand_out(self._frame(metrics))
-            if ended:
-                return
+    # --- on a thread of its own --------------------------------------------------------------------
 
     def _ask(self) -> None:
         if not self._asked and self._control.turn != self._looked:
@@ -299,32 +210,8 @@ class Telemetry:
             self._measured = now
             self._control.ask(self._measure)
 
-    def _is_new(self) -> bool:
-        last = self.latest
-        if last is None or (last.turn, last.state) != (self._control.turn, self._control.state):
-            return True
-        return time.perf_counter() - self._began - last.elapsed > _IDLE or self._taken is not None
-
-    def _hand_out(self, frame: Frame) -> None:
-        with self._changed:
-            self.latest = frame
-            listeners = tuple(self._listeners)
-            self._changed.notify_all()
-        for listener in listeners:
-            self._tell(listener, frame)
-
-    def _tell(self, listener: _Listener, frame: Frame) -> None:
-        try:
-            listener.hear(frame)
-        except Exception as error:  # a picture that fails must not stop the others
-            warnings.warn(
-                f"{listener.function!r} failed, and gets no more frames: {error!r}", stacklevel=1
-            )
-            self._forget(listener)
-
-    def _forget(self, listener: _Listener) -> None:
-        with self._changed, suppress(ValueError):  # it may have left by itself
-            self._listeners.remove(listener)
+    def _has_more(self) -> bool:
+        return self._taken is not None
 
     def _frame(self, metrics: ProcessMetrics) -> Frame:
         state, turn = self._control.state, self._control.turn
@@ -341,7 +228,7 @@ class Telemetry:
                 self._curves[name].extend(points, values)
         rate, steps = self._rate(elapsed, turn, state), self._watched.steps
         return Frame(
-            number=0 if self.latest is None else self.latest.number + 1,
+            number=self._number,
             state=state,
             turn=turn,
             turns=self._watched.progress.turns,
@@ -357,19 +244,6 @@ class Telemetry:
             devices=metrics.devices(),
             error=self.error,
         )
-
-    def _rate(self, now: float, turn: int, state: str) -> float:
-        """Turns a second: between the changes seen in the last second, or the last two."""
-        changes = self._turns
-        if state == "paused":
-            changes.clear()
-        if not changes or turn != changes[-1][1]:
-            changes.append((now, turn))
-        while len(changes) > 2 and changes[0][0] < now - 1.0:
-            changes.popleft()
-        (first, begun), (last, reached) = changes[0], changes[-1]
-        span = max(last - first, now - last)
-        return (reached - begun) / span if span > 0 and state != "paused" else 0.0
 
     def _held(self) -> Held | None:
         """Live bytes of the executed points since the frame before."""
@@ -425,20 +299,6 @@ class Telemetry:
         self._final = values
 
 
-class _Listener:
-    """A function that gets frames in order, each once, whichever thread brings them."""
-
-    def __init__(self, function: Callable[[Frame], object]) -> None:
-        self.function = function
-        self._seen, self._lock = -1, threading.RLock()
-
-    def hear(self, frame: Frame) -> None:
-        with self._lock:
-            if frame.number > self._seen:
-                self._seen = frame.number
-                self.function(frame)
-
-
 @dataclass(frozen=True)
 class _Taken:
     """New values of outputs, on the device still."""
@@ -447,16 +307,16 @@ class _Taken:
     bring: Callable[[], list[list[Any]]]
 
 
-class _Growing:
-    """An output's values so far, in arrays that have room for more."""
+class _Growing(Growing):
+    """An output's values so far."""
 
     def __init__(self, op: Op, is_late: bool) -> None:
-        self.op, self.is_late = op, is_late
-        self._at, self._values, self._count = np.zeros(256, np.int64), np.zeros(256), 0
+        super().__init__(is_late=is_late)
+        self.op = op
 
     def since(self, there: int) -> range:
         """The points that are there and have not been read."""
-        return range(int(self._at[self._count - 1]) + 1 if self._count else 0, there)
+        return range(self.last + 1, there)
 
     def new(self, points: Sequence[int]) -> Sequence[int]:
         """Those of some points to be read: evenly spread ones where they are many."""
@@ -464,27 +324,3 @@ class _Growing:
             return points
         spread = np.unique(np.linspace(0, len(points) - 1, _MOST).astype(int))
         return [points[k] for k in spread]
-
-    def extend(self, points: Sequence[int], values: Sequence[Any]) -> None:
-        end = self._count + len(points)
-        while end > len(self._at):  # those of frames stay as they are
-            self._at = np.concatenate([self._at, np.zeros_like(self._at)])
-            self._values = np.concatenate([self._values, np.zeros_like(self._values)])
-        self._at[self._count : end] = points
-        self._values[self._count : end] = [_mean(x) for x in values]
-        self._count = end
-
-    def replace(self, values: Array, at: Array | None = None) -> None:
-        self._at = np.arange(len(values)) if at is None else np.array(at)  # of frames, no others'
-        self._count = len(values)
-        self._values = np.asarray(values, np.float64)
-
-    def curve(self) -> Curve:
-        at, values = self._at[: self._count], self._values[: self._count]
-        at.flags.writeable = values.flags.writeable = False
-        return Curve(at, values, self.is_late)
-
-
-def _mean(x: Any) -> float:
-    """A number; of several seeds, their mean."""
-    return float(np.asarray(x, np.float64).mean())
