@@ -122,6 +122,8 @@ def test_isl_and_jax_have_one_door_each() -> None:
             "timerl_nb.frontend.jaxed",
             # others' environments are JAX functions of keys and trees of arrays
             "timerl_nb.env.jax_native",
+            # an algorithm as `trl.replay.train` takes it, written as users write theirs
+            "timerl_nb.replay.dqn",
         ),
     }
     for path in FILES:

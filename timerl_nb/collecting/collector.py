@@ -140,6 +140,21 @@ class Collector:
         how = self._how if is_measured else AUTO
         return choose(WAYS, task, how, self._weights, order=likely).ways
 
+    def another(self, seed: int) -> Collector:
+        """Other environments of the same kind, under the same policy, by the same way: what was compiled is shared.
+
+        Raises:
+            OptionError: the environments were given, and there are no others.
+        """
+        if self._task.vector is not None:
+            raise OptionError(
+                "the environments were given, and there are no others.",
+                hint="give trl.collect the name of one: it makes as many as are asked for.",
+            )
+        found = Collector(replace(self._task, seed=integer("the seed", seed)), self._how)
+        found._choice, found._weights = self._chosen, dict(self._weights)
+        return found
+
     @property
     def counts(self) -> Counts:
         """What a batch takes: calls, launches and copies."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -85,12 +86,16 @@ class JaxFunction(Acting):
         )
 
     def on_host(self, seed: int, space: Any) -> OnHost:
-        rows = graph.by_keys(self._acted, seed)
+        rows = self._by_keys(seed)
 
         def act(weights: Mapping[str, Any], obs: Array) -> Acted:
             return {name: np.asarray(x) for name, x in rows(weights, obs).items()}
 
         return act
+
+    @cached_property
+    def _by_keys(self) -> Callable[[int], Callable[[Mapping[str, Any], Any], Acted]]:
+        return graph.by_keys(self._acted)
 
     def _acted(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
         return named(self.function(graph.with_leaves(self.tree, weights), obs, key))

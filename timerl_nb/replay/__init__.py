@@ -1,11 +1,33 @@
 """What was collected, remembered and drawn again (`trl.replay`)."""
 
 from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.replay.algorithm import Algorithm
+from timerl_nb.replay.allocation import Allocation, BySpeed, Latencies, Move, Stepwise
 from timerl_nb.replay.buffer import Replay
+from timerl_nb.replay.dqn import Dqn
+from timerl_nb.replay.in_program import Drawn, InProgram
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.sample import Sample, Ticket
 from timerl_nb.replay.sum_tree import SumTree
+from timerl_nb.replay.train import Training, train
 
-__all__ = ["Proportional", "Replay", "Sample", "SumTree", "Ticket"]
+__all__ = [
+    "Algorithm",
+    "Allocation",
+    "BySpeed",
+    "Dqn",
+    "Drawn",
+    "InProgram",
+    "Latencies",
+    "Move",
+    "Proportional",
+    "Replay",
+    "Sample",
+    "Stepwise",
+    "SumTree",
+    "Ticket",
+    "Training",
+    "train",
+]
 
 __getattr__, __dir__ = _module_names("trl.replay", lambda: __all__)

@@ -18,6 +18,7 @@ from timerl_nb.errors import ExecutionError, OptionError, ShapeError, one_of
 from timerl_nb.files import write_whole
 from timerl_nb.frontend.arguments import integer, number
 from timerl_nb.frontend.foreign import asked, missing
+from timerl_nb.replay.actor import Actor
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.rows import Field, Rows, fields_of
 from timerl_nb.replay.sample import Sample, Ticket
@@ -104,6 +105,11 @@ class Replay:
         return self._rows.fields
 
     @property
+    def nbytes(self) -> int:
+        """Of all rows that there can be."""
+        return self._rows.nbytes
+
+    @property
     def tree(self) -> SumTree:
         """Its priorities.
 
@@ -132,7 +138,31 @@ class Replay:
         Raises:
             ShapeError: they are no rows of the buffer; nothing is written then.
         """
-        steps = self._steps
+        if self._steps is not None and errors is not None:
+            raise OptionError("returns of several steps begin with the greatest error there was.")
+        with self._lock:
+            return self._insert(self._entries(rows, self._steps), errors)
+
+    def actor(self, stage: int = 1) -> Actor:
+        """A writer for one thread: its returns of several steps are its own, and its rows wait until there are `stage`.
+
+        `with buffer.actor(64) as put:` writes by `put(rows)`; what waits is inserted at the end.
+        """
+        steps = None if self._steps is None else self._steps.another()
+        least = integer("stage", stage, least=1)
+        return Actor(lambda rows: self._entries(rows, steps), self.insert_entries, least)
+
+    def insert_entries(self, entries: Mapping[str, Array]) -> int:
+        """Write what actors have staged (`Actor.taken`): whole entries, with `discount` where returns are of several steps."""
+        with self._lock:
+            return self._insert(entries)
+
+    def _entries(self, rows: Mapping[str, Any] | Batch, steps: Steps | None) -> dict[str, Array]:
+        """The whole entries that rows make, [count, …] by field.
+
+        Raises:
+            ShapeError: they are no rows of the buffer.
+        """
         given = _rows_of(rows) if isinstance(rows, Batch) else rows
         if not isinstance(given, Mapping):
             raise ShapeError(
@@ -141,25 +171,21 @@ class Replay:
             )
         names = list(self.fields) if steps is None else list(steps.names)
         flags = [n for n in ("truncated", "valid") if n in given and n not in names]
-        found, ahead = self._rows.checked(given, [*names, *flags])
+        found = self._rows.checked(given, [*names, *flags])
         unknown = [n for n in given if n not in found and not isinstance(rows, Batch)]
         if unknown:
             raise ShapeError(
                 f"the buffer has no {', '.join(map(str, unknown))}.",
                 hint=f"its fields are {', '.join(names)}.",
             )
-        if steps is not None and errors is not None:
-            raise OptionError("returns of several steps begin with the greatest error there was.")
-        with self._lock:
-            if steps is None:
-                return self._insert(_flat(found, names), errors)
-            count = len(next(iter(found.values())))
-            whole: list[dict[str, Array]] = []
-            for t in range(count):
-                whole += steps.taken({n: x[t] for n, x in found.items()})
-            if not whole:
-                return 0
-            return self._insert({n: np.concatenate([w[n] for w in whole]) for n in self.fields})
+        if steps is None:
+            return _flat(found, names)
+        whole: list[dict[str, Array]] = []
+        for t in range(len(next(iter(found.values())))):
+            whole += steps.taken({n: x[t] for n, x in found.items()})
+        if not whole:
+            return {n: np.zeros((0, *f.shape), f.dtype) for n, f in self.fields.items()}
+        return {n: np.concatenate([w[n] for w in whole]) for n in self.fields}
 
     def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
         count = len(next(iter(rows.values())))
@@ -223,6 +249,10 @@ class Replay:
                 self._rows.gather(index), index, weight, chance, Ticket(self._name, serial)
             )
 
+    def ticket(self, serial: Array) -> Ticket:
+        """The ticket of the rows that were the how many-th of all to be inserted, i64[count]."""
+        return Ticket(self._name, serial)
+
     def _serial(self, index: Array) -> Array:
         """The how many-th row of all that is which lies at each place."""
         return index + (self.inserted - 1 - index) // self.capacity * self.capacity
@@ -266,20 +296,7 @@ class Replay:
             ExecutionError: it cannot be written; what was there stays.
         """
         with self._lock:
-            size = len(self)
-            arrays = {f"row {n}": x for n, x in self._rows.first(size).items()}
-            if self._tree is not None:
-                arrays["priority"] = self._tree.priorities[:size]
-            if self._steps is not None:
-                arrays |= self._steps.state()
-            about = {
-                "name": self._name,
-                "capacity": self.capacity,
-                "inserted": self.inserted,
-                "dropped": self.dropped,
-                "greatest": self._greatest.hex(),
-                "random": self._random.bit_generator.state,
-            }
+            arrays, about = self._content()
             content = safetensors_of(arrays, {"format": _FORMAT, "buffer": json.dumps(about)})
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -301,17 +318,48 @@ class Replay:
             raise ExecutionError(
                 f"{path} is no buffer that was saved.", hint="Replay.save writes one."
             )
-        about = json.loads(said["buffer"])
+        self._take_over(arrays, json.loads(said["buffer"]), str(path))
+
+    def state(self) -> dict[str, Array]:
+        """All of it as arrays by name, for a file with more in it."""
+        with self._lock:
+            arrays, about = self._content()
+            arrays = {name: x.copy() for name, x in arrays.items()}
+        return {**arrays, "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Take over what `state` of another buffer of the same capacity and fields has said; as `load`."""
+        about = json.loads(np.asarray(state["about"], np.uint8).tobytes())
+        self._take_over({n: np.asarray(x) for n, x in state.items()}, about, "what was saved")
+
+    def _content(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays as they lie there, and what is said of them; the lock is held."""
+        size = len(self)
+        arrays = {f"row {n}": x for n, x in self._rows.first(size).items()}
+        if self._tree is not None:
+            arrays["priority"] = self._tree.priorities[:size]
+        if self._steps is not None:
+            arrays |= self._steps.state()
+        return arrays, {
+            "name": self._name,
+            "capacity": self.capacity,
+            "inserted": self.inserted,
+            "dropped": self.dropped,
+            "greatest": self._greatest.hex(),
+            "random": self._random.bit_generator.state,
+        }
+
+    def _take_over(self, arrays: Mapping[str, Array], about: dict[str, Any], where: str) -> None:
         size = min(about["inserted"], about["capacity"])
         saved = {n: Field(x.shape[1:], x.dtype) for n, x in _named(arrays, "row ").items()}
         # arrays of no rows say nothing else
         if about["capacity"] != self.capacity or saved != self.fields:
             raise ExecutionError(
-                f"{path} is of another buffer.",
+                f"{where} is of another buffer.",
                 evidence=[f"there: {about['capacity']:,} of {', '.join(saved)}", f"here: {self!r}"],
             )
         if ("priority" in arrays) != (self._tree is not None):
-            raise ExecutionError(f"{path} is of a buffer with other priorities.")
+            raise ExecutionError(f"{where} is of a buffer with other priorities.")
         with self._lock:
             self._rows.write(0, _named(arrays, "row "))
             if self._tree is not None:

@@ -93,8 +93,8 @@ class Rows:
                 hint="choose a folder with space left.",
             ) from None
 
-    def checked(self, rows: Mapping[str, Any], names: Any) -> tuple[dict[str, Array], int]:
-        """Rows as arrays [steps, count, …] of the fields' types, and how many dimensions they had ahead.
+    def checked(self, rows: Mapping[str, Any], names: Any) -> dict[str, Array]:
+        """Rows as arrays [steps, count, …] of the fields' types.
 
         Raises:
             ShapeError: a field is missing, unknown, of another shape or type, or of another count.
@@ -123,7 +123,7 @@ class Rows:
                 evidence=wrong[:20],
                 hint="each field is an array [count, …], or [steps, environments, …].",
             )
-        return found, len(next(iter(ahead.values()), (0,)))
+        return found
 
     def write(self, start: int, rows: Mapping[str, Array]) -> None:
         """Write rows one after the other from a place on, the first again after the last."""

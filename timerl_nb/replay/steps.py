@@ -39,6 +39,10 @@ class Steps:
         self._held: dict[str, Array] = {}
         self._length = self._head = np.zeros(0, np.int64)
 
+    def another(self) -> Steps:
+        """The same of other environments."""
+        return Steps(self._fields, self.count, self._gamma)
+
     @property
     def names(self) -> Sequence[str]:
         """What rows must have."""

@@ -164,5 +164,22 @@ class SumTree:
         targets = np.array(shares, np.float64) * self.total
         return self._engine.descend(self._sums, self.levels.starts, self.levels.shift, targets)
 
+    def path(self, share: float) -> list[tuple[int, list[float], int, float]]:
+        """The way of a draw at a share of the whole, from the root's children to a leaf.
+
+        Of each level: the number of the group's first child there, the children's sums, which of them the draw is in, and
+        how far it is into the group.
+        """
+        (leaf,) = self.at([share]).tolist()
+        found: list[tuple[int, list[float], int, float]] = []
+        left, starts, shift = share * self.total, self.levels.starts, self.levels.shift
+        for level in range(len(starts) - 3, -1, -1):
+            child = leaf >> (shift * level)
+            first = child >> shift << shift
+            here = self._sums[starts[level] + first : starts[level] + first + self.fanout].tolist()
+            found.append((first, here, child - first, left))
+            left -= sum(here[: child - first])
+        return found
+
     def __repr__(self) -> str:
         return f"SumTree({self.capacity:,} entries, fan-out {self.fanout}, sum {self.total:.6g})"

@@ -68,11 +68,11 @@ def by_rows(
 
 
 def by_keys(
-    function: Callable[[Weights, Any, Any], dict[str, Any]], seed: int
-) -> Callable[[Weights, Any], dict[str, JaxArray]]:
-    """A function of weights, a row and a key as one of weights and rows, each with a key of its own.
+    function: Callable[[Weights, Any, Any], dict[str, Any]],
+) -> Callable[[int], Callable[[Weights, Any], dict[str, JaxArray]]]:
+    """What makes, of a seed, a function of weights, a row and a key one of weights and rows, each with a key of its own.
 
-    It is called with other keys each time.
+    It is called with other keys each time; it is compiled once for all seeds.
     """
 
     @jax.jit
@@ -80,8 +80,11 @@ def by_keys(
         keys = jax.random.split(jax.random.fold_in(key, call), x.shape[0])
         return jax.vmap(function, in_axes=(None, 0, 0))(values, x, keys)
 
-    key, calls = key_of(jnp.concatenate(backend.seed_words(seed))), count()
-    return lambda values, x: rows(values, x, key, np.uint32(next(calls) % 2**32))
+    def seeded(seed: int) -> Callable[[Weights, Any], dict[str, JaxArray]]:
+        key, calls = key_of(jnp.concatenate(backend.seed_words(seed))), count()
+        return lambda values, x: rows(values, x, key, np.uint32(next(calls) % 2**32))
+
+    return seeded
 
 
 def key_of(words: JaxArray) -> JaxArray:
@@ -100,6 +103,38 @@ def with_leaves(tree: Any, arrays: Mapping[str, Any]) -> Any:
     return jax.tree_util.tree_map_with_path(
         lambda path, x: arrays[_place(path)] if _is_array(x) else x, tree
     )
+
+
+def added(trees: Sequence[Any]) -> Any:
+    """The sum of trees of arrays, array by array, on the device of the first."""
+    first, *others = trees
+    for other in others:
+        first = jax.tree_util.tree_map(lambda x, y: x + jax.device_put(y, x.sharding), first, other)
+    return first
+
+
+def moved(tree: Any, device: Any) -> Any:
+    """A tree whose arrays are on a device; those that are there stay as they are."""
+    return jax.device_put(tree, device)
+
+
+def hlo_of(function: Callable[..., Any], *args: Any) -> str:
+    """What XLA makes of a function of trees of arrays, optimised, as text."""
+    text = jax.jit(function).lower(*args).compile().as_text()
+    assert text is not None
+    return text
+
+
+def device_called(name: str) -> Any:
+    """A device of this process: "cpu:1" is its second one of the CPU's; None where there is none of that name."""
+    platform, _, number = name.lower().partition(":")
+    try:
+        there = jax.local_devices(backend=platform)
+    except RuntimeError:
+        return None
+    if not (number or "0").isdigit() or int(number or 0) >= len(there):
+        return None
+    return there[int(number or 0)]
 
 
 def _place(path: Any) -> str:

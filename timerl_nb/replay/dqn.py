@@ -1,0 +1,147 @@
+"""DQN as functions of JAX, for `trl.replay.train`: double, with returns of n steps and a target network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from timerl_nb.collecting.task import found, spaces
+from timerl_nb.env.spaces import Discrete
+from timerl_nb.errors import EnvError
+
+_ADAM = (0.9, 0.999, 1e-8)
+
+
+@dataclass(frozen=True)
+class Dqn:
+    """Q-learning with a network of ReLU layers, Huber's loss and Adam.
+
+    Attributes:
+        env: as `trl.collect` takes it; with a finite number of actions.
+        hidden: the sizes of the layers.
+        lr: of Adam.
+        gamma: by which a reward is worth less, a step later.
+        double: the network says which action is the best next, its target what that is worth.
+        target_every: steps of learning after which the target takes over the weights.
+        epsilon: how often an action is drawn: at first, at last, and after how many steps of learning it is so.
+
+    Raises:
+        EnvError: there is no such environment, or its actions are not numbered.
+    """
+
+    env: Any = "CartPole-v1"
+    hidden: tuple[int, ...] = (64, 64)
+    lr: float = 1e-3
+    gamma: float = 0.99
+    double: bool = True
+    target_every: int = 200
+    epsilon: tuple[float, float, int] = (1.0, 0.05, 2000)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self._spaces[1], Discrete):
+            raise EnvError(
+                f"{self.env!r} has the actions {self._spaces[1]}, and DQN chooses one of some."
+            )
+
+    @cached_property
+    def _spaces(self) -> tuple[Any, Any]:
+        """Of observations and actions."""
+        _, sim, vector = found(self.env)
+        return spaces(sim, vector)
+
+    @property
+    def fields(self) -> Mapping[str, tuple[tuple[int, ...], Any]]:
+        obs = ((*self._spaces[0].shape,), self._spaces[0].dtype)
+        return {
+            "obs": obs,
+            "action": ((), "i32"),
+            "reward": ((), "f32"),
+            "next_obs": obs,
+            "terminated": ((), "bool"),
+        }
+
+    def begin(self, seed: int) -> Any:
+        """Weights as He draws them, the last layer's a hundredth of that."""
+        seen, acts = self._spaces
+        widths = [prod(seen.shape), *self.hidden, acts.n]
+        keys = jax.random.split(jax.random.key(seed % 2**32), len(widths) - 1)
+        weights = [
+            {
+                "weight": jax.random.normal(key, (n, m))
+                * (2 / n) ** 0.5
+                * (0.01 if k == last else 1.0),
+                "bias": jnp.zeros(m),
+            }
+            for last in [len(widths) - 2]
+            for k, (key, n, m) in enumerate(zip(keys, widths, widths[1:], strict=False))
+        ]
+        nothing = jax.tree.map(jnp.zeros_like, weights)
+        return {
+            "weights": weights,
+            "target": weights,
+            "mean": nothing,
+            "square": nothing,
+            "count": jnp.zeros((), jnp.int32),
+        }
+
+    @partial(jax.jit, static_argnums=0)
+    def acting(self, state: Any) -> Any:
+        first, last, over = self.epsilon
+        share = jnp.minimum(state["count"] / over, 1.0)
+        return {"weights": state["weights"], "epsilon": first + (last - first) * share}
+
+    def act(self, params: Any, obs: Any, key: Any) -> Any:
+        drawn, which = jax.random.split(key)
+        any_action = jax.random.randint(which, (), 0, self._spaces[1].n, jnp.int32)
+        best = _values(params["weights"], obs).argmax().astype(jnp.int32)
+        return jnp.where(jax.random.uniform(drawn) < params["epsilon"], any_action, best)
+
+    @partial(jax.jit, static_argnums=0)
+    def gradient(self, state: Any, rows: Mapping[str, Any], weight: Any) -> tuple[Any, Any, Any]:
+        later = jax.vmap(partial(_values, state["target"]))(rows["next_obs"])
+        chooses = jax.vmap(partial(_values, state["weights"]))(rows["next_obs"])
+        best = (chooses if self.double else later).argmax(1)
+        worth = jnp.take_along_axis(later, best[:, None], 1)[:, 0]
+        discount = rows.get("discount", self.gamma)
+        aim = rows["reward"] + discount * jnp.where(rows["terminated"], 0.0, worth)
+
+        def loss(weights: Any) -> tuple[Any, Any]:
+            q = jax.vmap(partial(_values, weights))(rows["obs"])
+            error = aim - jnp.take_along_axis(q, rows["action"][:, None], 1)[:, 0]
+            size = jnp.abs(error)
+            huber = jnp.where(size < 1, 0.5 * size**2, size - 0.5)
+            return (weight * huber).sum(), error
+
+        (total, error), made = jax.value_and_grad(loss, has_aux=True)(state["weights"])
+        return made, error, total
+
+    @partial(jax.jit, static_argnums=0)
+    def step(self, state: Any, gradient: Any, count: Any) -> Any:
+        a, b, eps = _ADAM
+        t = state["count"] + 1
+        g = jax.tree.map(lambda x: x / count, gradient)
+        mean = jax.tree.map(lambda m, x: a * m + (1 - a) * x, state["mean"], g)
+        square = jax.tree.map(lambda v, x: b * v + (1 - b) * x**2, state["square"], g)
+
+        def moved(w: Any, m: Any, v: Any) -> Any:
+            return w - self.lr * (m / (1 - a**t)) / (jnp.sqrt(v / (1 - b**t)) + eps)
+
+        weights = jax.tree.map(moved, state["weights"], mean, square)
+        is_due = t % self.target_every == 0
+        target = jax.tree.map(lambda x, y: jnp.where(is_due, x, y), weights, state["target"])
+        return {"weights": weights, "target": target, "mean": mean, "square": square, "count": t}
+
+
+def _values(weights: Any, obs: Any) -> Any:
+    """What each action is worth, [actions]."""
+    x = jnp.ravel(obs).astype(jnp.float32)
+    *inner, last = weights
+    for layer in inner:
+        x = jax.nn.relu(x @ layer["weight"] + layer["bias"])
+    return x @ last["weight"] + last["bias"]

@@ -1,0 +1,107 @@
+"""The folder of a training run: its last state, whole, and a lock that keeps others out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError
+from timerl_nb.files import clear_drafts, lock, write_whole
+from timerl_nb.runtime.checkpoint import safetensors_of
+from timerl_nb.runtime.loading import loaded
+from timerl_nb.runtime.run_folder import LOCK, RunFolder
+
+_FORMAT = "timerl-nb training 1"
+_FILE = "training.safetensors"
+
+
+class KeptTraining:
+    """Where a run saves itself.
+
+    Args:
+        asked: what was asked for, by name: a run of something else is not gone on with.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], asked: Mapping[str, Any]) -> None:
+        self._folder, self._asked = Path(folder), dict(asked)
+        self._lock: IO[bytes] | None = None
+
+    def enter(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
+        """Keep others out; what was saved last, and what was said of it; None where nothing was.
+
+        Raises:
+            ExecutionError: another run is in the folder, or what is there is of another kind, or damaged.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self._folder / LOCK, "ab")  # noqa: SIM115
+            lock(self._lock)
+            clear_drafts(self._folder)
+        except BlockingIOError:
+            self.leave()
+            raise ExecutionError(
+                f"another run saves in {self._folder}.",
+                hint="wait for its end, or give this one a folder of its own.",
+            ) from None
+        except OSError as error:
+            self.leave()
+            raise self._unwritable(error) from None
+        try:
+            return self._saved()
+        except BaseException:
+            self.leave()
+            raise
+
+    def _saved(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
+        if not RunFolder(self._folder).is_empty:
+            raise ExecutionError(
+                f"a program has saved its run in {self._folder}.",
+                hint="give the training a folder of its own.",
+            )
+        file = self._folder / _FILE
+        if not file.exists():
+            return None
+        arrays, said = loaded(file)
+        if said.get("format") != _FORMAT:
+            raise ExecutionError(f"{file} is no training run that was saved.")
+        about = json.loads(said["about"])
+        asked = json.loads(json.dumps(self._asked))
+        others = [n for n in asked | about["asked"] if asked.get(n) != about["asked"].get(n)]
+        if others:
+            raise ExecutionError(
+                f"{self._folder} is of another training run.",
+                evidence=[
+                    f"{n}: {about['asked'].get(n)!r} there, {asked.get(n)!r} here" for n in others
+                ],
+                hint="give this one a folder of its own.",
+            )
+        return arrays, about
+
+    def save(self, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
+        """Write a state in the place of the last, whole or not at all.
+
+        Raises:
+            ExecutionError: it cannot be written; the last one is there still.
+        """
+        said = json.dumps({**about, "asked": self._asked})
+        content = safetensors_of(arrays, {"format": _FORMAT, "about": said})
+        try:
+            write_whole(self._folder / _FILE, content)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def leave(self) -> None:
+        """Let others in."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _unwritable(self, error: OSError) -> ExecutionError:
+        return ExecutionError(
+            f"the run cannot save its state in {self._folder}: {error.strerror}.",
+            hint="choose a folder that can be made, with space left. What was saved last is whole.",
+        )

@@ -1,0 +1,270 @@
+"""`trl.replay.train`: actors, a buffer and a learner, beside each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from timerl_nb.collecting.collector import Collector, collect
+from timerl_nb.collecting.task import found
+from timerl_nb.env.gym import GymEnvironment
+from timerl_nb.env.pool import PoolEnvironment
+from timerl_nb.errors import OptionError, one_of
+from timerl_nb.frontend.arguments import integer, number
+from timerl_nb.frontend.foreign import asked as as_asked
+from timerl_nb.live.run_control import RunControl
+from timerl_nb.live.running import Running
+from timerl_nb.lru import Lru
+from timerl_nb.replay.algorithm import Algorithm
+from timerl_nb.replay.allocation import Allocation, Move, Policy
+from timerl_nb.replay.buffer import Replay
+from timerl_nb.replay.curves import Curves
+from timerl_nb.replay.group import Death, Group
+from timerl_nb.replay.kept_training import KeptTraining
+from timerl_nb.replay.priority import Proportional
+from timerl_nb.replay.protocol import Asked, Mode, TrainingCourse
+from timerl_nb.runtime.backends import jax_graph as graph
+
+_MODES = ("free", "exact")
+
+
+class Training(Running):
+    """A training run, and the commands to it: a turn is a batch that is drawn, and learnt from.
+
+    Its result has the curves of its turns by name (`loss`, `return` of the episodes that ended, `staleness` of what
+    came), with `coordinates` where these are not of all turns, and what is acted by as `parameters`.
+    """
+
+    def __init__(
+        self, control: RunControl, curves: Curves, course: TrainingCourse, of: int | None
+    ) -> None:
+        self._training = course
+        super().__init__(control, curves, course, of)
+
+    @property
+    def weights(self) -> Any:
+        """What is acted by now, as `trl.collect(…, params=)` takes it."""
+        return self._training.slots.read()[1]
+
+    @property
+    def learnt(self) -> Any:
+        """All that learning carries now."""
+        return self._training.learnt
+
+    @property
+    def allocation(self) -> Allocation:
+        """Which threads act and which train now."""
+        return self._training.allocation
+
+    @property
+    def experience(self) -> int:
+        """Steps of environments that came so far."""
+        return self._training.experience
+
+    @property
+    def moves(self) -> Sequence[Move]:
+        """What was made of it so far, with the numbers that led to it."""
+        return tuple(self._training.moves)
+
+    @property
+    def deaths(self) -> Sequence[Death]:
+        """The groups of environments that failed so far, and why."""
+        return tuple(self._training.deaths)
+
+    @property
+    def latencies(self) -> Mapping[str, float]:
+        """Seconds of the last turns, medians: `block` of acting, `sample`, `learner`, `insert`, `update`, …"""
+        return self._training.latencies
+
+
+@as_asked
+def train(
+    algorithm: Algorithm,
+    *,
+    actors: int = 1,
+    mode: Mode = "free",
+    turns: int | None = None,
+    buffer: Replay | None = None,
+    batch: int = 64,
+    beta: float = 0.4,
+    groups: int | None = None,
+    envs: int = 8,
+    steps: int = 8,
+    blocks: int = 1,
+    least: int = 1000,
+    stage: int = 1,
+    allocation: Allocation | None = None,
+    policy: Policy | None = None,
+    consult: int = 50,
+    mapping: Any = None,
+    how: str | None = None,
+    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    every: int = 1000,
+    paused: bool = False,
+) -> Training:
+    """Train on a thread of its own, beside threads that act and one that learns; returns at once.
+
+    Args:
+        algorithm: `trl.replay.Dqn()`, or another `trl.replay.Algorithm`.
+        actors: threads that act.
+        mode: "exact" makes the same bits with however many threads: each turn has its blocks, acted by the weights of
+            the turn before. In mode "free" nobody waits: a turn takes the blocks that are there, and says how stale they are.
+        turns: how many; None until it is stopped. A turn is a step of learning, once there are `least` rows.
+        buffer: by default 100,000 rows of the algorithm's fields, drawn by priority.
+        batch, beta: of `Replay.sample`.
+        groups: environments that act together, `envs` in each; as many as actors by default, in mode "exact" 8.
+        envs, steps: a block is so many steps of each of so many environments.
+        blocks: of a turn; in mode "free" at most, which is how far acting goes ahead of learning.
+        least: rows that there must be before anything is learnt.
+        stage: rows that are inserted at once.
+        allocation: the threads to begin with, instead of `actors`: some may train a part of each batch.
+        policy: allocates threads as it goes, `trl.replay.Stepwise()` or `BySpeed()`, every `consult` steps of learning;
+            in mode "free" alone.
+        mapping: where the learner runs: the name of a device of JAX's, "cpu:1", or what `trl.compose.choose` has found.
+        how: by which way environments are stepped, as `trl.collect` has it; by default "scan" where they are ours, else "loop".
+        seed: of all chance.
+        folder: where the run is saved every so many turns (`every`), and gone on with where one was. In mode "exact" all
+            environments begin anew when it is: a run that was killed ends with the same bits as one that was not.
+        paused: wait before the first turn.
+
+    Raises:
+        OptionError, ShapeError: an argument is of another kind.
+        EnvError: there is no such environment.
+        ExecutionError: the folder is another run's.
+    """
+    if mode not in _MODES:
+        raise OptionError(f"mode={mode!r} is none.", hint=one_of(str(mode), _MODES))
+    exact = mode == "exact"
+    if exact and policy is not None:
+        raise OptionError(
+            'mode="exact" makes the same bits, and threads that move from acting to training would not.',
+            hint='mode="free", or allocation= for threads that stay where they are.',
+        )
+    size = integer("batch", batch, least=1)
+    division = allocation or Allocation(integer("actors", actors, least=1), 0, 0, size)
+    if division.batch != size:
+        raise OptionError(f"allocation is of batches of {division.batch}, and batch={size}.")
+    many = division.actors + division.trainers
+    count = integer("groups", (8 if exact else many) if groups is None else groups, least=1)
+    each = integer("blocks", blocks, least=1)
+    if each > count:
+        raise OptionError(
+            f"blocks={each}, and there are {count} groups.",
+            hint="each acts once in a turn, at most.",
+        )
+    held = Replay(
+        100_000, algorithm.fields, priority=Proportional(), gamma=algorithm.gamma, seed=seed
+    )
+    held = held if buffer is None else buffer
+    wanted = Asked(
+        turns=None if turns is None else integer("turns", turns, least=1),
+        mode=mode,
+        batch=size,
+        beta=number("beta", beta),
+        blocks=each,
+        least=integer("least", least, least=1),
+        stage=integer("stage", stage, least=1),
+        consult=integer("consult", consult, least=1),
+        seed=integer("the seed", seed),
+        every=integer("every", every, least=1),
+    )
+    opened = _opened(algorithm, envs, steps, how)
+    acting = [Group(k, opened, held.actor, wanted.seed) for k in range(count)]
+    # what other turns there are, and in mode "free" groups, is no other run
+    apart = ("turns",) if exact else ("turns", "groups")
+    plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
+    asked = {n: x for n, x in plain.items() if n not in apart} | {"algorithm": repr(algorithm)}
+    kept = None if folder is None else KeptTraining(folder, asked)
+    saved = None if kept is None else kept.enter()
+    try:
+        control = RunControl(held=bool(paused), turn=0 if saved is None else saved[1]["turn"])
+        curves = Curves(control, wanted.turns)
+        curves.nbytes = held.nbytes
+        course = TrainingCourse(
+            control,
+            curves,
+            algorithm,
+            held,
+            acting,
+            wanted,
+            division,
+            policy,
+            _device(mapping),
+            kept,
+        )
+        if saved is not None:
+            course.restore(*saved)
+        return Training(control, curves, course, wanted.turns)
+    except BaseException:
+        if kept is not None:
+            kept.leave()
+        raise
+
+
+# what was compiled for the last runs, so that the next of the same algorithm begins at once
+_OPENERS = Lru[Any, Callable[[int], Collector]](4)
+
+
+def _opened(
+    algorithm: Algorithm, envs: int, steps: int, how: str | None
+) -> Callable[[int], Collector]:
+    """What makes environments of a seed."""
+    wanted = (algorithm, envs, steps, how)
+    if isinstance(algorithm, Hashable):
+        return _OPENERS.get(wanted, lambda: _opener(*wanted))
+    return _opener(*wanted)
+
+
+def _opener(
+    algorithm: Algorithm, envs: int, steps: int, how: str | None
+) -> Callable[[int], Collector]:
+    """What makes environments of a seed; what they share is compiled once, when the first are made."""
+    first = collect(
+        algorithm.env,
+        algorithm.act,
+        envs=envs,
+        steps=steps,
+        how=_way(algorithm.env) if how is None else how,
+        params=algorithm.acting(algorithm.begin(0)),
+    )
+    one_at_a_time = Lock()
+
+    def opened(seed: int) -> Collector:
+        with one_at_a_time:
+            return first.another(seed)
+
+    return opened
+
+
+def _way(env: Any) -> str:
+    """By which environments are stepped, where nobody says."""
+    _, sim, _ = found(env)
+    if isinstance(sim, PoolEnvironment):
+        return "threads"
+    return "loop" if isinstance(sim, GymEnvironment) else "scan"
+
+
+def _device(mapping: Any) -> Any:
+    """The device of the learner, one of JAX's; None for that of the run.
+
+    Raises:
+        OptionError: there is none of that name here, or the buffer is to be elsewhere than on the host.
+    """
+    if mapping is None:
+        return None
+    best = getattr(mapping, "best", mapping)
+    manager, learner = getattr(best, "manager", "cpu"), getattr(best, "learner", best)
+    if not isinstance(learner, str):
+        raise OptionError(f"mapping={mapping!r} is none.", hint='the name of a device: "cpu:1".')
+    if not str(manager).lower().startswith("cpu"):
+        raise OptionError(
+            f"the buffer would be on {manager}, and is on the host.",
+            hint="choose among devices that are there.",
+        )
+    device = graph.device_called(learner)
+    if device is None:
+        raise OptionError(f"there is no device {learner!r} here.", hint='"cpu", "cpu:1", "gpu".')
+    return device
