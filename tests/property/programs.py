@@ -182,6 +182,36 @@ def window(d: Drawn) -> None:
     d.add(made[f]().tanh(), f"{f} of {how} {n} of {name}")
 
 
+def picks(d: Drawn) -> None:
+    """Some of the points of a window of the past, at random; of what is defined by them, too."""
+    name = d.pick(d.symbols)
+    x = d.tensor(over=name, types=ANY)
+    if x is None:
+        return
+    var, bound = d.symbols[name]
+    n, gap = d.draw(st.integers(1, 4)), d.draw(st.integers(0, 2))
+    windows = {
+        "back": slice(trl.max(var - n, 0), var + 1),
+        "behind": slice(trl.max(var - n - gap, 0), trl.max(var - gap, 0) + 1),
+        "ahead": slice(var, trl.min(var + n, bound)),
+    }
+    how = d.pick(windows)
+    draws = trl.random.uniform((d.draw(st.integers(1, 3)),), domain=d.domain())
+    at = (draws * (n + 2)).floor().cast("i32") - 1  # now and then beyond the window
+    if how != "ahead" and x.dtype in FLOATS and d.draw(st.booleans()):
+        y = trl.tensor(x.shape, x.dtype, domain=x.domain)
+        y[d.key(x, name, 0)] = x[d.key(x, name, 0)]
+        here = d.domain() if d.draw(st.booleans()) else x.domain
+        at = (trl.random.uniform((2,), domain=[m for m in here if m in x.domain]) * n).floor()
+        past = y[d.key(x, name, windows[how])].take(at.cast("i32"))
+        y[d.key(x, name, var + 1)] = (past.sum(axis=0) * 0.5 + x).tanh()
+        d.add(y, f"recurrence by picks {how} {n} {gap} of {name}")
+        return
+    y = x[d.key(x, name, windows[how])].take(at)
+    y = y.any(axis=0) if x.dtype == "bool" else y.max(axis=0)
+    d.add(y.tanh() if x.dtype in FLOATS else y, f"picks {how} {n} {gap} of {name}")
+
+
 def recurrence(d: Drawn) -> None:
     name = d.pick(d.symbols)
     x = d.tensor(over=name)
@@ -398,6 +428,7 @@ STEPS = (
     chain,
     point,
     window,
+    picks,
     recurrence,
     liftable,
     gradient,

@@ -50,6 +50,7 @@ from timerl_nb.live.turns import Turns
 from timerl_nb.loops.nodes import Ast
 from timerl_nb.memory.budget import machine_refusal, on_the_machine, stated_refusal, stated_text
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.slices import is_picked
 from timerl_nb.passes.core import Pipeline
 from timerl_nb.passes.dynamic_bounds import DynamicBounds
 from timerl_nb.passes.incrementalize import Incrementalize, without_effect
@@ -1072,7 +1073,7 @@ def _long_windows(
         for slot, read in enumerate(op.inputs):
             moving = [e for e in read.index if isinstance(e, Slice) and e.length.symbols & own]
             span = plan.sizes.span(op, read)
-            if moving and span > 64:
+            if moving and span > 64 and not is_picked(op, slot):
                 source = constraints.pdg[read.source]
                 text = (
                     f"{source.name} is read in slices [{moving[0]}] of up to {span} points at every "

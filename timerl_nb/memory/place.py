@@ -26,6 +26,7 @@ from timerl_nb.memory.folded_timeline import Unlike
 from timerl_nb.memory.folds import Fold, Unfolded, find_fold
 from timerl_nb.memory.lifetimes import Lifetime, find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
+from timerl_nb.memory.slices import is_picked
 from timerl_nb.schedule.clock import Clock, most_points
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import statement_name
@@ -230,7 +231,7 @@ def _fitting(found: Candidates, plain: MemoryPlan) -> dict[Tensor, Block]:
     gathered = dict.fromkeys(blocks, 0)
     for (op_id, slot), parts in found.parts.items():
         read = pdg[op_id].inputs[slot]
-        if sizes.is_gathered(pdg[op_id], read):
+        if sizes.is_gathered(pdg[op_id], read) and not is_picked(pdg[op_id], slot):
             span = sizes.span(pdg[op_id], read)
             for part in parts:
                 if part.along is not None and part.tensor in gathered:

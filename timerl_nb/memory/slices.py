@@ -2,6 +2,9 @@
 
 A slice of one tensor is one run. A slice of a merge (`o[i, 0:T]`, where `o[i, 0]` comes from one
 operation and `o[i, t + 1]` from another) is one run per branch, where it does not move.
+
+Of a slice that is only picked from (`x[t - 9:t + 1].take(at)`), what stands at the positions is all that
+is looked up: it need not be there as a whole.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.ir.accesses import accesses
-from timerl_nb.ir.ops import Read, Tensor
+from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
@@ -42,6 +45,22 @@ class Part:
     def rest(self) -> tuple[Lin, ...]:
         """The index without the dimension along which the part runs."""
         return tuple(e for k, e in enumerate(self.index) if k != self.along)
+
+
+def is_picked(op: Op, slot: int) -> bool:
+    """Whether a kernel looks at an operand, a slice of one dimension, at positions along it alone."""
+    if not isinstance(op.attrs, DataflowAttrs):
+        return False
+    operand = OPERAND, slot
+    if sum(isinstance(e, Slice) for e in op.inputs[slot].index) != 1 or operand in op.attrs.results:
+        return False
+    readers = [one for one in op.attrs.body if any(r.tensor == operand for r in one.inputs)]
+    return bool(readers) and all(
+        one.kind == "gather"
+        and one.inputs[0].tensor == operand != one.inputs[1].tensor
+        and one.attrs.left[0] == one.attrs.axis
+        for one in readers
+    )
 
 
 def split(pdg: Pdg, bounds: Point, read: Read, kept: Container[int] = ()) -> tuple[Part, ...] | str:

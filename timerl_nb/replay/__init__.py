@@ -10,6 +10,7 @@ from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.sample import Sample, Ticket
 from timerl_nb.replay.sum_tree import SumTree
 from timerl_nb.replay.train import Training, train
+from timerl_nb.rl.window import Window, window
 
 __all__ = [
     "Algorithm",
@@ -27,7 +28,9 @@ __all__ = [
     "SumTree",
     "Ticket",
     "Training",
+    "Window",
     "train",
+    "window",
 ]
 
 __getattr__, __dir__ = _module_names("trl.replay", lambda: __all__)

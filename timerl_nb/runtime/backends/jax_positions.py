@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -21,6 +22,26 @@ from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, masked
 from timerl_nb.symbolic.arrays import values
+
+
+@dataclass(frozen=True)
+class Picks:
+    """A slice that lies where its values are kept: a gather along it looks up what it picks, no more.
+
+    Attributes:
+        shape: of the slice at its capacity, the axis along it first.
+        look: the values at positions along it; of these, by axis of a value, the elements at other
+            positions that go together with them, whose axes are not in the result. They are arbitrary
+            where there is no such position.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    look: Callable[[JaxArray, Mapping[int, JaxArray]], JaxArray]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
 
 
 def arg_extremum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -58,12 +79,20 @@ def gather(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
     both = [label for label in a.left if label in a.right]
     mine = [label for label in a.left if label not in a.right and label != a.axis]
     own = [label for label in a.right if label not in a.left]
-    x = _in_order(x, a.left, [*both, a.axis, *mine])
     position, inside = (_in_order(y, a.right, [*both, *own]) for y in (position, inside))
-    for _ in both:
-        take = jax.vmap(take)
-    found = take(x, position, inside).astype(x.dtype)
-    return _in_order(found, [*both, *own, *mine], a.out)
+    if isinstance(x, Picks):
+        grid = jnp.indices(position.shape[: len(both)], sparse=True)
+        there = (1,) * len(own)
+        along = [steps.reshape(steps.shape + there) for steps in grid]
+        places = [a.left.index(label) - 1 for label in both]
+        found = x.look(position, dict(zip(places, along, strict=True)))
+        found = jnp.where(inside.reshape(inside.shape + (1,) * len(mine)), found, 0)
+    else:
+        x = _in_order(x, a.left, [*both, a.axis, *mine])
+        for _ in both:
+            take = jax.vmap(take)
+        found = take(x, position, inside)
+    return _in_order(found.astype(x.dtype), [*both, *own, *mine], a.out)
 
 
 def scatter_add(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,8 @@ from jax import lax
 
 from timerl_nb.memory.buffer import Buffer
 from timerl_nb.runtime.backends.jax_scope import JaxArray
+
+EVERY: Mapping[int, JaxArray] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,11 @@ class InPlace:
 
 
 def look_up(
-    array: JaxArray, buffer: Buffer, coordinates: Sequence[Any], within: Within | None = None
+    array: JaxArray,
+    buffer: Buffer,
+    coordinates: Sequence[Any],
+    within: Within | None = None,
+    elements: Mapping[int, JaxArray] = EVERY,
 ) -> JaxArray:
     """The values at coordinates: one where they are scalars, many where some are arrays.
 
@@ -61,8 +68,14 @@ def look_up(
 
     Args:
         within: what of each value is asked for, which the buffer's shape is of.
+        elements: by axis of a value, the position that is asked for, as arrays that go together with
+            the coordinates; these axes are not in the result.
     """
     places = [axis.place(coordinates[axis.coordinate]) for axis in buffer.axes]
+    if elements:
+        assert within is None
+        own = [elements.get(k, slice(None)) for k in range(len(buffer.shape))]
+        return array.at[(*(jnp.asarray(p) for p in places), *own)].get(mode="clip")
     if not places:
         return array
     if all(jnp.ndim(place) == 0 for place in places):

@@ -26,11 +26,12 @@ from timerl_nb.loops.tiles import Tile
 from timerl_nb.memory.buffer import Buffer
 from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
-from timerl_nb.memory.slices import Part, split
+from timerl_nb.memory.slices import Part, is_picked, split
+from timerl_nb.runtime.backends.jax_positions import Picks
 from timerl_nb.runtime.backends.jax_scope import Block, JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.runtime.xla.access import InPlace, Within, clear, cut, look_up, put, put_within
+from timerl_nb.runtime.xla.access import EVERY, InPlace, Within, clear, cut, look_up, put, put_within
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.runtime.xla.tile_kernel import TileKernel, refused
@@ -374,18 +375,34 @@ class Lowering:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _operand(self, op: Op, slot: int, state: State, at: Env) -> JaxArray:
+    def _operand(self, op: Op, slot: int, state: State, at: Env) -> JaxArray | Picks:
         """An operand at one point: a value, or those of a slice, arbitrary ones beyond its end."""
         read = op.inputs[slot]
         if not is_sliced(read):
             latest = self.layout.latest.get((op.id, slot), {})
             return self._points(read, self._indices(read, at), state, latest)
+        if self._block is None and is_picked(op, slot):
+            return self._picks(op, read, state, at)
         if self.plan.parts(op, slot) and not self._home(read):
             # what is found without a choice is so in a part as well: a tensor alone may have a home elsewhere
             parts = split(self.pdg, self.plan.bounds, read, self.layout.merges)
             if not isinstance(parts, str):
                 return jnp.concatenate([self._part(op, part, state, at) for part in parts])
         return self._slice(op, read, state, at)
+
+    def _picks(self, op: Op, read: Read, state: State, at: Env) -> Picks:
+        """A slice of which what stands at some positions is looked up where it lies."""
+        ((along, entry),) = [(d, e) for d, e in self._entries(read).items() if isinstance(e, Slice)]
+        value = self._point_shape(read)
+        whole = self.plan.sizes.capacity(op, entry.length), *value
+
+        def look(position: JaxArray, elements: Mapping[int, JaxArray]) -> JaxArray:
+            index = {**self._indices(read, at), along: values(entry.lo, at, jnp) + position}
+            rest = [n for k, n in enumerate(value) if k not in elements]
+            found = self._points(read, index, state, elements=elements)
+            return jnp.broadcast_to(found, (*position.shape, *rest))
+
+        return Picks(whole, NUMPY[self.pdg.output(read).type.dtype], look)
 
     def _indices(self, read: Read, at: Env) -> dict[str, Any]:
         """By dimension of what is read, the index at a point."""
@@ -407,11 +424,13 @@ class Lowering:
         at: Env,
         state: State,
         latest: Mapping[str, Home] = NOTHING,
+        elements: Mapping[int, JaxArray] = EVERY,
     ) -> JaxArray:
         """What a tensor or a merge is at a point, or at many: `at` gives its dimensions' values.
 
         Args:
             latest: the buffers of which it is what was written last, and where that is.
+            elements: what of each value (`look_up`).
         """
         env = {**self.plan.bounds, **at}
         home = self._home(read)
@@ -419,16 +438,16 @@ class Lowering:
             home = latest.get(home.buffer.name, home)
             coordinates = [values(e, env, jnp) for e in home.coordinates]
             buffer, within = self._seen(home.buffer)
-            return look_up(self._array(home, state), buffer, coordinates, within)
+            return look_up(self._array(home, state), buffer, coordinates, within, elements)
         merge, dim = self.pdg[read.source], self.pdg.dims.dynamic
         if dim is not None and self.pdg.dims.know(merge.domain):  # its branches may ask for it
             env[dim.bound] = self._length(tuple(map(sym, dim.over or ())), state, env)
         found: JaxArray = None
         for branch, holds in reversed(self._branches(merge, env)):
-            value = self._points(branch, self._indices(branch, env), state, latest)
+            value = self._points(branch, self._indices(branch, env), state, latest, elements)
             if found is not None:
                 cond = jnp.asarray(holds)
-                rank = len(self.pdg.output(branch).type.shape) + cond.ndim
+                rank = len(self.pdg.output(branch).type.shape) - len(elements) + cond.ndim
                 cond = cond.reshape((*cond.shape, *[1] * (rank - cond.ndim)))
                 value = jnp.where(cond, value, found)
             found = value
