@@ -97,6 +97,7 @@ def along(d: Drawn) -> None:
         "take": lambda: x.take(at, axis),
         "take one": lambda: x.take(here, axis).unsqueeze(axis),
         "put": lambda: x.put_add(at, 0.5, axis),
+        "set": lambda: x.put(at, x.take(at + 1, axis).sin(), axis),
         "softmax": lambda: x.softmax(axis),
     }
     f = d.pick(made)

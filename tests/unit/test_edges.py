@@ -93,6 +93,15 @@ def int_power(x: Array, y: Array) -> Array:
     return np.array([one(int(a), int(n)) for a, n in zip(x, y, strict=True)], np.int32)
 
 
+def put_in_turn(x: Array, at: Array, values: Array) -> Array:
+    made = x.copy()
+    for row, places, given in zip(made, at, values, strict=True):
+        for place, value in zip(places, given, strict=True):
+            if 0 <= place < len(row):
+                row[place] = value
+    return made
+
+
 def taken(x: Array, at: Array) -> Array:
     inside = (at >= 0) & (at < x.shape[1])
     return np.where(inside, np.take_along_axis(x, np.clip(at, 0, x.shape[1] - 1), 1), 0)
@@ -266,6 +275,13 @@ ROWS: Final[Mapping[str, list[Row]]] = {
             lambda x, at: (
                 x + sum((at[:, k : k + 1] == np.arange(5)) for k in range(2)).astype(np.float32)
             ),
+        )
+    ],
+    "scatter_set": [
+        (
+            "rows at",
+            lambda x, at: x.put(at, x.slice(0, 2) * 2.0),
+            lambda x, at: put_in_turn(x, at, x[:, :2] * 2),
         )
     ],
     "reshape": [

@@ -353,7 +353,7 @@ WRONG: dict[str, tuple[type[TimeRLError], str, Callable[[Any, Any], Any]]] = {
     "positions": (ShapeError, "must be integers", lambda x, t: x.take(x)),
     "positions along": (ShapeError, "do not go with", lambda x, t: x.take_along([0, 1], 0)),
     "values to put": (ShapeError, "cannot be added", lambda x, t: x.put_add([0, 1], np.ones(7))),
-    "several put": (ShapeError, "one position", lambda x, t: x.put([0, 1], 0.0)),
+    "several put": (ShapeError, "does not replace", lambda x, t: x.put([0, 1], np.ones(7))),
     "put": (ShapeError, "does not replace", lambda x, t: x.put(0, np.ones(7))),
     "squeezed": (ShapeError, "has not size 1", lambda x, t: x.squeeze(0)),
     "flattened": (ShapeError, "cannot be joined", lambda x, t: x[0 : t + 1].flatten()),

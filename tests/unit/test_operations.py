@@ -22,12 +22,14 @@ from tests.eager import eagerly
 from tests.unit.checks import assert_same
 from timerl_nb.ir.reference import Reference
 from timerl_nb.ir.verify import prove_reads, verify
+from timerl_nb.runtime.backends.jax_positions import _last_ones
 
 BOUNDS = {"B": 2, "T": 3}
 SHAPE = (4, 3)  # of the tensor that each operation is tried on
 AT = np.array([[2, 0], [3, 3]], np.int32)
 ALONG = np.array([[0, 2, 2], [3, 1, 0]], np.int32)
 BEYOND = np.array([1, -1, 4, 1, 7], np.int32)
+SEVERAL = np.array([[2, 5], [0, 2]], np.int32)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,13 @@ def _linear_scan(x: Any, reverse: bool) -> Any:
     for row in rows[1:]:
         y.append(0.5 * jnp.cos(row) * y[-1] + row)
     return jnp.stack(y[::-1] if reverse else y)
+
+
+def _put_in_turn(x: Any, at: np.ndarray, values: Any) -> Any:
+    for k in np.ndindex(*at.shape):
+        if 0 <= at[k] < len(x):
+            x = x.at[at[k]].set(values[k])
+    return x
 
 
 IMAGE, KERNEL = (2, 5, 4), (4, 2, 3, 2)
@@ -190,6 +199,20 @@ CASES: dict[str, Case] = {
         lambda x: x.put(2, x.sum(axis=1), axis=-1), lambda x: x.at[:, 2].set(x.sum(1))
     ),
     "put beyond": Case(lambda x: x.put(4, 0.0), lambda x: x),
+    "put several": Case(
+        lambda x: x.put([1, 3, 1], x.slice(0, 3).sin()),
+        lambda x: _put_in_turn(x, np.array([1, 3, 1]), jnp.sin(x[:3])),
+    ),
+    "put several along the last": Case(
+        lambda x: x.put(SEVERAL, trl.stack([x.slice(0, 2, 1), x.slice(1, 3, 1).exp()], 1), axis=1),
+        lambda x: (
+            _put_in_turn(
+                x.T,
+                SEVERAL,
+                jnp.moveaxis(jnp.stack([x[:, :2], jnp.exp(x[:, 1:])], 1), 0, -1),
+            ).T
+        ),
+    ),
     "layout": Case(
         lambda x: x.unsqueeze(1).squeeze(1).flatten().abs(), lambda x: jnp.abs(x.reshape(12))
     ),
@@ -315,6 +338,16 @@ LENGTHS: dict[str, Make] = {
     "put into a prefix": lambda x, b, B, t, T: (
         x[b, 0 : t + 1].put_add(np.array([1, 0, 1]), x.take(0), axis=0).sin().sum()
     ),
+    "several put into a prefix": lambda x, b, B, t, T: (
+        x[b, 0 : t + 1].put([1, 0, 1], trl.stack([x.exp(), x.sin(), x.cos()])).sin().sum()
+    ),
+    "several put from a prefix": lambda x, b, B, t, T: (
+        x.put(
+            (x[b, 0 : t + 1].take(0, 1).take(0, 1) > 0).cast("i32"), x[b, 0 : t + 1].take(0, 1), 0
+        )
+        .sin()
+        .sum()
+    ),
     "put from a prefix": lambda x, b, B, t, T: (
         x.put_add(
             (x[b, 0 : t + 1].take(0, 1).take(0, 1) > 0).cast("i32"), x[b, 0 : t + 1].take(0, 1), 0
@@ -339,6 +372,28 @@ LENGTHS: dict[str, Make] = {
     "softmax over a dimension": lambda x, b, B, t, T: x.softmax(over=t) * x,
     "logsumexp over both": lambda x, b, B, t, T: x.logsumexp(over=(b, t)),
 }
+
+
+@pytest.mark.parametrize("count", [4, 5000])
+def test_of_values_for_one_position_the_last_stays(count: int) -> None:
+    """Whatever the order in which a device puts them: so on others than a CPU no two are for one."""
+    rng = np.random.default_rng(count)
+    at = rng.integers(-2, 12, count).astype(np.int32)
+    values = rng.normal(size=(count, 3)).astype(np.float32)
+    want = np.zeros((10, 3), np.float32)
+    for k, v in zip(at.tolist(), values, strict=True):
+        if 0 <= k < 10:
+            want[k] = v
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        x = trl.zeros((10, 3)) + trl.value(t).floating() * 0.0
+        ctx.output("y", x.put(trl.constant(at), trl.constant(values)))
+    np.testing.assert_array_equal(ctx.compile({"T": 1}).execute()["y"][0], want)
+    kept = np.asarray(_last_ones(jnp.asarray(np.where(at < 0, 10, at))))
+    once = kept[kept < 10]
+    assert len(once) == len(set(once.tolist()))
+    backwards = jnp.zeros((10, 3)).at[kept[::-1]].set(values[::-1], mode="drop")
+    np.testing.assert_array_equal(backwards, want)
 
 
 @pytest.mark.parametrize("name", LENGTHS)

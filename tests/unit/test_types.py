@@ -95,6 +95,7 @@ def _everywhere(ctx: trl.Context, dtype: str, given: np.ndarray, more: np.ndarra
         "sorted": x.sort(descending=True),
         "taken": x.take(y & 3),
         "put": x.put_add(y & 3, x),
+        "set": x.put(y & 3, x),
         "matrix": x.unsqueeze(0) @ y.unsqueeze(1),
         "bits": (x & y, x | 3, x ^ y, ~x)[0] + (x << 1) - (x >> 1),
         "arithmetic": (-x * y + abs(x)) // 3 % 5,

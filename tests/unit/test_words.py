@@ -402,6 +402,11 @@ WORDS: dict[str, Word] = {
         odd=False,
     ),
     "put": Word(lambda x, y: x.put(1, y.take(0)), lambda x, y: _put(x, 1, y[0]), odd=False),
+    "put several": Word(
+        lambda x, y: x.put([1, 3, 1], y.slice(0, 3)),
+        lambda x, y: _put(_put(x, 1, y[2]), 3, y[1]),
+        odd=False,
+    ),
     "put_add": Word(
         lambda x, y: x.put_add([1, 3, 1], y.slice(0, 3)),
         lambda x, y: _put_add(x, [1, 3, 1], y[:3]),

@@ -21,6 +21,7 @@ from timerl_nb.ir.attrs import (
     GatherAttrs,
     ScanAttrs,
     ScatterAttrs,
+    SetAttrs,
     SlidingAttrs,
     SortAttrs,
 )
@@ -169,28 +170,32 @@ class AxisOps(Arithmetic):
         return self + values.cast(self.dtype)._expanded(shape)._made("scatter_add", attrs, at)
 
     def put(self, at: Any, value: Any, axis: int = 0) -> Self:
-        """This tensor with one position of an axis replaced; as it is if that is beyond the axis.
+        """This tensor with what is at positions of an axis replaced; of one named twice the last counts.
 
         Args:
-            at: one integer, perhaps a tensor's.
-            value: of this tensor's shape without the axis, or broadcast.
+            at: integers, whose last axis is the fastest; positions beyond the axis, and negative ones,
+                are left out.
+            value: of this tensor's shape, with the axes of `at` in place of `axis`; or broadcast.
         """
         at, k = self._operand(at, "i32"), self._axis(axis)
         _expect_positions(at)
-        if at.rank:
-            raise ShapeError(
-                f"one position is replaced, not {at.type}.",
-                hint="which of several values for one position counts would be unsaid; x.put_add "
-                "adds them up.",
-            )
         new = self._operand(value)
-        if new.rank:
-            shape = _without(self.shape, k)
-            if _are_apart(new.shape, shape, repeated=True):
-                raise ShapeError(f"{new.type} does not replace a position of {self.type}.")
-            new = new._expanded(shape)
-            new = new.reshape((*new.shape[:k], 1, *new.shape[k:]))
-        return (self._places(k) == at)._where(new.cast(self.dtype), self)
+        shape = (*self.shape[:k], *at.shape, *self.shape[k + 1 :])
+        ones = (1,) * max(0, len(shape) - new.rank)
+        if _are_apart((*ones, *new.shape), shape, repeated=True):
+            raise ShapeError(
+                f"{new.type} does not replace positions {at.type} of {self.type}.",
+                hint=f"its shape must be ({', '.join(map(str, shape))}), or broadcast to it.",
+            )
+        if not at.rank:  # one is found by comparing
+            new = new._expanded(shape) if new.rank else new
+            new = new.reshape((*new.shape[:k], 1, *new.shape[k:])) if new.rank else new
+            return (self._places(k) == at)._where(new.cast(self.dtype), self)
+        labels = LABELS[: self.rank]
+        own = LABELS[self.rank : self.rank + at.rank]
+        placed = labels[:k] + own + labels[k + 1 :]
+        attrs = SetAttrs(placed, own, labels, labels[k])
+        return self._made("scatter_set", attrs, new.cast(self.dtype)._expanded(shape), at)
 
     def _places(self, axis: int, *, reverse: bool = False) -> Self:
         """0, 1, 2, … along an axis, from its far end where `reverse`; the others have size 1."""

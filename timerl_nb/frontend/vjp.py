@@ -35,6 +35,7 @@ from timerl_nb.ir.attrs import (
     ReindexAttrs,
     ScanAttrs,
     ScatterAttrs,
+    SetAttrs,
     SlidingAttrs,
     Sweep,
 )
@@ -204,6 +205,26 @@ def _scatter(node: Node, g: Tensor) -> Sequence[Tensor | None]:
     return [apply("gather", [g, node.inputs[1]], attrs), None]
 
 
+def _set(node: Node, g: Tensor) -> Sequence[Tensor | None]:
+    """What was replaced has no share of the gradient: of the first operand, and of other values."""
+    a: SetAttrs = node.op.attrs
+    x, values, at = node.inputs
+    nothing = constant(node.ctx, 0.0).cast(g.dtype)._expanded(values.shape)
+    number = at._places(0) if at.rank else constant(node.ctx, np.int32(0))
+    for k in range(1, at.rank):
+        number = number * at._length(k) + at._places(k)
+    number = number._expanded(at.shape)
+    # which of them is the last at each position, and at the position of each
+    labels = "".join(label for label in a.out if label == a.axis or label in a.right)
+    shape = tuple(x.shape[a.out.index(label)] for label in labels)
+    none = constant(node.ctx, np.int32(-1))._expanded(shape)
+    last = apply("scatter_set", [none, number, at], SetAttrs(a.right, a.right, labels, a.axis))
+    there = apply("gather", [last, at], GatherAttrs(labels, a.right, a.right, a.axis))
+    kept = where(there == number, at.cast("i32"), -1)
+    back = GatherAttrs(a.out, a.right, a.left, a.axis)
+    return [apply("scatter_set", [g, nothing, at], a), apply("gather", [g, kept], back), None]
+
+
 def _linear_scan(node: Node, g: Tensor) -> Sequence[Tensor]:
     """y[k] = a[k] y[k-1] + b[k]: the terms' gradient is h[k] = a[k+1] h[k+1] + g[k]."""
     attrs: ScanAttrs = node.op.attrs
@@ -298,6 +319,7 @@ VJP: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("sliding_max", "sliding_min"), _running),
     "gather": _gather,
     "scatter_add": _scatter,
+    "scatter_set": _set,
     "reshape": lambda node, g: [g.reshape(node.inputs[0].shape)],
     "transpose": _transpose,
     "expand": lambda node, g: [_fit(g, node.inputs[0].shape)],

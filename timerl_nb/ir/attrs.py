@@ -335,6 +335,24 @@ class ScatterAttrs(Attrs):
 
 
 @dataclass(frozen=True)
+class SetAttrs(Attrs):
+    """The second operand's values put at the third's positions of the first one's axis `axis`.
+
+    A label per axis of the values, of the positions, and of the first operand, which are the result's. Of
+    the values for one position the last counts: positions are in the order of their elements, the
+    last axis fastest.
+    """
+
+    left: str
+    right: str
+    out: str
+    axis: str
+
+    def __str__(self) -> str:
+        return f"{self.left},{self.right} onto {self.out} along {self.axis}"
+
+
+@dataclass(frozen=True)
 class SortAttrs(Attrs):
     axis: int
     descending: bool = False

@@ -148,6 +148,7 @@ def _table() -> Mapping[str, KindSpec]:
     row("jaxed", None, t.jaxed_type, "", "A value of a JAX function of the user's own.")
     row("gather", 2, t.gather_type, "", "Elements at given positions of an axis; 0 beyond it.")
     row("scatter_add", 2, t.scatter_type, "", "Values added up at given positions of an axis.")
+    row("scatter_set", 3, t.set_type, "", "x with values at given positions; the last of several.")
 
     row("reshape", 1, t.reshape_type, "layout", "The same elements, in order, in another shape.")
     row("transpose", 1, t.transpose_type, "layout", "The axes in another order.")

@@ -27,6 +27,7 @@ from timerl_nb.ir.attrs import (
     RngAttrs,
     ScanAttrs,
     ScatterAttrs,
+    SetAttrs,
     SlidingAttrs,
     SortAttrs,
     ValueAttrs,
@@ -252,6 +253,21 @@ def _scatter(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     return made
 
 
+def _set(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
+    a: SetAttrs = op.attrs
+    made, values, at = args[0].copy(), args[1], args[2]
+    length = made.shape[a.out.index(a.axis)]
+    # the positions in their order, so that the last one stays
+    order = a.right + "".join(label for label in a.left if label not in a.right)
+    values = np.transpose(values, [a.left.index(label) for label in order])
+    for point in np.ndindex(*values.shape):
+        where = dict(zip(order, point, strict=True))
+        where[a.axis] = int(at[point[: len(a.right)]])
+        if 0 <= where[a.axis] < length:
+            made[tuple(where[label] for label in a.out)] = values[point]
+    return made
+
+
 def _argsort(ref: Evaluator, op: Op, args: Sequence[Array], env: Env) -> Array:
     attrs: SortAttrs = op.attrs
     x = args[0] if args[0].dtype.kind == "f" else args[0].astype(np.int64)
@@ -430,6 +446,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "orthonormal": _orthonormal,
     "gather": _gather,
     "scatter_add": _scatter,
+    "scatter_set": _set,
     "jaxed": _jaxed,
     "reshape": _reshape,
     "transpose": lambda ref, op, args, env: np.transpose(args[0], op.attrs.perm),

@@ -25,6 +25,7 @@ from timerl_nb.ir.attrs import (
     RngAttrs,
     ScanAttrs,
     ScatterAttrs,
+    SetAttrs,
     ShapeAttrs,
     SlidingAttrs,
     SortAttrs,
@@ -226,6 +227,19 @@ def scatter_type(types: Types, attrs: ScatterAttrs) -> TensorType:
     sizes[attrs.axis] = attrs.size
     dtype = arithmetic_type(_scalars(types[:1]), None).dtype
     return TensorType(tuple(size(sizes[x]) for x in attrs.out), dtype)
+
+
+def set_type(types: Types, attrs: SetAttrs) -> TensorType:
+    x, values, at = types
+    sizes = _labelled((values, at), attrs.left, attrs.right)
+    kept = set(attrs.out) - {attrs.axis}
+    if attrs.axis not in attrs.out or attrs.axis in sizes or set(attrs.left) != kept | set(attrs.right):
+        raise TypeRuleError(f"{attrs} has axes that are neither kept nor placed")
+    _labelled((values, at, x), attrs.left, attrs.right, attrs.out)
+    _positions(at)
+    if values.dtype != x.dtype:
+        raise TypeRuleError(f"values of {values} do not go into {x}")
+    return x
 
 
 def _positions(t: TensorType) -> None:

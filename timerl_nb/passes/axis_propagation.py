@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from timerl_nb.ir.attrs import ConvAttrs, GatherAttrs, JaxedAttrs, ReindexAttrs, ScatterAttrs
+from timerl_nb.ir.attrs import (
+    ConvAttrs,
+    GatherAttrs,
+    JaxedAttrs,
+    ReindexAttrs,
+    ScatterAttrs,
+    SetAttrs,
+)
 from timerl_nb.ir.kinds import ELEMENTWISE, REDUCTIONS
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import HALF, Shape
@@ -47,11 +54,16 @@ def _by_label(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
     return _labelled(op.attrs, label)
 
 
+def _set(op: Op, axis: int, shapes: Sequence[Shape]) -> Axes:
+    """The first operand has the axis where the result does."""
+    return (axis, *_by_label(op, axis, shapes))
+
+
 def _own_labels(attrs: Labelled) -> str:
     """The labels of axes along which an operation does more than multiply and add."""
     if isinstance(attrs, ConvAttrs):
         return "".join(s.label for s in attrs.sweeps)
-    return attrs.axis if isinstance(attrs, GatherAttrs | ScatterAttrs) else ""
+    return attrs.axis if isinstance(attrs, GatherAttrs | ScatterAttrs | SetAttrs) else ""
 
 
 def _labelled(attrs: Labelled, label: str) -> Axes:
@@ -113,6 +125,7 @@ PROPAGATION: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), _along),
     **dict.fromkeys(("rng", "data", "value"), _laid_out),
     **dict.fromkeys(("dot", "conv", "gather", "scatter_add"), _by_label),
+    "scatter_set": _set,
     "orthonormal": _matrix,
     "jaxed": _jaxed,
     "reshape": _reshape,

@@ -27,6 +27,7 @@ from timerl_nb.ir.attrs import (
     ReindexAttrs,
     RngAttrs,
     ScatterAttrs,
+    SetAttrs,
     ShapeAttrs,
     SlidingAttrs,
     ValueAttrs,
@@ -103,7 +104,7 @@ class Site:
 
 
 Made = tuple[str, Sequence[Read], Any]  # kind, operands, attributes
-Labelled = DotAttrs | ConvAttrs | GatherAttrs | ScatterAttrs
+Labelled = DotAttrs | ConvAttrs | GatherAttrs | ScatterAttrs | SetAttrs
 Rule = Callable[[Site], Made]
 
 
@@ -208,6 +209,15 @@ def _scatter(site: Site) -> Made:
     new = _new_label(attrs)
     right = new * (site.operands[1].axis is not None)
     return site.op.kind, [site.full(0), site.lead(1)], _relabelled(attrs, new, right)
+
+
+def _set(site: Site) -> Made:
+    """The result gets the new axis, and so do what it was and the values."""
+    _still(site)
+    new = _new_label(site.op.attrs)
+    right = new * (site.operands[2].axis is not None)
+    reads = [site.full(0), site.full(1), site.lead(2)]
+    return site.op.kind, reads, _relabelled(site.op.attrs, new, right)
 
 
 def _reshape(site: Site) -> Made:
@@ -381,6 +391,7 @@ VECTOR: Final[Mapping[str, Rule]] = {
     "orthonormal": _in_front,
     "gather": _labelled,
     "scatter_add": _scatter,
+    "scatter_set": _set,
     "reshape": _reshape,
     "transpose": _transpose,
     "expand": _expand,

@@ -15,6 +15,7 @@ from timerl_nb.ir.attrs import (
     GatherAttrs,
     ReindexAttrs,
     ScatterAttrs,
+    SetAttrs,
     SortAttrs,
 )
 from timerl_nb.ir.ops import Op
@@ -116,6 +117,49 @@ def scatter_add(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
     for _ in both:
         place = jax.vmap(place)
     return _in_order(place(x, position), [*both, a.axis, *rest], a.out)
+
+
+def scatter_set(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
+    a: SetAttrs = op.attrs
+    x, values, at = args[0], args[1], _positions(args[2])
+    both = [label for label in a.right if label in a.out]
+    own = [label for label in a.right if label not in a.out]
+    rest = [label for label in a.left if label not in a.right]
+    k = a.out.index(a.axis)
+    length, n = scope.length(sizes[0][k]), x.shape[k]
+    there = jnp.ones(at.shape, bool)
+    for axis, label in enumerate(a.right):  # what lies beyond the end of positions puts nothing
+        end = scope.length(sizes[2][axis]) if label in own else None
+        if end is not None:
+            steps = jnp.arange(at.shape[axis])
+            there &= (steps < end).reshape([-1 if j == axis else 1 for j in range(at.ndim)])
+    inside = there & (at >= 0) & (at < (n if length is None else length))
+    position = jnp.where(inside, at, n)
+
+    def place(x: JaxArray, values: JaxArray, position: JaxArray) -> JaxArray:
+        flat = jax.lax.platform_dependent(position.reshape(-1), cpu=_in_turn, default=_last_ones)
+        return x.at[flat].set(values.reshape(flat.size, *x.shape[1:]), mode="drop")
+
+    x = _in_order(x, a.out, [*both, a.axis, *rest])
+    values = _in_order(values, a.left, [*both, *own, *rest])
+    position = _in_order(position, a.right, [*both, *own])
+    for _ in both:
+        place = jax.vmap(place)
+    return _in_order(place(x, values, position), [*both, a.axis, *rest], a.out)
+
+
+def _in_turn(position: JaxArray) -> JaxArray:
+    """Positions whose values are put one after the other, as XLA's CPU does: the last one stays."""
+    return position
+
+
+def _last_ones(position: JaxArray) -> JaxArray:
+    """The same, where all but the last of those at one place are beyond every axis."""
+    number = jnp.arange(position.size)
+    place, order = jax.lax.sort((position, number), num_keys=2)
+    last = jnp.concatenate([place[1:] != place[:-1], jnp.ones(1, bool)])
+    kept = jnp.zeros(position.size, bool).at[order].set(last, unique_indices=True)
+    return jnp.where(kept, position, jnp.iinfo(position.dtype).max)
 
 
 def _positions(at: JaxArray) -> JaxArray:

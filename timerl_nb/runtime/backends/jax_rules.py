@@ -153,6 +153,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "jaxed": jaxed,
     "gather": positions.gather,
     "scatter_add": positions.scatter_add,
+    "scatter_set": positions.scatter_set,
     "discounted_sum": sums.discounted_sum,
     **dict.fromkeys(("sliding_sum", "sliding_max", "sliding_min"), sums.sliding),
     "conv": sums.conv,
@@ -167,7 +168,7 @@ RULES: Final[Mapping[str, Rule]] = {
 # Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
 _AS_IT_IS: Final = frozenset(
     LAYOUT
-    | {"const", "data", "copy", "detach", "cast", "where", "concat", "gather", "dot", "jaxed"}
+    | {"const", "data", "copy", "detach", "cast", "where", "concat", "gather", "scatter_set", "dot", "jaxed"}
 )
 
 
@@ -204,6 +205,7 @@ PADDING: Final[Mapping[str, str]] = {
     **dict.fromkeys(("min", "argmin", "sliding_min"), "the greatest value"),
     "argsort": "last of all",
     "gather": "zeros, as beyond the axis",
+    "scatter_set": "left out: beyond the axis, and beyond the positions",
     "concat": "left out: each operand begins where the one before it ends",
     **dict.fromkeys(("transpose", "expand"), "carried along"),
     "orthonormal": "carried along: its own axes have fixed sizes",
