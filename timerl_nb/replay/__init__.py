@@ -10,14 +10,17 @@ from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.sample import Sample, Ticket
 from timerl_nb.replay.sum_tree import SumTree
 from timerl_nb.replay.train import Training, train
+from timerl_nb.rl.device_tree import DeviceTree, Draws, device_tree
 from timerl_nb.rl.window import Window, window
 
 __all__ = [
     "Algorithm",
     "Allocation",
     "BySpeed",
+    "DeviceTree",
     "Dqn",
     "Drawn",
+    "Draws",
     "InProgram",
     "Latencies",
     "Move",
@@ -29,6 +32,7 @@ __all__ = [
     "Ticket",
     "Training",
     "Window",
+    "device_tree",
     "train",
     "window",
 ]
