@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,25 +68,29 @@ def test_draws_are_in_proportion_and_stratified(size: int, fanout: int) -> None:
         assert (ends[index + 1] >= k / count - 1e-6).all()
 
 
-def _same_bits(found: Any, sums: Any, share: Any, given: dict[int, Any] = {}) -> Any:
+Descent = Callable[[Any, Any, Any, int], Any]
+
+
+def _same_bits(right: Descent) -> Descent:
     """A descent with the random numbers of the first level at all of them."""
-    share = given.setdefault(id(share.ctx), share)
-    return _CHOSEN(found, sums, share)
+    first: list[Any] = []
+
+    def chosen(found: Any, sums: Any, share: Any, size: int) -> Any:
+        first.append(share)
+        return right(found, sums, first[0], size)
+
+    return chosen
 
 
-def _after(found: Any, sums: Any, share: Any) -> Any:
+def _one_further(right: Descent) -> Descent:
     """A descent that counts the child that goes beyond, too."""
-    child = _CHOSEN(found, sums, share) + 1
-    return trl.min(child, found.shape[-1] - 1)
+    return lambda found, sums, share, size: trl.min(right(found, sums, share, size) + 1, size - 1)
 
 
-_CHOSEN = module.chosen
-
-
-@pytest.mark.parametrize("wrong", [_same_bits, _after])
+@pytest.mark.parametrize("wrong", [_same_bits, _one_further])
 def test_wrong_descents_are_noticed(wrong: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     priorities = mixed(300)
-    monkeypatch.setattr(module, "chosen", wrong)
+    monkeypatch.setattr(module, "chosen", wrong(module.chosen))
     index = draws(priorities, 16, 100, 500)["index"]
     assert misfit(index, priorities) < 1e-9
 

@@ -106,7 +106,9 @@ def test_a_ring_that_is_picked_from_is_written_in_place() -> None:
         assert not re.findall(rf"{ring}\S* (?:copy|gather|concatenate|copy-start)\(", text), ring
 
 
-@pytest.mark.parametrize("options", [INTERPRET, replace(XLA, vectorize=False)], ids=["interpreted", "not vectorised"])
+@pytest.mark.parametrize(
+    "options", [INTERPRET, replace(XLA, vectorize=False)], ids=["interpreted", "not vectorised"]
+)
 def test_programs_of_other_options_pick_the_same(options: trl.Options) -> None:
     ctx, bounds = remembering(batched=True), {"B": 2, "T": 12}
     want = Reference(ctx.pdg(), bounds, 1).outputs()

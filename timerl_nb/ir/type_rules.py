@@ -233,7 +233,11 @@ def set_type(types: Types, attrs: SetAttrs) -> TensorType:
     x, values, at = types
     sizes = _labelled((values, at), attrs.left, attrs.right)
     kept = set(attrs.out) - {attrs.axis}
-    if attrs.axis not in attrs.out or attrs.axis in sizes or set(attrs.left) != kept | set(attrs.right):
+    if (
+        attrs.axis not in attrs.out
+        or attrs.axis in sizes
+        or set(attrs.left) != kept | set(attrs.right)
+    ):
         raise TypeRuleError(f"{attrs} has axes that are neither kept nor placed")
     _labelled((values, at, x), attrs.left, attrs.right, attrs.out)
     _positions(at)

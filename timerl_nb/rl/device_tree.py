@@ -121,7 +121,7 @@ class DeviceTree:
                 share = (arange(count).floating() + share) / count
             sums = found.cumsum(-1)
             total = sums.take(self.fanout - 1, 1) if total is None else total
-            child = chosen(found, sums, share)
+            child = chosen(found, sums, share, self.fanout)
             priority = where(arange(self.fanout) == child.unsqueeze(-1), found, 0.0).sum(axis=-1)
             group = group * self.fanout + child
         return Draws(group, priority, priority / maximum(total, np.float32(1e-38)))
@@ -131,13 +131,16 @@ class DeviceTree:
         return level.take(group.unsqueeze(-1) * self.fanout + arange(self.fanout))
 
 
-def chosen(found: Tensor, sums: Tensor, share: Tensor) -> Tensor:
+def chosen(found: Tensor, sums: Tensor, share: Tensor, size: int) -> Tensor:
     """The child of each group at a share of the group's sum: the first that goes beyond it.
 
     Only one that has any priority, whatever roundings there are in the sums; the last of those where all
     sums stay below.
+
+    Args:
+        found, sums: the children of a group, and their running sums: [count, size].
+        share: [count].
     """
-    size = found.shape[-1]
     place, some = arange(size), found > 0
     reached = some & (sums > (share * sums.take(size - 1, 1)).unsqueeze(-1))
     first = where(reached, place, size).min(axis=-1)

@@ -168,7 +168,19 @@ RULES: Final[Mapping[str, Rule]] = {
 # Kinds that move half-precision values as they are; `dot` multiplies them and adds in float32.
 _AS_IT_IS: Final = frozenset(
     LAYOUT
-    | {"const", "data", "copy", "detach", "cast", "where", "concat", "gather", "scatter_set", "dot", "jaxed"}
+    | {
+        "const",
+        "data",
+        "copy",
+        "detach",
+        "cast",
+        "where",
+        "concat",
+        "gather",
+        "scatter_set",
+        "dot",
+        "jaxed",
+    }
 )
 
 

@@ -31,7 +31,16 @@ from timerl_nb.runtime.backends.jax_positions import Picks
 from timerl_nb.runtime.backends.jax_scope import Block, JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
-from timerl_nb.runtime.xla.access import EVERY, InPlace, Within, clear, cut, look_up, put, put_within
+from timerl_nb.runtime.xla.access import (
+    EVERY,
+    InPlace,
+    Within,
+    clear,
+    cut,
+    look_up,
+    put,
+    put_within,
+)
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.shards import Shards
 from timerl_nb.runtime.xla.tile_kernel import TileKernel, refused
