@@ -184,6 +184,21 @@ def test_the_learner_runs_where_it_is_asked_to(device: str) -> None:
     np.testing.assert_allclose(*near, rtol=1e-3)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """An assignment, as `trl.compose.choose` finds one."""
+
+    manager: str
+    learner: str
+
+
+def test_the_learner_has_threads_as_it_was_chosen() -> None:
+    run = trained(mode="exact", mapping=Chosen("CPU", "CPU x2"), turns=4)
+    assert run.allocation == Allocation(1, 1, 8, 16) and run.result()
+    with refused(trl.errors.OptionError, "would be on Agilex"):
+        trained(mapping=Chosen("Agilex", "CPU"))
+
+
 # --- threads move ----------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from timerl_nb.compose.choosing import Choice, Iteration, choose, portability
 from timerl_nb.compose.fpga import Fpga
+from timerl_nb.compose.measuring import measure
 from timerl_nb.compose.table import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.units import Bytes, Link, Words
 from timerl_nb.frontend.foreign import module_names as _module_names
@@ -19,6 +20,7 @@ __all__ = [
     "Table",
     "Words",
     "choose",
+    "measure",
     "portability",
 ]
 

@@ -5,6 +5,7 @@ Pure functions of an allocation and of what was measured with it; `protocol` car
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -41,6 +42,12 @@ class Allocation:
                 f"trainers take {self.rows} rows of {self.batch}, and leave the learner none.",
                 hint="the learner takes one at least.",
             )
+
+    @staticmethod
+    def of_threads(threads: int, actors: int, batch: int) -> Allocation:
+        """So many threads that learn, each an even part of a batch; and actors beside them."""
+        rows = batch * (threads - 1) // threads
+        return Allocation(actors, threads - 1 if rows else 0, rows, batch)
 
     @property
     def shares(self) -> tuple[int, ...]:
@@ -92,6 +99,12 @@ class Move:
 
     def __str__(self) -> str:
         return f"{self.before} -> {self.after}: {self.why} ({self.latencies})"
+
+
+def threads_called(name: str) -> int | None:
+    """How many threads learn on a device of a name such as "CPU x2"; None where it says no such thing."""
+    found = re.fullmatch(r"cpu x([1-9]\d*)", name.lower())
+    return int(found[1]) if found else None
 
 
 class Policy(Protocol):

@@ -18,7 +18,7 @@ from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.running import Running
 from timerl_nb.lru import Lru
 from timerl_nb.replay.algorithm import Algorithm
-from timerl_nb.replay.allocation import Allocation, Move, Policy
+from timerl_nb.replay.allocation import Allocation, Move, Policy, threads_called
 from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.curves import Curves
 from timerl_nb.replay.group import Death, Group
@@ -123,7 +123,7 @@ def train(
         allocation: the threads to begin with, instead of `actors`: some may train a part of each batch.
         policy: allocates threads as it goes, `trl.replay.Stepwise()` or `BySpeed()`, every `consult` steps of learning;
             in mode "free" alone.
-        mapping: where the learner runs: the name of a device of JAX's, "cpu:1", or what `trl.compose.choose` has found.
+        mapping: where the learner runs: the name of a device of JAX's, "cpu:1"; "cpu x2" where two threads learn; or what `trl.compose.choose` has found.
         how: by which way environments are stepped, as `trl.collect` has it; by default "scan" where they are ours, else "loop".
         seed: of all chance.
         folder: where the run is saved every so many turns (`every`), and gone on with where one was. In mode "exact" all
@@ -144,7 +144,10 @@ def train(
             hint='mode="free", or allocation= for threads that stay where they are.',
         )
     size = integer("batch", batch, least=1)
-    division = allocation or Allocation(integer("actors", actors, least=1), 0, 0, size)
+    learner = _learner(mapping)
+    threads = threads_called(learner) or 1
+    act = integer("actors", actors, least=1)
+    division = allocation or Allocation.of_threads(threads, act, size)
     if division.batch != size:
         raise OptionError(f"allocation is of batches of {division.batch}, and batch={size}.")
     many = division.actors + division.trainers
@@ -192,7 +195,7 @@ def train(
             wanted,
             division,
             policy,
-            _device(mapping),
+            None if learner.lower() == "cpu" or threads_called(learner) else _device(learner),
             kept,
         )
         if saved is not None:
@@ -247,16 +250,14 @@ def _way(env: Any) -> str:
     return "loop" if isinstance(sim, GymEnvironment) else "scan"
 
 
-def _device(mapping: Any) -> Any:
-    """The device of the learner, one of JAX's; None for that of the run.
+def _learner(mapping: Any) -> str:
+    """The name of the learner's device.
 
     Raises:
-        OptionError: there is none of that name here, or the buffer is to be elsewhere than on the host.
+        OptionError: it is no name, or the buffer is to be elsewhere than on the host.
     """
-    if mapping is None:
-        return None
     best = getattr(mapping, "best", mapping)
-    manager, learner = getattr(best, "manager", "cpu"), getattr(best, "learner", best)
+    manager, learner = getattr(best, "manager", "cpu"), getattr(best, "learner", best or "cpu")
     if not isinstance(learner, str):
         raise OptionError(f"mapping={mapping!r} is none.", hint='the name of a device: "cpu:1".')
     if not str(manager).lower().startswith("cpu"):
@@ -264,7 +265,16 @@ def _device(mapping: Any) -> Any:
             f"the buffer would be on {manager}, and is on the host.",
             hint="choose among devices that are there.",
         )
-    device = graph.device_called(learner)
+    return learner
+
+
+def _device(name: str) -> Any:
+    """One of JAX's devices.
+
+    Raises:
+        OptionError: there is none of that name here.
+    """
+    device = graph.device_called(name)
     if device is None:
-        raise OptionError(f"there is no device {learner!r} here.", hint='"cpu", "cpu:1", "gpu".')
+        raise OptionError(f"there is no device {name!r} here.", hint='"cpu", "cpu:1", "gpu".')
     return device

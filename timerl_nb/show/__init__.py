@@ -16,6 +16,7 @@ from timerl_nb.show.outline import OutlineView, detail, source_view
 from timerl_nb.show.page import export_html
 from timerl_nb.show.pipeline import PipelineView
 from timerl_nb.show.register import register
+from timerl_nb.show.replay_figures import mapping, tree
 from timerl_nb.show.run import RunView
 from timerl_nb.show.search import Index, SearchView
 from timerl_nb.show.space import IterationSpaceView
@@ -53,10 +54,12 @@ __all__ = [
     "laid_out",
     "layout_svg",
     "learning_curves",
+    "mapping",
     "memory_timeline",
     "side_by_side",
     "source_view",
     "sweep",
+    "tree",
 ]
 
 __getattr__, __dir__ = _module_names("trl.show", lambda: __all__)

@@ -1,0 +1,62 @@
+"""Tables of latencies: what is measured here, and what data sheets say of devices that are not."""
+
+from __future__ import annotations
+
+import jax
+import pytest
+
+import timerl_nb as trl
+from timerl_nb.collecting.model import device_of
+from timerl_nb.compose.described import Asked, gpu_device
+from timerl_nb.replay import Dqn
+from timerl_nb.replay.levels import Levels
+from timerl_nb.runtime.xla.hlo import Work
+
+DQN = Dqn("gym.CartPole-v1", hidden=(8,))
+
+
+def test_a_table_is_measured_and_chosen_from() -> None:
+    beside = [f"CPU:{k}" for k in range(1, len(jax.devices()))]
+    devices = ["CPU", "CPU x2", *beside, "A100", "Agilex"]
+    table, links = trl.compose.measure(DQN, devices, batch=16, inserted=8, capacity=500, rounds=4)
+    assert list(table.devices) == devices
+    assert (table.batch, table.inserted, table.host) == (16, 8, "CPU")
+    # obs and next_obs of 4 numbers, an action, a reward, and a flag that is less than a number
+    assert table.experience == 10
+    for name, device in table.devices.items():
+        assert device.learner is not None and device.learner.seconds > 0
+        assert device.learner.is_modelled == (name in ("A100", "Agilex"))
+        assert (device.manager is None) == (name in beside)
+    assert table.devices["CPU"].learner.spread >= 0  # type: ignore[union-attr]
+    choice = trl.compose.choose(table, links)
+    assert len(choice.all) == len(devices) ** 2
+    text = str(choice)
+    assert "the buffer is on the host" in text or not beside
+    assert text.count("modelled") > 4
+
+
+def test_what_is_described_follows_from_its_sheet() -> None:
+    """A GPU's roofline, by hand."""
+    work = Work(launches=7, products=2_000_000, elements=30_000, nbytes=400_000)
+    gpu = device_of("A100")
+    asked = Asked(1000, 8, [(4, 8), (8, 2)], 32, 8, work, 50_000)
+    found = gpu_device(gpu, asked)
+    assert found.manager is not None and found.learner is not None and found.both is not None
+    of = gpu.machine
+    computing = 2_000_000 / of.flops + 30_000 / of.elements
+    assert found.learner.seconds == pytest.approx(of.launch + max(7 * of.call, computing))
+    depth = len(Levels(1000, 8).widths) - 1
+    assert depth == 4
+    looking = depth * 32 * 8 / of.elements
+    assert found.manager.sample.seconds == pytest.approx(of.launch + max(depth * of.call, looking))
+    assert found.manager.insert.seconds <= found.manager.update.seconds
+    large = gpu_device(gpu, Asked(1000, 8, [], 32, 8, Work(products=10**13), 0))
+    assert large.learner is not None
+    assert large.learner.seconds == pytest.approx(10**13 / of.flops, rel=1e-2)
+
+
+def test_devices_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(trl.errors.OptionError, match="no device 'Zilog' here, nor a data sheet"):
+        trl.compose.measure(DQN, ["CPU", "Zilog"], capacity=100, batch=8, rounds=2)
+    with pytest.raises(trl.errors.OptionError, match="actors run on it"):
+        trl.compose.measure(DQN, ["A100"])

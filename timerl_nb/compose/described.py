@@ -1,0 +1,94 @@
+"""Devices that are not there, by their data sheets: GPUs by their roofline, FPGAs by the paper's equations."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timerl_nb.collecting import model
+from timerl_nb.compose.fpga import Fpga
+from timerl_nb.compose.table import Device, Latency, Manager
+from timerl_nb.compose.units import Link
+from timerl_nb.errors import OptionError
+from timerl_nb.replay.levels import Levels
+from timerl_nb.runtime.xla.hlo import Work
+
+_SHEETS = Path(__file__).with_name("devices.toml")
+_SUM = 8  # bytes of a sum of the tree
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an iteration does, whatever does it.
+
+    Attributes:
+        capacity, fanout: of the tree.
+        layers: inputs and outputs of each layer of what is learnt.
+        batch, inserted: rows.
+        learning: what XLA launches, computes and moves in a step of learning.
+        held: bytes that live meanwhile.
+    """
+
+    capacity: int
+    fanout: int
+    layers: Sequence[tuple[int, int]]
+    batch: int
+    inserted: int
+    learning: Work
+    held: int
+
+
+def described(name: str, asked: Asked) -> tuple[Device, Link]:
+    """What the primitives take on a device of that name, all modelled; and its link to the host.
+
+    Raises:
+        OptionError: there is no such sheet.
+    """
+    sheets: Mapping[str, Any] = tomllib.loads(_SHEETS.read_text())
+    sheet = sheets.get(name, sheets["GPU"])
+    link = Link(*sheet["link"])
+    if "dsps" in sheet:
+        fpga = Fpga(
+            sheet["frequency"], sheet["sram"], sheet["dsps"], "; ".join(sheet["sources"].values())
+        )
+        given = (asked.capacity, asked.fanout, asked.layers, asked.batch, asked.inserted)
+        return fpga.device(*given), link
+    try:
+        gpu = model.device_of(name)
+    except OptionError as error:
+        known = [n for n, one in sheets.items() if "dsps" in one]
+        raise OptionError(
+            f"there is no device {name!r} here, nor a data sheet of one.",
+            hint=f"{', '.join(known)}, or of GPUs: {error.hint}",
+        ) from None
+    return gpu_device(gpu, asked), link
+
+
+def gpu_device(gpu: model.Device, asked: Asked) -> Device:
+    """A GPU by its roofline: calls, launches, and the longer of arithmetic and memory.
+
+    One call each; a kernel for each level of the tree, which looks at a group for each row.
+    """
+    levels = Levels(asked.capacity, asked.fanout)
+    depth, size = len(levels.widths) - 1, _SUM * sum(levels.widths)
+
+    def through(rows: int, each: int) -> Latency:
+        read = depth * rows * asked.fanout * _SUM
+        elements = float(depth * rows * each)
+        load = model.Load(1, depth, 0.0, elements, [(float(read), float(size))])
+        return Latency(load.seconds(gpu), is_modelled=True)
+
+    of = asked.learning
+    load = model.Load(
+        1, of.launches, float(of.products), float(of.elements), [(of.nbytes, asked.held)]
+    )
+    learner = Latency(load.seconds(gpu), is_modelled=True)
+    manager = Manager(
+        through(asked.batch, asked.fanout),
+        through(asked.inserted, asked.fanout),
+        through(asked.batch, asked.fanout),
+    )
+    return Device(manager, learner, (manager, learner))

@@ -1,0 +1,159 @@
+"""Plotly figures of a sum tree's draw, and of which primitive runs where."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import plotly.graph_objects as go
+
+from timerl_nb.compose.choosing import Iteration, choose
+from timerl_nb.compose.table import Links, Table
+from timerl_nb.errors import OptionError
+from timerl_nb.frontend.arguments import number
+from timerl_nb.frontend.foreign import taken
+from timerl_nb.replay.buffer import Replay
+from timerl_nb.replay.sum_tree import SumTree
+from timerl_nb.show.colours import GREY, SERIES
+from timerl_nb.show.figures import THEME
+
+_FADED = 0.35
+
+
+def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
+    """The way of a draw through a sum tree: in each level the group that it comes to, children as wide as their sums.
+
+    Args:
+        share: of the whole at which is drawn, from 0 to 1.
+
+    Raises:
+        OptionError: the buffer has no priorities, or none that is not zero.
+    """
+    found = (
+        buffer.tree
+        if isinstance(buffer, Replay)
+        else taken(
+            buffer, SumTree, "a sum tree", "trl.Replay(…, priority=…), or trl.replay.SumTree(…)."
+        )
+    )
+    if not 0 <= number("share", share) <= 1:
+        raise OptionError(f"share={share!r} is none.", hint="0.5 is in the middle.")
+    if not found.total:
+        raise OptionError("all priorities are zero: nothing is drawn.", hint="insert rows first.")
+    figure = go.Figure()
+    steps = found.path(share)
+    for depth, (first, sums, chosen, left) in enumerate(steps):
+        widths = np.asarray(sums) / sum(sums)
+        opacity = [1.0 if k == chosen else _FADED for k in range(len(sums))]
+        name = "root" if depth == 0 else f"level {depth}"
+        last = depth == len(steps) - 1
+        of = [f"{'entry' if last else 'group'} {first + k:,}" for k in range(len(sums))]
+        figure.add_trace(
+            go.Bar(
+                x=widths,
+                y=[f"{name}, from {first:,}"] * len(sums),
+                base=np.cumsum(widths) - widths,
+                orientation="h",
+                width=0.5,
+                marker={
+                    "color": SERIES[depth % (len(SERIES) - 1)],
+                    "opacity": opacity,
+                    "line": {"width": 1, "color": GREY},
+                },
+                text=[f"{x:.3g}" for x in sums],
+                customdata=of,
+                hovertemplate="%{customdata}: %{text}<extra></extra>",
+                showlegend=False,
+            )
+        )
+        figure.add_trace(
+            go.Scatter(
+                x=[left / sum(sums)],
+                y=[f"{name}, from {first:,}"],
+                mode="markers",
+                marker={"symbol": "line-ns-open", "size": 30, "color": "black", "line_width": 2},
+                hovertemplate=f"the draw: {left:.6g} of {sum(sums):.6g}<extra></extra>",
+                showlegend=False,
+            )
+        )
+    first, _, chosen, _ = steps[-1]
+    figure.update_layout(
+        template=THEME,
+        title=f"at {share:.4g} of {found.total:.6g}: entry {first + chosen:,}",
+        xaxis_title="share of the group's sum",
+        yaxis={"autorange": "reversed"},
+        barmode="overlay",
+    )
+    return figure
+
+
+def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "prose") -> go.Figure:
+    """Which device has the replay manager, and which the learner: a cell for each assignment, by rows learnt from a second.
+
+    The star is the one that is chosen; what nobody has measured is hatched. Over a cell are the terms of Eq. 6.
+
+    Args:
+        table, links, form: as of `trl.compose.choose`.
+    """
+    taken(table, Table, "a table of latencies", "trl.compose.measure(…) gives one, with its links.")
+    choice = choose(table, links, form)
+    names = list(table.devices)
+    cells = {(one.manager, one.learner): one for one in choice.all}
+    speed = [
+        [_speed(cells[manager, learner], table.batch) for manager in names] for learner in names
+    ]
+    said = [
+        [_terms(cells[manager, learner], table.batch) for manager in names] for learner in names
+    ]
+    figure = go.Figure(
+        go.Heatmap(
+            x=names,
+            y=names,
+            z=speed,
+            text=said,
+            hovertemplate="%{text}<extra></extra>",
+            colorscale="Viridis",
+            colorbar={"title": "rows/s"},
+            xgap=2,
+            ygap=2,
+        )
+    )
+    modelled = [one for one in choice.all if one.is_modelled and not one.why_not]
+    for kind, ones, symbol in (
+        ("modelled", modelled, "hash-open"),
+        ("chosen", [choice.best], "star"),
+        ("cannot be", [one for one in choice.all if one.why_not], "x-thin-open"),
+    ):
+        figure.add_trace(
+            go.Scatter(
+                x=[one.manager for one in ones],
+                y=[one.learner for one in ones],
+                mode="markers",
+                name=kind,
+                marker={"symbol": symbol, "size": 22 if kind == "chosen" else 12, "color": "white"},
+                hoverinfo="skip",
+            )
+        )
+    figure.update_layout(
+        template=THEME,
+        title=f"chosen: replay on {choice.best.manager}, learner on {choice.best.learner}, "
+        f"{choice.best.seconds * 1e3:.4g} ms; experience on {choice.memory}",
+        xaxis_title="replay manager on",
+        yaxis_title="learner on",
+        legend={"bgcolor": "rgba(128, 128, 128, 0.5)"},
+    )
+    return figure
+
+
+def _speed(one: Iteration, batch: int) -> float | None:
+    return None if one.why_not else one.experiences(batch)
+
+
+def _terms(one: Iteration, batch: int) -> str:
+    """Eq. 6, term by term."""
+    if one.why_not:
+        return str(one)
+    lines = [f"replay on {one.manager}, learner on {one.learner}"]
+    lines += [f"{name}: {seconds * 1e3:.4g} ms" for name, seconds in one.terms.items()]
+    lines += [f"T = {one.seconds * 1e3:.4g} ms{', modelled' * one.is_modelled}"]
+    return "<br>".join([*lines, f"{one.experiences(batch):,.0f} rows a second"])
