@@ -18,7 +18,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check types layers format notebooks fuzz mutants torture bench bench-full pictures lock peers-env torch-env clean
+.PHONY: lab test setup check types layers format notebooks fuzz mutants torture bench bench-full acs pictures lock peers-env torch-env clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -85,6 +85,9 @@ bench: setup  ## three works against hand-written JAX, and compile times by stag
 
 bench-full: setup  ## all works, with the hand-made limits; depth, peaks, and what the interpreter costs
 	$(BIN)/python -m benchmarks full
+
+acs: setup  ## simulate paper 004's figures, into docs/acs.md
+	$(BIN)/python -m benchmarks acs
 
 pictures: setup  ## draw the README's picture anew
 	$(BIN)/python docs/pictures/draw.py

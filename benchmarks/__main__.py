@@ -14,6 +14,7 @@ What it takes to answer a page that zooms into ten million edges: `python -m ben
 What a tapped call costs: `python -m benchmarks taps`.
 Times corrected of what recording adds, beside uninstrumented: `python -m benchmarks accuracy [--works a,b] [--rounds 40]`.
 What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
+Paper 004's figures, simulated, into `docs/acs.md`: `python -m benchmarks acs [FIGURE …]`.
 How steps of environments are collected, by us and others: `python -m benchmarks collect [--full] [throughput complexity …]`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
@@ -44,6 +45,7 @@ from benchmarks import (
     temporaries,
     tiles,
 )
+from benchmarks.acs import page
 from benchmarks.scope import accuracy
 
 
@@ -69,7 +71,8 @@ def main(*words: str) -> None:
     """
     os.environ.setdefault("TIMERL_CACHE", "0")  # whoever compiles, does it for the first time
     if words[:1] == ("resident",):
-        return race.measure_resident(*words[1:])
+        _, work, system = words
+        return race.measure_resident(work, system)
     if words[:1] == ("held",):
         return budgets.measure(*words[1:])
     if words[:1] == ("overlapping",):
@@ -107,6 +110,8 @@ def main(*words: str) -> None:
             overlap.main()
         case ("scope", *names) if set(names) <= {*scope.PARTS}:
             scope.main(names)
+        case ("acs", *names):
+            page.main(*names)
         case ("collect", *names):
             collecting.main(names)
         case ("taps",):

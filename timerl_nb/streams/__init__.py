@@ -2,25 +2,40 @@
 
 from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.streams.baselines import Graph, graph
+from timerl_nb.streams.comparing import Comparison, compare
 from timerl_nb.streams.kernels import Kernel, kernel
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.segments import ANY, Segment, segment, segment_of
+from timerl_nb.streams.simulate import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu, Simulated
+from timerl_nb.streams.stored import load, save
 from timerl_nb.streams.stream import Stream
 from timerl_nb.streams.threads import window
+from timerl_nb.streams.workloads import workload
 
 __all__ = [
+    "ACCEL_SIM",
     "ANY",
+    "RTX3060",
+    "RTX3070",
+    "RTX4090",
+    "Comparison",
+    "Gpu",
     "Graph",
     "Kernel",
     "Launch",
     "Report",
     "Segment",
+    "Simulated",
     "Stream",
+    "compare",
     "graph",
     "kernel",
+    "load",
+    "save",
     "segment",
     "segment_of",
     "window",
+    "workload",
 ]
 
 __getattr__, __dir__ = _module_names("trl.streams", lambda: __all__)

@@ -28,6 +28,7 @@ class Kernel:
         blocks: of threads, on a GPU (CTAs).
         operations: of floating point, in all blocks.
         nbytes: that are read and written in all.
+        registers: of a thread.
         keep: what must live until it has run.
         line: of the user's program that launched it.
         op_ids: of the operations of one of our programs that it computes.
@@ -40,6 +41,7 @@ class Kernel:
     blocks: int = 1
     operations: float = 0.0
     nbytes: float = 0.0
+    registers: int = 32
     keep: tuple[object, ...] = field(default=(), repr=False, compare=False)
     line: str = ""
     op_ids: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Paper 004's evaluation of ACS: its workloads, recorded, and its figures, simulated."""

@@ -1,0 +1,359 @@
+"""Figures of paper 004, simulated: each is a table in Markdown, over a sweep of what an operation of a thread takes."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from benchmarks.acs import paper
+from timerl_nb.streams.comparing import Comparison, compare
+from timerl_nb.streams.dependences import FINDERS
+from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.segments import Segment
+from timerl_nb.streams.simulate import (
+    ACCEL_SIM,
+    RTX3060,
+    RTX3070,
+    RTX4090,
+    WAYS,
+    Gpu,
+    Simulated,
+    simulate,
+)
+from timerl_nb.streams.simulate.gpu import sources
+from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.workloads import DYNAMIC, LACKS, SIMULATIONS, STATIC, workload
+
+SWEEP = (0.003, 0.01, 0.03, 0.1, 0.3)  # µs for an operation of a thread
+MIDDLE = SWEEP[2]
+ONE_IMAGE = 0
+
+
+@cache
+def stream(name: str) -> Stream:
+    return workload(name, ONE_IMAGE)
+
+
+@cache
+def compared(name: str, operation: float, gpu: Gpu = RTX3070, window: int = 32) -> Comparison:
+    return compare(stream(name), gpu=replace(gpu, operation=operation), window=window)
+
+
+@cache
+def simulated(
+    name: str, how: str, operation: float, gpu: Gpu = RTX3070, **options: int
+) -> Simulated:
+    return simulate(stream(name), how, gpu=replace(gpu, operation=operation), **options)
+
+
+def mean(values: Iterable[float]) -> float:
+    """Geometric."""
+    return math.exp(statistics.mean(math.log(v) for v in values))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(_shown(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _shown(cell: Any) -> str:
+    if cell is None:
+        return "–"
+    return (
+        f"{cell:.2f}"
+        if isinstance(cell, float)
+        else f"{cell:,}"
+        if isinstance(cell, int)
+        else str(cell)
+    )
+
+
+def block(name: str, operation: float) -> float:
+    """The mean µs of a kernel's block."""
+    gpu = replace(RTX3070, operation=operation)
+    return statistics.mean(gpu.microseconds(k) for k in stream(name).kernels)
+
+
+def constants() -> str:
+    return table(
+        ["constant", "value", "source"], ((f"`{n}`", round(v, 2), s) for n, v, s in sources())
+    )
+
+
+def workloads() -> str:
+    """Figures 3, 4: kernels of a batch, and their mean size."""
+    rows = []
+    for name, lacks in LACKS.items():
+        kernels = stream(name).kernels
+        blocks = [k.blocks for k in kernels]
+        rows.append(
+            (
+                name,
+                len(kernels),
+                statistics.mean(blocks),
+                int(statistics.median(blocks)),
+                max(blocks),
+                stream(name).width,
+                statistics.mean(len(k.reads) + len(k.writes) for k in kernels),
+                lacks,
+            )
+        )
+    head = "kernels", "blocks, mean", "median", "most", "width", "segments", "unlike the paper's"
+    return table(["stream", *head], rows)
+
+
+def sizes(name: str) -> str:
+    """Figures 5 and 8: how many kernels have how many blocks."""
+    bounds = (1, 4, 16, 64, 200, 1000, 10**9)
+    blocks = [k.blocks for k in stream(name).kernels]
+    rows, before = [], 0
+    for bound in bounds:
+        count = sum(before < b <= bound for b in blocks)
+        share = count / len(blocks)
+        label = f"{before + 1} to {bound}" if bound < 10**9 else f"more than {before}"
+        rows.append((label if bound > 1 else "1", count, "█" * round(40 * share) + f" {share:.0%}"))
+        before = bound
+    return table([f"blocks of a kernel of {name}", "kernels", ""], rows)
+
+
+def occupancy(names: Sequence[str], paper_says: float, of: str) -> str:
+    """Figures 2 and 7: what one queue occupies, on both GPUs."""
+    rows: list[Sequence[Any]] = []
+    for operation in SWEEP:
+        for gpu in (RTX3060, RTX4090):
+            found = [simulated(name, "serial", operation, gpu).occupancy for name in names]
+            rows.append((operation, gpu.name, *found, statistics.mean(found)))
+    rows.append(("paper", "both", *(None for _ in names), f"{paper_says:.2f} ({of})"))
+    return table(["µs an operation", "GPU", *names, "mean"], [_precise(row) for row in rows])
+
+
+def _precise(row: Sequence[Any]) -> Sequence[Any]:
+    """The first column as it is."""
+    return (f"{row[0]:g}" if isinstance(row[0], float) else row[0], *row[1:])
+
+
+def construction() -> str:
+    """Figure 9: how much of a graph's time its construction is."""
+    rows: list[Sequence[Any]] = []
+    for operation in SWEEP:
+        found = [simulated(name, "graph", operation) for name in SIMULATIONS]
+        shares = [one.construction / one.total for one in found]
+        rows.append((operation, *(f"{s:.0%}" for s in shares), f"{statistics.mean(shares):.0%}"))
+    rows.append(("paper", *(None for _ in SIMULATIONS), f"{paper.CONSTRUCTION:.0%}"))
+    return table(["µs an operation", *SIMULATIONS, "mean"], [_precise(row) for row in rows])
+
+
+def speedups(names: Sequence[str], says: Mapping[str, tuple[float | None, float | None]]) -> str:
+    """Figures 22, 25 and 27: means and maxima over both baselines."""
+    ways = ("acs-sw", "events", "acs-hw", "graph", "graph, built before")
+    rows: list[Sequence[Any]] = []
+    for baseline in ("device", "accel_sim"):
+        for operation in SWEEP:
+            row: list[Any] = [
+                operation,
+                baseline.replace("_", "-"),
+                mean(block(n, operation) for n in names),
+            ]
+            for how in ways:
+                found = [getattr(compared(n, operation)[how], baseline) for n in names]
+                row.append(f"{mean(found):.2f} ({max(found):.2f})")
+            rows.append(row)
+    said = []
+    for how in ways:
+        middle, most = says.get(how, (None, None))
+        said.append("–" if middle is most is None else f"{_shown(middle)} ({_shown(most)})")
+    rows.append(("paper", "", None, *said))
+    head = ["µs an operation", "baseline", "µs a block", *ways]
+    return table(head, [_precise(row) for row in rows])
+
+
+def each(names: Sequence[str], operation: float = MIDDLE) -> str:
+    """A row for each workload, at one point of the sweep: speedup over the device's queue."""
+    ways = ("acs-sw", "events", "acs-hw", "graph", "graph, built before")
+    rows = [(name, *(compared(name, operation)[how].device for how in ways)) for name in names]
+    return table([f"at {operation:g} µs an operation", *ways], rows)
+
+
+def occupied(names: Sequence[str]) -> str:
+    """Figures 24, 26 and 28: achieved occupancy by three ways."""
+    ways = ("serial", "serial, Accel-Sim", "acs-sw", "acs-hw")
+    rows: list[Sequence[Any]] = [
+        (
+            operation,
+            *(
+                statistics.mean(compared(n, operation)[how].occupancy for n in names)
+                for how in ways
+            ),
+        )
+        for operation in SWEEP
+    ]
+    return table(["µs an operation", *ways], [_precise(row) for row in rows])
+
+
+def windows() -> str:
+    """Figure 29: ACS-HW by the size of its window, relative to 16."""
+    rows: list[Sequence[Any]] = []
+    for label, names in (("simulations", SIMULATIONS), ("dynamic", DYNAMIC), ("static", STATIC)):
+        for operation in SWEEP:
+            base = {n: simulated(n, "acs-hw", operation, window=16).us for n in names}
+            found = [
+                mean(base[n] / simulated(n, "acs-hw", operation, window=w).us for n in names)
+                for w in (1, 2, 4, 8, 32, 64)
+            ]
+            rows.append((label, operation, *(f"{x:.3f}" for x in found)))
+    rows.append(("paper, simulations", "", None, None, None, None, f"{paper.WINDOW:.3f}", None))
+    head = ["", "µs an operation", "1", "2", "4", "8", "32", "64"]
+    return table(head, [(row[0], _precise(row[1:])[0], *row[2:]) for row in rows])
+
+
+def lists() -> str:
+    """ACS-HW by M, of the host's list, with a window of 32, relative to the longest."""
+    rows: list[Sequence[Any]] = []
+    lengths = (4, 16, 32, 48, 64, 128)
+    for operation in SWEEP:
+        base = {n: simulated(n, "acs-hw", operation, scheduled=224).us for n in SIMULATIONS}
+        found = [
+            mean(base[n] / simulated(n, "acs-hw", operation, scheduled=m).us for n in SIMULATIONS)
+            for m in lengths
+        ]
+        rows.append((operation, *found))
+    return table(["µs an operation", *map(str, lengths)], [_precise(row) for row in rows])
+
+
+def clocks() -> str:
+    """The launch's 5,000 cycles by both of the paper's clocks."""
+    rows: list[Sequence[Any]] = []
+    for label, launch in (
+        ("1.132 GHz (Accel-Sim)", 5000 / 1132),
+        ("1.4 GHz (Table V)", 5000 / 1400),
+    ):
+        for baseline in (RTX3070, ACCEL_SIM):
+            gpu = replace(baseline, launch=launch, operation=MIDDLE)
+            gpu = replace(gpu, queued=launch) if baseline is ACCEL_SIM else gpu
+            row = [
+                mean(
+                    simulate(stream(n), "serial", gpu=gpu).us / simulate(stream(n), how, gpu=gpu).us
+                    for n in SIMULATIONS
+                )
+                for how in ("acs-sw", "acs-hw")
+            ]
+            rows.append((label, "accel-sim" if baseline is ACCEL_SIM else "device", *row))
+    return table(["launch by", "baseline", "acs-sw", "acs-hw"], rows)
+
+
+def methods() -> str:
+    """Table I: what the simulator has a kernel pay that waits for another, and ahead of the first."""
+    g = RTX3070
+    rows = [
+        ("several streams, events", "events", g.waited, 0.0, "yes", "no", "yes"),
+        ("DAG", "graph", g.dispatch, g.node, "yes", "yes", "no"),
+        ("persistent threads", "persistent", g.task, 0.0, "no", "yes", "yes"),
+        ("device enqueue", "not simulated", None, None, "no", "no", "yes"),
+        ("ACS-SW", "acs-sw", g.sync + g.update + g.issue + g.launch, 0.0, "yes", "no", "yes"),
+        ("ACS-HW", "acs-hw", 31 / g.clock + g.dispatch, 0.0, "yes", "yes", "yes"),
+    ]
+    head = ["method", "here", "µs after an upstream kernel", "µs a kernel ahead of all"]
+    return table([*head, "paper: applicable", "little launching", "little preparation"], rows)
+
+
+def checks() -> str:
+    """Table II: ns of CPU to insert a kernel, its dependences found, and to complete it."""
+    rows: list[Sequence[Any]] = []
+    for (size, segments), says in paper.CHECK.items():
+        found = [_nanoseconds(name, size, segments) for name in ("pairwise", "buffers", "ranges")]
+        rows.append((size, segments, says, *found))
+    head = ["window", "segments", "paper, ns", "pairwise", "buffers", "ranges"]
+    return table(head, rows)
+
+
+def _nanoseconds(finder: str, size: int, segments: int) -> int:
+    r = random.Random(0)
+    kernels = [
+        Kernel(
+            "k",
+            tuple(Segment(r.randrange(4096), 0, 64) for _ in range(segments - 2)),
+            tuple(Segment(r.randrange(4096), 0, 64) for _ in range(2)),
+        )
+        for _ in range(2000)
+    ]
+    best = math.inf
+    for _ in range(3):
+        window = Window(size, FINDERS[finder]())
+        start = time.process_time_ns()
+        for one in kernels:
+            if window.full:
+                window.complete(window.take())
+            window.insert(one)
+        best = min(best, (time.process_time_ns() - start) / len(kernels))
+    return round(best, -1).__int__()
+
+
+def persistent() -> str:
+    """Section VI-E: contacts of pairs of shapes by persistent threads, by how many worlds a kernel has."""
+    rows: list[Sequence[Any]] = []
+    heap = stream("rigid_bodies")
+    for times in (1, 16, 64, 256, 1024):
+        many = Stream(
+            heap.name,
+            tuple(
+                replace(k, blocks=k.blocks * times, operations=k.operations * times)
+                for k in heap.kernels
+            ),
+        )
+        row: list[Any] = [256 * times]
+        for operation in SWEEP[::2]:
+            gpu = replace(RTX3070, operation=operation)
+            us = {
+                how: simulate(many, how, gpu=gpu).us for how in ("serial", "persistent", "acs-hw")
+            }
+            row += [us["serial"] / us["persistent"], us["serial"] / us["acs-hw"]]
+        rows.append(row)
+    rows.append(("paper", *(paper.PERSISTENT, None) * 3))
+    head = [f"{how}, {o:g} µs" for o in SWEEP[::2] for how in ("persistent", "acs-hw")]
+    return table(["worlds", *head], rows)
+
+
+def speed() -> str:
+    """Kernels that are simulated in a second of one CPU, of a humanoid's step."""
+    rows: list[Sequence[Any]] = []
+    one = stream("humanoid")
+    for how in WAYS:
+        start = time.process_time()
+        simulate(one, how)
+        rows.append((how, round(len(one) / (time.process_time() - start), -3).__int__()))
+    return table(["way", "kernels a second"], rows)
+
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "constants": constants,
+    "figures 3 and 4": workloads,
+    "figure 5": lambda: sizes("ant"),
+    "figure 8": lambda: sizes("instanas"),
+    "figure 2": lambda: occupancy(SIMULATIONS, paper.OCCUPANCY_SIMULATIONS, "34 % on average"),
+    "figure 7": lambda: occupancy(DYNAMIC, paper.OCCUPANCY_INSTANAS, "39 % for InstaNAS-A"),
+    "figure 9": construction,
+    "figure 22": lambda: speedups(SIMULATIONS, paper.SIMULATIONS),
+    "figure 22, each": lambda: each(SIMULATIONS),
+    "figure 24": lambda: occupied(SIMULATIONS),
+    "figure 25": lambda: speedups(DYNAMIC, paper.DYNAMIC),
+    "figure 25, each": lambda: each(DYNAMIC),
+    "figure 26": lambda: occupied(DYNAMIC),
+    "figure 27": lambda: speedups(STATIC, paper.STATIC),
+    "figure 27, each": lambda: each(STATIC),
+    "figure 28": lambda: occupied(STATIC),
+    "figure 29": windows,
+    "lists": lists,
+    "clocks": clocks,
+    "table I": methods,
+    "table II": checks,
+    "section VI-E": persistent,
+    "speed": speed,
+}

@@ -1,0 +1,32 @@
+"""Write the figures into `docs/acs.md`: `python -m benchmarks acs`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from benchmarks.acs.figures import FIGURES
+
+PAGE = Path("docs/acs.md")
+_PLACE = re.compile(r"<!-- ([^>]+) -->\n.*?<!-- / -->", re.S)
+
+
+def main(*names: str) -> None:
+    """All figures, or those of these names; the text between them stays.
+
+    Raises:
+        SystemExit: the page has no place of that name, or names one that is not there.
+    """
+    text = PAGE.read_text()
+    places = [m[1] for m in _PLACE.finditer(text)]
+    if sorted(places) != sorted(FIGURES):
+        raise SystemExit(f"{PAGE} has other places than figures: {set(places) ^ set(FIGURES)}")
+    if not {*names} <= {*FIGURES}:
+        raise SystemExit(f"figures are {', '.join(FIGURES)}")
+
+    def drawn(place: re.Match[str]) -> str:
+        if names and place[1] not in names:
+            return place[0]
+        return f"<!-- {place[1]} -->\n\n{FIGURES[place[1]]()}\n\n<!-- / -->"
+
+    PAGE.write_text(_PLACE.sub(drawn, text))

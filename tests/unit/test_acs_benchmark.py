@@ -1,0 +1,81 @@
+"""Paper 004's evaluation: networks as kernels, stored streams, figures and their page."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from benchmarks.acs.networks import NETWORKS, network
+from timerl_nb.errors import OptionError
+from timerl_nb.streams.stored import save
+from timerl_nb.streams.workloads import DYNAMIC, IMAGES, LACKS, SIMULATIONS, STATIC, workload
+
+DATASETS = Path(__file__).parents[2] / "datasets"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks(name: str) -> None:
+    one, again = network(name), network(name)
+    assert one == again
+    assert len(one) > 80 and one.width >= 1.0
+    written = [s.buffer for k in one.kernels for s in k.writes]
+    assert len(set(written)) < len(one) <= len(written)  # activations are in place
+    assert all(k.blocks >= 1 and k.operations > 0 for k in one.kernels)
+
+
+def test_dynamic_networks_depend_on_the_image() -> None:
+    for name in ("instanas", "routing"):
+        names = [tuple(k.name for k in network(name, image=k).kernels) for k in range(4)]
+        assert len(set(names)) == 4
+    assert network("condconv", image=0) == network("condconv", image=1)  # its weights alone do
+
+
+def test_most_kernels_of_instanas_are_small() -> None:
+    """Figure 8: a large fraction has fewer than 200 blocks."""
+    kernels = network("instanas").kernels
+    assert sum(k.blocks < 200 for k in kernels) > 0.8 * len(kernels)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_stored_as_they_are_drawn(name: str, tmp_path: Path) -> None:
+    """Whoever changes the generator stores them anew."""
+    for image in range(IMAGES.get(name, 1)):
+        save(network(name, image), tmp_path / "drawn")
+        of = f"-{image}" if name in IMAGES else ""
+        stored = DATASETS / "streams" / f"{name}{of}.stream.gz"
+        assert gzip.decompress((tmp_path / "drawn").read_bytes()) == gzip.decompress(
+            stored.read_bytes()
+        )
+        assert workload(name, image).edges == network(name, image).edges
+
+
+def test_stored_streams_are_what_the_list_says() -> None:
+    listed = dict(
+        re.findall(
+            r"\| `(streams/[^`]+)` \|.*\| `(\w{64})` \|", (DATASETS / "README.md").read_text()
+        )
+    )
+    there = sorted((DATASETS / "streams").iterdir())
+    assert {f"streams/{p.name}": sha256(p.read_bytes()).hexdigest() for p in there} == listed
+    assert sum(p.stat().st_size for p in there) < 2**20
+
+
+def test_every_workload_is_one_of_a_kind() -> None:
+    assert sorted((*SIMULATIONS, *DYNAMIC, *STATIC, "rigid_bodies")) == sorted(LACKS)
+    with pytest.raises(OptionError, match="grasp"):
+        workload("grasp")
+    with pytest.raises(OptionError, match="image 3"):
+        workload("instanas", image=3)
+    with pytest.raises(OptionError, match="image 1"):
+        workload("ant", image=1)
+
+
+def test_steps_of_environments_are_large_and_irregular() -> None:
+    for name in SIMULATIONS:
+        stream = workload(name)
+        assert len(stream) > 1000
+        assert 2 < stream.width < 50

@@ -1,0 +1,282 @@
+"""The simulated GPU against closed forms; work is conserved, order kept, and no upstream list of the hardware is wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import fields, replace
+
+import pytest
+
+from timerl_nb.errors import OptionError, ShapeError
+from timerl_nb.streams.dependences import Pairwise
+from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.report import Launch
+from timerl_nb.streams.scheduling_window import slots
+from timerl_nb.streams.segments import ANY, Segment
+from timerl_nb.streams.simulate import (
+    ACCEL_SIM,
+    GPUS,
+    RTX3060,
+    RTX3070,
+    WAYS,
+    Gpu,
+    Simulated,
+    simulate,
+    sources,
+)
+from timerl_nb.streams.simulate.gpu import THREADS, WARPS
+from timerl_nb.streams.simulate.hardware import IDENTITIES, HardwareWindow, ScheduledList
+from timerl_nb.streams.stream import Stream
+
+G = RTX3070
+LONG = 400 * THREADS  # operations of a block, that take a hundred µs
+
+
+def kernel(
+    name: int, reads: list[int], writes: list[int], blocks: int = 1, operations: float = LONG
+) -> Kernel:
+    return Kernel(
+        str(name),
+        tuple(Segment(b, 0, 8) for b in reads),
+        tuple(Segment(b, 0, 8) for b in writes),
+        blocks=blocks,
+        operations=operations * blocks,
+    )
+
+
+def ran_of(found: Simulated) -> list[Launch]:
+    return sorted(found.launches, key=lambda one: one.kernel)
+
+
+def chain(length: int) -> Stream:
+    return Stream("chain", tuple(kernel(k, [k], [k + 1]) for k in range(length)))
+
+
+def independent(count: int, blocks: int) -> Stream:
+    return Stream("independent", tuple(kernel(k, [], [k], blocks) for k in range(count)))
+
+
+def mixed(seed: int) -> Stream:
+    """Whole buffers, ranges, in place, and now and then all memory."""
+    r = random.Random(seed)
+
+    def touched(most: int) -> tuple[Segment, ...]:
+        found: list[Segment] = []
+        for _ in range(r.randint(0, most)):
+            lo = r.randrange(8) if seed % 2 else 0
+            found.append(Segment(r.randrange(6), lo, r.randint(lo + 1, 8) if seed % 2 else 8))
+        return (ANY,) if r.random() < 0.03 else tuple(found)
+
+    return Stream(
+        "mixed",
+        tuple(
+            Kernel(
+                str(k),
+                touched(3),
+                touched(2),
+                blocks=r.randint(1, 300),
+                operations=r.randint(0, 10**6),
+                registers=r.choice((16, 32, 64, 128)),
+            )
+            for k in range(r.randint(0, 60))
+        ),
+    )
+
+
+ONE = G.floor + G.operation * 400
+# What a first kernel pays ahead of its blocks, and each one that waits for another after that has ended.
+FIRST = {
+    "serial": G.issue + G.launch,
+    "acs-sw": G.check + G.issue + G.launch,
+    "events": G.check + G.issue + G.event + G.launch,
+    "acs-hw": G.check + G.issue + G.launch + 32 / G.clock + G.dispatch,
+    "graph": G.graph,
+    "persistent": G.issue + G.launch,
+}
+NEXT = {
+    "serial": G.queued,
+    "acs-sw": G.sync + G.update + G.issue + G.launch,
+    "events": G.queued,
+    "acs-hw": 31 / G.clock + G.dispatch,
+    "graph": G.dispatch,
+    "persistent": G.task,
+}
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_one_kernel_takes_what_is_ahead_of_it_and_its_block(how: str) -> None:
+    found = chain(1).simulate(how)
+    assert found.us == pytest.approx(FIRST[how] + ONE)
+    assert found.occupancy == pytest.approx(WARPS * ONE / (found.total * G.processors * G.warps))
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_a_chain_pays_once_for_each_link(how: str) -> None:
+    found = chain(50).simulate(how)
+    assert found.us == pytest.approx(FIRST[how] + 50 * ONE + 49 * NEXT[how])
+    assert found.construction == (50 * G.node if how == "graph" else 0.0)
+    assert found.total == found.us + found.construction
+
+
+def test_accel_sim_starts_each_kernel_anew() -> None:
+    us = chain(50).simulate("serial", gpu=ACCEL_SIM).us
+    assert us == pytest.approx(G.issue + G.launch + 50 * ONE + 49 * G.launch)
+
+
+@pytest.mark.parametrize("count", [1, 7, 46, 92])
+def test_independent_kernels_share_what_there_is(count: int) -> None:
+    """Two blocks of each at once: up to 138 blocks at full speed, beyond that as many as fit, more slowly."""
+    found = independent(count, 2).simulate("graph")
+    slower = max(1.0, count * 2 * WARPS / G.capacity)
+    assert count * 2 <= G.resident(32)
+    assert found.us == pytest.approx(G.graph + ONE * slower)
+
+
+def test_independent_kernels_of_one_queue_follow_each_other() -> None:
+    found = independent(20, 3).simulate("serial")
+    assert found.us == pytest.approx(FIRST["serial"] + 20 * ONE + 19 * G.queued)
+
+
+def test_blocks_beyond_the_room_come_in_waves() -> None:
+    room = G.resident(32)
+    assert room == 46 * 4  # by registers, of which Table V has 32,768
+    slowed = ONE * room * WARPS / G.capacity
+    for waves in (1, 2, 5):
+        found = independent(1, room * waves).simulate("graph")
+        assert found.us == pytest.approx(G.graph + waves * slowed)
+        assert max(warps for _, warps in found.history) == room * WARPS
+
+
+def test_eight_streams_run_eight_at_once() -> None:
+    """As many rounds as it takes, each with the launches that one driver makes one after the other."""
+    found = independent(16, 1).simulate("acs-sw", streams=8)
+    lanes = {ran.lane for ran in ran_of(found)}
+    assert lanes == set(range(8))
+    at_once = max(
+        sum(other.started <= ran.started < other.ended for other in ran_of(found))
+        for ran in ran_of(found)
+    )
+    assert at_once == 8
+    first_round = ran_of(found)[:8]
+    gaps = [b.started - a.started for a, b in zip(first_round, first_round[1:], strict=False)]
+    assert gaps == pytest.approx([G.issue] * 7)
+
+
+def test_a_window_of_one_keeps_the_order() -> None:
+    for how in ("acs-sw", "acs-hw", "events"):
+        ran = ran_of(independent(10, 1).simulate(how, window=1))
+        assert all(a.ended <= b.started for a, b in zip(ran, ran[1:], strict=False))
+
+
+def conflicts(stream: Stream) -> list[tuple[int, int]]:
+    finder = Pairwise()
+    return [(u, k) for k, one in enumerate(stream.kernels) for u in slots(finder.add(k, one))]
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_order_is_kept_and_work_conserved(how: str) -> None:
+    for seed in range(60):
+        stream, r = mixed(seed), random.Random(seed)
+        gpu = replace(r.choice((RTX3070, RTX3060)), operation=r.choice((0.001, 0.05)))
+        found = simulate(
+            stream,
+            how,
+            gpu=gpu,
+            window=r.randint(1, 64),
+            streams=r.randint(1, 16),
+            scheduled=r.randint(1, 64),
+        )
+        work = sum(k.blocks * WARPS * gpu.microseconds(k) for k in stream.kernels)
+        assert found.work == pytest.approx(work)
+        assert all(ran.ended > ran.started for ran in ran_of(found))
+        for before, after in conflicts(stream):
+            assert ran_of(found)[before].ended <= ran_of(found)[after].started, (
+                seed,
+                before,
+                after,
+            )
+        assert found.us >= work / (gpu.capacity * 1.0)
+        assert found.occupancy <= 1.0
+
+
+def wrong_lists(
+    seed: int, window: Callable[[int, int], HardwareWindow] = HardwareWindow
+) -> tuple[int, int]:
+    """Kernels inserted, and those that do not wait, themselves or by others, for one that they must wait for."""
+    r = random.Random(seed)
+    stream = mixed(seed)
+    size, scheduled = r.randint(1, 12), r.randint(1, 12)
+    conflict: dict[int, set[int]] = {k: set() for k in range(len(stream.kernels))}
+    for before, after in conflicts(stream):
+        conflict[after].add(before)
+    host, device = ScheduledList(scheduled), window(size, scheduled)
+    sent = [host.send(one) for one in stream.kernels]  # all of them, long before the device looks
+    waits: dict[int, set[int]] = {}  # of what is in the window, with who is waited for by others
+    ready: list[int] = []
+    held: dict[int, int] = {}
+    inserted = wrong = entered = 0
+    while entered < len(sent) or waits:
+        if entered < len(sent) and device.admits(entered % IDENTITIES) and r.random() < 0.7:
+            _, upstream = device.insert(entered % IDENTITIES, sent[entered])
+            held[entered % IDENTITIES] = entered
+            direct = {held[one] for one in upstream}
+            assert direct <= set(waits)  # who has ended is crossed out
+            waits[entered] = direct.union(*(waits[one] for one in direct)) & set(waits)
+            wrong += not conflict[entered] & set(waits) <= waits[entered] | {entered}
+            inserted += 1
+            if not direct:
+                ready.append(entered)
+            entered += 1
+        elif ready:
+            done = ready.pop(r.randrange(len(ready)))
+            del waits[done]
+            ready += [held[one] for one in device.complete(done % IDENTITIES)]
+    return inserted, wrong
+
+
+def test_the_hardware_window_never_has_a_wrong_upstream_list() -> None:
+    found = [wrong_lists(seed) for seed in range(400)]
+    assert sum(inserted for inserted, _ in found) > 5000
+    assert sum(wrong for _, wrong in found) == 0
+
+
+def test_without_its_entrance_the_hardware_window_has_wrong_lists() -> None:
+    class Open(HardwareWindow):
+        def admits(self, identity: int) -> bool:
+            return len(self._upstream) < self._size
+
+    assert sum(wrong for _, wrong in (wrong_lists(seed, Open) for seed in range(400))) > 50
+
+
+def test_identities_that_would_wrap_are_refused() -> None:
+    assert chain(600).simulate("acs-hw", window=32, scheduled=224).us > 0
+    with pytest.raises(OptionError, match="8-bit") as raised:
+        chain(1).simulate("acs-hw", window=32, scheduled=225)
+    assert "32 + 225 > 256" in str(raised.value)
+
+
+def test_every_constant_has_a_source() -> None:
+    for gpu in GPUS.values():
+        assert [name for name, _, _ in sources(gpu)] == [f.name for f in fields(Gpu)][1:]
+        assert all(source for _, _, source in sources(gpu))
+    assert {n: s for n, _, s in sources(RTX3060)}["processors"] == "paper, Table IV"
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    with pytest.raises(OptionError, match="'acs-hw'"):
+        chain(1).simulate("acs-hv")
+    with pytest.raises(OptionError, match="RTX4090"):
+        chain(1).simulate("serial", gpu="RTX4080")
+    for name in ("window", "streams", "scheduled"):
+        with pytest.raises(ShapeError, match=name):
+            chain(1).simulate("acs-hw", **{name: 0})
+    heavy = Stream("heavy", (replace(kernel(0, [], [0]), registers=255),))
+    with pytest.raises(OptionError, match="65,280 registers"):
+        heavy.simulate("serial")
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_an_empty_stream_takes_no_time(how: str) -> None:
+    found: Simulated = Stream("empty", ()).simulate(how)
+    assert (found.us, found.occupancy, found.count) == (0.0, 0.0, 0)

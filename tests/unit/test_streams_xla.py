@@ -1,0 +1,108 @@
+"""Jitted functions as streams: what XLA launches, who reads what of whom, loops unrolled."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from timerl_nb.errors import CallError, ExecutionError
+from timerl_nb.runtime.xla.hlo import work
+from timerl_nb.streams.recorders.xla import record_xla, stream_of
+
+# A loop of three turns around two kernels, one after it; and one of unknown length.
+TEXT = """HloModule m, is_scheduled=true
+
+%body (p: (s32[], f32[512])) -> (s32[], f32[512]) {
+  %p = (s32[], f32[512]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = f32[512]{0} get-tuple-element(%p), index=1
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %y = f32[512]{0} multiply(%x, %x)
+  ROOT %out = (s32[], f32[512]{0}) tuple(%next, %y)
+}
+
+%condition (q: (s32[], f32[512])) -> pred[] {
+  %q = (s32[], f32[512]{0}) parameter(0)
+  %j = s32[] get-tuple-element(%q), index=0
+  %end = s32[] constant(3)
+  ROOT %less = pred[] compare(%j, %end), direction=LT
+}
+
+ENTRY %main (a: f32[512]) -> (f32[512], f32[1]) {
+  %a = f32[512]{0} parameter(0)
+  %zero = s32[] constant(0)
+  %start = (s32[], f32[512]{0}) tuple(%zero, %a)
+  %loop = (s32[], f32[512]{0}) while(%start), condition=%condition, body=%body, backend_config={TRIPS}
+  %last = f32[512]{0} get-tuple-element(%loop), index=1
+  %sum = f32[512]{0} add(%last, %a)
+  %part = f32[1]{0} slice(%sum), slice={[0:1]}
+  ROOT %all = (f32[512]{0}, f32[1]{0}) tuple(%sum, %part)
+}
+"""
+KNOWN = TEXT.replace("TRIPS", '"known_trip_count":{"n":"3"}')
+
+
+def test_a_loop_of_known_length_is_unrolled() -> None:
+    stream = stream_of(KNOWN, "m")
+    names = [k.name for k in stream.kernels]
+    assert names == ["next", "y"] * 3 + ["sum", "part"]
+    assert len(names) == work(KNOWN).launches
+    # counters wait for counters, the array for the array; the sum for the last turn's
+    assert stream.edges == ((), (), (0,), (1,), (2,), (3,), (5,), (6,))
+    y = stream.kernels[1]
+    assert (y.blocks, y.operations, y.nbytes) == (2, 512.0, 3 * 4 * 512)
+    assert sum(k.operations for k in stream.kernels) == work(KNOWN).elements
+    assert sum(k.nbytes for k in stream.kernels) == work(KNOWN).nbytes
+
+
+def test_no_buffer_is_written_twice() -> None:
+    written = [s.buffer for k in stream_of(KNOWN, "m").kernels for s in k.writes]
+    assert len(written) == len(set(written))
+
+
+def test_a_loop_of_unknown_length_turns_as_often_as_is_said() -> None:
+    with pytest.raises(ExecutionError, match="at_most"):
+        stream_of(TEXT, "m")
+    stream = stream_of(TEXT, "m", at_most=2)
+    assert [k.name for k in stream.kernels] == ["less", "next", "y"] * 2 + ["sum", "part"]
+    # a turn waits for its condition, whose value says whether it runs
+    assert [stream.edges[k] for k in range(6)] == [(), (0,), (0,), (0, 1), (1, 3), (2, 3)]
+    assert len(stream_of(TEXT, "m", at_most=0)) == 2
+
+
+def test_a_jitted_function_has_as_many_kernels_as_launches() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        def turn(carry: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return jnp.tanh(carry @ carry) + k, carry.sum()
+
+        last, sums = jax.lax.scan(turn, x, jnp.arange(5.0))
+        return jnp.sort(last.ravel()) + sums.sum()
+
+    jitted = jax.jit(f)
+    x = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    text = jitted.lower(x).compile().as_text() or ""
+    stream = record_xla(jitted, x)
+    assert stream.name == "f"
+    assert len(stream) == work(text).launches > 5
+    assert work(text).is_exact
+    assert sum(k.operations for k in stream.kernels) == work(text).products + work(text).elements
+    # the turns follow each other, and something waits for each kernel but the last
+    assert max(stream.depths) >= 5
+    waited = {u for upstream in stream.edges for u in upstream}
+    assert len(stream) - 1 not in waited
+
+
+def test_branches_wait_for_what_decides() -> None:
+    def f(x: jax.Array) -> jax.Array:
+        return jax.lax.cond(x.sum() > 0, lambda y: jnp.sort(y @ y), lambda y: y, x)
+
+    stream = record_xla(jax.jit(f), jnp.ones((8, 8)))
+    assert len(stream) >= 3
+    assert max(stream.depths) >= 3
+
+
+def test_what_is_not_jitted_is_refused() -> None:
+    with pytest.raises(CallError, match=r"jax.jit"):
+        record_xla(lambda x: x, 1.0)

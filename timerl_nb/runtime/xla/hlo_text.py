@@ -1,0 +1,153 @@
+"""XLA's optimised HLO as text: its computations, and their instructions in the order in which they run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Final
+
+# What names values, or says when others are ready, and runs nothing.
+NAMES: Final = frozenset(
+    [
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "after-all",
+        "opt-barrier",
+        "add-dependency",
+        "domain",
+        "partition-id",
+        "replica-id",
+        "async-update",
+        "async-done",
+        "copy-done",
+        "all-reduce-done",
+        "all-gather-done",
+        "collective-permute-done",
+        "send-done",
+        "recv-done",
+    ]
+)
+_COMPUTATION: Final = re.compile(r"^(ENTRY )?%(\S+) \([^\n]*\{\n(.*?)^\}", re.M | re.S)
+_INSTRUCTION: Final = re.compile(
+    r"^  (ROOT )?%(\S+) = (\((?:[^()]|\([^()]*\))*\)|\S+) ([\w\-]+)\(([^\n]*)", re.M
+)
+_ARRAY: Final = re.compile(r"(\w+)\[([\d,]*)\]")
+_NAME: Final = re.compile(r"%([\w.\-]+)")
+_TURNS: Final = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_BRANCHES: Final = re.compile(
+    r"(?:true_computation|false_computation|branch_computations)=(\{[^}]*\}|%[\w.\-]+)"
+)
+ONE_KERNEL: Final = 'xla_cpu_small_call="true"'
+
+
+def computations(text: str) -> tuple[Computation, Mapping[str, Computation]]:
+    """The one that a call runs, and all of them by name."""
+    found = [(bool(m[1]), m[2], Computation(m[3])) for m in _COMPUTATION.finditer(text)]
+    (entry,) = (one for is_entry, _, one in found if is_entry)
+    return entry, {name: one for _, name, one in found}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A line of a computation; `NAMES` are the kinds that run nothing."""
+
+    name: str
+    kind: str
+    type: str
+    rest: str  # operands and attributes
+    is_root: bool
+
+    @cached_property
+    def operands(self) -> Sequence[str]:
+        return _NAME.findall(self.rest[: self.rest.index(")")])
+
+    @cached_property
+    def arrays(self) -> Sequence[tuple[str, Sequence[int]]]:
+        """The types and shapes of what it makes."""
+        found = _ARRAY.findall(self.type)
+        return [(dtype, [int(n) for n in dims.split(",") if n]) for dtype, dims in found]
+
+    @property
+    def shape(self) -> Sequence[int]:
+        return self.arrays[0][1]
+
+    @cached_property
+    def elements(self) -> int:
+        return sum(prod(shape) for _, shape in self.arrays)
+
+    @cached_property
+    def sizes(self) -> Sequence[int]:
+        """Of each array that it makes, the bytes."""
+        return [prod(shape) * _bits(dtype) // 8 for dtype, shape in self.arrays]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.sizes)
+
+    def called(self, role: str) -> str:
+        found = re.search(rf"\b{role}=%([\w.\-]+)", self.rest)
+        assert found is not None, f"{self.kind} without {role}"
+        return found[1]
+
+    @property
+    def branches(self) -> Sequence[str]:
+        return [name for text in _BRANCHES.findall(self.rest) for name in _NAME.findall(text)]
+
+    @property
+    def turns(self) -> int | None:
+        found = _TURNS.search(self.rest)
+        return int(found[1]) if found else None
+
+
+class Computation(Mapping[str, Instruction]):
+    """The instructions of a computation, by name."""
+
+    def __init__(self, text: str) -> None:
+        found = _INSTRUCTION.finditer(text)
+        self._all = {m[2]: Instruction(m[2], m[4], m[3], m[5], bool(m[1])) for m in found}
+
+    def __getitem__(self, name: str) -> Instruction:
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @cached_property
+    def root(self) -> Instruction:
+        return next(x for x in self.values() if x.is_root)
+
+    def read(self, name: str) -> int:
+        """The bytes that a fusion reads of one of its parameters."""
+        total = 0
+        for user in (x for x in self.values() if name in x.operands):
+            if user.kind in ("dynamic-slice", "slice"):
+                total += user.nbytes
+            elif user.kind in ("bitcast", "get-tuple-element"):
+                total += self.read(user.name)
+            elif user.kind != "dynamic-update-slice" or name != user.operands[0]:
+                return self[name].nbytes
+        return min(total, self[name].nbytes)
+
+    def written(self, one: Instruction) -> int:
+        """The bytes that a fusion writes of what it returns: of what it changes in place, the slice."""
+        if one.kind == "tuple":
+            return sum(self.written(self[name]) for name in one.operands)
+        if one.kind == "bitcast":
+            return self.written(self[one.operands[0]])
+        if one.kind == "dynamic-update-slice":
+            return self[one.operands[1]].nbytes
+        return one.nbytes
+
+
+def _bits(dtype: str) -> int:
+    found = re.search(r"\d+", dtype)
+    return 8 if dtype == "pred" else int(found[0]) if found else 0

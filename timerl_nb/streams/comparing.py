@@ -1,0 +1,90 @@
+"""A stream by all ways of running it, simulated beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from timerl_nb.frontend.foreign import asked
+from timerl_nb.streams.simulate import RTX3070, WAYS, Gpu, simulate
+from timerl_nb.streams.simulate.gpu import by_name
+from timerl_nb.streams.stream import Stream
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way of running a stream: µs, occupancy, and how much faster it is than one queue of a device, and of Accel-Sim's."""
+
+    how: str
+    us: float
+    occupancy: float
+    device: float
+    accel_sim: float
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Of a stream the ways of running it; `rows` begin with the two baselines."""
+
+    stream: Stream
+    gpu: Gpu
+    window: int
+    streams: int
+    rows: Sequence[Row]
+
+    def __getitem__(self, how: str) -> Row:
+        return next(row for row in self.rows if row.how == how)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.stream.name}: {len(self.stream):,} kernels, width {self.stream.width:.2f}, on {self.gpu.name}; "
+            f"window {self.window}, {self.streams} streams",
+            f"{'':24}{'µs':>12}{'occupancy':>11}{'faster than serial':>20}{'than Accel-Sim’s':>18}",
+        ]
+        lines += [
+            f"{r.how:24}{r.us:12,.1f}{r.occupancy:11.2f}{r.device:20.2f}{r.accel_sim:18.2f}"
+            for r in self.rows
+        ]
+        return "\n".join(lines)
+
+
+@asked
+def compare(
+    stream: Stream,
+    *,
+    gpu: Gpu | str = RTX3070,
+    window: int = 32,
+    streams: int = 8,
+    scheduled: int = 48,
+) -> Comparison:
+    """Simulate a stream by every way there is.
+
+    Baselines are one queue of a device, where a kernel that is queued starts soon after the one ahead, and one
+    of Accel-Sim's, where each pays its launch. "graph, built before" is the graph without its construction.
+
+    Args:
+        gpu, window, streams, scheduled: as for `stream.simulate`.
+    """
+    gpu = by_name(gpu)
+    slow = replace(gpu, queued=gpu.launch)
+    runs = {
+        "serial": simulate(stream, "serial", gpu=gpu),
+        "serial, Accel-Sim": simulate(stream, "serial", gpu=slow),
+    }
+    for how in WAYS[1:]:
+        runs[how] = simulate(
+            stream, how, gpu=gpu, window=window, streams=streams, scheduled=scheduled
+        )
+    found = [(how, one.total, one.occupancy) for how, one in runs.items()]
+    graph = runs["graph"]
+    if graph.us:
+        found.append(("graph, built before", graph.us, graph.occupancy * graph.total / graph.us))
+    baselines = [one.us for one in list(runs.values())[:2]]
+    rows = [
+        Row(how, us, occupancy, *(of / us if us else 1.0 for of in baselines))
+        for how, us, occupancy in found
+    ]
+    return Comparison(stream, gpu, window, streams, tuple(rows))

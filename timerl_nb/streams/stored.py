@@ -1,0 +1,110 @@
+"""A stream as a file: what its kernels are called, read, write and cost; not what runs them.
+
+Gzipped JSON, a row for each kernel. A segment is how many buffers ago its own came (0: now, the first time), its start and
+its stop, so that turns of a loop are the same text: thousands of kernels take some tens of kilobytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from timerl_nb.errors import ExecutionError
+from timerl_nb.files import write_whole
+from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.segments import ANY, Segment
+from timerl_nb.streams.stream import Stream
+
+FORMAT: Final = 1
+_ANY: Final = -1
+
+
+def save(stream: Stream, path: str | Path) -> None:
+    """Write a stream into a file, `NAME.stream.gz` by custom; the same stream makes the same bytes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    came: dict[int, int] = {}
+    names: dict[str, int] = {}
+
+    def flat(segments: Sequence[Segment]) -> list[int]:
+        found: list[int] = []
+        for s in segments:
+            if s.buffer < 0:
+                found += (_ANY, 0, 0)
+                continue
+            ago = len(came) - came[s.buffer] if s.buffer in came else 0
+            came.setdefault(s.buffer, len(came))
+            found += (ago, s.start, s.stop)
+        return found
+
+    rows = [
+        [
+            names.setdefault(k.name, len(names)),
+            flat(k.reads),
+            flat(k.writes),
+            k.blocks,
+            k.operations,
+            k.nbytes,
+            k.registers,
+        ]
+        for k in stream.kernels
+    ]
+    value = {"stream": FORMAT, "name": stream.name, "names": list(names), "kernels": rows}
+    text = json.dumps(value, separators=(",", ":"))
+    write_whole(Path(path), gzip.compress(text.encode(), 9, mtime=0))
+
+
+def load(path: str | Path) -> Stream:
+    """A stream out of a file, to be looked at and simulated: `run` has nothing to run.
+
+    Raises:
+        ExecutionError: it is no such file, or of a newer format.
+        OSError: it cannot be read.
+    """
+    try:
+        value = json.loads(gzip.decompress(Path(path).read_bytes()))
+        found = value["stream"]
+        if found != FORMAT:
+            raise ExecutionError(
+                f"{path} is a stream of format {found}; this version reads {FORMAT}.",
+                hint="record it again, or read it with the version that wrote it.",
+            )
+        return _stream(value["name"], value["names"], value["kernels"])
+    except (gzip.BadGzipFile, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise ExecutionError(f"{path} is no stream: {error}.") from error
+
+
+def _stream(name: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Stream:
+    came = 0
+
+    def segments(flat: Sequence[int]) -> tuple[Segment, ...]:
+        nonlocal came
+        found: list[Segment] = []
+        for ago, start, stop in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            if ago == _ANY:
+                found.append(ANY)
+                continue
+            found.append(Segment(came - ago, start, stop))
+            came += not ago
+        return tuple(found)
+
+    return Stream(
+        name,
+        tuple(
+            Kernel(
+                names[int(called)],
+                segments(reads),
+                segments(writes),
+                blocks=blocks,
+                operations=operations,
+                nbytes=nbytes,
+                registers=registers,
+            )
+            for called, reads, writes, blocks, operations, nbytes, registers in rows
+        ),
+    )
