@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers import GIVEN, devices_of, keep_contexts, settings
+from tests.workers import GIVEN, dealt, devices_of, keep_contexts, settings
 
 SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
 OWNER = SHARED not in os.environ
@@ -26,6 +26,8 @@ os.environ["TIMERL_CACHE"] = os.environ[SHARED]
 os.environ["TIMERL_EXECUTOR"] = "interpret"  # for what modules compile as they are imported
 
 GOLDEN = Path(__file__).parent / "golden"
+# Folders of long tests, the longest first; those for a browser together, which share a server and a kernel.
+LONG = ("browser", "notebooks", "property")
 
 
 def pytest_report_header() -> str:
@@ -37,11 +39,17 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(os.environ[SHARED], ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Random programs read as nobody would."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Random programs read as nobody would; and what takes long is begun with."""
     for item in items:
         if {"property", "independent"} & set(item.path.parts):
             item.add_marker(pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning"))
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        within = [item.path.relative_to(config.rootpath).parts for item in items]
+        long = [[one for one, at in zip(items, within, strict=True) if name in at] for name in LONG]
+        others = [one for one, at in zip(items, within, strict=True) if not set(LONG) & set(at)]
+        items[:] = dealt(long, others, workers)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

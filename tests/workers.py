@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 COUNT = "--xla_force_host_platform_device_count"
 # Thousands of small programs that run once or twice: what XLA does to make machine code fast is more
@@ -36,6 +37,25 @@ def settings(devices: int) -> str:
     wanted = {COUNT: str(devices), **QUICK}
     more = [f"{flag}={value}" for flag, value in wanted.items() if flag not in GIVEN]
     return " ".join([GIVEN, *more]).strip()
+
+
+_Item = TypeVar("_Item")
+
+
+def dealt(groups: Sequence[Sequence[_Item]], others: Sequence[_Item], count: int) -> list[_Item]:
+    """An order in which each of so many workers begins with groups of its own.
+
+    pytest-xdist gives every worker an equal share, one behind the other, and whoever is done takes from
+    the end of another's: what takes minutes must not come last, when nobody is left to share it.
+    """
+    left, rest, found = sum(map(len, groups)) + len(others), list(others), list[_Item]()
+    for worker in range(count):
+        share = left // (count - worker)
+        own = [item for group in groups[worker::count] for item in group]
+        own += [rest.pop(0) for _ in range(min(len(rest), share - len(own)))]
+        found += own
+        left -= len(own)
+    return found + rest
 
 
 LOWERINGS = 100  # since a context keeps what it has seen

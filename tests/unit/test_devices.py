@@ -18,7 +18,7 @@ import pytest
 import timerl_nb as trl
 from tests.conftest import SHARED
 from tests.reinforce import reinforce
-from tests.workers import COUNT, LOWERINGS, devices_of, settings
+from tests.workers import COUNT, LOWERINGS, dealt, devices_of, settings
 from timerl_nb.errors import OptionError
 from timerl_nb.memory.share import Share
 
@@ -32,6 +32,22 @@ def test_workers_see_one_device_and_two_by_turns(monkeypatch: pytest.MonkeyPatch
     assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [2, 1, 2, 1, 1]
     monkeypatch.setenv("TIMERL_TEST_SEED", "1")
     assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [1, 2, 1, 2, 2]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_each_worker_begins_with_what_takes_long(count: int) -> None:
+    groups = ["browser"] * 5, ["notebook"] * 3, ["property"] * 7
+    others = [f"{k}" for k in range(50)]
+    order, shares = dealt(groups, others, count), list[list[str]]()
+    assert sorted(order) == sorted([*others, *(one for group in groups for one in group)])
+    for left in range(count, 0, -1):  # as pytest-xdist deals them out
+        size = len(order) // left
+        shares, order = [*shares, order[:size]], order[size:]
+    firsts = [share[0] for share in shares]
+    assert firsts[:3] == ["browser", "notebook", "property"][:count]
+    assert all(share.count("browser") in (0, 5) for share in shares)
+    rest = [one for share in shares for one in share if one.isdigit()]
+    assert rest == others and all(share[-1].isdigit() for share in shares)
 
 
 def test_a_thread_keeps_a_context_for_many_lowerings(monkeypatch: pytest.MonkeyPatch) -> None:
