@@ -4,6 +4,7 @@ from timerl_nb.frontend.foreign import module_names as _module_names
 from timerl_nb.streams.baselines import Graph, graph
 from timerl_nb.streams.comparing import Comparison, compare
 from timerl_nb.streams.kernels import Kernel, kernel
+from timerl_nb.streams.recorders import record
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.segments import ANY, Segment, segment, segment_of
 from timerl_nb.streams.simulate import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu, Simulated
@@ -31,6 +32,7 @@ __all__ = [
     "graph",
     "kernel",
     "load",
+    "record",
     "save",
     "segment",
     "segment_of",

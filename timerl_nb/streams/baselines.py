@@ -30,7 +30,7 @@ def run_serial(stream: Stream) -> Report:
             times = ((t - first) * 1e6 for t in (begun, begun, perf_counter()))
             launches.append(Launch(k, kernel.name, kernel.line, kernel.op_ids, 0, -1, (), *times))
     us = launches[-1].ended if launches else 0.0
-    return Report("serial", 0, 1, us, launches, len(launches), result=stream.results())
+    return Report("serial", 0, 1, us, launches, len(launches))
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,4 @@ def run_graph(
     ran = opened.report
     launches = [replace(one, kernel=one.slot, upstream=waits[one.slot]) for one in ran.launches]
     construction = 0.0 if built is not None else made.construction
-    return replace(
-        ran, size=0, launches=launches, construction=construction, result=stream.results()
-    )
+    return replace(ran, size=0, launches=launches, construction=construction)

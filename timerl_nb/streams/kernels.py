@@ -44,7 +44,7 @@ class Kernel:
     registers: int = 32
     keep: tuple[object, ...] = field(default=(), repr=False, compare=False)
     line: str = ""
-    op_ids: tuple[str, ...] = ()
+    op_ids: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} at {self.line}" if self.line else self.name

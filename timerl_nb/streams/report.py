@@ -29,7 +29,7 @@ class Launch:
     kernel: int
     name: str
     line: str = ""
-    op_ids: tuple[str, ...] = ()
+    op_ids: tuple[int, ...] = ()
     lane: int = -1
     slot: int = -1
     upstream: tuple[int, ...] = ()

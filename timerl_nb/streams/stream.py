@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from timerl_nb.frontend.foreign import asked
 from timerl_nb.inspectable import Inspectable
 from timerl_nb.streams.dependences import finder
 from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.report import Report
 from timerl_nb.streams.scheduling_window import slots
 
 
@@ -42,11 +43,13 @@ class Stream(Inspectable):
     """Kernels in order.
 
     Attributes:
+        begin: is called ahead of every run, if anything has to be.
         result: what they have computed, after a run; None where they only write into buffers.
     """
 
     name: str
     kernels: tuple[Kernel, ...]
+    begin: Callable[[], object] | None = field(default=None, compare=False)
     result: Callable[[], Any] | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
@@ -71,18 +74,18 @@ class Stream(Inspectable):
         """Kernels over the longest chain of them: how many could run at once, on average."""
         return len(self.kernels) / max(self.depths, default=1)
 
-    def results(self) -> Any:
-        """What the last run has computed."""
-        return None if self.result is None else self.result()
-
     @asked
-    def run(self, how: str = "window", **options: Any) -> Any:
+    def run(self, how: str = "window", **options: Any) -> Report:
         """Run the kernels.
 
         Raises:
             OptionError: there is no such way.
         """
-        return _one("run", _RUNNERS, how)(self, **options)
+        run = _one("run", _RUNNERS, how)
+        if self.begin is not None:
+            self.begin()
+        report = run(self, **options)
+        return report if self.result is None else replace(report, result=self.result())
 
     @asked
     def simulate(self, how: str = "acs-sw", **options: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from time import perf_counter
@@ -298,7 +297,7 @@ def runnable(kernel: Kernel) -> Callable[[], object]:
     return kernel.run
 
 
-def _said(kernel: Kernel) -> tuple[str, str, tuple[str, ...]]:
+def _said(kernel: Kernel) -> tuple[str, str, tuple[int, ...]]:
     """What a report knows of a kernel, which does not keep its buffers."""
     return kernel.name, kernel.line, kernel.op_ids
 
@@ -308,7 +307,7 @@ def _launch(
     slot: int,
     held: tuple[int, tuple[int, ...], float],
     lane: int,
-    said: tuple[str, str, tuple[str, ...]],
+    said: tuple[str, str, tuple[int, ...]],
     begun: float,
     ended: float,
 ) -> Launch:
@@ -358,4 +357,4 @@ def run_window(stream: Stream, **options: Any) -> Report:
     """In a window on threads; options are those of `window`."""
     with window(**options) as opened:
         opened.submit(*stream.kernels)
-    return replace(opened.report, result=stream.results())
+    return opened.report
