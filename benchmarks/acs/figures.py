@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from benchmarks.acs import paper
+from benchmarks.acs import paper, picture
 from timerl_nb.streams.comparing import Comparison, compare
 from timerl_nb.streams.dependences import FINDERS
 from timerl_nb.streams.kernels import Kernel
@@ -31,8 +31,10 @@ from timerl_nb.streams.simulate.gpu import sources
 from timerl_nb.streams.stream import Stream
 from timerl_nb.streams.workloads import DYNAMIC, LACKS, SIMULATIONS, STATIC, workload
 
-SWEEP = (0.003, 0.01, 0.03, 0.1, 0.3)  # µs for an operation of a thread
-MIDDLE = SWEEP[2]
+SWEEP = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # µs for an operation of a thread
+SPARSE = SWEEP[1::2]
+# Where a block takes some µs: networks have hundreds of operations a thread, steps of environments a few.
+NETWORK, STEP = 0.03, 1.0
 ONE_IMAGE = 0
 
 
@@ -50,7 +52,8 @@ def compared(name: str, operation: float, gpu: Gpu = RTX3070, window: int = 32) 
 def simulated(
     name: str, how: str, operation: float, gpu: Gpu = RTX3070, **options: int
 ) -> Simulated:
-    return simulate(stream(name), how, gpu=replace(gpu, operation=operation), **options)
+    found = simulate(stream(name), how, gpu=replace(gpu, operation=operation), **options)
+    return replace(found, launches=(), history=())  # of which hundreds are kept
 
 
 def mean(values: Iterable[float]) -> float:
@@ -175,7 +178,31 @@ def speedups(names: Sequence[str], says: Mapping[str, tuple[float | None, float 
     return table(head, [_precise(row) for row in rows])
 
 
-def each(names: Sequence[str], operation: float = MIDDLE) -> str:
+def sweeps() -> str:
+    """Figures 22, 25 and 27 as a picture, over one queue of a device."""
+    kinds = (
+        ("simulations", SIMULATIONS, paper.SIMULATIONS),
+        ("dynamic networks", DYNAMIC, paper.DYNAMIC),
+        ("static networks", STATIC, paper.STATIC),
+    )
+    panels = {}
+    for title, names, says in kinds:
+        lines = {
+            how: [
+                (
+                    mean(block(n, operation) for n in names),
+                    mean(compared(n, operation)[how].device for n in names),
+                )
+                for operation in SWEEP
+            ]
+            for how in picture.COLOURS
+        }
+        panels[title] = lines, {how: middle for how, (middle, _) in says.items()}
+    picture.PATH.write_text(picture.draw(panels))
+    return f"![Speedups over the work per operation](pictures/{picture.PATH.name})"
+
+
+def each(names: Sequence[str], operation: float) -> str:
     """A row for each workload, at one point of the sweep: speedup over the device's queue."""
     ways = ("acs-sw", "events", "acs-hw", "graph", "graph, built before")
     rows = [(name, *(compared(name, operation)[how].device for how in ways)) for name in names]
@@ -202,7 +229,7 @@ def windows() -> str:
     """Figure 29: ACS-HW by the size of its window, relative to 16."""
     rows: list[Sequence[Any]] = []
     for label, names in (("simulations", SIMULATIONS), ("dynamic", DYNAMIC), ("static", STATIC)):
-        for operation in SWEEP:
+        for operation in SPARSE:
             base = {n: simulated(n, "acs-hw", operation, window=16).us for n in names}
             found = [
                 mean(base[n] / simulated(n, "acs-hw", operation, window=w).us for n in names)
@@ -218,7 +245,7 @@ def lists() -> str:
     """ACS-HW by M, of the host's list, with a window of 32, relative to the longest."""
     rows: list[Sequence[Any]] = []
     lengths = (4, 16, 32, 48, 64, 128)
-    for operation in SWEEP:
+    for operation in SPARSE:
         base = {n: simulated(n, "acs-hw", operation, scheduled=224).us for n in SIMULATIONS}
         found = [
             mean(base[n] / simulated(n, "acs-hw", operation, scheduled=m).us for n in SIMULATIONS)
@@ -236,7 +263,7 @@ def clocks() -> str:
         ("1.4 GHz (Table V)", 5000 / 1400),
     ):
         for baseline in (RTX3070, ACCEL_SIM):
-            gpu = replace(baseline, launch=launch, operation=MIDDLE)
+            gpu = replace(baseline, launch=launch, operation=STEP)
             gpu = replace(gpu, queued=launch) if baseline is ACCEL_SIM else gpu
             row = [
                 mean(
@@ -309,7 +336,7 @@ def persistent() -> str:
             ),
         )
         row: list[Any] = [256 * times]
-        for operation in SWEEP[::2]:
+        for operation in SPARSE:
             gpu = replace(RTX3070, operation=operation)
             us = {
                 how: simulate(many, how, gpu=gpu).us for how in ("serial", "persistent", "acs-hw")
@@ -317,7 +344,7 @@ def persistent() -> str:
             row += [us["serial"] / us["persistent"], us["serial"] / us["acs-hw"]]
         rows.append(row)
     rows.append(("paper", *(paper.PERSISTENT, None) * 3))
-    head = [f"{how}, {o:g} µs" for o in SWEEP[::2] for how in ("persistent", "acs-hw")]
+    head = [f"{how}, {o:g} µs" for o in SPARSE for how in ("persistent", "acs-hw")]
     return table(["worlds", *head], rows)
 
 
@@ -340,14 +367,15 @@ FIGURES: dict[str, Callable[[], str]] = {
     "figure 2": lambda: occupancy(SIMULATIONS, paper.OCCUPANCY_SIMULATIONS, "34 % on average"),
     "figure 7": lambda: occupancy(DYNAMIC, paper.OCCUPANCY_INSTANAS, "39 % for InstaNAS-A"),
     "figure 9": construction,
+    "sweeps": sweeps,
     "figure 22": lambda: speedups(SIMULATIONS, paper.SIMULATIONS),
-    "figure 22, each": lambda: each(SIMULATIONS),
+    "figure 22, each": lambda: each(SIMULATIONS, STEP),
     "figure 24": lambda: occupied(SIMULATIONS),
     "figure 25": lambda: speedups(DYNAMIC, paper.DYNAMIC),
-    "figure 25, each": lambda: each(DYNAMIC),
+    "figure 25, each": lambda: each(DYNAMIC, NETWORK),
     "figure 26": lambda: occupied(DYNAMIC),
     "figure 27": lambda: speedups(STATIC, paper.STATIC),
-    "figure 27, each": lambda: each(STATIC),
+    "figure 27, each": lambda: each(STATIC, NETWORK),
     "figure 28": lambda: occupied(STATIC),
     "figure 29": windows,
     "lists": lists,

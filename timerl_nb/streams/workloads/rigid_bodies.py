@@ -6,13 +6,14 @@ with dampers. It runs on NumPy; what a kernel needs on a GPU is an estimate in `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.streams.kernels import Kernel, KernelFunction, kernel, taken_by
+from timerl_nb.streams.kernels import Kernel, KernelFunction, kernel
+from timerl_nb.streams.recorders.calls import record_calls
 from timerl_nb.streams.simulate.gpu import THREADS
 from timerl_nb.streams.stream import Stream
 from timerl_nb.streams.workloads.shapes import CONTACTS, Shape, cross
@@ -161,17 +162,14 @@ class RigidBodies:
         return a, b, row
 
 
-def launched(launch: Any) -> Stream:
+def launched(launch: Callable[[], object]) -> Stream:
     """What a function launches, which runs as it does; with the costs of our kernels."""
-    found: list[Kernel] = []
 
-    def take(one: Kernel) -> None:
+    def costed(one: Kernel) -> Kernel:
         operations, registers = COSTS[one.name]
-        worlds = one.blocks * THREADS
-        found.append(replace(one, operations=float(operations * worlds), registers=registers))
-        assert one.run is not None
-        one.run()
+        return replace(
+            one, operations=float(operations * one.blocks * THREADS), registers=registers
+        )
 
-    with taken_by(take):
-        launch()
-    return Stream("rigid bodies", tuple(found))
+    found = record_calls(launch)
+    return replace(found, name="rigid bodies", kernels=tuple(map(costed, found.kernels)))
