@@ -7,8 +7,13 @@ from pathlib import Path
 
 from benchmarks.acs.figures import FIGURES
 
-PAGE = Path("docs/acs.md")
+PAGE = Path(__file__).parents[2] / "docs" / "acs.md"
 _PLACE = re.compile(r"<!-- ([^>]+) -->\n.*?<!-- / -->", re.S)
+
+
+def places() -> list[str]:
+    """The figures for which the page has a place."""
+    return [m[1] for m in _PLACE.finditer(PAGE.read_text())]
 
 
 def main(*names: str) -> None:
@@ -17,10 +22,8 @@ def main(*names: str) -> None:
     Raises:
         SystemExit: the page has no place of that name, or names one that is not there.
     """
-    text = PAGE.read_text()
-    places = [m[1] for m in _PLACE.finditer(text)]
-    if sorted(places) != sorted(FIGURES):
-        raise SystemExit(f"{PAGE} has other places than figures: {set(places) ^ set(FIGURES)}")
+    if sorted(places()) != sorted(FIGURES):
+        raise SystemExit(f"{PAGE} has other places than figures: {set(places()) ^ set(FIGURES)}")
     if not {*names} <= {*FIGURES}:
         raise SystemExit(f"figures are {', '.join(FIGURES)}")
 
@@ -29,4 +32,4 @@ def main(*names: str) -> None:
             return place[0]
         return f"<!-- {place[1]} -->\n\n{FIGURES[place[1]]()}\n\n<!-- / -->"
 
-    PAGE.write_text(_PLACE.sub(drawn, text))
+    PAGE.write_text(_PLACE.sub(drawn, PAGE.read_text()))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PATH = Path("docs/pictures/acs.svg")
+PATH = Path(__file__).parents[2] / "docs" / "pictures" / "acs.svg"
 COLOURS = {"acs-sw": "#c2410c", "events": "#a16207", "acs-hw": "#1d4ed8", "graph": "#64748b"}
 WIDTH, HEIGHT, LEFT, TOP = 250, 190, 34, 28
 LOWEST, HIGHEST = 0.5, 3.0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.acs import figures, page
 from benchmarks.acs.networks import NETWORKS, network
 from timerl_nb.errors import OptionError
 from timerl_nb.streams.stored import save
@@ -79,3 +80,36 @@ def test_steps_of_environments_are_large_and_irregular() -> None:
         stream = workload(name)
         assert len(stream) > 1000
         assert 2 < stream.width < 50
+
+
+def test_the_page_has_a_place_for_each_figure() -> None:
+    assert page.places() == list(dict.fromkeys(page.places()))
+    assert sorted(page.places()) == sorted(figures.FIGURES)
+    with pytest.raises(SystemExit, match="figure 22"):
+        page.main("figure 23")
+
+
+@pytest.mark.parametrize(
+    "name", ["constants", "figures 3 and 4", "figure 5", "figure 8", "table I"]
+)
+def test_the_page_has_what_would_be_written(name: str) -> None:
+    assert f"<!-- {name} -->\n\n{figures.FIGURES[name]()}\n\n<!-- / -->" in page.PAGE.read_text()
+
+
+def test_the_page_has_what_is_simulated() -> None:
+    """Of one stream: whoever changes the simulator runs `make acs`."""
+    for names, operation in ((("walker2d",), figures.STEP), (("instanas",), figures.NETWORK)):
+        row = figures.each(names, operation).splitlines()[-1]
+        assert row in page.PAGE.read_text().splitlines()
+
+
+def test_what_the_paper_claims_is_there_where_it_is_said_to_be() -> None:
+    """At 1 µs an operation, of a step of walker2d: ACS-HW over ACS-SW over one queue, and a graph's construction."""
+    found = figures.compared("walker2d", figures.STEP)
+    assert 1.0 < found["acs-sw"].device < found["acs-hw"].device < 2.3
+    assert found["graph"].device < found["acs-sw"].device < found["graph, built before"].device
+    assert found["acs-hw"].occupancy > 2 * found["serial"].occupancy
+    assert all(row.accel_sim > row.device for row in found.rows)
+    assert len(str(found).splitlines()) == 2 + len(found.rows) == 10
+    short = figures.compared("instanas", figures.NETWORK)
+    assert short["acs-sw"].device < 1.0 < short["acs-hw"].device
