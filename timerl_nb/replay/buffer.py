@@ -93,6 +93,7 @@ class Replay:
         self.inserted = 0
         self.dropped = 0
         self._greatest = 1.0
+        self._first_of = np.nan, 0.0  # a greatest error, and the priority that it makes
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -203,12 +204,20 @@ class Replay:
 
     def _first_priorities(self, count: int, errors: Any) -> Array:
         if errors is None:
-            given = np.full(count, self._greatest)
-        else:
-            given = np.asarray(errors, np.float64)
-            if given.shape != (count,):
-                raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
+            return np.full(count, self._first)
+        given = np.asarray(errors, np.float64)
+        if given.shape != (count,):
+            raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
         return given if self.priority is None else self._priorities(given)
+
+    @property
+    def _first(self) -> float:
+        """The priority of an entry that nobody has learnt from."""
+        of, known = self._greatest, self._first_of
+        if known[0] != of:
+            made = np.array([of]) if self.priority is None else self.priority.of(np.array([of]))
+            known = self._first_of = of, float(made[0])
+        return known[1]
 
     def _priorities(self, errors: Array) -> Array:
         assert self.priority is not None
@@ -240,7 +249,7 @@ class Replay:
                 chance = np.full(count, 1 / size)
             else:
                 index = self._tree.draw(count, self._random)
-                p = self._tree.retrieve(index)
+                p = self._tree.priorities[index]
                 chance = p / self._tree.total
                 least = p.min() if self._by_batch else self._tree.least
                 weight = ((p / least) ** -number("beta", beta)).astype(np.float32)
@@ -385,8 +394,8 @@ class Replay:
 def _flat(rows: Mapping[str, Array], names: list[str]) -> dict[str, Array]:
     """Rows [count, …] of those [steps, envs, …] that are steps at all."""
     valid = rows.get("valid")
-    kept = slice(None) if valid is None else valid.reshape(-1)
-    return {n: rows[n].reshape(-1, *rows[n].shape[2:])[kept] for n in names}
+    flat = {n: rows[n].reshape(-1, *rows[n].shape[2:]) for n in names}
+    return flat if valid is None else {n: x[valid.reshape(-1)] for n, x in flat.items()}
 
 
 def _named(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:

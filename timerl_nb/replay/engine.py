@@ -20,12 +20,19 @@ class Engine:
     """The work of a sum tree; `tree_arrays` says what each does."""
 
     name: str
+    write: Callable[[Array, Array, Array, Array], None]
     refresh: Callable[[Array, Array, Array, int, Array], None]
     descend: Callable[[Array, Array, int, Array], Array]
     first_wrong: Callable[[Array, Array, int, float], int]
 
 
-_NUMPY = Engine("numpy", tree_arrays.refresh, tree_arrays.descend, tree_arrays.first_wrong)
+_NUMPY = Engine(
+    "numpy",
+    tree_arrays.write,
+    tree_arrays.refresh,
+    tree_arrays.descend,
+    tree_arrays.first_wrong,
+)
 
 
 @functools.cache
@@ -43,6 +50,7 @@ def _numba() -> Engine:
         )
         return Engine(
             "numba",
+            compiled(numba.void(f, f, i, f))(tree_loops.write),
             compiled(numba.void(f, f, i, numba.int64, i))(tree_loops.refresh),
             compiled(i(f, i, numba.int64, f))(tree_loops.descend),
             compiled(numba.int64(i, f, numba.int64, numba.float64))(tree_loops.first_wrong),

@@ -105,6 +105,9 @@ class Rows:
         for name in (n for n in names if n in rows):
             field = self.fields.get(name, _FLAG)
             x = np.asarray(rows[name])
+            if x.ndim and x.dtype == field.dtype and x.shape[1:] == field.shape:  # as it mostly is
+                ahead[name], found[name] = x.shape[:1], x[None]
+                continue
             lead = x.ndim - len(field.shape)
             if lead not in (1, 2) or x.shape[lead:] != field.shape:
                 wrong.append(
@@ -132,7 +135,8 @@ class Rows:
         for name, x in rows.items():
             kept = self._arrays[name]
             kept[start : start + split] = x[:split]
-            kept[: count - split] = x[split:]
+            if split < count:
+                kept[: count - split] = x[split:]
 
     def gather(self, index: Array) -> dict[str, Array]:
         """Copies of rows, [count, …] by field."""

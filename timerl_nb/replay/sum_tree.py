@@ -99,17 +99,18 @@ class SumTree:
         self._write((start + np.arange(many)) % self.capacity, values)
 
     def _write(self, at: Array, priority: Any) -> None:
-        try:
-            values = np.array(np.broadcast_to(np.asarray(priority, np.float64), at.shape))
-        except ValueError:
-            raise ShapeError(
-                f"{len(at)} entries have {list(np.shape(priority))} priorities."
-            ) from None
+        values = np.asarray(priority, np.float64)
+        if values.shape != at.shape or not values.flags.carray:
+            try:
+                values = np.array(np.broadcast_to(values, at.shape))
+            except ValueError:
+                raise ShapeError(
+                    f"{len(at)} entries have {list(np.shape(priority))} priorities."
+                ) from None
         wrong = self._engine.first_wrong(at, values, self.capacity, self._most)
         if wrong >= 0:
             raise self._refusal(wrong, int(at[wrong]), float(values[wrong]))
-        self._sums[at] = values
-        self._least[at] = np.where(values > 0, values, np.inf)
+        self._engine.write(self._sums, self._least, at, values)
         self._engine.refresh(self._sums, self._least, self.levels.starts, self.levels.shift, at)
 
     def _refusal(self, place: int, entry: int, value: float) -> ShapeError:

@@ -7,6 +7,12 @@ import numpy as np
 from timerl_nb.arrays import Array
 
 
+def write(sums: Array, least: Array, index: Array, values: Array) -> None:
+    """Give leaves their priorities; the last counts of one that is named twice."""
+    sums[index] = values
+    least[index] = np.where(values > 0, values, np.inf)
+
+
 def refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) -> None:
     """Make all that lies above these leaves anew, f64[levels]: sums of each two, of each two of these, and so on."""
     fanout = 1 << shift

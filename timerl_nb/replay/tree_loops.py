@@ -10,6 +10,12 @@ import numpy as np
 from timerl_nb.arrays import Array
 
 
+def write(sums: Array, least: Array, index: Array, values: Array) -> None:
+    for k in range(len(index)):
+        sums[index[k]] = values[k]
+        least[index[k]] = values[k] if values[k] > 0 else np.inf
+
+
 def refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) -> None:
     fanout = 1 << shift
     groups = index.copy()
