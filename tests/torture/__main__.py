@@ -24,12 +24,27 @@ from tests.torture import (
     kills,
     recordings,
     toggles,
+    training,
+    trainings,
     turns,
     writers,
 )
 from tests.torture.progress import Progress
 
-WHOLE = (kills, faults, writers, clock, turns, toggles, cycles, recordings, costs, batches)
+WHOLE = (
+    kills,
+    faults,
+    writers,
+    clock,
+    turns,
+    toggles,
+    cycles,
+    recordings,
+    costs,
+    batches,
+    training,
+    trainings,
+)
 PARTS = {part.__name__.rpartition(".")[2]: part for part in WHOLE}
 FOLDER = Path("build/torture")
 

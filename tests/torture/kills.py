@@ -197,8 +197,9 @@ class Killed:
         return f"run {self.place.name} of {self.name}, seed {self.seed}, every {self.every},"
 
 
-def process(module: str, given: Sequence[str]) -> subprocess.Popen[bytes]:
-    """A process of ours, on the CPU, whose errors are kept."""
+def process(module: str, given: Sequence[str], *, reads: bool = False) -> subprocess.Popen[bytes]:
+    """A process of ours, on the CPU, whose errors are kept, and what it prints if that is read."""
     env = {**os.environ, "TIMERL_PROGRESS": "0", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", module, *given]
-    return subprocess.Popen(command, cwd=ROOT, env=env, stderr=subprocess.PIPE)
+    out = subprocess.PIPE if reads else None
+    return subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=subprocess.PIPE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 
 import timerl_nb as trl
 from tests import counting
+from tests.torture import kills
 from timerl_nb.replay import (
     Allocation,
     BySpeed,
@@ -346,6 +348,16 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path: Path) -> None
         refused(trl.errors.ExecutionError, "another run saves in"),
     ):
         trained(**given, folder=tmp_path / "new")
+
+
+def test_a_run_that_is_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    given = [str(tmp_path), "5", "1", "160"]
+    with kills.process("tests.torture.trained", given, reads=True) as child:
+        out, said = child.communicate()
+    assert not child.returncode, said.decode()
+    found = json.loads(out)
+    assert found["wrong"] == ""
+    assert len([what for what in found["fell"] if what != "ended"]) >= 3
 
 
 # --- channels --------------------------------------------------------------------------------------

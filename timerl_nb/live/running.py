@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
+from typing import Self
 
 from timerl_nb.errors import ExecutionError
 from timerl_nb.frontend.actor import Actor
@@ -182,7 +183,7 @@ class Running:
         """The last frame that was made; None as long as nobody has looked."""
         return self._telemetry.latest
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,0 +1,64 @@
+"""Training runs that are begun and stopped in one process: no thread, process or segment of shared memory is left."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+
+import psutil
+
+import timerl_nb as trl
+from tests.torture.growth import Growth
+from tests.torture.progress import Progress
+
+ABOUT: Final = "training runs begun and stopped in one process"
+COUNT: Final = 1000
+MINUTES: Final = 30.0
+PROCESSES: Final = 100  # of so many runs one steps environments in processes
+_TRACKER: Final = "resource_tracker"  # Python's own, one for all
+DQN: Final = trl.replay.Dqn("gym.CartPole-v1", hidden=(8,))
+
+
+def run(progress: Progress) -> None:
+    growth = Growth()
+    for k in range(progress.count):
+        if not progress.has_time:
+            break
+        wrong = cycle(k)
+        growth.add()
+        progress.wrong += [f"run {k} leaves {what}" for what in wrong]
+        if k + 1 > progress.done and (k + 1 == progress.count or k % 10 == 9):
+            progress.done, progress.figures = k + 1, growth.figures()
+            progress.wrong += [x for x in growth.wrong if x not in progress.wrong]
+            progress.save()
+
+
+def cycle(k: int) -> list[str]:
+    """Begin a run, stop it at some moment, and look at what is left."""
+    run = trl.replay.train(
+        DQN,
+        mode=("free", "exact")[k % 2],
+        actors=1 + k % 4,
+        envs=2,
+        steps=4,
+        batch=8,
+        least=16,
+        how="processes" if k % PROCESSES == PROCESSES - 1 else "loop",
+        seed=k,
+    )
+    while run.turn < k % 7 and run.error is None:
+        run.wait(0.001)
+    run.stop()
+    run.result()
+    return left()
+
+
+def left() -> list[str]:
+    """Threads, processes and segments of shared memory of runs."""
+    found = [t.name for t in threading.enumerate() if t.name.startswith("timerl")]
+    children = [x for x in psutil.Process().children() if _TRACKER not in " ".join(x.cmdline())]
+    found += [f"process {child.pid}" for child in children]
+    if os.path.isdir("/dev/shm"):
+        found += [x for x in os.listdir("/dev/shm") if x.startswith(("psm_", "timerl"))]
+    return found
