@@ -16,6 +16,8 @@ Times corrected of what recording adds, beside uninstrumented: `python -m benchm
 What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
 Paper 004's figures, simulated, into `docs/acs.md`: `python -m benchmarks acs [FIGURE …]`.
 How steps of environments are collected, by us and others: `python -m benchmarks collect [--full] [throughput complexity …]`.
+Replay buffers, ours and others', and training beside acting: `.venv-peers/bin/python -m benchmarks replay [buffers trees protocol moves]`.
+Iterations as `trl.compose` predicts them, and as they are: `python -m benchmarks compose`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -30,6 +32,7 @@ from benchmarks import (
     budgets,
     collecting,
     compiling,
+    composing,
     depth,
     grain,
     interpreter,
@@ -38,6 +41,7 @@ from benchmarks import (
     overlap,
     peaks,
     race,
+    replay,
     report,
     scope,
     seeds,
@@ -114,6 +118,10 @@ def main(*words: str) -> None:
             page.main(*names)
         case ("collect", *names):
             collecting.main(names)
+        case ("replay", *names) if set(names) <= {*replay.PARTS}:
+            replay.main(names)
+        case ("compose",):
+            composing.main()
         case ("taps",):
             taps.main()
         case ("seeds",):

@@ -1,0 +1,21 @@
+"""The replay buffer, and training beside acting: `python -m benchmarks replay [buffers trees protocol moves]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.replay import buffers, moves, protocol, trees
+
+PARTS = {
+    "buffers": buffers.main,
+    "trees": trees.main,
+    "protocol": protocol.main,
+    "moves": moves.main,
+}
+
+
+def main(names: Sequence[str]) -> None:
+    for name in names or PARTS:
+        print(f"## {name}\n")
+        PARTS[name]()
+        print()

@@ -1,0 +1,107 @@
+"""Training beside acting, against one after the other: the same blocks and steps of learning a second, in turn.
+
+`serial` does all on one thread: a block is acted, inserted, a batch drawn, learnt from and updated. `free` and `exact` are
+`trl.replay.train`. Networks are chosen so that a block takes about as long as a step of learning; what each takes alone is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import timerl_nb as trl
+from timerl_nb.replay import Dqn, Proportional, Replay, train
+
+TURNS, ROUNDS = 100, 3
+# how environments are stepped, and in what sizes: layers, batch, environments of a block, and steps
+WORKS: Mapping[str, tuple[str, tuple[int, ...], int, int, int]] = {
+    "scan": ("CartPole-v1", (256, 256), 256, 64, 64),
+    "loop": ("gym.CartPole-v1", (256, 256), 256, 8, 16),
+}
+
+
+def serial(name: str) -> tuple[Callable[[], float], dict[str, list[float]]]:
+    """What runs so many turns one after the other, and returns seconds of one; and what each part took."""
+    env, hidden, batch, envs, steps = WORKS[name]
+    algorithm = Dqn(env, hidden)
+    buffer = Replay(100_000, algorithm.fields, priority=Proportional())
+    state = algorithm.begin(0)
+    parts: dict[str, list[float]] = {"acting": [], "learning": []}
+    how = "scan" if name == "scan" else "loop"
+    collector = trl.collect(
+        env, algorithm.act, envs=envs, steps=steps, how=how, params=algorithm.acting(state)
+    )
+    while len(buffer) < 2 * batch:
+        buffer.insert(collector.next())
+
+    def run() -> float:
+        nonlocal state
+        begun = perf_counter()
+        for _ in range(TURNS):
+            acting = perf_counter()
+            rows = collector.next(algorithm.acting(state)).numpy()
+            parts["acting"].append(perf_counter() - acting)
+            buffer.insert(rows)
+            sample = buffer.sample(batch)
+            learning = perf_counter()
+            gradient, errors, loss = algorithm.gradient(state, sample.rows, sample.weight)
+            state = algorithm.step(state, gradient, batch)
+            float(loss)
+            parts["learning"].append(perf_counter() - learning)
+            buffer.update(sample.ticket, errors)
+        return (perf_counter() - begun) / TURNS
+
+    return run, parts
+
+
+class Beside:
+    """A training run that goes on by so many turns at a time."""
+
+    def __init__(self, name: str, mode: Any) -> None:
+        env, hidden, batch, envs, steps = WORKS[name]
+        self.block = envs * steps
+        self.run = train(
+            Dqn(env, hidden),
+            mode=mode,
+            groups=2,
+            batch=batch,
+            envs=envs,
+            steps=steps,
+            least=2 * batch,
+            paused=True,
+        )
+        self.run.step(50)
+        self.run.wait()
+
+    def __call__(self) -> float:
+        """Seconds of a block or of a step of learning, of which there were fewer."""
+        before, begun = self.run.experience, perf_counter()
+        self.run.step(TURNS)
+        self.run.wait()
+        seconds, blocks = perf_counter() - begun, (self.run.experience - before) / self.block
+        return seconds / min(TURNS, blocks)
+
+
+def main() -> None:
+    print("| work | serial, ms a turn | acting | learning | exact / serial | free / serial |")
+    print("|---|---|---|---|---|---|")
+    for name in WORKS:
+        alone, parts = serial(name)
+        runs = {mode: Beside(name, mode) for mode in ("exact", "free")}
+        found: dict[str, list[float]] = {"serial": [], "exact": [], "free": []}
+        alone()
+        parts["acting"].clear(), parts["learning"].clear()
+        for _ in range(ROUNDS):
+            found["serial"].append(alone())
+            for mode, run in runs.items():
+                found[mode].append(run())
+        for one in runs.values():
+            one.run.stop()
+        each = " | ".join(f"{1e3 * median(parts[x]):.2f}" for x in ("acting", "learning"))
+        faster = " | ".join(
+            f"{median(a / b for a, b in zip(found['serial'], found[m], strict=True)):.2f} ×"
+            for m in ("exact", "free")
+        )
+        print(f"| {name} | {1e3 * median(found['serial']):.2f} | {each} | {faster} |", flush=True)
