@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from timerl_nb.memory.place import Plans
 from timerl_nb.passes.fuse import Fuse
 from timerl_nb.passes.vectorize import Vectorize
 from timerl_nb.schedule import trial
+from timerl_nb.show import StepsView
 from timerl_nb.statements.statements import Statements
 
 BOUNDS = {"B": 4, "I": 3, "T": 40}
@@ -116,7 +118,8 @@ def test_a_small_budget_cuts_into_blocks() -> None:
     (choice,) = small.stages["incrementalize"].choices
     assert choice.taken.name != "whole"
     assert small.memory.needed <= budget
-    searched = [one.name for one in small.stages.values() if one.choices and not one.known]
+    passes = [one for one in small.stages.values() if one.rewritten and one.choices]
+    searched = [one.name for one in passes if not one.known]
     assert searched == ["vectorize"]  # the search's seconds are its own
     assert isinstance(choice.taken.forecast, Forecast)
     assert choice.taken.forecast.peak == small.memory.peak
@@ -127,6 +130,27 @@ def test_a_small_budget_cuts_into_blocks() -> None:
     assert "t_block" not in short.fused.dims and short.memory.bounds == short.bounds
     assert small.with_options(device_memory=budget).memory is small.memory
     assert small._compiler._searched == (None, None), "a large plan is kept once"
+
+
+def test_what_is_kept_instead_of_being_computed_again_is_told_with_the_memory(
+    tmp_path: Path,
+) -> None:
+    """A pass that is left out has no stage of its own to say so."""
+    program = compiled()
+    small = program.with_options(device_memory=leaving(program, 0.7))
+    assert "rematerialize" not in small.stages
+    (choice,) = small.stages["memory"].choices
+    assert [one.name for one in choice.candidates] == ["keep", "again"]
+    found = choice.taken.forecast
+    assert choice.taken.name == "keep" and isinstance(found, Forecast)
+    assert found.needed == small.memory.needed
+    (shown,) = StepsView.of(small.stages["memory"]).choices
+    assert [(way.name, way.taken) for way in shown.candidates] == [("keep", True), ("again", False)]
+    assert choice.what in small.export_html(tmp_path / "page").read_text()
+    # nothing was chosen without a budget, nor where the options leave one way
+    assert program.stages["memory"].choices == ()
+    kept = small.with_options(rematerialize=False)
+    assert kept.stages["memory"].choices == ()
 
 
 def test_of_many_dimensions_not_all_ways_together_are_tried() -> None:

@@ -351,7 +351,8 @@ class Compiler:
             )
         if plan.swaps.all:
             summary += f", {plan.timeline().host_peak:,} bytes there"
-        return Stage("memory", plan, time.perf_counter() - start, summary)
+        seconds = time.perf_counter() - start
+        return Stage("memory", plan, seconds, summary, apart=front.apart)
 
     def _planned(self, front: Front, options: Options, bounds: Mapping[str, int]) -> MemoryPlan:
         """The memory plan; without a budget the same as for the other executor."""

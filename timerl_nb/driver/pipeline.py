@@ -95,6 +95,7 @@ class Front:
     seconds: float
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
+    apart: tuple[Choice, ...] = ()  # of a search, whose passes have no stage
 
     def asking(self, ask: Ask) -> Front:
         """The same stages, whose candidates nobody has compared ask for their forecasts."""
@@ -202,7 +203,10 @@ def _front(
             tree, parts = schedule_by_parts_if_needed(constraints, ceiling, source)
         found = constraints, tree
     seconds, decision = time.perf_counter() - start, decided.decision
-    return Front(tuple(stages), *found, parts, seconds, is_known, decision)
+    names = {stage.name for stage in stages}
+    beside = (made for name, made in decided.choices.items() if name not in names)
+    apart = tuple(one for made in beside for one in made if len(one.candidates) > 1)
+    return Front(tuple(stages), *found, parts, seconds, is_known, decision, apart)
 
 
 def cached_machine(options: Options) -> Machine | None:

@@ -478,8 +478,9 @@ class Search:
             vectorize.append(
                 self._choice(f"vectorize over {dim.name}", ways, of, taken.ways[k][1], taken, why)
             )
-        made = {"keep": "what acting made is kept", "again": "all that can be"}
         named = {None: _FOR_SPEED, False: "keep", True: "again"}
+        docs = {"keep": "what acting made is kept", "again": "all that can be"}
+        made = {named[way]: docs[named[way]] for way in self._again}
         if taken.again is None:
             made[_FOR_SPEED] = "what costs little more time"
         of = {n: [one for one in self._tried if named[one.again] == n] for n in made}

@@ -54,7 +54,7 @@ def serialized(
     # all but what is made of isl's objects
     stages = [replace(stage, artifact=None) for stage in front.stages]  # pyright: ignore[reportArgumentType]
     last, tree = front.constraints.pdg, front.tree.text()
-    value = stages, last, tree, front.seconds, front.decision
+    value = stages, last, tree, front.seconds, front.decision, front.apart
     with suppress(pickle.PicklingError, AttributeError, TypeError, ValueError):
         _Pickler(file, pdg, lines).dump(value)
         return file.getvalue()
@@ -64,11 +64,12 @@ def serialized(
 def deserialized(payload: bytes, pdg: Pdg, lines: Sequence[Origin]) -> Front | None:
     """The front of bytes; None where they are none."""
     with suppress(Exception):  # bytes that are no front can raise anything
-        stages, last, tree, seconds, decision = _Unpickler(io.BytesIO(payload), pdg, lines).load()
+        stages, last, tree, seconds, *found = _Unpickler(io.BytesIO(payload), pdg, lines).load()
+        decision, apart = found
         whole = tuple(replace(stage, artifact=stage.rewritten.pdg) for stage in stages)
         constraints = Constraints(last)
         schedule = ScheduleTree.parse(last.dims, constraints.points, tree)
-        return Front(whole, constraints, schedule, None, seconds, decision=decision)
+        return Front(whole, constraints, schedule, None, seconds, decision=decision, apart=apart)
     return None
 
 

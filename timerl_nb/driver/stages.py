@@ -121,6 +121,7 @@ class Stage:
         rewritten: for passes, the named steps, the map of ids and the refusals.
         previous: the graph before it.
         known: whether a trial for a choice had found its result, so that taking it cost nothing.
+        apart: choices of a search whose passes have no stage, since nothing is done there.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Stage:
     rewritten: Rewritten | None = None
     previous: Pdg | None = None
     known: bool = False
+    apart: tuple[Choice, ...] = ()
 
     @property
     def cost(self) -> str:
@@ -171,15 +173,15 @@ class Stage:
 
     def asking(self, ask: Ask) -> Stage:
         """The same stage, whose candidates ask for their forecasts."""
-        if self.rewritten is None or not self.choices:
+        if self.rewritten is None or not self.rewritten.choices:
             return self
-        choices = tuple(choice.asking(ask) for choice in self.choices)
+        choices = tuple(choice.asking(ask) for choice in self.rewritten.choices)
         return replace(self, rewritten=replace(self.rewritten, choices=choices))
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """Where the pass had several ways to go on: what each would cost, and why it took one."""
-        return () if self.rewritten is None else self.rewritten.choices
+        """Where there were several ways to go on: what each would cost, and why one was taken."""
+        return (*(self.rewritten.choices if self.rewritten else ()), *self.apart)
 
     def why(self, op_id: int | None = None) -> str | None:
         """Why the stage left an operation alone, where it has a reason.

@@ -185,7 +185,7 @@ def stage_section(program: Program, row: StageRow) -> Part:
         counts, *changes = str(stage.diff()).splitlines()
         if changes:
             parts.append(fold(f"Operations: {counts}", element("pre", "\n".join(changes))))
-    if stage.rewritten is not None:
+    if stage.rewritten is not None or stage.choices:
         parts.append(steps(StepsView.of(stage)))
     if row.name == "memory":
         parts.insert(1, stores_section(StoresView.of(program)))
