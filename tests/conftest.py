@@ -18,6 +18,10 @@ OWNER = SHARED not in os.environ
 if OWNER:
     os.environ[SHARED] = tempfile.mkdtemp(prefix="timerl-tests-")
 
+# What XLA and MLIR allocate is small, and freed by thousands: glibc keeps seven of a size at hand, and to look for
+# others takes a tenth of a session. It is asked as a process begins: by workers, and by what tests begin.
+os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.tcache_count=4096")
+
 # ahead of the first import of JAX, which asks for them once
 XLA_FLAGS = settings(devices_of(os.environ.get("PYTEST_XDIST_WORKER", "")))
 os.environ["XLA_FLAGS"] = XLA_FLAGS
