@@ -1,8 +1,7 @@
 """Networks as the kernels that a framework launches layer by layer, for one image: the generator of all graphs here.
 
 A convolution, its normalisation and its activation are a kernel each, as in PyTorch without a compiler; a block of
-threads makes 256 elements. Weights are random. So that gates can ask for their input, features carry eight numbers, which every layer
-mixes by its weights as it would mix channels that had been averaged over the image: that alone is computed.
+threads makes 256 elements. Nothing is computed.
 """
 
 from __future__ import annotations
@@ -10,24 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.simulate.gpu import THREADS
 
-_WIDTH = 8
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Feature:
-    """What a layer makes: an array of `channels` × `height` × `width` float32, and what gates see of it."""
+    """What a layer makes: an array of `channels` × `height` × `width` float32."""
 
     segment: Segment
     channels: int
     height: int
     width: int
-    seen: np.ndarray
 
     @property
     def elements(self) -> int:
@@ -35,17 +29,15 @@ class Feature:
 
 
 class Layers:
-    """Launches layers; `seed` draws the weights and the image."""
+    """Launches layers."""
 
-    def __init__(self, seed: int) -> None:
-        self._weights = np.random.default_rng(seed)
+    def __init__(self) -> None:
         self._buffers = 0
         self.kernels: list[Kernel] = []
 
-    def image(self, height: int, width: int, seed: int) -> Feature:
-        """A random one, of three channels."""
-        seen = np.random.default_rng(seed).normal(size=_WIDTH)
-        return self._made([], 3, height, width, seen)
+    def image(self, height: int, width: int) -> Feature:
+        """Of three channels."""
+        return Feature(self._buffer(12 * height * width), 3, height, width)
 
     def conv(
         self,
@@ -56,11 +48,10 @@ class Layers:
         *,
         groups: int = 1,
         activation: bool = True,
-        weights: Sequence[Feature] = (),
     ) -> Feature:
-        """A convolution, normalised; `weights` are made by others where they are no constants."""
+        """A convolution, normalised."""
         taps = size * size * x.channels // groups
-        y = self._layer("conv", [x, *weights], channels, stride, 2 * taps, constants=1)
+        y = self._layer("conv", [x], channels, stride, 2 * taps, constants=1)
         y = self._layer("batch_norm", [y], channels, 1, 4, constants=1)
         return self._in_place("relu", y) if activation else y
 
@@ -72,12 +63,9 @@ class Layers:
     def pool(self, x: Feature, size: int = 3, stride: int = 1) -> Feature:
         return self._layer("pool", [x], x.channels, stride, size * size)
 
-    def upsample(self, x: Feature) -> Feature:
-        return self._made([x], x.channels, 2 * x.height, 2 * x.width, x.seen, "upsample", 7)
-
     def mean(self, x: Feature) -> Feature:
         """Over the image."""
-        return self._made([x], x.channels, 1, 1, x.seen, "mean", x.height * x.width)
+        return self._layer("mean", [x], x.channels, x.height, x.height * x.width)
 
     def linear(self, x: Feature, outputs: int) -> Feature:
         return self._layer("linear", [x], outputs, 1, 2 * x.channels, constants=1)
@@ -86,23 +74,12 @@ class Layers:
         """One after the other."""
         total = features[0]
         for one in features[1:]:
-            total = self._layer("add", [total, one], total.channels, 1, 1, mixes=False)
+            total = self._layer("add", [total, one], total.channels, 1, 1)
         return total
 
     def concat(self, features: Sequence[Feature]) -> Feature:
         channels = sum(one.channels for one in features)
-        return self._layer("concat", features, channels, 1, 1, mixes=False)
-
-    def mixture(self, gate: Feature, experts: int, elements: int) -> Feature:
-        """Weights of a convolution as a mixture of several, for this image."""
-        return self._made([gate], elements, 1, 1, gate.seen, "mixture", 2 * experts, constants=1)
-
-    def gate(self, x: Feature, gates: int) -> np.ndarray:
-        """Which of so many gates an input opens: a small network of its own, whose sign decides."""
-        opened = self.linear(self.mean(x), gates)
-        self._in_place("sigmoid", opened)
-        weights = self._weights.normal(size=(gates, _WIDTH))
-        return weights @ x.seen > 0
+        return self._layer("concat", features, channels, 1, 1)
 
     def _layer(
         self,
@@ -113,32 +90,13 @@ class Layers:
         operations: float,
         *,
         constants: int = 0,
-        mixes: bool = True,
     ) -> Feature:
+        """An array, by a kernel that reads so many constants; `operations` are of each element."""
         x = inputs[0]
-        seen = sum((one.seen for one in inputs[1:]), x.seen) / len(inputs) ** 0.5
-        if mixes:
-            seen = np.tanh(self._weights.normal(size=(_WIDTH, _WIDTH)) @ seen / 2)
         height, width = -(-x.height // stride), -(-x.width // stride)
-        return self._made(inputs, channels, height, width, seen, name, operations, constants)
-
-    def _made(
-        self,
-        inputs: Sequence[Feature],
-        channels: int,
-        height: int,
-        width: int,
-        seen: np.ndarray,
-        name: str = "",
-        operations: float = 0.0,
-        constants: int = 0,
-    ) -> Feature:
-        """An array, by a kernel where that has a name; `operations` are of each element."""
-        segment = self._buffer(4 * channels * height * width)
-        made = Feature(segment, channels, height, width, seen)
-        if name:
-            read = [one.segment for one in inputs] + [self._buffer(1024) for _ in range(constants)]
-            self._launch(name, read, made, operations)
+        made = Feature(self._buffer(4 * channels * height * width), channels, height, width)
+        read = [one.segment for one in inputs] + [self._buffer(1024) for _ in range(constants)]
+        self._launch(name, read, made, operations)
         return made
 
     def _in_place(self, name: str, x: Feature) -> Feature:

@@ -1,7 +1,7 @@
-"""Make the streams of `datasets/streams`: `.venv-peers/bin/python -m benchmarks.acs.recorded [FOLDER [NAME …]]`.
+"""Make the streams of `datasets/streams`: `python -m benchmarks.acs.recorded FOLDER NAME …`.
 
-Networks are drawn in no time and need nothing. A step of one of Brax's environments takes up to two minutes to compile, and some GiB; it is kept
-so that nothing else needs Brax.
+Static networks need nothing; dynamic ones PyTorch (`.venv-torch`); steps of environments Brax (`.venv-peers`), up to two minutes each to
+compile, and some GiB. All are kept so that nothing else needs these.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 
-from benchmarks.acs.networks import NETWORKS, network
-from timerl_nb.streams.recorders.xla import record_xla
+from benchmarks.acs.networks import network
+from timerl_nb.streams.recorders import record
 from timerl_nb.streams.stored import save
 from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.workloads import IMAGES
+from timerl_nb.streams.workloads import DYNAMIC, IMAGES
 
 ENVIRONMENTS = 1024
 # By the file's name: environment and pipeline. The paper's grasp is gone from Brax.
@@ -45,23 +46,25 @@ def step_of(name: str) -> Stream:
         return jax.vmap(env.step)(state, action)
 
     step.__name__ = name
-    return record_xla(jax.jit(step), many, action)
+    return record(jax.jit(step), many, action)
 
 
 def streams(names: Sequence[str]) -> Iterator[tuple[str, Stream]]:
     for name in names:
         if name in STEPS:
             yield name, step_of(name)
-        elif name in IMAGES:
-            for image in range(IMAGES[name]):
-                yield f"{name}-{image}", network(name, image)
+        elif name in DYNAMIC:
+            drawn = importlib.import_module("benchmarks.acs.torched").drawn
+            for image in range(IMAGES.get(name, 1)):
+                of = f"-{image}" if name in IMAGES else ""
+                yield f"{name}{of}", replace(record(*drawn(name, image)), name=name)
         else:
             yield name, network(name)
 
 
-def main(folder: str = "datasets/streams", *names: str) -> None:
+def main(folder: str, *names: str) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, stream in streams(names or (*STEPS, *NETWORKS)):
+    for name, stream in streams(names):
         path = Path(folder) / f"{name}.stream.gz"
         save(stream, path)
         digest = sha256(path.read_bytes()).hexdigest()

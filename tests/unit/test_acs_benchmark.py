@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.acs import figures, page
 from benchmarks.acs.networks import NETWORKS, network
+from benchmarks.acs.recorded import streams
 from timerl_nb.errors import OptionError
 from timerl_nb.streams.stored import save
 from timerl_nb.streams.workloads import DYNAMIC, IMAGES, LACKS, SIMULATIONS, STATIC, workload
@@ -29,29 +30,35 @@ def test_networks(name: str) -> None:
 
 
 def test_dynamic_networks_depend_on_the_image() -> None:
-    for name in ("instanas", "routing"):
-        names = [tuple(k.name for k in network(name, image=k).kernels) for k in range(4)]
-        assert len(set(names)) == 4
-    assert network("condconv", image=0) == network("condconv", image=1)  # its weights alone do
+    for name, count in IMAGES.items():
+        names = [tuple(k.name for k in workload(name, k).kernels) for k in range(count)]
+        assert len(set(names)) == count
 
 
 def test_most_kernels_of_instanas_are_small() -> None:
     """Figure 8: a large fraction has fewer than 200 blocks."""
-    kernels = network("instanas").kernels
+    kernels = workload("instanas").kernels
     assert sum(k.blocks < 200 for k in kernels) > 0.8 * len(kernels)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_are_stored_as_they_are_drawn(name: str, tmp_path: Path) -> None:
+def test_static_networks_are_stored_as_they_are_made(name: str, tmp_path: Path) -> None:
     """Whoever changes the generator stores them anew."""
-    for image in range(IMAGES.get(name, 1)):
-        save(network(name, image), tmp_path / "drawn")
-        of = f"-{image}" if name in IMAGES else ""
-        stored = DATASETS / "streams" / f"{name}{of}.stream.gz"
-        assert gzip.decompress((tmp_path / "drawn").read_bytes()) == gzip.decompress(
-            stored.read_bytes()
-        )
-        assert workload(name, image).edges == network(name, image).edges
+    save(network(name), tmp_path / "made")
+    stored = (DATASETS / "streams" / f"{name}.stream.gz").read_bytes()
+    assert gzip.decompress((tmp_path / "made").read_bytes()) == gzip.decompress(stored)
+    assert workload(name).edges == network(name).edges
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_dynamic_networks_are_stored_as_they_are_recorded(name: str) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed (make torch-env)")
+    for (_, made), image in zip(streams([name]), range(3), strict=False):
+        stored = workload(name, image)
+        assert [k.name for k in made.kernels] == [k.name for k in stored.kernels]
+        assert [k.blocks for k in made.kernels] == [k.blocks for k in stored.kernels]
+        assert made.edges == stored.edges
 
 
 def test_stored_streams_are_what_the_list_says() -> None:
