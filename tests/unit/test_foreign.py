@@ -241,8 +241,6 @@ trl.optim.Adm                         | did you mean Adam
 trl.random.rand(2)                    | trl.random.uniform
 trl.random.seed(0)                    | seed=0
 trl.algorithms.a2c                    | not written yet
-trl.algorithms.dqn()                  | not written yet
-trl.algorithms.ddpg()                 | not written yet
 trl.algorithms.pppo                   | did you mean ppo
 trl.Options(backend="torch")          | does not run programs yet
 trl.Options(precision="f64")          | jax_enable_x64

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from timerl_nb.algorithms.clipped import clipped_ppo
+from timerl_nb.algorithms.ddpg import ddpg
+from timerl_nb.algorithms.dqn import dqn
 from timerl_nb.algorithms.ppo import ppo
 from timerl_nb.algorithms.reinforce import reinforce
 from timerl_nb.frontend.foreign import module_names as _module_names
 
-__all__ = ["clipped_ppo", "ppo", "reinforce"]
+__all__ = ["clipped_ppo", "ddpg", "dqn", "ppo", "reinforce"]
 
 _READY: Final = f"it is not written yet; ready are {', '.join(__all__)}."
-_NOT_YET: Final[Mapping[str, str]] = dict.fromkeys(("a2c", "dqn", "ddpg"), _READY)
+_NOT_YET: Final[Mapping[str, str]] = dict.fromkeys(("a2c",), _READY)
 
 __getattr__, __dir__ = _module_names("trl.algorithms", lambda: __all__, _NOT_YET)

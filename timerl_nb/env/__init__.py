@@ -6,12 +6,17 @@ from timerl_nb.env.core import Environment, Simulation, Step, make, register
 from timerl_nb.env.gym import GymEnvironment
 from timerl_nb.env.gymnax import GymnaxEnvironment
 from timerl_nb.env.jax_native import JaxEnvironment
+from timerl_nb.env.mountain_car import MountainCar, MountainCarContinuous
+from timerl_nb.env.pendulum import Pendulum
 from timerl_nb.env.pool import PoolEnvironment
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.env.synthetic import Synthetic
 from timerl_nb.frontend.foreign import module_names as _module_names
 
 register("CartPole-v1", CartPole)
+register("MountainCar-v0", MountainCar)
+register("MountainCarContinuous-v0", MountainCarContinuous)
+register("Pendulum-v1", Pendulum)
 register("envpool.*", PoolEnvironment)
 register("brax.*", BraxEnvironment)
 register("gym.*", GymEnvironment)
@@ -27,7 +32,10 @@ __all__ = [
     "GymEnvironment",
     "GymnaxEnvironment",
     "JaxEnvironment",
+    "MountainCar",
+    "MountainCarContinuous",
     "MultiDiscrete",
+    "Pendulum",
     "PoolEnvironment",
     "Simulation",
     "Step",

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from timerl_nb.env.core import Step
 from timerl_nb.errors import DomainError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
-from timerl_nb.frontend.sources import random_bits
-from timerl_nb.frontend.tensor import RecurrentTensor, value_of
+from timerl_nb.frontend.sources import random_bits, where
+from timerl_nb.frontend.tensor import RecurrentTensor, operand, value_of
 from timerl_nb.symbolic.expr import Slice, maximum, minimum, span, sym
 
 
@@ -58,11 +59,10 @@ class Window:
     def starts(self, x: RecurrentTensor, at: Any) -> RecurrentTensor:
         """What a tensor was where the transitions at some positions began; no gradient flows there.
 
+        What does not vary over the dimension was the same everywhere.
+
         Returns:
             the axes of `at` and then those of `x`, over the dimensions of both.
-
-        Raises:
-            DomainError: the tensor does not vary over the window's dimension.
         """
         back, now = self.steps - 1, sym(self.along)
         first, last = maximum(now - self.length + 1 - back, 0), maximum(now - back, 0)
@@ -72,6 +72,38 @@ class Window:
         """What a tensor was where the same transitions ended, such as the return of their rewards."""
         return self._picked(x, self._ended, at)
 
+    def returns(self, step: Step, gamma: float) -> tuple[RecurrentTensor, ...]:
+        """Of the transition that ends now: the sum of its rewards, what it led to, and a value's worth there.
+
+        Rewards and values are worth less step by step by `gamma`. It stops where an episode does: what
+        it led to is that step's `final_obs`, where a value is worth nothing if the episode terminated, and
+        is still worth something if it was cut off. A target is `gain + worth * value(after)`.
+        """
+
+        def back(x: RecurrentTensor, k: int) -> RecurrentTensor:
+            return x.at({self.along: maximum(sym(self.along) - k, 0)}) if k else x
+
+        gain, after = step.reward, step.final_obs
+        worth = where(step.terminated, 0.0, gamma)
+        for k in range(1, self.steps):
+            done, ended = back(step.done, k), back(step.terminated, k)
+            seen = back(step.final_obs, k)
+            gain = back(step.reward, k) + where(done, 0.0, gamma * gain)
+            after = where(done.reshape((1,) * after.rank), seen, after)
+            worth = where(done, where(ended, 0.0, gamma), gamma * worth)
+        return gain, after, worth
+
+    @property
+    def leaf(self) -> RecurrentTensor:
+        """The leaf that the transition which ends now has in a tree of `length`: i32 [1], -1 if none ends."""
+        now = value_of(self.ctx, sym(self.along))
+        return where(now >= self.steps - 1, now % self.length, -1).reshape((1,))
+
+    def of_leaves(self, leaf: RecurrentTensor) -> RecurrentTensor:
+        """The positions of the transitions that leaves of such a tree stand for."""
+        now = value_of(self.ctx, sym(self.along))
+        return now - (now - leaf) % self.length - value_of(self.ctx, self._ended.lo)
+
     @property
     def _ended(self) -> Slice:
         """The points at which they ended."""
@@ -79,8 +111,10 @@ class Window:
         return span(maximum(now - self.length + 1, minimum(self.steps - 1, now)), now + 1)
 
     def _picked(self, x: RecurrentTensor, part: Slice, at: Any) -> RecurrentTensor:
-        x._names(self.along)
-        return x.detach().at({self.along: part}).take(at)
+        if self.along in x.domain:
+            return x.detach().at({self.along: part}).take(at)
+        shape = operand(self.ctx, at, like="i32").shape
+        return x.detach().reshape((*(1,) * len(shape), *x.shape)).expand(*shape, *x.shape)
 
 
 def window(length: int, over: Any, *, steps: int = 1) -> Window:

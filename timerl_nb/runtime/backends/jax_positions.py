@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
-from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.ir.shapes import NUMPY, Size
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, masked
 from timerl_nb.symbolic.arrays import values
 
@@ -72,11 +73,6 @@ def gather(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
         return jnp.zeros(scope.shape(op.shape), x.dtype)
     inside = (at >= 0) & (at < (n if length is None else length))
     position = jnp.clip(at, 0, n - 1)
-
-    def take(x: JaxArray, position: JaxArray, inside: JaxArray) -> JaxArray:
-        found = jnp.take(x, position, axis=0, mode="clip")
-        return jnp.where(inside.reshape(inside.shape + (1,) * (x.ndim - 1)), found, 0)
-
     both = [label for label in a.left if label in a.right]
     mine = [label for label in a.left if label not in a.right and label != a.axis]
     own = [label for label in a.right if label not in a.left]
@@ -86,14 +82,48 @@ def gather(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
         there = (1,) * len(own)
         along = [steps.reshape(steps.shape + there) for steps in grid]
         places = [a.left.index(label) - 1 for label in both]
-        found = x.look(position, dict(zip(places, along, strict=True)))
-        found = jnp.where(inside.reshape(inside.shape + (1,) * len(mine)), found, 0)
-    else:
+        found, front = x.look(position, dict(zip(places, along, strict=True))), []
+    elif both:
         x = _in_order(x, a.left, [*both, a.axis, *mine])
-        for _ in both:
-            take = jax.vmap(take)
-        found = take(x, position, inside)
-    return _in_order(found.astype(x.dtype), [*both, *own, *mine], a.out)
+        found, front = _at_rows(scope, sizes[0], len(both), _taken)(x, position), []
+    else:  # where it is: nothing is transposed
+        found, front = _taken(x, position, k), mine[:k]
+    behind = mine[len(front) :]
+    inside = inside.reshape((1,) * len(front) + inside.shape + (1,) * len(behind))
+    found = jnp.where(inside, found, 0).astype(x.dtype)
+    return _in_order(found, [*front, *both, *own, *behind], a.out)
+
+
+def _taken(x: JaxArray, position: JaxArray, axis: int = 0) -> JaxArray:
+    return jnp.take(x, position, axis=axis, mode="clip")
+
+
+def _at_rows(
+    scope: Scope, sizes: Sequence[Size], many: int, one: Callable[..., JaxArray]
+) -> Callable[..., JaxArray]:
+    """What is done with positions of an axis, for arrays with `many` axes in front that all share.
+
+    These and the axis are one: for batches of positions XLA transposes all of the array. But what lies
+    in parts on several devices stays there batch by batch.
+
+    Args:
+        sizes: of the array.
+        one: takes an array, positions along its first axis, and perhaps what goes there.
+    """
+    if any(map(scope.is_divided, sizes)):
+        for _ in range(many):
+            one = jax.vmap(one)
+        return one
+
+    def together(x: JaxArray, position: JaxArray, *values: JaxArray) -> JaxArray:
+        front, n = x.shape[:many], x.shape[many]
+        batch = jnp.arange(prod(front), dtype=position.dtype)
+        batch = batch.reshape(*front, *(1,) * (position.ndim - many))
+        # what is beyond one of them is beyond all
+        whole = jnp.where(position < n, batch * n + position, prod(front) * n)
+        return one(x.reshape(-1, *x.shape[many + 1 :]), whole, *values)
+
+    return together if many else one
 
 
 def scatter_add(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
@@ -135,17 +165,20 @@ def scatter_set(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
             there &= (steps < end).reshape([-1 if j == axis else 1 for j in range(at.ndim)])
     inside = there & (at >= 0) & (at < (n if length is None else length))
     position = jnp.where(inside, at, n)
-
-    def place(x: JaxArray, values: JaxArray, position: JaxArray) -> JaxArray:
-        flat = jax.lax.platform_dependent(position.reshape(-1), cpu=_in_turn, default=_last_ones)
-        return x.at[flat].set(values.reshape(flat.size, *x.shape[1:]), mode="drop")
-
+    if not both:  # where it is: nothing is transposed
+        values = _in_order(values, a.left, [*a.out[:k], *own, *a.out[k + 1 :]])
+        return _set(x, position, values, k)
     x = _in_order(x, a.out, [*both, a.axis, *rest])
     values = _in_order(values, a.left, [*both, *own, *rest])
     position = _in_order(position, a.right, [*both, *own])
-    for _ in both:
-        place = jax.vmap(place)
-    return _in_order(place(x, values, position), [*both, a.axis, *rest], a.out)
+    found = _at_rows(scope, sizes[0], len(both), _set)(x, position, values)
+    return _in_order(found.reshape(x.shape), [*both, a.axis, *rest], a.out)
+
+
+def _set(x: JaxArray, position: JaxArray, values: JaxArray, axis: int = 0) -> JaxArray:
+    flat = jax.lax.platform_dependent(position.reshape(-1), cpu=_in_turn, default=_last_ones)
+    values = values.reshape(*x.shape[:axis], flat.size, *x.shape[axis + 1 :])
+    return x.at[(*[slice(None)] * axis, flat)].set(values, mode="drop")
 
 
 def _in_turn(position: JaxArray) -> JaxArray:

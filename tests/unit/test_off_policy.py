@@ -1,0 +1,189 @@
+"""DQN and DDPG in the form of windows: their parts by plain loops, their runs by the reference, and learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timerl_nb as trl
+from tests.unit.checks import assert_same
+from timerl_nb.ir.reference import Reference
+from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.remembered import Remembered
+from timerl_nb.rl.target import Target
+
+XLA = trl.Options(executor="xla")
+GAMMA = 0.9
+
+
+def played(steps: int) -> dict[str, np.ndarray]:
+    """Short episodes of random actions: each step, and the transition of several steps that ends there."""
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        env = trl.env.make("CartPole-v1", autoreset="same_step", max_steps=13)
+        o = trl.like(env.obs_space, domain=(b, t))
+        o[b, 0] = env.reset(domain=(b,))
+        a = (trl.random.uniform((), domain=(b, t)) < 0.5).cast("i32")
+        step = env.step(a)
+        o[b, t + 1] = step.obs
+        reward = trl.random.uniform((), domain=(b, t))
+        step = trl.env.Step(
+            step.obs, reward, step.terminated, step.truncated, step.alive, step.final_obs
+        )
+        gain, after, worth = trl.replay.window(50, over=t, steps=steps).returns(step, GAMMA)
+        returns, episodes = episode_returns(step, over=b, along=t)
+        made = {"gain": gain, "after": after, "worth": worth, "reward": reward}
+        made |= {"terminated": step.terminated, "done": step.done, "final": step.final_obs}
+        made |= {"returns": returns, "episodes": episodes}
+        for name, x in made.items():
+            ctx.output(name, x)
+    return dict(ctx.compile({"B": 3, "T": 60}, XLA).execute(seed=1))
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_returns_of_several_steps_stop_where_episodes_do(steps: int) -> None:
+    x = played(steps)
+    cut = 0
+    for b in range(3):
+        for end in range(steps - 1, 60):
+            first, gain, k = end - steps + 1, 0.0, 0
+            for k in range(steps):
+                gain += GAMMA**k * x["reward"][b, first + k]
+                if x["done"][b, first + k]:
+                    break
+            last = first + k
+            worth = 0.0 if x["terminated"][b, last] else GAMMA ** (k + 1)
+            assert x["gain"][b, end] == pytest.approx(gain, rel=1e-5)
+            assert x["worth"][b, end] == pytest.approx(worth, rel=1e-5)
+            np.testing.assert_array_equal(x["after"][b, end], x["final"][b, last])
+            cut += last < end or x["terminated"][b, last] != x["done"][b, last]
+    assert cut > 5, "some stop early, or are cut off"
+    sums = np.zeros(3)
+    for t in range(60):
+        sums += x["reward"][:, t]
+        ended = x["done"][:, t]
+        assert x["episodes"][t] == ended.sum()
+        assert x["returns"][t] == pytest.approx(sums[ended].mean() if ended.any() else 0, rel=1e-5)
+        sums[ended] = 0
+
+
+def test_targets_follow_networks() -> None:
+    with trl.Context("t") as ctx:
+        ((t, _),) = ctx.dims
+        nets = [trl.nn.Linear(2, 3, domain=(t,), name=name) for name in ("hard", "soft")]
+        targets = [Target(net) for net in nets]
+        x = trl.random.normal((2,), domain=(t,))
+        for k, (net, target) in enumerate(zip(nets, targets, strict=True)):
+            (net(x) - target.network(x) - 1.0).square().sum().backward()
+            trl.optim.SGD(net.params, lr=0.1).step()
+            [target.take_over, target.approach][k]([3, 0.25][k])
+            ctx.output(f"net {k}", net.params[0])
+            ctx.output(f"target {k}", target.network.weight)
+    found = ctx.compile({"T": 11}, XLA).execute(seed=2)
+    hard, soft = (found[f"target {k}"] for k in range(2))
+    np.testing.assert_array_equal(hard[0], found["net 0"][0])
+    np.testing.assert_array_equal(soft[0], found["net 1"][0])
+    for k in range(10):
+        taken = found["net 0"][k + 1] if (k + 1) % 3 == 0 else hard[k]
+        np.testing.assert_array_equal(hard[k + 1], taken)
+        want = soft[k] + 0.25 * (found["net 1"][k + 1] - soft[k])
+        np.testing.assert_allclose(soft[k + 1], want, rtol=1e-6)
+    assert (hard[10] != hard[0]).any() and (soft[10] != soft[0]).all()
+
+
+@pytest.mark.parametrize("alpha", [None, 0.7])
+def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
+    """And with priorities what was wrong is drawn more often, by as much as it was."""
+    length, steps, T, count = 5, 2, 40, 400
+    with trl.Context("b", "t") as ctx:
+        (b, _), (t, _) = ctx.dims
+        memory = trl.replay.window(length, over=t, steps=steps)
+        past = Remembered(memory, count, domain=(b, t), alpha=alpha, beta=1.0)
+        when = past.starts(trl.value(t) * 2 + trl.value(b) * 0)
+        ctx.output("when", when // 2)
+        ctx.output("weight", trl.zeros(()) + past.weight + trl.value(t).floating() * 0.0)
+        past.update((when // 2 % 4 == 0).floating() * 7.0 + 1.0)  # the errors of some are 8
+    found = ctx.compile({"B": 2, "T": T}, XLA).execute(seed=5)
+    for k in range(10, T):
+        there = range(k - steps + 1 - length + 1, k - steps + 2)
+        assert set(np.unique(found["when"][:, k])) <= {*there}
+        if alpha is None:
+            assert set(np.unique(found["when"][:, k])) == {*there}
+    if alpha is None:
+        assert (found["weight"] == 1.0).all()
+        return
+    # a new one has the greatest error so far; of the others it is known
+    when, k = found["when"][:, 30:], np.arange(30, T)[:, None]
+    known = when < k - steps + 1
+    wrong = (when % 4 == 0) & known
+    right = (when % 4 != 0) & known
+    share = wrong.sum() / right.sum()
+    counts = np.array([[w % 4 == 0 for w in range(j - 5, j - 1)] for j in range(30, T)])
+    want = (counts.mean() * 8.001**alpha) / ((1 - counts.mean()) * 1.001**alpha)
+    assert share == pytest.approx(want, rel=0.1)
+    np.testing.assert_allclose(found["weight"][:, 30:].max(), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("dqn", {"steps": 2, "alpha": 0.6}),
+        ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
+    ],
+    ids=str,
+)
+def test_algorithms_are_what_the_reference_says(name: str, options: dict[str, Any]) -> None:
+    small = {"hidden": (4,), "length": 3, "batch": 2, "after": 1, **options}
+    ctx, bounds = getattr(trl.algorithms, name)(**small), {"B": 2, "T": 4}
+    program = ctx.compile(bounds, XLA)
+    lowered = program.executable.lowered
+    assert lowered is not None and len(lowered.calls) == 1
+    result = program.execute(seed=3)
+    want = Reference(ctx.pdg(), bounds, 3)
+    assert_same(want.outputs(), result, name)
+    assert_same(want.outputs("parameter"), result.parameters, "parameters")
+
+
+def test_memory_is_that_of_the_window() -> None:
+    """But for what is returned, whatever T is."""
+    ctx = trl.algorithms.dqn(hidden=(8,), length=60, batch=2, steps=3, alpha=0.6)
+    found = dict[int, Any]()
+    for T in (70, 500):
+        program = ctx.compile({"B": 2, "T": T}, XLA)
+        lowered = program.executable.lowered
+        assert lowered is not None and len(lowered.calls) == 1
+        stores = [s for s in program.memory.stores.values() if s.kind != "slot"]
+        returned = [s for s in stores if s.kind == "point"]
+        assert len(returned) == 3 and all(s.most == T for s in returned)
+        rings = {s.size for s in stores if s.kind == "ring"}
+        assert rings == {2, 3, 60, 62}, rings  # rows, where they end and where they began
+        found[T] = lowered.layout.nbytes - sum(s.most * s.nbytes for s in returned)
+    assert found[70] == found[500]
+
+
+def test_dqn_learns_to_balance() -> None:
+    how = {"steps": 10, "batch": 8, "lr": 2e-3, "epsilon": (1.0, 0.01, 1000), "after": 100}
+    program = trl.algorithms.dqn(**how).compile({"B": 8, "T": 1800}, XLA)
+    found = program.execute(seed=0)
+
+    def mean(part: slice) -> float:
+        episodes = found["episodes"][part]
+        return float((found["return"][part] * episodes).sum() / episodes.sum())
+
+    first, last = mean(slice(0, 300)), mean(slice(1400, 1800))
+    assert first < 40 and last > 80, (first, last)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: trl.algorithms.dqn("Pendulum-v1"), "one of some actions"),
+        (lambda: trl.algorithms.ddpg("CartPole-v1"), "numbers within bounds"),
+        (lambda: trl.algorithms.dqn(trl.env.make("CartPole-v1")), "episodes go on"),
+    ],
+)
+def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
+    with pytest.raises(trl.errors.EnvError, match=message):
+        wrong()

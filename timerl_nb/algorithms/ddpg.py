@@ -1,0 +1,111 @@
+"""Deep deterministic policy gradients (Lillicrap et al. 2016), with replay from the program's own past."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod, sqrt
+
+from timerl_nb.driver.context import Context
+from timerl_nb.env.core import Simulation, make
+from timerl_nb.env.spaces import Box
+from timerl_nb.errors import EnvError
+from timerl_nb.frontend.sources import concat, like, random_normal, tensor, value, where
+from timerl_nb.frontend.sources import minimum as min
+from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.nn.layers import MLP, orthogonal
+from timerl_nb.optim import Adam
+from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.remembered import Remembered
+from timerl_nb.rl.target import Target
+from timerl_nb.rl.window import window
+
+
+def ddpg(
+    env: str | Simulation = "Pendulum-v1",
+    *,
+    hidden: Sequence[int] = (64, 64),
+    length: int = 10_000,
+    batch: int = 32,
+    steps: int = 1,
+    alpha: float | None = None,
+    beta: float = 0.4,
+    gamma: float = 0.99,
+    lr: tuple[float, float] = (1e-3, 1e-3),
+    share: float = 0.005,
+    noise: tuple[float, float, int] = (1.0, 0.1, 5_000),
+    lasting: float = 0.0,
+    after: int = 500,
+) -> Context:
+    """B environments, T steps of each, one update of actor and critic per step from `after` on.
+
+    Its outputs over t are "return", the mean over the episodes that ended there (0 if none did),
+    "episodes", their number, and "loss", the critic's.
+
+    Args:
+        env: a name, or `trl.env.make(..., autoreset="same_step")`, with actions in a box.
+        hidden: widths of the tanh layers of actor and critic.
+        length, batch, steps, alpha, beta, gamma: as of `dqn`.
+        lr: Adam's learning rates at first, of the actor and the critic; they fall to 0 with the steps.
+        share: how far the targets move towards the networks at each step.
+        noise: how far actions are off, in halves of the box: at first, at last, and from which step on.
+        lasting: how much of the noise is that of the step before; 0.85 is like Ornstein and Uhlenbeck's.
+    """
+    env = make(env, autoreset="same_step") if isinstance(env, str) else env
+    if env.autoreset != "same_step" or not isinstance(env.act_space, Box):
+        raise EnvError(
+            f"DDPG chooses numbers within bounds, and episodes go on: {env!r} is not like that.",
+            hint="make one with actions in a Box and autoreset='same_step'.",
+        )
+    box, (first, last, until) = env.act_space, noise
+    half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
+    width, actions = prod(env.obs_space.shape), prod(box.shape)
+    with Context("b", "t") as ctx:
+        (b, _), (t, T) = ctx.dims
+
+        def acts(network: MLP, seen: RecurrentTensor) -> RecurrentTensor:
+            return network(seen).tanh()
+
+        def worth_of(network: MLP, seen: RecurrentTensor, did: RecurrentTensor) -> RecurrentTensor:
+            return network(concat([seen, did], axis=-1)).take(0, -1)
+
+        with ctx.region("acting"):
+            how = {"domain": (t,), "init": orthogonal}
+            actor = MLP((width, *hidden, actions), name="actor", **how)
+            critic = MLP((width + actions, *hidden, 1), name="critic", **how)
+            o = like(env.obs_space, domain=(b, t)).named("o")
+            o[b, 0] = env.reset(domain=(b,))
+            fresh = random_normal((actions,), domain=(b, t))
+            off = tensor((actions,), domain=(b, t)).named("off")
+            off[b, 0] = fresh[b, 0]
+            off[b, t + 1] = lasting * off + sqrt(1 - lasting**2) * fresh[b, t + 1]
+            explores = first + (last - first) * min(value(t).floating() / until, 1.0)
+            a = (acts(actor, o) + explores * off).clip(-1.0, 1.0).detach().named("a")
+            step = env.step((a * half + middle).reshape(box.shape))
+            o[b, t + 1] = step.obs
+        with ctx.region("replay"):
+            memory = window(length, over=t, steps=steps)
+            past = Remembered(memory, batch, domain=(b, t), alpha=alpha, beta=beta)
+            seen, did = past.starts(o), past.starts(a)
+            gain, later, worth = past.returns(step, gamma)
+        with ctx.region("learning"):
+            target, judge = Target(actor), Target(critic)
+            goal = gain + worth * worth_of(judge.network, later, acts(target.network, later))
+            error = goal.detach() - worth_of(critic, seen, did)
+            loss = (past.weight * error.square()).mean(axis=0).mean(over=b)
+            loss.backward()
+            still = critic.with_values([p.detach() for p in critic.params])
+            better = worth_of(still, seen, acts(actor, seen)).mean(axis=0).mean(over=b)
+            (-better).backward()
+            left = 1.0 - value(t).floating() / value(T).floating()
+            rates = [where(value(t) >= after, rate * left, 0.0) for rate in lr]
+            Adam(actor.params, lr=rates[0]).step()
+            Adam(critic.params, lr=rates[1]).step()
+            for one in (target, judge):
+                one.approach(share)
+            past.update(error)
+        with ctx.region("returns"):
+            returns, episodes = episode_returns(step, over=b, along=t)
+        ctx.output("return", returns)
+        ctx.output("episodes", episodes)
+        ctx.output("loss", loss)
+    return ctx

@@ -1,0 +1,107 @@
+"""Deep Q-learning (Mnih et al. 2015) whose replay memory is a window of the program's own past.
+
+Double (van Hasselt et al. 2016), with returns of several steps, and with priorities (Schaul et al. 2016)
+where asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from timerl_nb.driver.context import Context
+from timerl_nb.env.core import Simulation, make
+from timerl_nb.env.spaces import Discrete
+from timerl_nb.errors import EnvError
+from timerl_nb.frontend.draws import random_randint
+from timerl_nb.frontend.sources import like, random_uniform, value, where
+from timerl_nb.frontend.sources import minimum as min
+from timerl_nb.nn.layers import MLP, orthogonal
+from timerl_nb.optim import Adam
+from timerl_nb.rl.episode_returns import episode_returns
+from timerl_nb.rl.remembered import Remembered
+from timerl_nb.rl.target import Target
+from timerl_nb.rl.window import window
+
+
+def dqn(
+    env: str | Simulation = "CartPole-v1",
+    *,
+    hidden: Sequence[int] = (64, 64),
+    length: int = 5_000,
+    batch: int = 16,
+    steps: int = 10,
+    double: bool = True,
+    alpha: float | None = None,
+    beta: float = 0.4,
+    gamma: float = 0.99,
+    lr: float = 2e-3,
+    target_every: int = 500,
+    epsilon: tuple[float, float, int] = (1.0, 0.01, 3_000),
+    after: int = 500,
+    max_norm: float = 10.0,
+) -> Context:
+    """B environments, T steps of each, one update per step from `after` on.
+
+    Its outputs over t are "return", the mean over the episodes that ended there (0 if none did),
+    "episodes", their number, and "loss".
+
+    Args:
+        env: a name, or `trl.env.make(..., autoreset="same_step")`.
+        hidden: widths of the tanh layers.
+        length: how many steps of each environment are remembered.
+        batch: how many of these are drawn for an update.
+        steps: how many rewards a return adds up.
+        double: the network says which action is the best next, its target what that is worth.
+        alpha: draws in proportion to (|error| + 1e-3) ** alpha, weighted by `beta`; None for all alike.
+        gamma, max_norm: the discount, and the most that gradients may measure.
+        lr: Adam's learning rate at first; it falls to 0 with the steps.
+        target_every: after so many steps the target takes the network's parameters over.
+        epsilon: how often an action is drawn at random: at first, at last, and from which step on.
+    """
+    env = make(env, autoreset="same_step") if isinstance(env, str) else env
+    if env.autoreset != "same_step" or not isinstance(env.act_space, Discrete):
+        raise EnvError(
+            f"DQN chooses one of some actions, and episodes go on: {env!r} is not like that.",
+            hint="make one with discrete actions and autoreset='same_step'.",
+        )
+    actions, first, last, until = env.act_space.n, *epsilon
+    with Context("b", "t") as ctx:
+        (b, _), (t, T) = ctx.dims
+        with ctx.region("acting"):
+            sizes = (prod(env.obs_space.shape), *hidden, actions)
+            q = MLP(sizes, domain=(t,), init=orthogonal, name="q")
+            o = like(env.obs_space, domain=(b, t)).named("o")
+            o[b, 0] = env.reset(domain=(b,))
+            explores = first + (last - first) * min(value(t).floating() / until, 1.0)
+            drawn = random_randint(actions, domain=(b, t))
+            best = q(o).argmax(-1)
+            a = where(random_uniform((), domain=(b, t)) < explores, drawn, best).named("a")
+            step = env.step(a)
+            o[b, t + 1] = step.obs
+        with ctx.region("replay"):
+            memory = window(length, over=t, steps=steps)
+            past = Remembered(memory, batch, domain=(b, t), alpha=alpha, beta=beta)
+            seen, did = past.starts(o), past.starts(a)
+            gain, later, worth = past.returns(step, gamma)
+        with ctx.region("learning"):
+            target = Target(q)
+            values = target.network(later)
+            which = (q(later) if double else values).argmax(-1)
+            goal = gain + worth * (values * which.one_hot(actions)).sum(axis=-1)
+            error = goal.detach() - (q(seen) * did.one_hot(actions)).sum(axis=-1)
+            size = abs(error)
+            huber = where(size < 1.0, 0.5 * error.square(), size - 0.5)
+            loss = (past.weight * huber).mean(axis=0).mean(over=b)
+            loss.backward()
+            left = 1.0 - value(t).floating() / value(T).floating()
+            rate = where(value(t) >= after, lr * left, 0.0)
+            Adam(q.params, lr=rate, max_norm=max_norm).step()
+            target.take_over(target_every)
+            past.update(error)
+        with ctx.region("returns"):
+            returns, episodes = episode_returns(step, over=b, along=t)
+        ctx.output("return", returns)
+        ctx.output("episodes", episodes)
+        ctx.output("loss", loss)
+    return ctx
