@@ -65,7 +65,8 @@ class Remembered:
     def returns(self, step: Step, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
         """Their rewards' sum, what they led to, and what a value there is worth (`Window.returns`)."""
         gain, after, worth = self._window.returns(step, gamma)
-        return tuple(self._window.ends(x, self.at) for x in (gain, after, worth))
+        ends = self._window.ends
+        return ends(gain, self.at), ends(after, self.at), ends(worth, self.at)
 
     def update(self, error: Tensor) -> None:
         """How wrong they turned out to be, [count]: their priorities from the next step on."""

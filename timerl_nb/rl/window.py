@@ -72,7 +72,9 @@ class Window:
         """What a tensor was where the same transitions ended, such as the return of their rewards."""
         return self._picked(x, self._ended, at)
 
-    def returns(self, step: Step, gamma: float) -> tuple[RecurrentTensor, ...]:
+    def returns(
+        self, step: Step, gamma: float
+    ) -> tuple[RecurrentTensor, RecurrentTensor, RecurrentTensor]:
         """Of the transition that ends now: the sum of its rewards, what it led to, and a value's worth there.
 
         Rewards and values are worth less step by step by `gamma`. It stops where an episode does: what
