@@ -261,7 +261,7 @@ def symbols(ctx: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
-def test_what_works_is_what_numpy_says(executor: str) -> None:
+def test_what_works_is_what_numpy_says(executor: Any) -> None:
     class Plain:  # what an index as a tensor is at one point
         value, max, min = int, staticmethod(np.max), staticmethod(np.min)
 

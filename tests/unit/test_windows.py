@@ -165,7 +165,7 @@ def test_a_window_has_its_transitions_at_every_point(length: int) -> None:
             assert found["starts"][env, k, :n].tolist() == [10 * (e - 2) + env for e in ended]
             assert not found["ends"][env, k, n:].any() and not found["starts"][env, k, n:].any()
             assert set(found["drawn"][env, k].tolist()) == set(range(n))
-    assert found["alike"].tolist() == [[0] * T, [200] * T]
+    assert found["alike"].tolist() == [0, 200]
     assert length == 1 or (found["drawn"][0] != found["drawn"][1]).any()
 
 
