@@ -166,7 +166,7 @@ def main() -> None:
             try:
                 systems[name] = make(entries, batch, fields)
             except ImportError as error:
-                lacking[name] = str(error)
+                lacking.setdefault(name, str(error))
         _fill(systems, entries, fields)
         new, errors = rows(fields, NEW), np.random.default_rng(1).random(batch)
         rounds = ROUNDS if batch < 4096 else ROUNDS // 5

@@ -17,8 +17,8 @@ from timerl_nb.replay import Dqn, Proportional, Replay, train
 TURNS, ROUNDS = 100, 3
 # how environments are stepped, and in what sizes: layers, batch, environments of a block, and steps
 WORKS: Mapping[str, tuple[str, tuple[int, ...], int, int, int]] = {
-    "scan": ("CartPole-v1", (256, 256), 256, 64, 64),
-    "loop": ("gym.CartPole-v1", (256, 256), 256, 8, 16),
+    "scan": ("CartPole-v1", (256, 256), 256, 64, 24),
+    "loop": ("gym.CartPole-v1", (256, 256), 256, 8, 5),
 }
 
 
