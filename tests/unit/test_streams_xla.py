@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import timerl_nb as trl
 from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.runtime.xla.hlo import work
 from timerl_nb.streams.recorders.xla import record_xla, stream_of
@@ -101,6 +102,16 @@ def test_branches_wait_for_what_decides() -> None:
     stream = record_xla(jax.jit(f), jnp.ones((8, 8)))
     assert len(stream) >= 3
     assert max(stream.depths) >= 3
+
+
+def test_it_is_one_of_the_recorders_and_runs_nowhere_else() -> None:
+    jitted = jax.jit(lambda x: jnp.sort(x @ x))
+    x = jnp.ones((8, 8))
+    stream = trl.streams.record(jitted, x)
+    assert stream.edges == record_xla(jitted, x).edges and len(stream) >= 2
+    assert stream.simulate("acs-hw").count == len(stream)
+    with pytest.raises(ExecutionError, match="simulate"):
+        stream.run("window")
 
 
 def test_what_is_not_jitted_is_refused() -> None:
