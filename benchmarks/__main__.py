@@ -18,6 +18,7 @@ Paper 004's figures, simulated, into `docs/acs.md`: `python -m benchmarks acs [F
 How steps of environments are collected, by us and others: `python -m benchmarks collect [--full] [throughput complexity …]`.
 Replay buffers, ours and others', and training beside acting: `.venv-peers/bin/python -m benchmarks replay [buffers trees protocol moves]`.
 Iterations as `trl.compose` predicts them, and as they are: `python -m benchmarks compose`.
+What a window of kernels costs and gains: `python -m benchmarks streams [costs empty …]`.
 Lines of code by package, beside another checkout's if given: `python -m benchmarks lines [folder]`.
 """
 
@@ -45,6 +46,7 @@ from benchmarks import (
     report,
     scope,
     seeds,
+    streams,
     taps,
     temporaries,
     tiles,
@@ -85,6 +87,8 @@ def main(*words: str) -> None:
         return scope.overhead.measure(*words[1:])
     if words[:1] == ("accuracy",):  # whose processes are forked, ahead of JAX's threads
         return accuracy.main(*words[1:])
+    if words[:1] == ("streams",):
+        return streams.main(*words[1:])
     if words[:1] == ("lines",):
         return lines.main(*words[1:])
     print(", ".join(f"{name} {value}" for name, value in report.machine().items()) + "\n")

@@ -24,6 +24,9 @@ _BY: Final[Mapping[str, str]] = {
     "recording.explore": "timerl_widgets",
     "recording.figure": "timerl_nb.show.scope_figures",
     "recording.view": "timerl_nb.show.scope_figures",
+    "streams.explore": "timerl_widgets",
+    "streams.picture": "timerl_nb.show.streams",
+    "streams.view": "timerl_nb.show.streams",
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from timerl_nb import show
 from timerl_nb.show.scope import ScopeView
+from timerl_nb.show.streams import StreamView
 from timerl_nb.show.stretch import StretchView
 from timerl_nb.show.view import View, parts
 from timerl_nb.show.ways import WaysView
@@ -42,7 +43,9 @@ def models() -> str:
 
 def _views() -> Iterator[type]:
     views = {name: getattr(show, name) for name in show.__all__}
-    views |= {one.__name__: one for one in (ScopeView, StretchView, WaysView)}  # which load more
+    views |= {
+        one.__name__: one for one in (ScopeView, StreamView, StretchView, WaysView)
+    }  # which load more
     for _, kind in sorted(views.items()):
         if isinstance(kind, type) and issubclass(kind, View) and kind is not View:
             yield kind

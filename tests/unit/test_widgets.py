@@ -11,6 +11,8 @@ import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
 from timerl_nb.collecting.ways import Ways
+from timerl_nb.ir.pdg import Pdg
+from timerl_nb.streams import Stream
 
 
 def view() -> PdgView:
@@ -53,6 +55,7 @@ WRITTEN = {
     "Explorer": {"selected", "stage", "instant"},
     "RunMonitor": set[str](),
     "ScopeView": {"selected", "operation"},
+    "StreamView": {"selected", "step"},
     "WaysExplorer": set[str](),
 }
 
@@ -66,6 +69,7 @@ def test_a_page_writes_what_is_named_and_nothing_else(
     program = pattern.context().compile(pattern.bounds)
     taken = {
         "ScopeView": program.scope,
+        "StreamView": lambda: Stream("none", ()).run("serial"),
         "WaysExplorer": lambda: trl.collect("CartPole-v1", trl.policies.random, how="scan"),
     }
     monkeypatch.setattr("timerl_nb.collecting.Collector.ways_for", lambda *_: Ways((), "scan", ""))
@@ -125,7 +129,9 @@ def test_another_graph_is_shown() -> None:
     widget.show(program)
     opened = next(node["id"] for node in widget.view["nodes"] if node["folded"])
     told(widget, {"kind": "fold", "id": opened, "folded": False})
-    widget.show(program.stages["simplify"].artifact)
+    simplified = program.stages["simplify"].artifact
+    assert isinstance(simplified, Pdg)
+    widget.show(simplified)
     assert opened in {cluster["id"] for cluster in widget.view["clusters"]}
 
 

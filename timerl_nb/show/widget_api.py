@@ -17,3 +17,4 @@ from timerl_nb.live.running import Running
 from timerl_nb.lru import Lru
 from timerl_nb.scope import record
 from timerl_nb.scope.recording import Recorded
+from timerl_nb.streams.report import Report

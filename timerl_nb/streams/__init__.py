@@ -1,6 +1,7 @@
 """Kernels that run at the same time, found while they come: ACS (`trl.streams`, `trl.kernel`; 004_5c654ad594bcdc3c)."""
 
 from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.streams import cuda as _cuda  # noqa: F401 (enters its ways of running)
 from timerl_nb.streams.baselines import Graph, graph
 from timerl_nb.streams.comparing import Comparison, compare
 from timerl_nb.streams.kernels import Kernel, kernel

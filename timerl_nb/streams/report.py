@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from timerl_nb.chrome_trace import event, write_events
 from timerl_nb.dot import Dot
+from timerl_nb.entry_points import entry_point
 from timerl_nb.inspectable import Inspectable
 
 _SHOWN: Final = 60  # launches in a report's text
@@ -104,6 +105,13 @@ class Report(Inspectable):
         if self.count > _SHOWN:
             lines.append(f"… {self.count - min(len(self.launches), _SHOWN):,} more")
         return "\n".join(lines)
+
+    def to_svg(self) -> str:
+        return entry_point("streams.view")(self).to_svg()
+
+    def explore(self, *others: Report, name: str = "") -> Any:
+        """The run as a widget, to step through; above others of the same stream, where some are given."""
+        return entry_point("streams.explore")(self, *others, name=name)
 
     def to_dot(self) -> str:
         dot = Dot("report", rankdir="LR", many=len(self.launches) > 300)

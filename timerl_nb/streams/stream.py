@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from timerl_nb.dot import Dot
+from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.inspectable import Inspectable
@@ -107,6 +108,9 @@ class Stream(Inspectable):
     def to_json(self) -> dict[str, Any]:
         kernels = zip(self.kernels, self.edges, strict=True)
         return {"name": self.name, "kernels": [{**k.to_json(), "upstream": u} for k, u in kernels]}
+
+    def to_svg(self) -> str:
+        return entry_point("streams.picture")(self)
 
     def to_dot(self) -> str:
         dot = Dot(self.name, many=len(self) > 300)

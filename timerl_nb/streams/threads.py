@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from time import perf_counter
@@ -23,6 +23,8 @@ _MOST_QUEUED: Final = (
     1_024  # kernels before the window; who submits more waits until half of them have entered
 )
 
+Lane = Callable[[Callable[[], object]], object]
+
 
 class Threads:
     """A window that is open within a `with` block; see `window`.
@@ -40,6 +42,7 @@ class Threads:
         *,
         check: bool = False,
         record: int = 10_000,
+        lanes: Sequence[Lane] = (),
     ) -> None:
         self.streams = integer("streams", streams, least=1)
         self._window = window
@@ -57,6 +60,7 @@ class Threads:
         self._held: list[tuple[int, tuple[int, ...], float]] = [(0, (), 0.0)] * window.size
         self._record = integer("record", record, least=0)
         self._ran: deque[tuple[Any, ...]] = deque(maxlen=record)
+        self._lanes = lanes  # by stream, what runs a kernel's function there
         self._workers: list[Thread] = []
         self._state: Literal["new", "open", "closed"] = "new"
         self._origin = user_origin()
@@ -218,6 +222,7 @@ class Threads:
 
     def _work(self, lane: int) -> None:
         lock, window = self._lock, self._window
+        on = self._lanes[lane] if self._lanes else None
         slot, kernel, begun, ended = -1, None, 0.0, 0.0
         with taken_by(refuse):
             while True:
@@ -257,7 +262,10 @@ class Threads:
                     continue
                 begun = perf_counter()
                 try:
-                    kernel.run()
+                    if on is None:
+                        kernel.run()
+                    else:
+                        on(kernel.run)
                 except BaseException as error:
                     self._fail(kernel, error)
                 ended = perf_counter()

@@ -676,6 +676,35 @@ export interface StoresView {
   bytes: number;
 }
 
+export interface StreamLaunch {
+  kernel: number;
+  name: string;
+  line: string;
+  op_ids: number[];
+  lane: number;
+  slot: number;
+  upstream: number[];
+  entered: number;
+  started: number;
+  ended: number;
+}
+
+export interface StreamRun {
+  how: string;
+  streams: number;
+  size: number;
+  us: number;
+  utilization: number;
+  launches: StreamLaunch[];
+  left_out: number;
+}
+
+export interface StreamView {
+  view: "streams";
+  name: string;
+  runs: StreamRun[];
+}
+
 export interface Stretch {
   first: number;
   last: number;

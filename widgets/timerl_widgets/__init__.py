@@ -9,11 +9,13 @@ from timerl_widgets.panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.pdg_view import PdgView
 from timerl_widgets.run_monitor import RunMonitor
 from timerl_widgets.scope_view import ScopeView
+from timerl_widgets.stream_view import StreamView
 from timerl_widgets.ways_explorer import WaysExplorer
 
 register_entry_point("program.explore", Explorer)
 register_entry_point("recording.explore", ScopeView)
 register_entry_point("collector.explore", WaysExplorer)
+register_entry_point("streams.explore", StreamView)
 
 __all__ = [
     "Explorer",
@@ -23,6 +25,7 @@ __all__ = [
     "PdgView",
     "RunMonitor",
     "ScopeView",
+    "StreamView",
     "WaysExplorer",
 ]
 

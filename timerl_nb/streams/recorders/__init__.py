@@ -8,6 +8,7 @@ from timerl_nb.driver.program import Program
 from timerl_nb.errors import CallError
 from timerl_nb.streams.recorders.calls import record_calls
 from timerl_nb.streams.recorders.program import record_program
+from timerl_nb.streams.recorders.torch import is_of_torch, record_torch
 from timerl_nb.streams.recorders.xla import record_xla
 from timerl_nb.streams.stream import Stream
 
@@ -18,18 +19,21 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Stream:
     Args:
         function: one of our programs (`seed=0`), run by the interpreter with every result an array of its
             own; a jitted function of JAX, with the arguments of a call (`at_most`: how often loops turn of
-            which XLA does not know it), of which nothing runs; or a function that calls kernels (`trl.kernel`), with its arguments.
+            which XLA does not know it), of which nothing runs; a PyTorch module, or a function of its
+            tensors; or a function that calls kernels (`trl.kernel`), with its arguments.
 
     Raises:
         CallError: it is nothing that launches kernels.
     """
     if isinstance(function, Program):
         return record_program(function, *args, **kwargs)
+    if is_of_torch(function, args, kwargs):
+        return record_torch(function, *args, **kwargs)
     if callable(getattr(function, "lower", None)):
         return record_xla(function, *args, **kwargs)
     if callable(function):
         return record_calls(function, *args, **kwargs)
     raise CallError(
         f"{type(function).__name__} launches no kernels.",
-        hint="record a program, a jitted function, or a function that calls kernels.",
+        hint="record a program, a jitted function, a module, or a function that calls kernels.",
     )

@@ -7,6 +7,7 @@ import type {
   PipelineView,
   RunView,
   ScopeView,
+  StreamView,
   SweepView,
   WaysView,
 } from "../models";
@@ -18,6 +19,7 @@ import { pipeline } from "./pipeline";
 import { scope } from "./scope";
 import { saved, told } from "./sheet";
 import { space } from "./space";
+import { streams } from "./streams";
 import { ways } from "./ways";
 
 export type Drawable =
@@ -28,6 +30,7 @@ export type Drawable =
   | PipelineView
   | RunView
   | ScopeView
+  | StreamView
   | SweepView
   | WaysView;
 
@@ -48,6 +51,8 @@ export function draw(view: Drawable | { view: "text" }, said: string, most = 120
       return saved(run(view, said));
     case "scope":
       return scope(view);
+    case "streams":
+      return streams(view);
     case "sweep":
       return saved(sweep(view, view.told));
     case "ways":

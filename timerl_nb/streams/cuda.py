@@ -1,0 +1,161 @@
+"""Windows and graphs on a GPU's streams, by PyTorch. *No GPU was there to try this on*: tests run it on an imitation.
+
+A kernel's `run` launches on PyTorch's current stream, and does not wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+from timerl_nb.errors import MissingPartError
+from timerl_nb.frontend.arguments import integer
+from timerl_nb.streams.dependences import finder
+from timerl_nb.streams.kernels import Kernel, refuse, taken_by
+from timerl_nb.streams.report import Launch, Report
+from timerl_nb.streams.scheduling_window import Window, slots
+from timerl_nb.streams.stream import Stream, runs
+from timerl_nb.streams.threads import Threads, runnable
+
+
+def _cuda(how: str) -> Any:
+    """`torch.cuda`, where there is a GPU.
+
+    Raises:
+        MissingPartError: there is none.
+    """
+    simulated = {"stream-sync": "acs-sw", "events": "events", "cuda-graph": "graph"}[how]
+    try:
+        found: Any = import_module("torch").cuda
+    except ImportError:
+        found = None
+    if found is None or not found.is_available():
+        raise MissingPartError(
+            f"{how!r} needs a GPU that PyTorch finds; there is none.",
+            hint=f"simulate one: stream.simulate({simulated!r}).",
+        )
+    return found
+
+
+@runs("stream-sync")
+def run_stream_sync(
+    stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto", record: int = 10_000
+) -> Report:
+    """The paper's ACS-SW (Algorithm 2): a thread for each stream launches a kernel there, and waits for it."""
+    cuda = _cuda("stream-sync")
+    lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
+
+    def on(lane: Any) -> Callable[[Callable[[], object]], None]:
+        def run(kernel: Callable[[], object]) -> None:
+            with cuda.stream(lane):
+                kernel()
+            lane.synchronize()
+
+        return run
+
+    cuda.synchronize()  # what the kernels read has been written
+    window = Window(size, finder(deps))
+    with Threads(window, streams, "stream-sync", record=record, lanes=[*map(on, lanes)]) as opened:
+        opened.submit(*stream.kernels)
+    return opened.report
+
+
+class _Launcher:
+    """Launches kernels at once, each on the stream of one that it waits for, if that is the last there, and lets
+    that stream wait for the events of the others.
+    """
+
+    def __init__(self, cuda: Any, lanes: Sequence[Any]) -> None:
+        self._cuda, self._lanes = cuda, lanes
+        self._last: list[Any] = [None] * len(lanes)  # by lane, whose launch is the last one there
+        self._next = 0
+
+    def launch(self, kernel: Kernel, upstream: Sequence[tuple[int, Any]]) -> tuple[int, Any]:
+        """
+        Args:
+            upstream: what this returned for those that the kernel waits for.
+
+        Returns:
+            the lane, and an event behind the kernel.
+        """
+        behind = next((lane for lane, event in upstream if self._last[lane] is event), None)
+        if behind is None:
+            behind, self._next = self._next, (self._next + 1) % len(self._lanes)
+        stream = self._lanes[behind]
+        with self._cuda.stream(stream):
+            for lane, event in upstream:
+                if lane != behind:
+                    stream.wait_event(event)
+            runnable(kernel)()
+            event = self._cuda.Event()
+            event.record(stream)
+        self._last[behind] = event
+        return behind, event
+
+
+@runs("events")
+def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto") -> Report:
+    """Kernels are launched as they enter the window, and wait for events on the device: no thread waits for them (§III-A)."""
+    cuda = _cuda("events")
+    lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
+    window, launcher = Window(size, finder(deps)), _Launcher(cuda, lanes)
+    flying: dict[int, tuple[int, Any]] = {}  # by slot, the oldest first
+    held = [0] * window.size
+    launches: list[Launch] = []
+    cuda.synchronize()
+    first = perf_counter()
+    with taken_by(refuse):
+        for k, kernel in enumerate(stream.kernels):
+            if window.full:
+                next(iter(flying.values()))[1].synchronize()
+            for slot in [s for s, (_, event) in flying.items() if event.query()]:
+                window.complete(slot)
+                del flying[slot]
+            slot = window.insert(kernel)
+            window.ready.clear()  # all are launched: the device waits
+            upstream = slots(window.upstream[slot])
+            flying[slot] = launcher.launch(kernel, [flying[s] for s in upstream])
+            held[slot] = k
+            at = (perf_counter() - first) * 1e6
+            said = kernel.name, kernel.line, kernel.op_ids
+            waits = tuple(held[s] for s in upstream)
+            launches.append(Launch(k, *said, flying[slot][0], slot, waits, at, at, at))
+    cuda.synchronize()
+    us = (perf_counter() - first) * 1e6
+    return Report("events", window.size, streams, us, launches, len(launches))
+
+
+@runs("cuda-graph")
+def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
+    """All kernels in a CUDA graph, captured from as many streams; its construction is timed apart."""
+    cuda = _cuda("cuda-graph")
+    lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
+    cuda.synchronize()
+    begun = perf_counter()
+    graph, main, launcher = cuda.CUDAGraph(), cuda.Stream(), _Launcher(cuda, lanes)
+    made: list[tuple[int, Any]] = []
+    with cuda.graph(graph, stream=main), taken_by(refuse):
+        fork = cuda.Event()
+        fork.record(main)
+        for lane in lanes:
+            lane.wait_event(fork)
+        for kernel, upstream in zip(stream.kernels, stream.edges, strict=True):
+            made.append(launcher.launch(kernel, [made[u] for u in upstream]))
+        for lane in lanes:
+            join = cuda.Event()
+            join.record(lane)
+            main.wait_event(join)
+    first = perf_counter()
+    graph.replay()
+    cuda.synchronize()
+    us = (perf_counter() - first) * 1e6
+    launches = [
+        Launch(k, one.name, one.line, one.op_ids, lane, -1, waits)
+        for k, (one, (lane, _), waits) in enumerate(
+            zip(stream.kernels, made, stream.edges, strict=True)
+        )
+    ]
+    construction = (first - begun) * 1e6
+    return Report("cuda-graph", 0, streams, us, launches, len(made), construction)
