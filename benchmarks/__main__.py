@@ -3,6 +3,7 @@
 The race against hand-written programs also writes its figures to `runs/bench.csv`. One work alone:
 `python -m benchmarks race S jitted ours …`; thirty rounds against another checkout:
 `python -m benchmarks race S 30 ours "ours @ ../before"`. Stock PPO until it has learnt: `python -m benchmarks learning`.
+DQN and DDPG, until they have: `python -m benchmarks off-policy [cartpole …]`.
 From a click in the explorer until all is drawn, in a browser: `python -m benchmarks toggles`.
 Every statement a call of its own, against the interpreter: `python -m benchmarks grain`.
 What kernels take for temporaries, estimated against what XLA states: `python -m benchmarks temporaries`.
@@ -39,6 +40,7 @@ from benchmarks import (
     interpreter,
     learning,
     lines,
+    off_policy,
     overlap,
     peaks,
     race,
@@ -108,6 +110,8 @@ def main(*words: str) -> None:
                 learning.main()
         case ("learning",):
             learning.main()
+        case ("off-policy", *names) if set(names) <= {*off_policy.TASKS}:
+            off_policy.main(names)
         case ("budgets", *names) if set(names) <= {*budgets.PROGRAMS}:
             budgets.main(names or budgets.NAMES)
         case ("temporaries",):

@@ -157,7 +157,7 @@ def remembering(size: int, fanout: int, count: int, over: tuple[str, ...]) -> tr
 
 @pytest.mark.parametrize("over", [("t",), ("b", "t")], ids=["one", "each its own"])
 @pytest.mark.parametrize("executor", ["xla", "interpret"])
-def test_a_program_with_a_tree_runs(over: tuple[str, ...], executor: str) -> None:
+def test_a_program_with_a_tree_runs(over: tuple[str, ...], executor: Any) -> None:
     ctx, bounds = remembering(11, 4, 3, over), {"B": 2, "T": 7}
     want = Reference(ctx.pdg(), bounds, 5).outputs()
     found = ctx.compile(bounds, trl.Options(executor=executor)).execute(seed=5)

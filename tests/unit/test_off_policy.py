@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from benchmarks.off_policy import tenths
 from tests.unit.checks import assert_same
 from timerl_nb.ir.reference import Reference
 from timerl_nb.rl.episode_returns import episode_returns
@@ -161,6 +162,13 @@ def test_memory_is_that_of_the_window() -> None:
         assert rings == {2, 3, 60, 62}, rings  # rows, where they end and where they began
         found[T] = lowered.layout.nbytes - sum(s.most * s.nbytes for s in returned)
     assert found[70] == found[500]
+
+
+def test_returns_are_those_of_the_episodes_that_ended_in_each_tenth() -> None:
+    returns, episodes = np.arange(20.0), np.zeros(20, np.int32)
+    episodes[[0, 1, 19]] = 3, 1, 2
+    found = tenths(returns, episodes)
+    assert (found[0], found[9]) == (0.25, 19.0) and np.isnan(found[1:9]).all()
 
 
 def test_dqn_learns_to_balance() -> None:
