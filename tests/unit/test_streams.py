@@ -119,3 +119,13 @@ def test_a_stream_knows_its_width() -> None:
     assert Stream("none", ()).width == 0
     with pytest.raises(OptionError, match="does not run by 'twice'"):
         stream.run("twice")
+
+
+@pytest.mark.parametrize("name", ["buffers", "ranges", "auto"])
+def test_finders_forget_buffers_of_which_no_kernel_knows(name: str) -> None:
+    found = finder(name)
+    for k in range(2_000):
+        halves = tuple(Segment(k, *half) for half in ((0, 8), (4, 12)))
+        assert found.add(0, Kernel("k", halves[:1], halves[1:])) == 0
+        found.remove(0)
+        assert len(vars(found)["_cells"]) + len(vars(found).get("_cut", ())) <= 257

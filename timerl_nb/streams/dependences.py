@@ -73,22 +73,26 @@ class Buffers:
         bit, cells, touched = 1 << slot, self._cells, list[list[int]]()
         upstream = self._barriers(kernel) if self._writer or self._readers else 0
         for s in kernel.reads:
-            cell = cells.get(s.buffer)
-            if cell is None:
-                if s.buffer < 0:
-                    upstream |= self._read_all(bit)
-                    continue
-                cells[s.buffer] = cell = [0, 0]
+            buffer = s.buffer
+            if buffer in cells:
+                cell = cells[buffer]
+            elif buffer < 0:
+                upstream |= self._read_all(bit)
+                continue
+            else:
+                cells[buffer] = cell = [0, 0]
             upstream |= cell[0]
             cell[1] |= bit
             touched.append(cell)
         for s in kernel.writes:
-            cell = cells.get(s.buffer)
-            if cell is None:
-                if s.buffer < 0:
-                    upstream |= self._write_all(bit)
-                    continue
-                cells[s.buffer] = cell = [0, 0]
+            buffer = s.buffer
+            if buffer in cells:
+                cell = cells[buffer]
+            elif buffer < 0:
+                upstream |= self._write_all(bit)
+                continue
+            else:
+                cells[buffer] = cell = [0, 0]
             upstream |= cell[0] | cell[1]
             cell[0] = bit
             cell[1] = 0
@@ -102,8 +106,9 @@ class Buffers:
         for cell in self._touched.pop(slot):
             cell[0] &= keep
             cell[1] &= keep
-        self._writer &= keep
-        self._readers &= keep
+        if self._writer or self._readers:
+            self._writer &= keep
+            self._readers &= keep
         if len(self._cells) > self._most:
             self._cells = {b: cell for b, cell in self._cells.items() if cell[0] or cell[1]}
             self._most = max(256, 2 * len(self._cells))
@@ -154,18 +159,29 @@ class Ranges(Buffers):
     def remove(self, slot: int) -> None:
         keep = ~(1 << slot)
         kernel = self._held.pop(slot)
-        for s in (*kernel.reads, *kernel.writes):
+        for s in kernel.reads:
             self._clear(s, keep)
-        self._writer &= keep
-        self._readers &= keep
+        for s in kernel.writes:
+            self._clear(s, keep)
+        if self._writer or self._readers:
+            self._writer &= keep
+            self._readers &= keep
+        if len(self._cut) > self._most:
+            self._cut = {b: known for b, known in self._cut.items() if known[0]}
+            self._most = max(256, 2 * len(self._cut))
 
     def _between(self, s: Segment) -> Sequence[list[int]]:
         """The cells of a segment, made where there are none; those that reach beyond it are cut."""
         lo, hi = s.start, s.stop
-        starts, cells = self._cut.setdefault(s.buffer, ([], []))
+        known = self._cut.get(s.buffer)
+        if known is None:
+            self._cut[s.buffer] = known = [], []
+        starts, cells = known
         first = bisect_right(starts, lo) - 1
         if first >= 0 and cells[first][3] > lo:
             cell = cells[first]
+            if cell[2] == lo and cell[3] == hi:
+                return (cell,)
             if cell[2] < lo:
                 first += 1
                 starts.insert(first, lo)
@@ -192,9 +208,10 @@ class Ranges(Buffers):
 
     def _clear(self, s: Segment, keep: int) -> None:
         """Take a kernel out of the cells of its segment, and those out that are of no kernel any more."""
-        if s.buffer not in self._cut:
+        known = self._cut.get(s.buffer)
+        if known is None:
             return
-        starts, cells = self._cut[s.buffer]
+        starts, cells = known
         at = max(bisect_right(starts, s.start) - 1, 0)
         while at < len(cells) and starts[at] < s.stop:
             cell = cells[at]
@@ -204,8 +221,6 @@ class Ranges(Buffers):
                 at += 1
             else:
                 del starts[at], cells[at]
-        if not cells:
-            del self._cut[s.buffer]
 
     def _write_all(self, bit: int) -> int:
         self._cut.clear()
@@ -213,7 +228,7 @@ class Ranges(Buffers):
 
 
 class Auto(Ranges):
-    """One cell for a buffer, until a segment cuts it; from then on `Ranges`, until no kernel knows the buffer."""
+    """One cell for a buffer, until a segment cuts it; from then on `Ranges`."""
 
     def _between(self, s: Segment) -> Sequence[list[int]]:
         cell = self._cells.get(s.buffer)
