@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import signal
 import sys
 import threading
@@ -19,6 +20,7 @@ import timerl_nb as trl
 from tests.reinforce import reinforce
 from tests.torture.growth import allocated
 from timerl_nb.driver import compiler
+from timerl_nb.errors import CeilingError
 from timerl_nb.ir.reference import Reference
 from timerl_nb.lru import Lru
 from timerl_nb.symbolic import ceiling, scheduling
@@ -270,3 +272,25 @@ def test_a_budget_that_changes_leaves_nothing_behind(monkeypatch: pytest.MonkeyP
 
     known = changed(4)
     assert changed(10) - known < 10 * 0.05  # MiB; each leaves 0.44 where answers are not remembered
+
+
+def test_who_reads_last_by_many_remainders_is_refused_with_the_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of moduli without a common factor any may be the last reader, and isl looks at all together."""
+    monkeypatch.setattr(scheduling, "_LATEST", 1000)
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        x, y = trl.tensor((), domain=(i,)), trl.tensor((), domain=(i,))
+        x[0] = 1.0
+        x[i + 1] = x * 0.5
+        y[0] = 0.0
+        y[i + 1] = y * 0.5 + x[i - i % 2] + x[i - i % 3] + x[i - i % 5] + x[i - i % 7]
+        ctx.output("y", y)
+    by_turns = trl.Options(vectorize=False, lift=False)
+    with pytest.raises(CeilingError) as caught:
+        ctx.compile({I: 100}, by_turns)
+    said = str(caught.value)
+    assert re.search(r"last cannot be found .*\n  at test_ceiling\.py:\d+: x\[i \+ 1\] = x", said)
+    assert "at [i - (i % 2)], [i - (i % 3)], [i - (i % 5)], [i - (i % 7)]" in said
+    assert ": y[i + 1] = y * 0.5" in said and "be multiples of the smaller ones" in said

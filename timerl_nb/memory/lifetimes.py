@@ -7,17 +7,18 @@ not freed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from timerl_nb.errors import CeilingError
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.domain import Domain
-from timerl_nb.symbolic.expr import sym
+from timerl_nb.symbolic.expr import Div, Lin, Mod, sym
 from timerl_nb.symbolic.polyhedra import Likeness, Relation, Set
-from timerl_nb.symbolic.scheduling import Edge, ScheduleTree
+from timerl_nb.symbolic.scheduling import Edge, NoLatest, ScheduleTree
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,38 @@ def find_lifetimes(
             e if kept is None else Edge(name, e.sink, _without(e.pairs, kept)) for e in pairs
         ]
     frees: dict[str, list[Edge]] = {}
-    for edge in schedule.last_readers(uses_of):
+    try:
+        last = schedule.last_readers(uses_of)
+    except NoLatest as error:
+        raise _refusal(constraints, drafts, error) from None
+    for edge in last:
         frees.setdefault(edge.source, []).append(edge)
     return tuple(replace(d, frees=tuple(frees.get(d.name, []))) for d in drafts)
+
+
+def _refusal(constraints: Constraints, lives: Iterable[Lifetime], why: NoLatest) -> CeilingError:
+    """Which value it is that isl does not find the last reader of, and how that reads."""
+    pdg, ops = constraints.pdg, constraints.statements.ops.values()
+    made = next(pdg[life.tensors[0][0]] for life in lives if life.name == why.value)
+    readers = [op for op in ops if statement_name(op) in why.readers]
+    reads = [
+        (op, f"[{', '.join(map(str, read.index))}]")
+        for op in readers
+        for read in op.inputs
+        if any(isinstance(e, Lin) and _has_remainder(e) for e in read.index)
+    ]
+    return CeilingError(
+        f"who reads a value of {made.name} last cannot be found with the work that isl is allowed.",
+        origin=made.origin,
+        others={f"it is read by {op.name}": op.origin for op, _ in reads},
+        evidence=f"at {', '.join(dict.fromkeys(text for _, text in reads))}" if reads else (),
+        hint="let the larger of the numbers in divisions and remainders be multiples of the smaller ones, "
+        "read at fewer of them in one place, or let the dimension be vectorised.",
+    )
+
+
+def _has_remainder(e: Lin) -> bool:
+    return any(isinstance(atom, Mod | Div) for atom, _ in e.terms)
 
 
 def _projection(pdg: Pdg, tensor: Tensor, along: int) -> Relation:

@@ -235,6 +235,16 @@ def _matrix(raw: isl.Set | isl.Map) -> str:
 # What isl may spend on a schedule in this process. For some 200 statements it then takes most of a
 # second: the larger the problem, the longer each operation.
 _HERE = 400_000
+# On who reads a value last: some 20 s. Where remainders have no factor in common it doubles with each of them.
+_LATEST = 20_000_000
+
+
+class NoLatest(Exception):
+    """Who reads a value last is too much for isl: `value`, and its `readers`."""
+
+    def __init__(self, value: str, readers: set[str]) -> None:
+        super().__init__(value)
+        self.value, self.readers = value, readers
 
 
 @remembered
@@ -261,8 +271,8 @@ def _scheduled(
     return spend(isl.Schedule.read_from_str, CONTEXT, _made_elsewhere(texts))
 
 
-def _made_elsewhere(given: Mapping[str, str]) -> str:
-    answer = ask_elsewhere(given, left())
+def _made_elsewhere(given: Mapping[str, str], most: int | None = None) -> str:
+    answer = ask_elsewhere(given, left() if most is None else min(most, left()))
     if "ended" in answer:  # for want of memory, say: parts of the program may be small enough
         raise CeilingError(f"isl's process came to nothing ({answer['ended']}).")
     if "made" not in answer:
@@ -481,6 +491,9 @@ class ScheduleTree:
 
         Args:
             uses: value -> the statement points that make or read it.
+
+        Raises:
+            NoLatest: to find them takes too much of isl.
         """
         by_value: dict[str, list[Edge]] = {}
         for edge in uses:
@@ -493,7 +506,12 @@ class ScheduleTree:
             flow = _union_map(self.dims, edges)
             used = spend(isl.UnionMap.range, flow)
             times = spend(isl.UnionMap.intersect_domain, self._theta, used)
-            last = _latest(spend(isl.UnionMap.apply_range, flow, times))
+            try:
+                last = _latest(spend(isl.UnionMap.apply_range, flow, times))
+            except TooMuchWork:
+                if not left():
+                    raise
+                raise NoLatest(edges[0].source, {edge.sink for edge in edges}) from None
             reading = spend(isl.UnionMap.apply_range, last, spend(isl.UnionMap.reverse, times))
             for one in _maps(spend(isl.UnionMap.intersect, reading, flow)):
                 value, reader = one.get_tuple_name(_IN), one.get_tuple_name(_OUT)
@@ -585,7 +603,7 @@ def _latest(times: isl.UnionMap) -> isl.UnionMap:
     except TooMuchWork:
         if not left():
             raise
-    made = _made_elsewhere({"times": spend(isl.UnionMap.to_str, times)})
+    made = _made_elsewhere({"times": spend(isl.UnionMap.to_str, times)}, _LATEST)
     return spend(isl.UnionMap.read_from_str, CONTEXT, made)
 
 
