@@ -9,6 +9,7 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -135,15 +136,19 @@ class ProcessStepping:
         self._folder.cleanup()
 
 
+_ONE_AT_A_TIME = Lock()  # modules are registered for all threads
+
+
 @contextmanager
 def _by_value() -> Iterator[None]:
     """What processes are given is pickled with its text."""
     import cloudpickle
 
-    for module in (numbered, share):
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
+    with _ONE_AT_A_TIME:
         for module in (numbered, share):
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in (numbered, share):
+                cloudpickle.unregister_pickle_by_value(module)
