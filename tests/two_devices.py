@@ -81,6 +81,24 @@ def compared(two: trl.Program) -> dict[str, Any]:
     }
 
 
+def least_and_greatest() -> dict[str, Any]:
+    """What there is of numbers that lie in parts, where one of either part is none."""
+    found = dict[str, Any]()
+    for odd in (1, 6):
+        numbers = np.arange(24, dtype=np.float32).reshape(8, 3)
+        numbers[odd, 0] = np.nan
+        with trl.Context("b") as ctx:
+            b, _ = ctx.dims[0]
+            x = trl.data(numbers, domain=(b,)) * 2
+            ctx.output("greatest", x.max(over=b))
+            ctx.output("least", x.min(over=b))
+        program = ctx.compile({"B": 8}, trl.Options(executor="xla", devices=2))
+        assert "divided along b" in program.executable.how
+        result = program.execute()
+        found[f"{odd}"] = {name: [repr(float(one)) for one in result[name]] for name in result}
+    return found
+
+
 def shapes(text: str) -> list[tuple[int, ...]]:
     found = re.findall(r"(?:f32|s32|pred)\[([\d,]+)\]", text)
     return sorted({tuple(map(int, shape.split(","))) for shape in found})
@@ -165,6 +183,7 @@ def main() -> None:
     small = least(two["convolutions"])  # some blocks could not be divided
     found = {"programs": compare, "refusals": refusals, "failures": failed, "least": small}
     found["resumed"] = resumed(plain)
+    found["nan"] = least_and_greatest()
     print(json.dumps(found))
 
 

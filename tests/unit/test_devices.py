@@ -133,6 +133,14 @@ def test_devices_tell_each_other_sums_alone(found: dict[str, Any], name: str) ->
     assert found["programs"][name]["said"] == ["all-reduce"]
 
 
+@pytest.mark.parametrize("odd", ["1", "6"])
+def test_what_is_no_number_on_one_device_is_the_greatest_of_all(
+    found: dict[str, Any], odd: str
+) -> None:
+    want = {"greatest": ["nan", "44.0", "46.0"], "least": ["nan", "2.0", "4.0"]}
+    assert found["nan"][odd] == want
+
+
 def test_the_text_says_what_lies_where(found: dict[str, Any]) -> None:
     text = found["programs"]["Monte Carlo"]["text"]
     assert "on each of 2 devices (the plan holds" in text

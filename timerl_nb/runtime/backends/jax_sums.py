@@ -21,7 +21,7 @@ from timerl_nb.ir.attrs import (
 )
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.reference_rules import identity
-from timerl_nb.ir.shapes import HALF, NUMPY
+from timerl_nb.ir.shapes import HALF, NUMPY, is_float
 from timerl_nb.runtime.backends.jax import is_accelerated
 from timerl_nb.runtime.backends.jax_called import total
 from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope, masked
@@ -52,8 +52,13 @@ def reduction(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> Jax
     x = masked(scope, x, sizes[0], attrs.axes, nothing)
     if op.kind == "sum" and (made := total(scope, x, attrs.axes)) is not None:
         return made
-    start = nothing if op.kind in ("max", "min") else None
-    return _FOLD[op.kind](x, axis=attrs.axes, initial=start)
+    if op.kind not in ("max", "min"):
+        return _FOLD[op.kind](x, axis=attrs.axes)
+    found = _FOLD[op.kind](x, axis=attrs.axes, initial=nothing)
+    if is_float(op.dtype) and any(scope.is_divided(sizes[0][k]) for k in attrs.axes):
+        # each device has that of its part, and XLA compares these: what is greater than NaN is not NaN
+        return jnp.where(jnp.isnan(x).any(attrs.axes), jnp.nan, found)
+    return found
 
 
 def discounted_sum(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArray:
