@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def module_name(path: Path) -> str:
     return ".".join(p for p in parts if p != "__init__")
 
 
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """The modules of ours that a file imports, and whether inside a function or class."""
     tree = ast.parse(path.read_text())

@@ -1,11 +1,10 @@
 """Environments (`trl.env`): `make`, `register`, spaces, ours, and those of Gymnasium, gymnax and Brax."""
 
-from timerl_nb.env.brax import BraxEnvironment
+from typing import Any
+
 from timerl_nb.env.cartpole import CartPole
 from timerl_nb.env.core import Environment, Simulation, Step, make, register
 from timerl_nb.env.gym import GymEnvironment
-from timerl_nb.env.gymnax import GymnaxEnvironment
-from timerl_nb.env.jax_native import JaxEnvironment
 from timerl_nb.env.mountain_car import MountainCar, MountainCarContinuous
 from timerl_nb.env.pendulum import Pendulum
 from timerl_nb.env.pool import PoolEnvironment
@@ -18,20 +17,15 @@ register("MountainCar-v0", MountainCar)
 register("MountainCarContinuous-v0", MountainCarContinuous)
 register("Pendulum-v1", Pendulum)
 register("envpool.*", PoolEnvironment)
-register("brax.*", BraxEnvironment)
 register("gym.*", GymEnvironment)
-register("gymnax.*", GymnaxEnvironment)
 register("synthetic", Synthetic)
 
 __all__ = [
     "Box",
-    "BraxEnvironment",
     "CartPole",
     "Discrete",
     "Environment",
     "GymEnvironment",
-    "GymnaxEnvironment",
-    "JaxEnvironment",
     "MountainCar",
     "MountainCarContinuous",
     "MultiDiscrete",
@@ -44,4 +38,24 @@ __all__ = [
     "register",
 ]
 
-__getattr__, __dir__ = _module_names("trl.env", lambda: __all__)
+# What runs JAX functions of others, which most programs do without.
+_LATER = {
+    "BraxEnvironment": "timerl_nb.env.brax:BraxEnvironment",
+    "GymnaxEnvironment": "timerl_nb.env.gymnax:GymnaxEnvironment",
+    "JaxEnvironment": "timerl_nb.env.jax_native:JaxEnvironment",
+}
+__all__ += list(_LATER)
+
+__getattr__, __dir__ = _module_names("trl.env", lambda: __all__, later=_LATER)
+
+
+def _brax(name: str, **options: Any) -> Simulation:
+    return __getattr__("BraxEnvironment")(name, **options)
+
+
+def _gymnax(name: str, **options: Any) -> Simulation:
+    return __getattr__("GymnaxEnvironment")(name, **options)
+
+
+register("brax.*", _brax)
+register("gymnax.*", _gymnax)
