@@ -88,14 +88,16 @@ def least_and_greatest() -> dict[str, Any]:
         numbers = np.arange(24, dtype=np.float32).reshape(8, 3)
         numbers[odd, 0] = np.nan
         with trl.Context("b") as ctx:
-            b, _ = ctx.dims[0]
+            ((b, B),) = ctx.dims
             x = trl.data(numbers, domain=(b,)) * 2
             ctx.output("greatest", x.max(over=b))
             ctx.output("least", x.min(over=b))
+            ctx.output("each", x[0:B])
         program = ctx.compile({"B": 8}, trl.Options(executor="xla", devices=2))
         assert "divided along b" in program.executable.how
         result = program.execute()
-        found[f"{odd}"] = {name: [repr(float(one)) for one in result[name]] for name in result}
+        names = "greatest", "least"
+        found[f"{odd}"] = {name: [repr(float(one)) for one in result[name]] for name in names}
     return found
 
 
