@@ -466,6 +466,7 @@ ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(("given", "otherwise"), "test_conditional"),
     "next": "test_learning: p.next",
     "collect": "test_collecting",
+    "kernel": "test_streams",
     "backward": "test_autodiff",
     **dict.fromkeys(
         ("grad", "value_and_grad", "custom_vjp"), "test_custom_gradients, test_autodiff"

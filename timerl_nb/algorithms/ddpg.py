@@ -48,6 +48,7 @@ def ddpg(
         lr: Adam's learning rates at first, of the actor and the critic; they fall to 0 with the steps.
         share: how far the targets move towards the networks at each step.
         noise: how far actions are off, in halves of the box: at first, at last, and from which step on.
+        after: the step from which on they learn.
         lasting: how much of the noise is that of the step before; 0.85 is like Ornstein and Uhlenbeck's.
     """
     env = make(env, autoreset="same_step") if isinstance(env, str) else env

@@ -54,10 +54,12 @@ def dqn(
         steps: how many rewards a return adds up.
         double: the network says which action is the best next, its target what that is worth.
         alpha: draws in proportion to (|error| + 1e-3) ** alpha, weighted by `beta`; None for all alike.
+        beta: how far these weights make up for that, 1 wholly.
         gamma, max_norm: the discount, and the most that gradients may measure.
         lr: Adam's learning rate at first; it falls to 0 with the steps.
         target_every: after so many steps the target takes the network's parameters over.
         epsilon: how often an action is drawn at random: at first, at last, and from which step on.
+        after: the step from which on it learns.
     """
     env = make(env, autoreset="same_step") if isinstance(env, str) else env
     if env.autoreset != "same_step" or not isinstance(env.act_space, Discrete):

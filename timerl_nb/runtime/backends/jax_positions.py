@@ -69,7 +69,7 @@ def gather(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxArr
     x, at = args[0], _positions(args[1])
     k = a.left.index(a.axis)
     length, n = scope.length(sizes[0][k]), x.shape[k]
-    if not n:
+    if not prod(x.shape):
         return jnp.zeros(scope.shape(op.shape), x.dtype)
     inside = (at >= 0) & (at < (n if length is None else length))
     position = jnp.clip(at, 0, n - 1)
