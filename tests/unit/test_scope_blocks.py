@@ -15,6 +15,7 @@ from tests.recorders import recorder_in as recorder_in
 from timerl_nb.scope import blocks
 from timerl_nb.scope.edges import NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.recorder import this_lane
 from timerl_nb.scope.recording import Recording
 
 MS = 1_000_000
@@ -137,6 +138,24 @@ def test_a_call_that_is_open_holds_a_block(clock: Clock, tmp_path: Path) -> None
         step(clock, 9 * MS)
     (lane,) = rec.read().lanes
     assert [cpu // MS for _, cpu, _ in parts(lane)] == [18]
+
+
+def test_a_silent_operation_that_another_thread_leaves_is_no_longer_open(
+    clock: Clock, tmp_path: Path
+) -> None:
+    with trl.scope.record(tmp_path / "r", taps=False, calibrated=True):
+        step(clock)
+        lane = this_lane()
+        assert lane is not None
+        for silent in (True, False):
+            lane.silence(silent)
+            open_one = lane.entered("act", Kind.OPERATION_ENTER)
+            assert lane.is_in(Kind.OPERATION_EXIT) and lane.writer.inside
+            thread = threading.Thread(target=lane.left, args=(open_one,))
+            thread.start()
+            thread.join()
+            # what is recorded stands in its stack until something else of that is left
+            assert lane.is_in(Kind.OPERATION_EXIT) == lane.writer.inside == (not silent)
 
 
 def test_threads_have_blocks_of_their_own(clock: Clock, tmp_path: Path) -> None:

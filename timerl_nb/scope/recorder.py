@@ -70,7 +70,7 @@ class _Named:
             lanes.append((lane, frame))
             mine = (k for k in reversed(range(len(lanes))) if lanes[k][0].thread == here)
             lane, frame = lanes.pop(next(mine, -1))
-        lane.left(frame, here == lane.thread)
+        lane.left(frame)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """The function, which is in it while it runs; a generator or a coroutine while that is open.
@@ -318,15 +318,17 @@ class ThreadLane:
             self.put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
         return frame
 
-    def left(self, frame: Frame | str, is_here: bool = True) -> None:
+    def left(self, frame: Frame | str) -> None:
         """What was entered is left, in the lane's thread or in another one."""
         recorder = self.recorder
         if recorder is not _now:  # it has ended, or is another process's
             return
+        is_here = get_ident() == self.thread
         if isinstance(frame, str):
             name, kind = frame, _OPERATION
             self._hidden -= 1
             if not is_here:
+                self.writer.inside = self.is_in(_OPERATION)
                 return
         else:
             name, kind, stack = frame.name, frame.kind, self._stacks[frame.kind >> 1]
