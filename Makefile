@@ -18,7 +18,7 @@ SOURCES := $(wildcard widgets/*.json widgets/*.mjs widgets/src/* widgets/src/*/*
 ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 LOCKED = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header
 
-.PHONY: lab test setup check types layers format notebooks fuzz mutants torture bench bench-full acs pictures lock peers-env torch-env clean
+.PHONY: lab test setup check types layers collected format notebooks fuzz mutants torture bench bench-full acs pictures lock peers-env torch-env clean
 
 lab: setup  ## set up, and open JupyterLab on the first notebook
 	$(BIN)/jupyter lab --ip=127.0.0.1 $(ROOT) notebooks/00_the_one_line_change.ipynb
@@ -29,7 +29,8 @@ ifneq ($(PYTHONDONTWRITEBYTECODE),)
 test: export PYTHONDONTWRITEBYTECODE :=
 test: export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
 endif
-test: setup check  ## set up, and run every check and test
+test: setup  ## set up, and run every check and test
+	@$(MAKE) --no-print-directory -j2 check collected
 	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/test_layers.py
 
 setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
@@ -50,7 +51,7 @@ $(BUILT): $(STAMP) $(SOURCES)
 check: setup  ## format, lint, types, layers
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
-	@$(MAKE) --no-print-directory -j2 types layers
+	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2) types layers
 
 types:
 	@$(BIN)/basedpyright --level error >$(VENV)/types.log 2>&1 || { cat $(VENV)/types.log; exit 1; }
@@ -58,6 +59,10 @@ types:
 layers:
 	@$(BIN)/python widgets/bundle.py check
 	@$(BIN)/pytest -o addopts=-q tests/test_layers.py
+
+# Ahead of the workers, each of which would else translate all sources anew where none has done so.
+collected: setup
+	@$(BIN)/pytest --collect-only -qq >$(VENV)/collected.log 2>&1 || { cat $(VENV)/collected.log; exit 1; }
 
 format: setup
 	$(BIN)/python widgets/models.py

@@ -11,7 +11,7 @@ from tests.independent.__main__ import described
 from tests.independent.draw import make
 from tests.independent.verdict import tried
 
-PROGRAMS = 120
+PROGRAMS = 80
 AT_ONCE = 10
 
 

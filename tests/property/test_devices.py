@@ -26,7 +26,7 @@ def test_agreement_does_not_depend_on_how_many_are_visible() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *tests],
         cwd=HERE.parent.parent,
-        env={**os.environ, HANDED_ON: settings(devices), "TIMERL_EXAMPLES": "6"},
+        env={**os.environ, HANDED_ON: settings(devices), "TIMERL_EXAMPLES": "4"},
         capture_output=True,
         text=True,
     )
