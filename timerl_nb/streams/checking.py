@@ -56,10 +56,14 @@ class Check:
                 spot = Segment(buffer, int(changed[0]), int(changed[-1]) + 1)
                 named = [name for name, view in given.items() if segment_of(view).overlaps(spot)]
                 of = f"its argument {named[0]!r}" if named else "a buffer that it was not given"
+                if named and isinstance(view := given[named[0]], np.ndarray):
+                    seen = _element(named[0], view, before[buffer], changed)
+                else:
+                    seen = f"bytes {spot.start} to {spot.stop} of a buffer of {held.size} are others now"
                 raise CheckError(
                     f"the kernel {kernel.name!r} has changed {of}, which its writes do not say.",
                     origin=Origin(kernel.line),
-                    evidence=f"{changed.size} bytes of {spot} are others now.",
+                    evidence=f"{seen}.",
                     hint=f"let writes return {named[0] if named else 'it'} too.",
                 )
 
@@ -68,6 +72,19 @@ class Check:
         if buffer not in self._known and length:
             memory = (ctypes.c_uint8 * length).from_address(buffer)
             self._known[buffer] = np.ctypeslib.as_array(memory), view
+
+
+def _element(name: str, view: Array, before: Array, changed: Array) -> str:
+    """The first element of an array that has a changed byte, what it was, and what it is."""
+    buffer, length = extent(view)
+    marks = np.zeros(length, np.uint8)
+    marks[changed] = 1
+    first, bytes_of = view.ctypes.data - buffer, (*view.shape, view.itemsize)
+    touched = np.ndarray(bytes_of, np.uint8, marks, first, (*view.strides, 1)).any(axis=-1)
+    old = np.ndarray(view.shape, view.dtype, before, first, view.strides)
+    at = tuple(int(k) for k in np.argwhere(touched)[0])
+    place = f"{name}[{', '.join(map(str, at))}]" if at else name
+    return f"{place} was {old[at].item()!r} and is {view[at].item()!r}"
 
 
 def _arguments(kernel: Kernel) -> Iterator[tuple[str, Any]]:
