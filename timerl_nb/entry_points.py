@@ -15,6 +15,7 @@ _REGISTERED: dict[str, Callable[..., Any]] = {}
 # The module that registers an entry point when it is imported.
 _BY: Final[Mapping[str, str]] = {
     "collector.explore": "timerl_widgets",
+    "compose.explore": "timerl_widgets",
     "program.collector": "timerl_nb.collecting.acting_half",
     "program.evaluate": "timerl_nb.rl",
     "program.explore": "timerl_widgets",

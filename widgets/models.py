@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import numpy as np
 
 from timerl_nb import show
+from timerl_nb.show.mappings import MappingView
 from timerl_nb.show.scope import ScopeView
 from timerl_nb.show.streams import StreamView
 from timerl_nb.show.stretch import StretchView
@@ -44,7 +45,7 @@ def models() -> str:
 def _views() -> Iterator[type]:
     views = {name: getattr(show, name) for name in show.__all__}
     views |= {
-        one.__name__: one for one in (ScopeView, StreamView, StretchView, WaysView)
+        one.__name__: one for one in (MappingView, ScopeView, StreamView, StretchView, WaysView)
     }  # which load more
     for _, kind in sorted(views.items()):
         if isinstance(kind, type) and issubclass(kind, View) and kind is not View:

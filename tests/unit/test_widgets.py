@@ -10,6 +10,7 @@ from timerl_widgets import PdgView
 import timerl_nb as trl
 from tests.patterns import PATTERNS
 from tests.reinforce import reinforce
+from tests.unit.test_mappings import swept
 from timerl_nb.collecting.ways import Ways
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.streams import Stream
@@ -53,6 +54,7 @@ def test_a_selection_is_data() -> None:
 
 WRITTEN = {
     "Explorer": {"selected", "stage", "instant"},
+    "MappingExplorer": {"at", "selected"},
     "RunMonitor": set[str](),
     "ScopeView": {"selected", "operation"},
     "StreamView": {"selected", "step"},
@@ -68,6 +70,7 @@ def test_a_page_writes_what_is_named_and_nothing_else(
     pattern = PATTERNS["forward_recurrence"]
     program = pattern.context().compile(pattern.bounds)
     taken = {
+        "MappingExplorer": swept,
         "ScopeView": program.scope,
         "StreamView": lambda: Stream("none", ()).run("serial"),
         "WaysExplorer": lambda: trl.collect("CartPole-v1", trl.policies.random, how="scan"),

@@ -3,6 +3,7 @@
 from timerl_nb.compose.choosing import Choice, Iteration, choose, portability
 from timerl_nb.compose.fpga import Fpga
 from timerl_nb.compose.measuring import measure
+from timerl_nb.compose.sweeping import Sweep, sweep
 from timerl_nb.compose.table import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.units import Bytes, Link, Words
 from timerl_nb.frontend.foreign import module_names as _module_names
@@ -17,11 +18,13 @@ __all__ = [
     "Link",
     "Links",
     "Manager",
+    "Sweep",
     "Table",
     "Words",
     "choose",
     "measure",
     "portability",
+    "sweep",
 ]
 
 __getattr__, __dir__ = _module_names("trl.compose", lambda: __all__)

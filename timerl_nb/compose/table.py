@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timerl_nb.compose.units import Bytes, Link, Words
 from timerl_nb.errors import OptionError
@@ -106,6 +106,14 @@ class Links:
 
     known: Mapping[tuple[str, str], Link]
     host: str
+
+    def of_bandwidth(self, bandwidth: float) -> Links:
+        """The same with so many bytes a second over every link; what costs nothing still does not."""
+        known = {
+            pair: link if link.bandwidth == float("inf") else replace(link, bandwidth=bandwidth)
+            for pair, link in self.known.items()
+        }
+        return Links(known, self.host)
 
     def seconds(self, a: str, b: str, amount: Bytes) -> float:
         """How long an amount takes from one device to another; without an end where they cannot be reached."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from timerl_nb.collecting.task import found, spaces
 from timerl_nb.env.spaces import Discrete
@@ -67,20 +68,15 @@ class Dqn:
         }
 
     def begin(self, seed: int) -> Any:
-        """Weights as He draws them, the last layer's a hundredth of that."""
+        """Weights as He draws them, the last layer's a hundredth of that; by NumPy, which compiles nothing."""
         seen, acts = self._spaces
         widths = [prod(seen.shape), *self.hidden, acts.n]
-        keys = jax.random.split(jax.random.key(seed % 2**32), len(widths) - 1)
-        weights = [
-            {
-                "weight": jax.random.normal(key, (n, m))
-                * (2 / n) ** 0.5
-                * (0.01 if k == last else 1.0),
-                "bias": jnp.zeros(m),
-            }
-            for last in [len(widths) - 2]
-            for k, (key, n, m) in enumerate(zip(keys, widths, widths[1:], strict=False))
-        ]
+        random = np.random.default_rng(seed % 2**64)
+        weights: list[dict[str, Any]] = []
+        for n, m in zip(widths, widths[1:], strict=False):
+            drawn = random.standard_normal((n, m), np.float32) * np.float32((2 / n) ** 0.5)
+            weights.append({"weight": jnp.asarray(drawn), "bias": jnp.asarray(np.zeros(m, "f4"))})
+        weights[-1]["weight"] = weights[-1]["weight"] * np.float32(0.01)
         nothing = jax.tree.map(jnp.zeros_like, weights)
         return {
             "weights": weights,

@@ -312,6 +312,41 @@ export interface Made {
   bytes: number;
 }
 
+export interface MappingCell {
+  manager: string;
+  learner: string;
+  seconds: number | null;
+  speed: number | null;
+  terms: MappingTerm[];
+  is_chosen: boolean;
+  is_modelled: boolean;
+  why_not: string;
+}
+
+export interface MappingSetting {
+  name: string;
+  values: string[];
+  at: number;
+}
+
+export interface MappingTerm {
+  name: string;
+  seconds: number;
+  counts: boolean;
+}
+
+export interface MappingView {
+  view: "mapping";
+  formula: string;
+  devices: string[];
+  settings: MappingSetting[];
+  cells: MappingCell[];
+  memory: string;
+  traffic: MappingTerm[];
+  told: string;
+  text: string;
+}
+
 export interface MemoryView {
   view: "memory";
   turn: Turn;

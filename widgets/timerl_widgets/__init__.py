@@ -5,6 +5,7 @@ from typing import Any
 from timerl_nb.show.widget_api import register_entry_point
 from timerl_widgets.explorer import Explorer
 from timerl_widgets.magic import load
+from timerl_widgets.mapping_explorer import MappingExplorer
 from timerl_widgets.panes import IterationSpaceView, LoopView, MemoryTimeline
 from timerl_widgets.pdg_view import PdgView
 from timerl_widgets.run_monitor import RunMonitor
@@ -15,12 +16,14 @@ from timerl_widgets.ways_explorer import WaysExplorer
 register_entry_point("program.explore", Explorer)
 register_entry_point("recording.explore", ScopeView)
 register_entry_point("collector.explore", WaysExplorer)
+register_entry_point("compose.explore", MappingExplorer)
 register_entry_point("streams.explore", StreamView)
 
 __all__ = [
     "Explorer",
     "IterationSpaceView",
     "LoopView",
+    "MappingExplorer",
     "MemoryTimeline",
     "PdgView",
     "RunMonitor",

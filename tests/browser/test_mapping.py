@@ -1,0 +1,48 @@
+"""The widget of assignments, in a page of its own: a click tells an iteration term by term, and the star moves."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.alone import Alone
+from tests.unit.test_mappings import swept
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1000, False), (360, True)])
+def test_a_click_tells_the_terms_and_a_slider_moves_the_star(
+    browser: Browser, width: int, dark: bool
+) -> None:
+    widget = swept().explore()
+    alone = Alone(browser, widget, width=width, dark=dark)
+    page = alone.page
+    region = page.get_by_role("region", name="Which primitive runs where")
+    star = region.locator(".trl-grid button", has_text="★")
+    expect(star).to_have_count(1)
+    expect(star).to_have_attribute("aria-label", "replay on CPU, learner on GPU1: 2.2 M/s")
+    terms = region.locator(".trl-terms tr")
+    assert [one.split("\t")[0] for one in terms.all_inner_texts()[:6]] == [
+        "sample", "learn", "insert", "update", "comm", "T",
+    ]  # fmt: skip
+    page.get_by_role("button", name="replay on GPU1, learner on CPU").click()
+    alone.settle()
+    assert widget.selected == ["GPU1", "CPU"]
+    expect(region.locator(".trl-terms caption")).to_have_text("replay on GPU1, learner on CPU")
+    expect(terms.nth(1)).to_contain_text("0.6 ms")
+    expect(terms.nth(2)).to_contain_text("beside")
+    slider = page.get_by_label("bandwidth")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    alone.settle()
+    assert widget.at == [1]
+    expect(star).to_have_attribute("aria-label", "replay on CPU, learner on CPU: 568 k/s")
+    expect(region.locator(".trl-told")).to_contain_text("learner on CPU: 0.902 ms")
+    # what was clicked stays, until Escape lets it go
+    expect(region.locator(".trl-terms caption")).to_have_text("replay on GPU1, learner on CPU")
+    page.keyboard.press("Escape")
+    alone.settle()
+    assert widget.selected == []
+    assert alone.said == []
+    page.close()

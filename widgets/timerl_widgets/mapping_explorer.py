@@ -1,0 +1,66 @@
+"""`MappingExplorer`: which primitive runs where, over settings; an iteration is told term by term."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import traitlets
+
+from timerl_nb.show.mappings import MappingView
+from timerl_nb.show.widget_api import Sweep
+from timerl_widgets.bundles import module
+from timerl_widgets.packed import packed
+from timerl_widgets.panes import with_picture
+from timerl_widgets.widget import Widget
+
+
+class MappingExplorer(Widget):
+    """A grid of all assignments, the chosen one starred, with a slider for each setting.
+
+    Attributes:
+        drawn: what is shown.
+        at: the position of each setting among its values; set it to move a slider.
+        selected: the devices of the replay manager and the learner whose iteration is told; the chosen ones where empty.
+    """
+
+    _esm = module("mapping_view")
+    written = frozenset({"at", "selected"})
+
+    view = traitlets.Dict().tag(sync=True)
+    at = traitlets.List(traitlets.Int()).tag(sync=True)
+    selected = traitlets.List(traitlets.Unicode()).tag(sync=True)
+
+    def __init__(self, sweep: Sweep, form: Literal["prose", "published"] = "prose") -> None:
+        """Show a sweep at the first values of its settings.
+
+        Raises:
+            CallError: it is no sweep.
+            OptionError: there is no such form of an iteration.
+        """
+        self._sweep = sweep
+        self._form: Literal["prose", "published"] = form
+        self.drawn = MappingView.of(sweep, (), form)
+        super().__init__(view=packed(self.drawn), at=[0] * len(self.drawn.settings))
+
+    @traitlets.validate("at")
+    def _within(self, proposal: dict[str, Any]) -> list[int]:
+        """A position for each setting, among its values: what a page sends is not to be trusted."""
+        given, settings = proposal["value"], self.drawn.settings
+        if len(given) != len(settings):
+            return [one.at for one in settings]
+        return [min(max(k, 0), len(one.values) - 1) for k, one in zip(given, settings, strict=True)]
+
+    @traitlets.validate("selected")
+    def _known(self, proposal: dict[str, Any]) -> list[str]:
+        """The devices of a cell, or none."""
+        given = proposal["value"]
+        return given if len(given) == 2 and set(given) <= set(self.drawn.devices) else []
+
+    @traitlets.observe("at")
+    def _moved(self, change: dict[str, Any]) -> None:
+        self.drawn = MappingView.of(self._sweep, tuple(change["new"]), self._form)
+        self.view = packed(self.drawn)
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        made = super()._repr_mimebundle_(**options)
+        return with_picture(made, self, str(self.drawn), self.drawn.to_svg)
