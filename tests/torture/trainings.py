@@ -54,11 +54,16 @@ def cycle(k: int) -> list[str]:
     return left()
 
 
+def processes() -> list[psutil.Process]:
+    """Of environments."""
+    alive = [x for x in psutil.Process().children() if x.status() != psutil.STATUS_ZOMBIE]
+    return [x for x in alive if _TRACKER not in " ".join(x.cmdline())]
+
+
 def left() -> list[str]:
     """Threads, processes and segments of shared memory of runs."""
     found = [t.name for t in threading.enumerate() if t.name.startswith("timerl")]
-    children = [x for x in psutil.Process().children() if _TRACKER not in " ".join(x.cmdline())]
-    found += [f"process {child.pid}" for child in children]
+    found += [f"process {child.pid}" for child in processes()]
     if os.path.isdir("/dev/shm"):
         found += [x for x in os.listdir("/dev/shm") if x.startswith(("psm_", "timerl"))]
     return found

@@ -7,7 +7,7 @@ import pytest
 
 import timerl_nb as trl
 from timerl_nb.collecting.model import device_of
-from timerl_nb.compose.described import Asked, gpu_device
+from timerl_nb.compose.described import Asked, gpu_device, streams_of
 from timerl_nb.replay import Dqn
 from timerl_nb.replay.levels import Levels
 from timerl_nb.runtime.xla.hlo import Work
@@ -53,6 +53,18 @@ def test_what_is_described_follows_from_its_sheet() -> None:
     large = gpu_device(gpu, Asked(1000, 8, [], 32, 8, Work(products=10**13), 0))
     assert large.learner is not None
     assert large.learner.seconds == pytest.approx(10**13 / of.flops, rel=1e-2)
+
+
+def test_streams_are_searched_from_one_to_the_batch() -> None:
+    asked: list[int] = []
+
+    def seconds(streams: int) -> float:
+        asked.append(streams)
+        return {1: 5.0, 2: 3.0, 3: 2.0, 4: 2.0, 5: 4.0}[streams]
+
+    assert streams_of(5, seconds) == (3, 2.0) and asked == [1, 2, 3, 4, 5]
+    assert streams_of(1, lambda n: 7.0 / n) == (1, 7.0)
+    assert streams_of(9, lambda n: 7.0 / n) == (9, 7.0 / 9)
 
 
 def test_devices_that_nobody_knows_are_refused() -> None:

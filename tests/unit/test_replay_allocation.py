@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import timerl_nb as trl
 from timerl_nb.replay import Allocation, BySpeed, Latencies, Stepwise
+from timerl_nb.replay.allocation import starting
 
 
 def moved(now: Allocation, *latencies: float) -> tuple[int, int, int]:
@@ -44,6 +45,23 @@ def test_each_branch(
     now: Allocation, latencies: tuple[float, ...], after: tuple[int, int, int]
 ) -> None:
     assert moved(now, *latencies) == after
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ((8, 3.0, 1.0), (6, 2)),
+        ((8, 1.0, 3.0), (2, 6)),
+        ((8, 1.0, 100.0), (1, 7)),  # one acts
+        ((8, 100.0, 1.0), (7, 1)),  # and one has the replay manager
+        ((1, 1.0, 1.0), (1, 1)),
+        ((8, 1.0, 0.0), (8, 0)),  # another device has it
+    ],
+)
+def test_threads_begin_in_the_ratio_of_what_a_row_takes(
+    given: tuple[int, float, float], want: tuple[int, int]
+) -> None:
+    assert starting(*given) == want
 
 
 class Machine:

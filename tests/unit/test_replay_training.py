@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import timerl_nb as trl
 from tests import counting
 from tests.torture import kills
+from tests.torture.trainings import left, processes
 from timerl_nb.replay import (
     Allocation,
     BySpeed,
@@ -30,7 +32,10 @@ from timerl_nb.replay import (
 )
 from timerl_nb.replay.algorithm import parts, whole
 from timerl_nb.replay.channel import Channel, Closed
+from timerl_nb.replay.learner import Learner
+from timerl_nb.replay.rates import seconds_of_a_row
 from timerl_nb.replay.weight_slots import WeightSlots
+from timerl_nb.runtime.backends.jax import settled
 
 DQN = Dqn("gym.CartPole-v1", hidden=(8,), target_every=5, epsilon=(1.0, 0.1, 20))
 
@@ -104,6 +109,69 @@ def test_gradients_of_parts_add_up_to_that_of_the_batch() -> None:
         assert loss == pytest.approx(float(want[2]), rel=1e-6)
 
 
+@pytest.mark.parametrize("division", [Allocation(1, 0, 0, 37), Allocation(1, 2, 20, 37)], ids=str)
+def test_a_learner_begins_with_the_first_rows(division: Allocation) -> None:
+    """And makes of all parts what it makes of the batch."""
+    begun = threading.Event()
+
+    @dataclass(frozen=True)
+    class Heard:
+        of: Dqn = DQN
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.of, name)
+
+        def gradient(self, *given: Any) -> Any:
+            begun.set()
+            return self.of.gradient(*given)
+
+    random = np.random.default_rng(0)
+    buffer = Replay(100, DQN.fields, priority=Proportional(), seed=1)
+    buffer.insert(
+        {
+            n: random.integers(2, size=(100, *f.shape)).astype(f.dtype)
+            for n, f in buffer.fields.items()
+        },
+        random.random(100),
+    )
+    other = Replay(100, DQN.fields, priority=Proportional(), seed=1)
+    other.restore(buffer.state())
+    state, whole_batch = DQN.begin(0), other.sample(37)
+    with closing(Learner(Heard(), None, 2, settled())) as learner:
+        step = learner.start(state, division)
+        coming = buffer.parts(37, chunks=3)
+        first = next(coming)
+        assert not begun.is_set()
+        step.put(first.rows, first.weight)
+        assert begun.wait(60)  # nothing else is there yet
+        others = list(coming)
+        for one in others:
+            step.put(one.rows, one.weight)
+        found = step.result()
+        at_once = learner.start(state, Allocation(1, 0, 0, 37))
+        at_once.put(whole_batch.rows, whole_batch.weight)
+        want = at_once.result()
+    assert [len(one) for one in (first, *others)] == [12, 12, 13]
+    drawn = np.concatenate([one.index for one in (first, *others)])
+    np.testing.assert_array_equal(drawn, whole_batch.index)
+    np.testing.assert_allclose(found.errors, want.errors, rtol=1e-5, atol=1e-6)
+    assert found.loss == pytest.approx(want.loss, rel=1e-6)
+    # of the gradients, which Adam's first step has almost none of: its mean is a tenth of them
+    for a, b in zip(
+        jax.tree.leaves(found.state["mean"]), jax.tree.leaves(want.state["mean"]), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_a_run_of_parts_is_a_run() -> None:
+    whole_run, in_parts = trained(mode="exact"), trained(mode="exact", chunks=5)
+    np.testing.assert_allclose(
+        in_parts.result()["loss"][:3], whole_run.result()["loss"][:3], rtol=1e-4
+    )
+    with pytest.raises(trl.errors.ShapeError, match="chunks"):
+        trained(chunks=0)
+
+
 def test_a_step_is_that_of_the_mean_gradient() -> None:
     state, rows = DQN.begin(1), DQN.begin(2)["weights"]
     again = DQN.step(state, rows, 4)
@@ -134,6 +202,23 @@ def test_a_run_is_paused_stepped_and_watched() -> None:
     result = run.result()
     assert last.curves["loss"].values.tolist() == result["loss"].tolist()
     assert last.curves["loss"].at.tolist() == result.coordinates["loss"]["turn"].tolist()
+
+
+def test_actors_are_as_many_as_keep_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules[
+        Training.__module__
+    ]  # of which the package has a function of the same name
+    monkeypatch.setattr(module, "cores", lambda: 5)
+    measured: list[tuple[float, float]] = []
+
+    def rates(*given: Any) -> tuple[float, float]:
+        measured.append(seconds_of_a_row(*given))
+        return 3.0, 2.0
+
+    monkeypatch.setattr(module, "seconds_of_a_row", rates)
+    with trained(actors=None, turns=None, paused=True) as run:
+        assert run.allocation.actors == 3
+    assert min(measured[0]) > 0
 
 
 def test_rows_are_staged_and_inserted_after_a_batch_was_drawn() -> None:
@@ -247,6 +332,30 @@ def test_others_go_on_when_actors_fail() -> None:
         run.result()
     assert run.turn == 150 and run.deaths
     assert all("a wheel came off" in str(death.error) for death in run.deaths)
+
+
+def test_an_actor_goes_on_when_the_other_is_killed() -> None:
+    """Their environments are in spawned processes, which share memory; nothing of them is left."""
+
+    def until(met: Any) -> None:
+        for _ in range(12_000):
+            if met() or run.error:
+                break
+            time.sleep(0.01)
+        assert met(), run.error
+
+    run = trained(actors=2, envs=1, how="processes", turns=None)
+    until(lambda: run.turn > 20 and len(processes()) == 2)
+    victim, *others = processes()
+    with pytest.warns(trl.errors.TimeRLWarning, match="begins anew without its last block"):
+        victim.kill()
+        until(lambda: run.deaths)
+    at = run.turn
+    until(lambda: run.turn > at + 20 and len(processes()) == 2)
+    assert "exit code -9" in str(run.deaths[0].error) and len(run.deaths) == 1
+    assert set(others) < set(processes()) and victim not in processes()
+    run.stop()
+    assert np.isfinite(run.result()["loss"]).all() and left() == []
 
 
 @pytest.mark.filterwarnings("ignore:group . failed:timerl_nb.errors.TimeRLWarning")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,21 @@ def described(name: str, asked: Asked) -> tuple[Device, Link]:
     return gpu_device(gpu, asked), link
 
 
+def streams_of(batch: int, seconds: Callable[[int], float]) -> tuple[int, float]:
+    """By how many streams, each with a part of the batch, a step of learning is shortest, and how long it is (§5.1).
+
+    All of 1 to `batch` are looked at; of equal ones the fewest.
+
+    Args:
+        seconds: of a step by so many, as it was measured or modelled.
+    """
+    found = {count: seconds(count) for count in range(1, batch + 1)}
+    best = min(found, key=lambda count: (found[count], count))
+    return best, found[best]
+
+
 def gpu_device(gpu: model.Device, asked: Asked) -> Device:
-    """A GPU by its roofline: calls, launches, and the longer of arithmetic and memory.
+    """A GPU by its roofline: calls, launches, and the longer of arithmetic and memory; by the best number of streams.
 
     One call each; a kernel for each level of the tree, which looks at a group for each row.
     """
@@ -82,10 +95,15 @@ def gpu_device(gpu: model.Device, asked: Asked) -> Device:
         return Latency(load.seconds(gpu), is_modelled=True)
 
     of = asked.learning
-    load = model.Load(
-        1, of.launches, float(of.products), float(of.elements), [(of.nbytes, asked.held)]
-    )
-    learner = Latency(load.seconds(gpu), is_modelled=True)
+
+    def learning(streams: int) -> float:
+        """Parts of the batch beside each other: all launches for each, and what is held is read once more."""
+        moved = float(of.nbytes + (streams - 1) * asked.held)
+        work = float(of.products), float(of.elements), [(moved, asked.held)]
+        return model.Load(1, streams * of.launches, *work).seconds(gpu)
+
+    _, seconds = streams_of(asked.batch, learning)
+    learner = Latency(seconds, is_modelled=True)
     manager = Manager(
         through(asked.batch, asked.fanout),
         through(asked.inserted, asked.fanout),

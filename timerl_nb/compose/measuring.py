@@ -142,7 +142,8 @@ class _Here:
         buffer, times = self._buffer, [perf_counter()]
         sample = buffer.sample(self._batch)
         times.append(perf_counter())
-        step = learner.start(state, sample.rows, sample.weight, division)
+        step = learner.start(state, division)
+        step.put(sample.rows, sample.weight)
         made = step.result() if not is_beside else None
         learnt, begun = perf_counter(), perf_counter()
         buffer.insert(self._rows)

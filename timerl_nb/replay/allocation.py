@@ -49,6 +49,10 @@ class Allocation:
         rows = batch * (threads - 1) // threads
         return Allocation(actors, threads - 1 if rows else 0, rows, batch)
 
+    def of_part(self, count: int) -> Allocation:
+        """The same threads, and so many rows of the batch, divided alike."""
+        return replace(self, rows=self.rows * count // self.batch, batch=count)
+
     @property
     def shares(self) -> tuple[int, ...]:
         """Rows of each trainer, as even as can be."""
@@ -99,6 +103,22 @@ class Move:
 
     def __str__(self) -> str:
         return f"{self.before} -> {self.after}: {self.why} ({self.latencies})"
+
+
+def starting(threads: int, acting: float, replaying: float) -> tuple[int, int]:
+    """How many of some threads act, and how many work the replay manager, before a run has been measured (§5.1).
+
+    In the ratio of what a row takes them, so that as many come as are handled; one of each at least.
+
+    Args:
+        acting, replaying: seconds of a row on one thread; `replaying` is 0 where another device does it, and all act.
+    """
+    count = integer("threads", threads, least=1)
+    if replaying <= 0:
+        return count, 0
+    act = round(count * acting / (acting + replaying))
+    act = min(max(act, 1), max(count - 1, 1))
+    return act, max(count - act, 1)
 
 
 def threads_called(name: str) -> int | None:

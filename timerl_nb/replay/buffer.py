@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
@@ -238,25 +239,49 @@ class Replay:
         Raises:
             ExecutionError: there are none, or all their priorities are zero.
         """
-        count = integer("the number of entries", count, least=1)
         with self._lock:
-            size = len(self)
-            if not size:
-                raise ExecutionError("the buffer is empty.", hint="insert rows first.")
-            if self._tree is None:
-                index = self._random.integers(size, size=count)
-                weight = np.ones(count, np.float32)
-                chance = np.full(count, 1 / size)
-            else:
-                index = self._tree.draw(count, self._random)
-                p = self._tree.priorities[index]
-                chance = p / self._tree.total
-                least = p.min() if self._by_batch else self._tree.least
-                weight = ((p / least) ** -number("beta", beta)).astype(np.float32)
-            serial = self._serial(index)
-            return Sample(
-                self._rows.gather(index), index, weight, chance, Ticket(self._name, serial)
+            return self._gathered(*self._draw(count, beta))
+
+    def parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
+        """The same entries as `sample` draws, in so many parts whose rows are gathered as they are asked for.
+
+        Where rows are written between two parts, the later one has what lies there then; its ticket is of what was drawn.
+
+        Raises:
+            ExecutionError: as `sample`, at once.
+        """
+        many = integer("the number of parts", chunks, least=1)
+        with self._lock:
+            drawn = self._draw(count, beta)
+        ends = [count * k // many for k in range(many + 1)]
+
+        def part(first: int, last: int) -> Sample:
+            with self._lock:
+                return self._gathered(*(x[first:last] for x in drawn))
+
+        return (part(a, b) for a, b in pairwise(ends) if a < b)
+
+    def _draw(self, count: int, beta: float) -> tuple[Array, Array, Array, Array]:
+        """Indices, weights, probabilities and serial numbers of entries."""
+        count, size = integer("the number of entries", count, least=1), len(self)
+        if not size:
+            raise ExecutionError("the buffer is empty.", hint="insert rows first.")
+        if self._tree is None:
+            index = self._random.integers(size, size=count)
+            return (
+                index,
+                np.ones(count, np.float32),
+                np.full(count, 1 / size),
+                self._serial(index),
             )
+        index = self._tree.draw(count, self._random)
+        p = self._tree.priorities[index]
+        least = p.min() if self._by_batch else self._tree.least
+        weight = ((p / least) ** -number("beta", beta)).astype(np.float32)
+        return index, weight, p / self._tree.total, self._serial(index)
+
+    def _gathered(self, index: Array, weight: Array, chance: Array, serial: Array) -> Sample:
+        return Sample(self._rows.gather(index), index, weight, chance, self.ticket(serial))
 
     def ticket(self, serial: Array) -> Ticket:
         """The ticket of the rows that were the how many-th of all to be inserted, i64[count]."""

@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import zip_longest
 from time import perf_counter
 from typing import Any
 
 from timerl_nb.arrays import Array
 from timerl_nb.replay.algorithm import Algorithm, parts, whole
 from timerl_nb.replay.allocation import Allocation
+from timerl_nb.replay.channel import Channel
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_graph as graph
 
@@ -36,6 +38,25 @@ class Learnt:
     sync: float
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step of learning that waits for its rows.
+
+    Its gradient begins with the first of them, and is that of all.
+    """
+
+    _coming: Channel[tuple[Mapping[str, Array], Array]]
+    _made: Future[Learnt]
+
+    def put(self, rows: Mapping[str, Array], weight: Array) -> None:
+        """Bring rows, [count, …] by field, until there are as many as a batch has."""
+        self._coming.put((rows, weight))
+
+    def result(self) -> Learnt:
+        """What it has made, when it has."""
+        return self._made.result()
+
+
 class Learner:
     """Learns beside who asks it to, one batch at a time.
 
@@ -55,32 +76,54 @@ class Learner:
         self._algorithm, self._device, self._alike = algorithm, device, alike
         self._home = backend.device()
         self._threads = ThreadPoolExecutor(1 + most, "timerl learner")
+        self._coming: Channel[tuple[Mapping[str, Array], Array]] | None = None
 
-    def start(
-        self, state: Any, rows: Mapping[str, Array], weight: Array, division: Allocation
-    ) -> Future[Learnt]:
-        """Begin a step; its result is there when it is done."""
-        counts = [division.batch - division.rows, *(n for n in division.shares if n)]
-        return self._threads.submit(self._learn, state, rows, weight, counts)
+    def start(self, state: Any, division: Allocation) -> Step:
+        """Begin a step, of rows that are put into it."""
+        coming = Channel[tuple[Mapping[str, Array], Array]]()
+        self._coming = coming
+        return Step(coming, self._threads.submit(self._learn, state, coming, division))
 
     def close(self) -> None:
-        """End all threads, when what they do is done."""
+        """End all threads, when what they do is done; a step whose rows have not all come is given up."""
+        if self._coming is not None:
+            self._coming.close()
         self._threads.shutdown()
 
     def _learn(
-        self, state: Any, rows: Mapping[str, Array], weight: Array, counts: list[int]
+        self, state: Any, coming: Channel[tuple[Mapping[str, Array], Array]], division: Allocation
     ) -> Learnt:
         with self._alike():
-            own, *others = parts(rows, weight, counts)
-            beside = [self._threads.submit(self._beside, state, *part) for part in others]
-            begun = perf_counter()
-            mine = backend.wait(self._algorithm.gradient(state, *own))
+            batch, left, begun = division.batch, division.batch, perf_counter()
+            counts: list[int] = []
+            own: list[Any] = []  # by part of the batch, as are others'
+            beside: list[list[Future[tuple[Any, float]]]] = []
+            while left:
+                rows, weight = coming.take()
+                if left == batch:
+                    begun = perf_counter()
+                left -= len(weight)
+                part = division.of_part(len(weight))
+                each = [part.batch - part.rows, *(n for n in part.shares if n)]
+                first, *others = parts(rows, weight, each)
+                beside.append([self._threads.submit(self._beside, state, *one) for one in others])
+                own.append(self._algorithm.gradient(state, *first))
+                counts += each
+            own = backend.wait(own)
             learner, done = perf_counter() - begun, perf_counter()
-            theirs = [one.result() for one in beside]
-            gradient, errors, loss = whole([mine, *(made for made, _ in theirs)], counts)
+            theirs = [[one.result() for one in some] for some in beside]
+            found = [
+                x
+                for one, some in zip(own, theirs, strict=True)
+                for x in (one, *(y for y, _ in some))
+            ]
+            took = [
+                sum(seconds for _, seconds in one)
+                for one in zip_longest(*theirs, fillvalue=(0, 0.0))
+            ]
+            gradient, errors, loss = whole(found, counts)
             backend.wait(gradient)
             sync, begun = perf_counter() - done, perf_counter()
-            batch = sum(counts)
             state = backend.wait(self._algorithm.step(state, gradient, batch))
             params = self._algorithm.acting(state)
             if self._device is not None:
@@ -92,8 +135,8 @@ class Learner:
                 errors,
                 loss / batch,
                 learner + perf_counter() - begun,
-                max((seconds for _, seconds in theirs), default=0.0),
-                sync if theirs else 0.0,
+                max(took, default=0.0),
+                sync if took else 0.0,
             )
 
     def _beside(

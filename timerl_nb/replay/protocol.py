@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -30,8 +29,8 @@ from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.curves import Curves
 from timerl_nb.replay.group import Block, Death, Group
 from timerl_nb.replay.kept_training import KeptTraining
-from timerl_nb.replay.learner import Learner, Learnt
-from timerl_nb.replay.sample import Sample
+from timerl_nb.replay.learner import Learner, Learnt, Step
+from timerl_nb.replay.sample import Ticket
 from timerl_nb.replay.weight_slots import WeightSlots
 from timerl_nb.runtime.backends import jax_graph as graph
 from timerl_nb.runtime.backends.jax import settled
@@ -49,6 +48,7 @@ class Asked:
     mode: Mode
     batch: int
     beta: float
+    chunks: int
     blocks: int
     least: int
     stage: int
@@ -143,7 +143,7 @@ class TrainingCourse(Course):
             for number in due:
                 self._actors.ask(number, weights)
         begun = time.perf_counter()
-        drawn, step = self._begin_step()
+        ticket, step = self._begin_step()
         sampled = time.perf_counter()
         if sum(len(_first(block.entries)) for block in self._staged) >= asked.stage:
             self._insert()
@@ -159,24 +159,30 @@ class TrainingCourse(Course):
             self._looked_at(one)
         self._staged += blocks
         said = self._said(blocks)
-        if step is not None and drawn is not None:
-            said |= self._end_step(drawn, step.result())
+        if step is not None and ticket is not None:
+            said |= self._end_step(ticket, step.result())
             for name, seconds in (("sample", sampled - begun), ("insert", inserted - sampled)):
                 self._seconds[name].append(seconds)
         self.experience += (steps := sum(one.steps for one in blocks))
         self._curves.add(turn, steps, said)
         self._keep(turn + 1)
 
-    def _begin_step(self) -> tuple[Sample | None, Future[Learnt] | None]:
-        if len(self._buffer) < self._asked.least:
+    def _begin_step(self) -> tuple[Ticket | None, Step | None]:
+        asked = self._asked
+        if len(self._buffer) < asked.least:
             return None, None
-        drawn = self._buffer.sample(self._asked.batch, self._asked.beta)
-        return drawn, self._learner.start(self.learnt, drawn.rows, drawn.weight, self.allocation)
+        drawn = self._buffer.parts(asked.batch, asked.beta, chunks=asked.chunks)
+        step = self._learner.start(self.learnt, self.allocation)
+        serial: list[Array] = []
+        for part in drawn:
+            step.put(part.rows, part.weight)
+            serial.append(part.ticket.serial)
+        return self._buffer.ticket(np.concatenate(serial)), step
 
-    def _end_step(self, drawn: Sample, made: Learnt) -> dict[str, float]:
+    def _end_step(self, ticket: Ticket, made: Learnt) -> dict[str, float]:
         begun = time.perf_counter()
         if self._buffer.priority is not None:
-            self._buffer.update(drawn.ticket, made.errors)
+            self._buffer.update(ticket, made.errors)
         self._seconds["update"].append(time.perf_counter() - begun)
         self.learnt = made.state
         self.slots.write(made.params)

@@ -17,14 +17,16 @@ from timerl_nb.frontend.foreign import asked as as_asked
 from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.running import Running
 from timerl_nb.lru import Lru
+from timerl_nb.machine import cores
 from timerl_nb.replay.algorithm import Algorithm
-from timerl_nb.replay.allocation import Allocation, Move, Policy, threads_called
+from timerl_nb.replay.allocation import Allocation, Move, Policy, starting, threads_called
 from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.curves import Curves
 from timerl_nb.replay.group import Death, Group
 from timerl_nb.replay.kept_training import KeptTraining
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.protocol import Asked, Mode, TrainingCourse
+from timerl_nb.replay.rates import seconds_of_a_row
 from timerl_nb.runtime.backends import jax_graph as graph
 
 _MODES = ("free", "exact")
@@ -83,12 +85,13 @@ class Training(Running):
 def train(
     algorithm: Algorithm,
     *,
-    actors: int = 1,
+    actors: int | None = 1,
     mode: Mode = "free",
     turns: int | None = None,
     buffer: Replay | None = None,
     batch: int = 64,
     beta: float = 0.4,
+    chunks: int = 1,
     groups: int | None = None,
     envs: int = 8,
     steps: int = 8,
@@ -109,12 +112,14 @@ def train(
 
     Args:
         algorithm: `trl.replay.Dqn()`, or another `trl.replay.Algorithm`.
-        actors: threads that act.
+        actors: threads that act; None for so many of the cores as keep up with the replay manager, which is measured first.
         mode: "exact" makes the same bits with however many threads: each turn has its blocks, acted by the weights of
             the turn before. In mode "free" nobody waits: a turn takes the blocks that are there, and says how stale they are.
         turns: how many; None until it is stopped. A turn is a step of learning, once there are `least` rows.
         buffer: by default 100,000 rows of the algorithm's fields, drawn by priority.
         batch, beta: of `Replay.sample`.
+        chunks: parts in which a batch's rows are gathered; the learner begins with the first. In other parts sums of
+            gradients are other bits.
         groups: environments that act together, `envs` in each; as many as actors by default, in mode "exact" 8.
         envs, steps: a block is so many steps of each of so many environments.
         blocks: of a turn; in mode "free" at most, which is how far acting goes ahead of learning.
@@ -146,6 +151,10 @@ def train(
     size = integer("batch", batch, least=1)
     learner = _learner(mapping)
     threads = threads_called(learner) or 1
+    opened = _opened(algorithm, envs, steps, how)
+    if actors is None:
+        rates = seconds_of_a_row(algorithm, opened, size)
+        actors, _ = starting(cores(), *rates)
     act = integer("actors", actors, least=1)
     division = allocation or Allocation.of_threads(threads, act, size)
     if division.batch != size:
@@ -167,6 +176,7 @@ def train(
         mode=mode,
         batch=size,
         beta=number("beta", beta),
+        chunks=min(integer("chunks", chunks, least=1), size),
         blocks=each,
         least=integer("least", least, least=1),
         stage=integer("stage", stage, least=1),
@@ -174,7 +184,6 @@ def train(
         seed=integer("the seed", seed),
         every=integer("every", every, least=1),
     )
-    opened = _opened(algorithm, envs, steps, how)
     acting = [Group(k, opened, held.actor, wanted.seed) for k in range(count)]
     # what other turns there are, and in mode "free" groups, is no other run
     apart = ("turns",) if exact else ("turns", "groups")
