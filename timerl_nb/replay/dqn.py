@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,18 +14,20 @@ import numpy as np
 
 from timerl_nb.collecting.task import found, spaces
 from timerl_nb.env.spaces import Discrete
-from timerl_nb.errors import EnvError
+from timerl_nb.errors import EnvError, OptionError, one_of
 
+_ACTIVATIONS: Mapping[str, Any] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 _ADAM = (0.9, 0.999, 1e-8)
 
 
 @dataclass(frozen=True)
 class Dqn:
-    """Q-learning with a network of ReLU layers, Huber's loss and Adam.
+    """Q-learning with a network of layers, Huber's loss and Adam.
 
     Attributes:
         env: as `trl.collect` takes it; with a finite number of actions.
         hidden: the sizes of the layers.
+        activation: what follows each of them, "relu" or "tanh".
         lr: of Adam.
         gamma: by which a reward is worth less, a step later.
         double: the network says which action is the best next, its target what that is worth.
@@ -34,6 +36,7 @@ class Dqn:
 
     Raises:
         EnvError: there is no such environment, or its actions are not numbered.
+        OptionError: there is no such activation.
     """
 
     env: Any = "CartPole-v1"
@@ -43,8 +46,14 @@ class Dqn:
     double: bool = True
     target_every: int = 200
     epsilon: tuple[float, float, int] = (1.0, 0.05, 2000)
+    activation: Literal["relu", "tanh"] = "relu"
 
     def __post_init__(self) -> None:
+        if self.activation not in _ACTIVATIONS:
+            raise OptionError(
+                f"activation={self.activation!r} is none.",
+                hint=one_of(str(self.activation), [*_ACTIVATIONS]),
+            )
         if not isinstance(self._spaces[1], Discrete):
             raise EnvError(
                 f"{self.env!r} has the actions {self._spaces[1]}, and DQN chooses one of some."
@@ -95,20 +104,20 @@ class Dqn:
     def act(self, params: Any, obs: Any, key: Any) -> Any:
         drawn, which = jax.random.split(key)
         any_action = jax.random.randint(which, (), 0, self._spaces[1].n, jnp.int32)
-        best = _values(params["weights"], obs).argmax().astype(jnp.int32)
+        best = self._values(params["weights"], obs).argmax().astype(jnp.int32)
         return jnp.where(jax.random.uniform(drawn) < params["epsilon"], any_action, best)
 
     @partial(jax.jit, static_argnums=0)
     def gradient(self, state: Any, rows: Mapping[str, Any], weight: Any) -> tuple[Any, Any, Any]:
-        later = jax.vmap(partial(_values, state["target"]))(rows["next_obs"])
-        chooses = jax.vmap(partial(_values, state["weights"]))(rows["next_obs"])
+        later = jax.vmap(partial(self._values, state["target"]))(rows["next_obs"])
+        chooses = jax.vmap(partial(self._values, state["weights"]))(rows["next_obs"])
         best = (chooses if self.double else later).argmax(1)
         worth = jnp.take_along_axis(later, best[:, None], 1)[:, 0]
         discount = rows.get("discount", self.gamma)
         aim = rows["reward"] + discount * jnp.where(rows["terminated"], 0.0, worth)
 
         def loss(weights: Any) -> tuple[Any, Any]:
-            q = jax.vmap(partial(_values, weights))(rows["obs"])
+            q = jax.vmap(partial(self._values, weights))(rows["obs"])
             error = aim - jnp.take_along_axis(q, rows["action"][:, None], 1)[:, 0]
             size = jnp.abs(error)
             huber = jnp.where(size < 1, 0.5 * size**2, size - 0.5)
@@ -133,11 +142,10 @@ class Dqn:
         target = jax.tree.map(lambda x, y: jnp.where(is_due, x, y), weights, state["target"])
         return {"weights": weights, "target": target, "mean": mean, "square": square, "count": t}
 
-
-def _values(weights: Any, obs: Any) -> Any:
-    """What each action is worth, [actions]."""
-    x = jnp.ravel(obs).astype(jnp.float32)
-    *inner, last = weights
-    for layer in inner:
-        x = jax.nn.relu(x @ layer["weight"] + layer["bias"])
-    return x @ last["weight"] + last["bias"]
+    def _values(self, weights: Any, obs: Any) -> Any:
+        """What each action is worth, [actions]."""
+        x = jnp.ravel(obs).astype(jnp.float32)
+        *inner, last = weights
+        for layer in inner:
+            x = _ACTIVATIONS[self.activation](x @ layer["weight"] + layer["bias"])
+        return x @ last["weight"] + last["bias"]

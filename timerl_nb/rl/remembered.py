@@ -53,7 +53,7 @@ class Remembered:
         self._tree = device_tree(window.length, domain=domain)
         self._most = tensor((), domain=domain).named("most")
         self._tree[(*outer, 0)] = device_tree(window.length)
-        self._most[(*outer, 0)] = 1.0
+        self._most[(*outer, 0)] = (1.0 + _LEAST) ** self._alpha  # of an error of 1, as in `Replay`
         self._full: DeviceTree = self._tree.with_leaves(window.leaf, self._most)
         self._drawn: Draws = self._full.draw(count)
         self.at, self.weight = window.of_leaves(self._drawn.index), self._drawn.weight(beta)
