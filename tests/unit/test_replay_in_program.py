@@ -28,23 +28,28 @@ def program(executor: str = "xla", capacity: int = 10, least: int = 5) -> trl.Pr
         ctx.output("x", drawn["x"])
         ctx.output("of", drawn["of"])
         ctx.output("weight", drawn.weight)
+        ctx.output("index", drawn.index)
+        ctx.output("probability", drawn.probability)
     return ctx.compile({"I": I}, trl.Options(executor=executor))
 
 
 def by_hand(seed: int) -> dict[str, Any]:
     buffer = Replay(10, FIELDS, priority=Proportional(1.0, 0.0), seed=seed)
-    found: dict[str, list[Any]] = {"x": [], "of": [], "weight": []}
+    found: dict[str, list[Any]] = {n: [] for n in ("x", "of", "weight", "index", "probability")}
     for i in range(I):
         x = np.float32(i) + np.arange(B, dtype=np.float32) / 10
         buffer.insert({"x": x, "of": np.full((B, 2), [i, i + 1], np.int32)})
         if len(buffer) < 5:
-            for name, shape in (("x", ()), ("of", (2,)), ("weight", ())):
-                found[name].append(np.zeros((DRAWN, *shape)))
+            for name, some in found.items():
+                some.append(np.zeros((DRAWN, 2) if name == "of" else DRAWN))
             continue
         drawn = buffer.sample(DRAWN, 1.0)
         buffer.update(drawn.ticket, drawn["x"] + 1)
-        for name, one in (("x", drawn["x"]), ("of", drawn["of"]), ("weight", drawn.weight)):
-            found[name].append(one)
+        found["x"].append(drawn["x"])
+        found["of"].append(drawn["of"])
+        found["weight"].append(drawn.weight)
+        found["index"].append(drawn.index)
+        found["probability"].append(drawn.probability.astype(np.float32))
     return found
 
 
@@ -75,6 +80,10 @@ def test_what_is_not_a_row_is_refused() -> None:
             memory.insert({"x": x})
         with pytest.raises(trl.errors.OptionError, match="no field 'y'"):
             memory.sample(3, domain=(i,))["y"]
+        sample = memory.sample(3, domain=(i,))
+        assert len(sample) == 3 and "3 entries" in repr(sample)
+        with pytest.raises(trl.errors.OptionError, match="of recurrent tensors"):
+            sample.jax()
         with pytest.raises(trl.errors.OptionError, match="that of its run"):
             InProgram(10, FIELDS, seed=1)
         with pytest.raises(trl.errors.OptionError, match="is no priority"):

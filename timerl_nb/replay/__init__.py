@@ -5,7 +5,7 @@ from timerl_nb.replay.algorithm import Algorithm
 from timerl_nb.replay.allocation import Allocation, BySpeed, Latencies, Move, Stepwise
 from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.dqn import Dqn
-from timerl_nb.replay.in_program import Drawn, InProgram
+from timerl_nb.replay.in_program import InProgram
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.sample import Sample, Ticket
 from timerl_nb.replay.sum_tree import SumTree
@@ -19,7 +19,6 @@ __all__ = [
     "BySpeed",
     "DeviceTree",
     "Dqn",
-    "Drawn",
     "Draws",
     "InProgram",
     "Latencies",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,37 +10,14 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError, ShapeError
 from timerl_nb.frontend.arguments import integer, number
-from timerl_nb.frontend.foreign import close
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.frontend.udf import Resource, udf
 from timerl_nb.ir.shapes import dtype_name
 from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.rows import Field, fields_of
-from timerl_nb.replay.sample import Ticket
+from timerl_nb.replay.sample import Sample, Ticket
 
 _NONE = 2**64 - 1  # a ticket's word where nothing was drawn
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Entries that a program draws; as `trl.replay.Sample`, of recurrent tensors.
-
-    Attributes:
-        rows: by field, [count, …].
-        weight: f32[count]; 0 where there were too few rows to draw from.
-        ticket: u32[count, 2], what `update` takes.
-    """
-
-    rows: Mapping[str, RecurrentTensor]
-    weight: RecurrentTensor
-    ticket: RecurrentTensor
-
-    def __getitem__(self, name: str) -> RecurrentTensor:
-        if name not in self.rows:
-            raise OptionError(
-                f"there is no field {name!r} in these rows.", hint=close(str(name), list(self.rows))
-            )
-        return self.rows[name]
 
 
 class InProgram:
@@ -92,8 +68,10 @@ class InProgram:
 
         udf(insert, *(rows[n] for n in names), out=[], resource=self._resource, name="insert")
 
-    def sample(self, count: int, beta: float = 0.4, *, domain: Sequence[Any] = ()) -> Drawn:
-        """Draw entries at every point of some dimensions.
+    def sample(self, count: int, beta: float = 0.4, *, domain: Sequence[Any] = ()) -> Sample:
+        """Draw entries at every point of some dimensions: a sample of recurrent tensors.
+
+        Its index is i32, its probability f32, and its ticket u32[count, 2]. Weights are 0 where there were too few rows.
 
         Args:
             count, beta: as of `trl.Replay.sample`.
@@ -105,17 +83,21 @@ class InProgram:
         def sample(held: _Held, at: object) -> tuple[Array, ...]:
             if len(held.buffer) < least:
                 rows = [np.zeros((many, *f.shape), f.dtype) for f in fields.values()]
-                return *rows, np.zeros(many, np.float32), _words(np.full(many, _NONE, np.uint64))
+                nothing = np.zeros(many, np.float32)
+                words = _words(np.full(many, _NONE, np.uint64))
+                return *rows, nothing.astype(np.int32), nothing, nothing, words
             drawn = held.buffer.sample(many, by)
             words = _words(drawn.ticket.serial.astype(np.uint64))
-            return *(drawn.rows[n] for n in fields), drawn.weight, words
+            chance = drawn.probability.astype(np.float32)
+            place = drawn.index.astype(np.int32)
+            return *(drawn.rows[n] for n in fields), place, drawn.weight, chance, words
 
         out = [_type(many, f) for f in fields.values()]
-        out += [((many,), "f32"), ((many, 2), "u32")]
-        *rows, weight, ticket = udf(
+        out += [((many,), "i32"), ((many,), "f32"), ((many,), "f32"), ((many, 2), "u32")]
+        *rows, index, weight, chance, ticket = udf(
             sample, out=out, domain=domain, resource=self._resource, name="sample"
         )
-        return Drawn(dict(zip(fields, rows, strict=True)), weight, ticket)
+        return Sample(dict(zip(fields, rows, strict=True)), index, weight, chance, ticket)
 
     def update(self, ticket: RecurrentTensor, errors: RecurrentTensor) -> None:
         """Say how wrong entries were, [count]; those that were overwritten since are left alone."""

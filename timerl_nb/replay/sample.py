@@ -9,6 +9,7 @@ from typing import Any
 from timerl_nb.arrays import Array
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.foreign import close
+from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.runtime.backends import jax_graph as graph
 
 
@@ -33,7 +34,7 @@ class Ticket:
 
 @dataclass(frozen=True, repr=False)
 class Sample:
-    """Entries that were drawn; copies, which stay as they are.
+    """Entries that were drawn; copies, which stay as they are. In a program all are recurrent tensors.
 
     Attributes:
         rows: by field, [count, …].
@@ -44,10 +45,10 @@ class Sample:
     """
 
     rows: Mapping[str, Any]
-    index: Array
+    index: Any
     weight: Any
     probability: Any
-    ticket: Ticket
+    ticket: Any
 
     def torch(self, device: Any = None) -> Sample:
         """As tensors of PyTorch, of the same memory.
@@ -65,13 +66,18 @@ class Sample:
         return self._with(graph.exchanged("jax"))
 
     def _with(self, change: Callable[[Any], Any]) -> Sample:
+        if isinstance(self.weight, RecurrentTensor):
+            raise OptionError(
+                "this sample is of recurrent tensors, whose values are there in a run alone.",
+                hint='ctx.output("weight", sample.weight), or trl.udf(function, sample["obs"], out=…).',
+            )
         rows = {name: change(x) for name, x in self.rows.items()}
         return replace(
             self, rows=rows, weight=change(self.weight), probability=change(self.probability)
         )
 
     def __len__(self) -> int:
-        return len(self.index)
+        return int(self.index.shape[0])
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.rows:
