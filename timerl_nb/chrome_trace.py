@@ -33,6 +33,13 @@ def event(
     return {**found, **({} if duration is None else {"dur": duration}), **more}
 
 
+def lanes(process: int, name: str, tracks: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What names a process and its tracks, which count from 1."""
+    yield event("M", "process_name", (process, 0), args={"name": name})
+    for track, said in enumerate(tracks, 1):
+        yield event("M", "thread_name", (process, track), args={"name": said})
+
+
 def write_events(
     path: str | os.PathLike[str],
     events: Iterable[Mapping[str, Any]],

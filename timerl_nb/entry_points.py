@@ -28,6 +28,7 @@ _BY: Final[Mapping[str, str]] = {
     "streams.explore": "timerl_widgets",
     "streams.picture": "timerl_nb.show.streams",
     "streams.view": "timerl_nb.show.streams",
+    "streams.ways": "timerl_nb.streams.ways",
 }
 
 

@@ -17,18 +17,10 @@ from timerl_nb.streams.dependences import FINDERS
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.scheduling_window import Window
 from timerl_nb.streams.segments import Segment
-from timerl_nb.streams.simulate import (
-    ACCEL_SIM,
-    RTX3060,
-    RTX3070,
-    RTX4090,
-    WAYS,
-    Gpu,
-    Simulated,
-    simulate,
-)
-from timerl_nb.streams.simulate.gpu import sources
+from timerl_nb.streams.simulate.course import Simulated
+from timerl_nb.streams.simulate.gpu import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu, sources
 from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.ways import SIMULATED
 from timerl_nb.streams.workloads import DYNAMIC, LACKS, SIMULATIONS, STATIC, workload
 
 SWEEP = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # µs for an operation of a thread
@@ -44,15 +36,15 @@ def stream(name: str) -> Stream:
 
 
 @cache
-def compared(name: str, operation: float, gpu: Gpu = RTX3070, window: int = 32) -> Comparison:
-    return compare(stream(name), gpu=replace(gpu, operation=operation), window=window)
+def compared(name: str, operation: float) -> Comparison:
+    return compare(stream(name), gpu=replace(RTX3070, operation=operation))
 
 
 @cache
 def simulated(
     name: str, how: str, operation: float, gpu: Gpu = RTX3070, **options: int
 ) -> Simulated:
-    found = simulate(stream(name), how, gpu=replace(gpu, operation=operation), **options)
+    found: Simulated = stream(name).simulate(how, gpu=replace(gpu, operation=operation), **options)
     return replace(found, launches=(), history=())  # of which hundreds are kept
 
 
@@ -230,9 +222,9 @@ def windows() -> str:
     rows: list[Sequence[Any]] = []
     for label, names in (("simulations", SIMULATIONS), ("dynamic", DYNAMIC), ("static", STATIC)):
         for operation in SPARSE:
-            base = {n: simulated(n, "acs-hw", operation, window=16).us for n in names}
+            base = {n: simulated(n, "acs-hw", operation, size=16).us for n in names}
             found = [
-                mean(base[n] / simulated(n, "acs-hw", operation, window=w).us for n in names)
+                mean(base[n] / simulated(n, "acs-hw", operation, size=w).us for n in names)
                 for w in (1, 2, 4, 8, 32, 64)
             ]
             rows.append((label, operation, *(f"{x:.3f}" for x in found)))
@@ -267,7 +259,7 @@ def clocks() -> str:
             gpu = replace(gpu, queued=launch) if baseline is ACCEL_SIM else gpu
             row = [
                 mean(
-                    simulate(stream(n), "serial", gpu=gpu).us / simulate(stream(n), how, gpu=gpu).us
+                    stream(n).simulate("serial", gpu=gpu).us / stream(n).simulate(how, gpu=gpu).us
                     for n in SIMULATIONS
                 )
                 for how in ("acs-sw", "acs-hw")
@@ -338,9 +330,7 @@ def persistent() -> str:
         row: list[Any] = [256 * times]
         for operation in SPARSE:
             gpu = replace(RTX3070, operation=operation)
-            us = {
-                how: simulate(many, how, gpu=gpu).us for how in ("serial", "persistent", "acs-hw")
-            }
+            us = {how: many.simulate(how, gpu=gpu).us for how in ("serial", "persistent", "acs-hw")}
             row += [us["serial"] / us["persistent"], us["serial"] / us["acs-hw"]]
         rows.append(row)
     rows.append(("paper", *(paper.PERSISTENT, None) * 3))
@@ -352,9 +342,9 @@ def speed() -> str:
     """Kernels that are simulated in a second of one CPU, of a humanoid's step."""
     rows: list[Sequence[Any]] = []
     one = stream("humanoid")
-    for how in WAYS:
+    for how in SIMULATED:
         start = time.process_time()
-        simulate(one, how)
+        one.simulate(how)
         rows.append((how, round(len(one) / (time.process_time() - start), -3).__int__()))
     return table(["way", "kernels a second"], rows)
 

@@ -1,6 +1,6 @@
 """Make the streams of `datasets/streams`: `python -m benchmarks.acs.recorded FOLDER NAME …`.
 
-Static networks need nothing; dynamic ones PyTorch (`.venv-torch`); steps of environments Brax (`.venv-peers`), up to two minutes each to
+Static networks and rigid bodies need nothing; dynamic ones PyTorch (`.venv-torch`); steps of environments Brax (`.venv-peers`), up to two minutes each to
 compile, and some GiB. All are kept so that nothing else needs these.
 """
 
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.acs.networks import network
+from benchmarks.acs.rigid_bodies import heap
 from timerl_nb.streams.recorders import record
 from timerl_nb.streams.stored import save
 from timerl_nb.streams.stream import Stream
@@ -59,7 +60,7 @@ def streams(names: Sequence[str]) -> Iterator[tuple[str, Stream]]:
                 of = f"-{image}" if name in IMAGES else ""
                 yield f"{name}{of}", replace(record(*drawn(name, image)), name=name)
         else:
-            yield name, network(name)
+            yield name, heap() if name == "rigid_bodies" else network(name)
 
 
 def main(folder: str, *names: str) -> None:

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from timerl_nb.streams.dependences import Pairwise
+from timerl_nb.streams.dependences import Pairwise, slots
 from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.scheduling_window import slots
 from timerl_nb.streams.segments import ANY, Segment
-from timerl_nb.streams.simulate import RTX3060, RTX3070, WAYS, simulate
-from timerl_nb.streams.simulate.gpu import WARPS
+from timerl_nb.streams.simulate.gpu import RTX3060, RTX3070, WARPS
 from timerl_nb.streams.simulate.hardware import IDENTITIES, HardwareWindow, ScheduledList
 from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.ways import SIMULATED
 
 FUZZ = "TIMERL_FUZZ" in os.environ
 RUNS = 5 * int(os.environ["TIMERL_FUZZ"]) if FUZZ else 300
@@ -56,16 +55,15 @@ def conflicts(stream: Stream) -> list[tuple[int, int]]:
     return [(u, k) for k, one in enumerate(stream.kernels) for u in slots(finder.add(k, one))]
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", SIMULATED)
 def test_order_is_kept_and_work_conserved(how: str) -> None:
     for seed in SEEDS[: RUNS // 6]:
         stream, r = mixed(seed), random.Random(seed)
         gpu = replace(r.choice((RTX3070, RTX3060)), operation=r.choice((0.001, 0.05)))
-        found = simulate(
-            stream,
+        found = stream.simulate(
             how,
             gpu=gpu,
-            window=r.randint(1, 64),
+            size=r.randint(1, 64),
             streams=r.randint(1, 16),
             scheduled=r.randint(1, 64),
         )

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any, cast
 
 import pytest
 
 from timerl_nb.errors import OptionError, ShapeError
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.report import Launch
 from timerl_nb.streams.segments import Segment
-from timerl_nb.streams.simulate import (
-    ACCEL_SIM,
-    GPUS,
-    RTX3060,
-    RTX3070,
-    WAYS,
-    Gpu,
-    Simulated,
-    sources,
-)
-from timerl_nb.streams.simulate.gpu import THREADS, WARPS
+from timerl_nb.streams.simulate.course import Simulated
+from timerl_nb.streams.simulate.gpu import ACCEL_SIM, GPUS, RTX3060, RTX3070, WARPS, Gpu, sources
 from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.ways import SIMULATED
 
 G = RTX3070
 LONG = 400 * THREADS  # operations of a block, that take a hundred µs
@@ -71,14 +64,14 @@ NEXT = {
 }
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", SIMULATED)
 def test_one_kernel_takes_what_is_ahead_of_it_and_its_block(how: str) -> None:
     found = chain(1).simulate(how)
     assert found.us == pytest.approx(FIRST[how] + ONE)
     assert found.occupancy == pytest.approx(WARPS * ONE / (found.total * G.processors * G.warps))
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", SIMULATED)
 def test_a_chain_pays_once_for_each_link(how: str) -> None:
     found = chain(50).simulate(how)
     assert found.us == pytest.approx(FIRST[how] + 50 * ONE + 49 * NEXT[how])
@@ -132,14 +125,14 @@ def test_eight_streams_run_eight_at_once() -> None:
 
 def test_a_window_of_one_keeps_the_order() -> None:
     for how in ("acs-sw", "acs-hw", "events"):
-        ran = ran_of(independent(10, 1).simulate(how, window=1))
+        ran = ran_of(independent(10, 1).simulate(how, size=1))
         assert all(a.ended <= b.started for a, b in zip(ran, ran[1:], strict=False))
 
 
 def test_identities_that_would_wrap_are_refused() -> None:
-    assert chain(600).simulate("acs-hw", window=32, scheduled=224).us > 0
+    assert chain(600).simulate("acs-hw", size=32, scheduled=224).us > 0
     with pytest.raises(OptionError, match="8-bit") as raised:
-        chain(1).simulate("acs-hw", window=32, scheduled=225)
+        chain(1).simulate("acs-hw", size=32, scheduled=225)
     assert "32 + 225 > 256" in str(raised.value)
 
 
@@ -155,15 +148,15 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         chain(1).simulate("acs-hv")
     with pytest.raises(OptionError, match="RTX4090"):
         chain(1).simulate("serial", gpu="RTX4080")
-    for name in ("window", "streams", "scheduled"):
+    for name in ("size", "streams", "scheduled"):
         with pytest.raises(ShapeError, match=name):
-            chain(1).simulate("acs-hw", **{name: 0})
+            chain(1).simulate("acs-hw", **cast(Any, {name: 0}))
     heavy = Stream("heavy", (replace(kernel(0, [], [0]), registers=255),))
     with pytest.raises(OptionError, match="65,280 registers"):
         heavy.simulate("serial")
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", SIMULATED)
 def test_an_empty_stream_takes_no_time(how: str) -> None:
     found: Simulated = Stream("empty", ()).simulate(how)
     assert (found.us, found.occupancy, found.count) == (0.0, 0.0, 0)

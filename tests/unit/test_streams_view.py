@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from timerl_widgets import StreamView as Widget
 
+import timerl_nb as trl
 from timerl_nb.errors import CallError
 from timerl_nb.show.streams import StreamView
 from timerl_nb.streams import Kernel, Launch, Report, Segment, Stream
@@ -60,6 +61,26 @@ def test_a_run_is_a_chrome_trace(tmp_path: Path) -> None:
     slices = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
     assert slices == [("load", 1, 1.0, 3.0), ("load", 2, 1.0, 5.0), ("add<b>", 1, 6.0, 3.0)]
     assert next(e for e in events if e["name"] == "add<b>")["args"]["upstream"] == [0, 1]
+
+
+def test_runs_lie_beside_a_profile(tmp_path: Path) -> None:
+    with trl.Context("t") as ctx:
+        ((t, T),) = ctx.dims
+        x = trl.tensor((), domain=(t,))
+        x[0], x[t + 1] = trl.constant(1.0), x * 0.5
+        ctx.output("x", x[0:T].sum())
+    program = ctx.compile({T: 3}, options=trl.Options(executor="interpret", fuse=False, lift=False))
+    report = trl.streams.record(program).run("window")
+    path = trl.profile(program).chrome_trace(tmp_path / "run.json", report, MADE_UP)
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {1: "TimeRL", 2: "streams (window)", 3: "streams (window)"}
+    ran = {
+        process: [e for e in events if e["ph"] == "X" and e["pid"] == process] for process in names
+    }
+    assert len(ran[2]) == report.count > 3 and len(ran[3]) == 3
+    profiled = {op for e in ran[1] for op in e["args"].get("op_ids", ())}
+    assert {op for e in ran[2] for op in e["args"]["op_ids"]} <= profiled
 
 
 def test_the_widget_is_stepped_and_chosen_in() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from timerl_nb.runtime.run_protocol import RunProtocol
 from timerl_nb.runtime.transfer import Copy
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.show.text import human_bytes
+from timerl_nb.streams.report import Report
 
 
 @dataclass(frozen=True)
@@ -86,16 +88,21 @@ class Profile:
                 found[op_id] = found.get(op_id, 0.0) + row.seconds
         return found
 
-    def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+    def chrome_trace(self, path: str | os.PathLike[str], *streams: Report) -> Path:
         """Write what ran when, for chrome://tracing or Perfetto; returns the file.
 
         Tracks: turns and what ran in them; host functions; copies. Counters: live bytes, measured, or
         where XLA runs the nest predicted for its turns. Every item's `args` say `op_ids` and `point`.
 
+        Args:
+            streams: runs of streams (`trl.streams`), each a process beside it, with a track for each stream:
+                those of the program, recorded, have its `op_ids`. All begin at 0.
+
         Raises:
             ExecutionError: the file cannot be written.
         """
-        return write_events(path, self._trace.events())
+        beside = (run.events(process) for process, run in enumerate(streams, 2))
+        return write_events(path, chain(self._trace.events(), *beside))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.chrome_trace import event
+from timerl_nb.chrome_trace import event, lanes
 from timerl_nb.live.telemetry import Watched
 from timerl_nb.profiler.recording import Recording
 from timerl_nb.runtime.transfer import Copy
@@ -39,9 +39,7 @@ class Trace:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The trace's events: names of tracks first, then by track."""
-        yield _event("M", "process_name", 0, args={"name": "TimeRL"})
-        for name, track in _TRACKS.items():
-            yield _event("M", "thread_name", track, args={"name": name})
+        yield from lanes(1, "TimeRL", _TRACKS)
         for first, turn, begun, ended in self._turns():
             name = f"turn {first}" if turn == first + 1 else f"turns {first} to {turn - 1}"
             yield _event("X", name, 1, begun, ended - begun, cat="turn", args={"turn": first})

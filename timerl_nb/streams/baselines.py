@@ -10,11 +10,10 @@ from timerl_nb.errors import OptionError, user_origin
 from timerl_nb.streams.kernels import Kernel, failure, refuse, taken_by
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.scheduling_window import Window
-from timerl_nb.streams.stream import Stream, runs, upstream_of
+from timerl_nb.streams.stream import Stream, upstream_of
 from timerl_nb.streams.threads import Threads, runnable
 
 
-@runs("serial")
 def run_serial(stream: Stream) -> Report:
     """In order, on the thread that asks."""
     launches: list[Launch] = []
@@ -84,7 +83,6 @@ class Unfolding(Window):
         self._count -= 1
 
 
-@runs("graph")
 def run_graph(
     stream: Stream, streams: int = 2, built: Graph | None = None, record: int = 10_000
 ) -> Report:
@@ -101,10 +99,8 @@ def run_graph(
     made = graph(stream) if built is None else built
     for kernel in made.kernels:
         runnable(kernel)
-    with Threads(Unfolding(made), streams, "graph", record=record) as opened:
+    unfolding = Unfolding(made)
+    with Threads(unfolding, streams, "graph", record=record, ahead=made.upstream) as opened:
         pass
-    waits = made.upstream
-    ran = opened.report
-    launches = [replace(one, kernel=one.slot, upstream=waits[one.slot]) for one in ran.launches]
     construction = 0.0 if built is not None else made.construction
-    return replace(ran, size=0, launches=launches, construction=construction)
+    return replace(opened.report, size=0, construction=construction)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from timerl_nb.frontend.foreign import asked
-from timerl_nb.streams.simulate import RTX3070, WAYS, Gpu, simulate
-from timerl_nb.streams.simulate.gpu import by_name
+from timerl_nb.streams.simulate.course import Simulated
+from timerl_nb.streams.simulate.gpu import RTX3070, Gpu, by_name
 from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.ways import SIMULATED
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Comparison:
 
     stream: Stream
     gpu: Gpu
-    window: int
+    size: int
     streams: int
     rows: Sequence[Row]
 
@@ -41,7 +42,7 @@ class Comparison:
     def __str__(self) -> str:
         lines = [
             f"{self.stream.name}: {len(self.stream):,} kernels, width {self.stream.width:.2f}, on {self.gpu.name}; "
-            f"window {self.window}, {self.streams} streams",
+            f"window {self.size}, {self.streams} streams",
             f"{'':24}{'µs':>12}{'occupancy':>11}{'faster than serial':>20}{'than Accel-Sim’s':>18}",
         ]
         lines += [
@@ -56,7 +57,7 @@ def compare(
     stream: Stream,
     *,
     gpu: Gpu | str = RTX3070,
-    window: int = 32,
+    size: int = 32,
     streams: int = 8,
     scheduled: int = 48,
 ) -> Comparison:
@@ -66,18 +67,16 @@ def compare(
     of Accel-Sim's, where each pays its launch. "graph, built before" is the graph without its construction.
 
     Args:
-        gpu, window, streams, scheduled: as for `stream.simulate`.
+        gpu, size, streams, scheduled: as for `stream.simulate`.
     """
     gpu = by_name(gpu)
     slow = replace(gpu, queued=gpu.launch)
-    runs = {
-        "serial": simulate(stream, "serial", gpu=gpu),
-        "serial, Accel-Sim": simulate(stream, "serial", gpu=slow),
+    runs: dict[str, Simulated] = {
+        "serial": stream.simulate("serial", gpu=gpu),
+        "serial, Accel-Sim": stream.simulate("serial", gpu=slow),
     }
-    for how in WAYS[1:]:
-        runs[how] = simulate(
-            stream, how, gpu=gpu, window=window, streams=streams, scheduled=scheduled
-        )
+    options = {"gpu": gpu, "size": size, "streams": streams, "scheduled": scheduled}
+    runs |= {how: stream.simulate(how, **options) for how in SIMULATED if how not in runs}
     found = [(how, one.total, one.occupancy) for how, one in runs.items()]
     graph = runs["graph"]
     if graph.us:
@@ -87,4 +86,4 @@ def compare(
         Row(how, us, occupancy, *(of / us if us else 1.0 for of in baselines))
         for how, us, occupancy in found
     ]
-    return Comparison(stream, gpu, window, streams, tuple(rows))
+    return Comparison(stream, gpu, size, streams, tuple(rows))

@@ -12,11 +12,11 @@ from typing import Any
 
 from timerl_nb.errors import MissingPartError
 from timerl_nb.frontend.arguments import integer
-from timerl_nb.streams.dependences import finder
+from timerl_nb.streams.dependences import finder, slots
 from timerl_nb.streams.kernels import Kernel, refuse, taken_by
 from timerl_nb.streams.report import Launch, Report
-from timerl_nb.streams.scheduling_window import Window, slots
-from timerl_nb.streams.stream import Stream, runs
+from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.stream import Stream
 from timerl_nb.streams.threads import Threads, runnable
 
 
@@ -39,7 +39,6 @@ def _cuda(how: str) -> Any:
     return found
 
 
-@runs("stream-sync")
 def run_stream_sync(
     stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto", record: int = 10_000
 ) -> Report:
@@ -95,7 +94,6 @@ class _Launcher:
         return behind, event
 
 
-@runs("events")
 def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "auto") -> Report:
     """Kernels are launched as they enter the window, and wait for events on the device: no thread waits for them (§III-A)."""
     cuda = _cuda("events")
@@ -127,7 +125,6 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
     return Report("events", window.size, streams, us, launches, len(launches))
 
 
-@runs("cuda-graph")
 def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
     """All kernels in a CUDA graph, captured from as many streams; its construction is timed apart."""
     cuda = _cuda("cuda-graph")

@@ -7,13 +7,18 @@ by way of another; who waits in the end does not.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 from timerl_nb.errors import OptionError, one_of
 from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.segments import Segment
+from timerl_nb.streams.segments import ANY, Segment
+
+KEPT: Final = 4_096  # buffers, before those are thrown out of which no kernel knows
+
+_Touched: TypeAlias = tuple[int, int, list[int]]  # from where, to where, and by whom
 
 
 class Finder(Protocol):
@@ -24,6 +29,16 @@ class Finder(Protocol):
     def remove(self, slot: int) -> None:
         """Forget the kernel of a slot: it has run."""
         ...
+
+
+def slots(mask: int) -> list[int]:
+    """The slots of a mask, the lowest first."""
+    found: list[int] = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
 
 
 class Printed:
@@ -63,198 +78,202 @@ class Buffers:
 
     def __init__(self) -> None:
         self._held: dict[int, Kernel] = {}
-        self._cells: dict[int, list[int]] = {}  # by buffer: its writer, and the readers since
-        self._touched: dict[int, list[list[int]]] = {}  # by slot, the cells that know of its kernel
-        self._most = 256  # cells, before those are thrown out that know of no kernel
-        # of `ANY`: the kernel that wrote everything, and those that have read everything since
-        self._writer = self._readers = 0
+        self._cells = defaultdict[int, list[int]](lambda: [0, 0])  # writer, and readers since
+        self._all = self._cells[ANY.buffer]
+        self._most = KEPT
 
     def add(self, slot: int, kernel: Kernel) -> int:
-        bit, cells, touched = 1 << slot, self._cells, list[list[int]]()
-        upstream = self._barriers(kernel) if self._writer or self._readers else 0
+        bit, cells, upstream = 1 << slot, self._cells, 0
         for s in kernel.reads:
-            buffer = s.buffer
-            if buffer in cells:
-                cell = cells[buffer]
-            elif buffer < 0:
-                upstream |= self._read_all(bit)
-                continue
-            else:
-                cells[buffer] = cell = [0, 0]
+            cell = cells[s.buffer]
             upstream |= cell[0]
             cell[1] |= bit
-            touched.append(cell)
         for s in kernel.writes:
-            buffer = s.buffer
-            if buffer in cells:
-                cell = cells[buffer]
-            elif buffer < 0:
-                upstream |= self._write_all(bit)
-                continue
-            else:
-                cells[buffer] = cell = [0, 0]
-            upstream |= cell[0] | cell[1]
+            cell = cells[s.buffer]
+            upstream |= cell[1] or cell[0]  # who has read has waited for who wrote
             cell[0] = bit
             cell[1] = 0
-            touched.append(cell)
-        self._held[slot], self._touched[slot] = kernel, touched
+        self._held[slot] = kernel
+        writer, readers = self._all
+        if writer or readers:
+            upstream |= _barriers(kernel, bit, writer, readers, self._held)
         return upstream & ~bit  # its own reads and writes may meet
 
     def remove(self, slot: int) -> None:
-        keep = ~(1 << slot)
-        del self._held[slot]
-        for cell in self._touched.pop(slot):
-            cell[0] &= keep
-            cell[1] &= keep
-        if self._writer or self._readers:
-            self._writer &= keep
-            self._readers &= keep
-        if len(self._cells) > self._most:
-            self._cells = {b: cell for b, cell in self._cells.items() if cell[0] or cell[1]}
-            self._most = max(256, 2 * len(self._cells))
-
-    def _barriers(self, kernel: Kernel) -> int:
-        """Which kernels that touch everything a kernel waits for."""
-        upstream = self._writer if kernel.reads or kernel.writes else 0
-        return upstream | (self._readers if kernel.writes else 0)
-
-    def _read_all(self, bit: int) -> int:
-        self._readers |= bit
-        return sum(1 << slot for slot, held in self._held.items() if held.writes)
-
-    def _write_all(self, bit: int) -> int:
-        self._cells.clear()  # whoever comes waits for this kernel, which waits for all these
-        self._writer, self._readers = bit, 0
-        return sum(1 << slot for slot, held in self._held.items() if held.reads or held.writes)
+        keep, cells, kernel = ~(1 << slot), self._cells, self._held.pop(slot)
+        for s in kernel.reads:
+            cells[s.buffer][1] &= keep
+        for s in kernel.writes:
+            cells[s.buffer][0] &= keep
+        if len(cells) > self._most:
+            for buffer in [b for b, cell in cells.items() if b >= 0 and not (cell[0] or cell[1])]:
+                del cells[buffer]
+            self._most = max(KEPT, 2 * len(cells))
 
 
-class Ranges(Buffers):
-    """By buffer, disjoint cells in order of their start, each with its last writer and the readers since: any segments."""
+def _barriers(
+    kernel: Kernel, bit: int, writers: int, readers: int, held: Mapping[int, Kernel]
+) -> int:
+    """For whom a kernel waits as they have read, or written, everything, or as it does so itself."""
+    upstream = writers if kernel.reads or kernel.writes else 0
+    if kernel.writes:
+        upstream |= readers
+    if (writers | readers) & bit:
+        for slot, other in held.items():
+            if other.writes or (other.reads and writers & bit):
+                upstream |= 1 << slot
+    return upstream
+
+
+class _Few:
+    """Segments of a buffer that were read, and written: few enough to compare each with a new one. Each has a list of its
+    kernel's bit, which is 0 when that has run.
+    """
+
+    __slots__ = "read", "wrote"
 
     def __init__(self) -> None:
-        super().__init__()
-        # by buffer: starts, and cells [writer, readers, start, stop]
-        self._cut: dict[int, tuple[list[int], list[list[int]]]] = {}
+        self.read: list[_Touched] = []
+        self.wrote: list[_Touched] = []
+
+    def reads(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream = 0
+        for first, last, by in self.wrote:
+            if first < hi and lo < last:
+                upstream |= by[0]
+        self.read.append((lo, hi, bit))
+        return upstream
+
+    def writes(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream = 0
+        for part in self.read, self.wrote:
+            if part:
+                kept: list[_Touched] = []
+                for one in part:
+                    first, last, by = one
+                    if by[0]:
+                        if first < hi and lo < last:
+                            upstream |= by[0]
+                            if lo <= first and last <= hi:
+                                continue  # who must wait for it waits for this
+                        kept.append(one)
+                part[:] = kept
+        self.wrote.append((lo, hi, bit))
+        return upstream
+
+    def tidied(self, few: int) -> _Few | _Many | None:
+        """Without what has run; None where nothing is left. More than a `few` are kept as cells."""
+        self.read = [one for one in self.read if one[2][0]]
+        self.wrote = [one for one in self.wrote if one[2][0]]
+        count = len(self.read) + len(self.wrote)
+        return _Many(self) if count > few else self if count else None
+
+
+class _Many:
+    """The same as disjoint cells in order, which are found by bisection: [from, to, who wrote it, who has read it since]."""
+
+    def __init__(self, few: _Few) -> None:
+        self._starts: list[int] = []
+        self._cells: list[list[Any]] = []
+        for one in few.wrote:
+            self.writes(*one)
+        for one in few.read:
+            self.reads(*one)
+
+    def reads(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream, first, end = 0, *self._cut(lo, hi)
+        for cell in self._cells[first:end]:
+            upstream |= cell[2][0]
+            cell[3].append(bit)
+        return upstream
+
+    def writes(self, lo: int, hi: int, bit: list[int]) -> int:
+        upstream, first, end = 0, *self._cut(lo, hi)
+        for _, _, writer, readers in self._cells[first:end]:
+            for by in writer, *readers:
+                upstream |= by[0]
+        self._starts[first:end], self._cells[first:end] = [lo], [[lo, hi, bit, []]]
+        return upstream
+
+    def _cut(self, lo: int, hi: int) -> tuple[int, int]:
+        """From which cell to which a segment is, cut where it begins and ends, and made where there are none."""
+        starts, cells = self._starts, self._cells
+        for at in lo, hi:
+            before = bisect_left(starts, at) - 1
+            if before >= 0 and (cell := cells[before])[1] > at:
+                starts.insert(before + 1, at)
+                cells.insert(before + 1, [at, cell[1], cell[2], [*cell[3]]])
+                cell[1] = at
+        first = k = bisect_left(starts, lo)
+        while lo < hi:
+            after = starts[k] if k < len(starts) else hi
+            if after > lo or k == len(starts):
+                starts.insert(k, lo)
+                cells.insert(k, [lo, min(after, hi), [0], []])
+            lo = cells[k][1]
+            k += 1
+        return first, k
+
+    def tidied(self, _: int) -> _Many | None:
+        for cell in self._cells:
+            cell[3] = [by for by in cell[3] if by[0]]
+        self._cells = [cell for cell in self._cells if cell[2][0] or cell[3]]
+        self._starts = [cell[0] for cell in self._cells]
+        return self if self._cells else None
+
+
+class Ranges:
+    """By buffer, who has read and written which range of it: any segments.
+
+    Args:
+        every: after so many kernels what has run is thrown out.
+        few: segments of a buffer are compared one by one with a new one; where more are left then, it is cut into cells.
+    """
+
+    def __init__(self, every: int = 512, few: int = 16) -> None:
+        self._held: dict[int, Kernel] = {}
+        self._bits: dict[int, list[int]] = {}  # by slot
+        self._buffers = defaultdict[int, "_Few | _Many"](_Few)
+        self._all = self._buffers[ANY.buffer] = _Few()
+        self._every = self._due = every
+        self._few = few
 
     def add(self, slot: int, kernel: Kernel) -> int:
-        bit = 1 << slot
-        upstream = self._barriers(kernel) if self._writer or self._readers else 0
+        bit, buffers, everything, upstream = [1 << slot], self._buffers, self._all, 0
         for s in kernel.reads:
-            if s.buffer < 0:
-                upstream |= self._read_all(bit)
-                continue
-            for cell in self._between(s):
-                upstream |= cell[0]
-                cell[1] |= bit
+            upstream |= buffers[s.buffer].reads(s.start, s.stop, bit)
         for s in kernel.writes:
-            if s.buffer < 0:
-                upstream |= self._write_all(bit)
-                continue
-            for cell in self._between(s):
-                upstream |= cell[0] | cell[1]
-                cell[0], cell[1] = bit, 0
-        self._held[slot] = kernel
-        return upstream & ~bit
+            upstream |= buffers[s.buffer].writes(s.start, s.stop, bit)
+        self._held[slot], self._bits[slot] = kernel, bit
+        if everything.read or everything.wrote:
+            wrote, read = (
+                sum({by[0] for *_, by in part}) for part in (everything.wrote, everything.read)
+            )
+            upstream |= _barriers(kernel, bit[0], wrote, read, self._held)
+        self._due -= 1
+        if not self._due:
+            self._due = self._every
+            self._tidy({*buffers})
+        elif len(kernel.reads) + len(kernel.writes) > 64:
+            self._tidy({s.buffer for s in (*kernel.reads, *kernel.writes)})
+        return upstream & ~bit[0]
 
     def remove(self, slot: int) -> None:
-        keep = ~(1 << slot)
-        kernel = self._held.pop(slot)
-        for s in kernel.reads:
-            self._clear(s, keep)
-        for s in kernel.writes:
-            self._clear(s, keep)
-        if self._writer or self._readers:
-            self._writer &= keep
-            self._readers &= keep
-        if len(self._cut) > self._most:
-            self._cut = {b: known for b, known in self._cut.items() if known[0]}
-            self._most = max(256, 2 * len(self._cut))
+        del self._held[slot]
+        self._bits.pop(slot)[0] = 0
 
-    def _between(self, s: Segment) -> Sequence[list[int]]:
-        """The cells of a segment, made where there are none; those that reach beyond it are cut."""
-        lo, hi = s.start, s.stop
-        known = self._cut.get(s.buffer)
-        if known is None:
-            self._cut[s.buffer] = known = [], []
-        starts, cells = known
-        first = bisect_right(starts, lo) - 1
-        if first >= 0 and cells[first][3] > lo:
-            cell = cells[first]
-            if cell[2] == lo and cell[3] == hi:
-                return (cell,)
-            if cell[2] < lo:
-                first += 1
-                starts.insert(first, lo)
-                cells.insert(first, [cell[0], cell[1], lo, cell[3]])
-                cell[3] = lo
-        else:
-            first += 1
-        at, last = lo, first
-        while at < hi:
-            if last < len(cells) and starts[last] == at:
-                cell = cells[last]
-                if cell[3] > hi:
-                    starts.insert(last + 1, hi)
-                    cells.insert(last + 1, [cell[0], cell[1], hi, cell[3]])
-                    cell[3] = hi
+    def _tidy(self, which: set[int]) -> None:
+        self._all.tidied(self._few)
+        for buffer in which - {ANY.buffer}:
+            left = self._buffers[buffer].tidied(self._few)
+            if left is None:
+                del self._buffers[buffer]
             else:
-                stop = min(hi, starts[last]) if last < len(cells) else hi
-                cell = [0, 0, at, stop]
-                starts.insert(last, at)
-                cells.insert(last, cell)
-            at = cell[3]
-            last += 1
-        return cells[first:last]
-
-    def _clear(self, s: Segment, keep: int) -> None:
-        """Take a kernel out of the cells of its segment, and those out that are of no kernel any more."""
-        known = self._cut.get(s.buffer)
-        if known is None:
-            return
-        starts, cells = known
-        at = max(bisect_right(starts, s.start) - 1, 0)
-        while at < len(cells) and starts[at] < s.stop:
-            cell = cells[at]
-            cell[0] &= keep
-            cell[1] &= keep
-            if cell[0] or cell[1]:
-                at += 1
-            else:
-                del starts[at], cells[at]
-
-    def _write_all(self, bit: int) -> int:
-        self._cut.clear()
-        return super()._write_all(bit)
-
-
-class Auto(Ranges):
-    """One cell for a buffer, until a segment cuts it; from then on `Ranges`."""
-
-    def _between(self, s: Segment) -> Sequence[list[int]]:
-        cell = self._cells.get(s.buffer)
-        if cell is not None:
-            if cell[2] == s.start and cell[3] == s.stop:
-                return (cell,)
-            del self._cells[s.buffer]
-            self._cut[s.buffer] = [cell[2]], [cell]
-        elif s.buffer not in self._cut:
-            self._cells[s.buffer] = cell = [0, 0, s.start, s.stop]
-            return (cell,)
-        return super()._between(s)
-
-    def _clear(self, s: Segment, keep: int) -> None:
-        cell = self._cells.get(s.buffer)
-        if cell is None:
-            super()._clear(s, keep)
-            return
-        cell[0] &= keep
-        cell[1] &= keep
-        if not cell[0] and not cell[1]:
-            del self._cells[s.buffer]
+                self._buffers[buffer] = left
 
 
 FINDERS: Final[Mapping[str, Callable[[], Finder]]] = {
-    "auto": Auto,
+    "auto": Ranges,
     "buffers": Buffers,
     "ranges": Ranges,
     "pairwise": Pairwise,

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from threading import get_ident
 from types import FrameType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from timerl_nb.errors import ExecutionError, Origin
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.streams.segments import Segment, segments_of
+
+THREADS: Final = 256  # of a block; of what is recorded each makes an element
 
 P = ParamSpec("P")
 R = TypeVar("R")

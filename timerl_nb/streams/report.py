@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from timerl_nb.chrome_trace import event, write_events
+from timerl_nb.chrome_trace import event, lanes, write_events
 from timerl_nb.dot import Dot
 from timerl_nb.entry_points import entry_point
 from timerl_nb.inspectable import Inspectable
@@ -41,6 +42,23 @@ class Launch:
     @property
     def us(self) -> float:
         return self.ended - self.started
+
+
+class Launches(Sequence[Launch]):
+    """Launches that are made when somebody looks at them."""
+
+    def __init__(self, count: int, make: Callable[[], Sequence[Launch]]) -> None:
+        self._count, self._make = count, make
+
+    @cached_property
+    def _made(self) -> Sequence[Launch]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._made[at]
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,13 +159,13 @@ class Report(Inspectable):
         """
         return write_events(path, self.events())
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """The trace's events."""
-        yield event("M", "process_name", (0, 0), args={"name": f"streams ({self.how})"})
-        for lane in range(self.streams):
-            yield event("M", "thread_name", (0, lane + 1), args={"name": f"stream {lane}"})
+    def events(self, process: int = 0) -> Iterator[dict[str, Any]]:
+        """The trace's events, in a process of its own: `profile.chrome_trace(path, report)` has several."""
+        yield from lanes(
+            process, f"streams ({self.how})", (f"stream {k}" for k in range(self.streams))
+        )
         for one in self.launches:
             args = {"kernel": one.kernel, "line": one.line, "op_ids": one.op_ids}
             args |= {"slot": one.slot, "upstream": one.upstream}
-            place = 0, one.lane + 1
+            place = process, one.lane + 1
             yield event("X", one.name, place, one.started, one.us, cat="kernel", args=args)

@@ -54,7 +54,8 @@ class Window:
         """Put a kernel into a free slot."""
         slot = self.free.pop()
         upstream = self._add(slot, kernel)
-        self.kernels[slot], self.upstream[slot], self.downstream[slot] = kernel, upstream, 0
+        self.kernels[slot] = kernel
+        self.upstream[slot] = upstream
         if not upstream:
             self.ready.append(slot)
         else:
@@ -72,24 +73,16 @@ class Window:
     def complete(self, slot: int) -> None:
         """Free the slot of a kernel that has run, which may make others ready."""
         self._remove(slot)
-        keep, upstream = ~(1 << slot), self.upstream
         waiting = self.downstream[slot]
-        while waiting:
-            lowest = waiting & -waiting
-            other = lowest.bit_length() - 1
-            upstream[other] &= keep
-            if not upstream[other]:
-                self.ready.append(other)
-            waiting ^= lowest
+        if waiting:
+            bit, upstream = 1 << slot, self.upstream
+            self.downstream[slot] = 0
+            while waiting:
+                lowest = waiting & -waiting
+                other = lowest.bit_length() - 1
+                left = upstream[other] = upstream[other] ^ bit
+                if not left:
+                    self.ready.append(other)
+                waiting ^= lowest
         self.kernels[slot] = None
         self.free.append(slot)
-
-
-def slots(mask: int) -> list[int]:
-    """The slots of a mask, the lowest first."""
-    found: list[int] = []
-    while mask:
-        lowest = mask & -mask
-        found.append(lowest.bit_length() - 1)
-        mask ^= lowest
-    return found

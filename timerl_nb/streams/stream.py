@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,33 +10,19 @@ from typing import Any
 from timerl_nb.dot import Dot
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
+from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.inspectable import Inspectable
-from timerl_nb.streams.dependences import finder
+from timerl_nb.streams.dependences import finder, slots
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.report import Report
-from timerl_nb.streams.scheduling_window import slots
+from timerl_nb.streams.simulate.gpu import RTX3070, Gpu, by_name
 
 
 def upstream_of(kernels: Sequence[Kernel]) -> tuple[tuple[int, ...], ...]:
     """For each kernel those before it that it waits for, but for some that are waited for by way of others."""
     found = finder("auto")
     return tuple(tuple(slots(found.add(k, one))) for k, one in enumerate(kernels))
-
-
-Runner = Callable[..., Any]
-_RUNNERS: dict[str, Runner] = {}
-_SIMULATORS: dict[str, Runner] = {}
-
-
-def runs(how: str) -> Callable[[Runner], Runner]:
-    """Let a function of a stream be a way to run it."""
-    return lambda function: _RUNNERS.setdefault(how, function)
-
-
-def simulates(how: str) -> Callable[[Runner], Runner]:
-    """Let a function of a stream and `gpu` be a way to simulate it."""
-    return lambda function: _SIMULATORS.setdefault(how, function)
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,20 +68,42 @@ class Stream(Inspectable):
         Raises:
             OptionError: there is no such way.
         """
-        run = _one("run", _RUNNERS, how)
+        run = _way("run", how)
         if self.begin is not None:
             self.begin()
         report = run(self, **options)
         return report if self.result is None else replace(report, result=self.result())
 
     @asked
-    def simulate(self, how: str = "acs-sw", **options: Any) -> Any:
-        """Simulate the kernels on a GPU, which need not be there.
+    def simulate(
+        self,
+        how: str = "acs-sw",
+        *,
+        gpu: Gpu | str = RTX3070,
+        size: int = 32,
+        streams: int = 8,
+        scheduled: int = 48,
+    ) -> Any:
+        """What the kernels would take on a GPU, which need not be there: a `Simulated`.
+
+        Args:
+            how: "serial": one queue; "acs-sw": a window on the host, with a thread for each queue; "events": a
+                window on the host that waits for no kernel; "acs-hw": a window on the device; "graph": all of it
+                constructed ahead; "persistent": one kernel whose threads take the blocks of all.
+            gpu: of `GPUS`, by name, or a `Gpu`.
+            size: of the window, kernels that are looked at at once.
+            streams: queues, of "acs-sw" and "events".
+            scheduled: kernels in the host's list, M, of "acs-hw". The paper does not say how many; 4 KB (section IV-D)
+                hold 34 kernels of 10 segments, or 57 of 6.
 
         Raises:
-            OptionError: there is no such way.
+            OptionError: there is no such way or GPU, a kernel's block does not fit a processor, or 8 bits do not tell
+                so many kernels apart.
         """
-        return _one("simulate", _SIMULATORS, how)(self, how, **options)
+        course = _way("simulate", how)
+        counts = {"the size of a window": size, "streams": streams, "scheduled": scheduled}
+        checked = [integer(name, value, least=1) for name, value in counts.items()]
+        return course(self, by_name(gpu), *checked).simulated(how)
 
     def __str__(self) -> str:
         chain = max(self.depths, default=0)
@@ -121,7 +129,8 @@ class Stream(Inspectable):
         return str(dot)
 
 
-def _one(what: str, ways: Mapping[str, Runner], how: str) -> Runner:
+def _way(verb: str, how: str) -> Any:
+    ways = entry_point("streams.ways")(verb)
     if how not in ways:
-        raise OptionError(f"a stream does not {what} by {how!r}.", hint=one_of(how, tuple(ways)))
+        raise OptionError(f"a stream does not {verb} by {how!r}.", hint=one_of(how, tuple(ways)))
     return ways[how]

@@ -13,11 +13,11 @@ from timerl_nb.errors import ExecutionError, user_origin
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.streams.checking import Check, CheckError
-from timerl_nb.streams.dependences import finder
+from timerl_nb.streams.dependences import finder, slots
 from timerl_nb.streams.kernels import Kernel, failure, is_taken, refuse, taken_by
-from timerl_nb.streams.report import Launch, Report
-from timerl_nb.streams.scheduling_window import Window, slots
-from timerl_nb.streams.stream import Stream, runs
+from timerl_nb.streams.report import Launch, Launches, Report
+from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.stream import Stream
 
 _MOST_QUEUED: Final = (
     1_024  # kernels before the window; who submits more waits until half of them have entered
@@ -43,7 +43,12 @@ class Threads:
         check: bool = False,
         record: int = 10_000,
         lanes: Sequence[Lane] = (),
+        ahead: Sequence[tuple[int, ...]] = (),
     ) -> None:
+        """
+        Args:
+            ahead: of each kernel that is in the window already, those that it waits for.
+        """
         self.streams = integer("streams", streams, least=1)
         self._window = window
         self._check = Check() if check else None
@@ -52,12 +57,14 @@ class Threads:
         self._tokens: SimpleQueue[None] = SimpleQueue()  # each lets an idle worker go on
         self._news: SimpleQueue[None] = SimpleQueue()  # what the submitter waits for has come
         self._lock = Lock()
-        self._idle = self._running = self._entered = self._ended = 0
+        self._idle = 0
+        self._entered = window.count  # kernels so far
         self._wants: Literal["", "room", "end"] = ""  # what the submitter waits for
-        self._closing = False
+        self._closing = self._stopped = False  # threads end; no kernel starts any more
         self._failed: ExecutionError | None = None
         # by slot: which kernel it is, those that it waits for, when it entered
-        self._held: list[tuple[int, tuple[int, ...], float]] = [(0, (), 0.0)] * window.size
+        self._held = [(k, waits, perf_counter()) for k, waits in enumerate(ahead)]
+        self._held = self._held or [(0, (), 0.0)] * window.size
         self._record = integer("record", record, least=0)
         self._ran: deque[tuple[Any, ...]] = deque(maxlen=record)
         self._lanes = lanes  # by stream, what runs a kernel's function there
@@ -140,8 +147,9 @@ class Threads:
     def report(self) -> Report:
         """What has run so far."""
         with self._lock:
-            ran, count, last = list(self._ran), self._ended, self._last
-        launches = tuple(_launch(self._begun, *one) for one in ran)
+            ran, count = list(self._ran), self._entered - self._window.count
+            last = ran[-1][-1] if ran else self._last
+        launches = Launches(len(ran), lambda: [_launch(self._begun, *one) for one in ran])
         us = (last - self._begun) * 1e6
         return Report(self._how, self._window.size, self.streams, us, launches, count)
 
@@ -184,7 +192,7 @@ class Threads:
         if wants == "room":
             return self._failed is not None or len(self._queue) <= _MOST_QUEUED // 2
         if self._failed is not None:
-            return not self._running
+            return self._idle == self.streams
         return not self._queue and not self._window.count
 
     def _close(self, drop: bool) -> None:
@@ -196,7 +204,7 @@ class Threads:
                 self._wait("end")
         finally:
             with self._lock:
-                self._closing = True
+                self._closing = self._stopped = True
             for _ in self._workers:
                 self._tokens.put(None)
             for worker in self._workers:
@@ -214,44 +222,45 @@ class Threads:
             raise (self._failed or error) from error
         finally:
             self._last = perf_counter()
-            held = self._ended, (), begun
-            self._ran.append((0, held, 0, _said(kernel), begun, self._last))
-            self._ended += 1
+            said = kernel.name, kernel.line, kernel.op_ids
+            self._ran.append((0, (self._entered, (), begun), 0, said, begun, self._last))
+            self._entered += 1
 
     # --- the workers' threads --------------------------------------------------------------------
 
     def _work(self, lane: int) -> None:
-        lock, window = self._lock, self._window
-        on = self._lanes[lane] if self._lanes else None
+        lock, window, queue, ran = self._lock, self._window, self._queue, self._ran
+        ready, free, held, kernels = window.ready, window.free, self._held, window.kernels
+        complete, on = window.complete, self._lanes[lane] if self._lanes else None
+        recorded = self._record > 0
         slot, kernel, begun, ended = -1, None, 0.0, 0.0
         with taken_by(refuse):
             while True:
                 with lock:
                     if kernel is not None:
-                        if self._record:
-                            held = self._held[slot]
-                            self._ran.append((slot, held, lane, _said(kernel), begun, ended))
-                        self._running -= 1
-                        self._ended += 1
-                        self._last = ended
-                        window.complete(slot)
+                        if recorded:
+                            said = kernel.name, kernel.line, kernel.op_ids
+                            ran.append((slot, held[slot], lane, said, begun, ended))
+                        complete(slot)
                         kernel = None
-                    if self._queue and window.free:
+                    if queue and free:
                         self._refill()
                     wakes = False
-                    if window.ready and not self._closing and self._failed is None:
-                        slot = window.take()
-                        kernel = window.kernels[slot]
-                        self._running += 1
-                        wakes = bool(window.ready and self._idle)
-                        self._idle -= wakes
+                    if ready and not self._stopped:
+                        slot = ready.popleft()
+                        kernel = kernels[slot]
+                        if ready and self._idle:
+                            self._idle -= 1
+                            wakes = True
                     elif self._closing:
                         return
                     else:
                         self._idle += 1
-                        if self._queue and window.free:
+                        if queue and free:
                             self._idle -= 1
                             continue
+                        if slot >= 0:
+                            self._last, slot = perf_counter(), -1
                     if self._wants and self._is_there(self._wants):
                         self._wants = ""
                         self._news.put(None)
@@ -260,7 +269,8 @@ class Threads:
                 if kernel is None or kernel.run is None:
                     self._tokens.get()
                     continue
-                begun = perf_counter()
+                if recorded:
+                    begun = perf_counter()
                 try:
                     if on is None:
                         kernel.run()
@@ -268,16 +278,17 @@ class Threads:
                         on(kernel.run)
                 except BaseException as error:
                     self._fail(kernel, error)
-                ended = perf_counter()
+                if recorded:
+                    ended = perf_counter()
 
     def _refill(self) -> None:
         """Let kernels enter the window, in order, while there is room."""
-        queue, window, held = self._queue, self._window, self._held
-        while queue and window.free:
-            slot = window.insert(queue.popleft())
+        queue, free, held, insert = self._queue, self._window.free, self._held, self._window.insert
+        while queue and free:
+            slot = insert(queue.popleft())
             if self._record:
-                mask = window.upstream[slot]
-                upstream = tuple(held[s][0] for s in slots(mask)) if mask else ()
+                mask = self._window.upstream[slot]
+                upstream = tuple([held[s][0] for s in slots(mask)]) if mask else ()
                 held[slot] = self._entered, upstream, perf_counter()
             self._entered += 1
 
@@ -288,7 +299,7 @@ class Threads:
         else:
             failed = failure(kernel, error, self._origin)
         with self._lock:
-            self._failed = self._failed or failed
+            self._failed, self._stopped = self._failed or failed, True
 
 
 def runnable(kernel: Kernel) -> Callable[[], object]:
@@ -303,11 +314,6 @@ def runnable(kernel: Kernel) -> Callable[[], object]:
             hint='simulate it: stream.simulate("acs-sw").',
         )
     return kernel.run
-
-
-def _said(kernel: Kernel) -> tuple[str, str, tuple[int, ...]]:
-    """What a report knows of a kernel, which does not keep its buffers."""
-    return kernel.name, kernel.line, kernel.op_ids
 
 
 def _launch(
@@ -360,7 +366,6 @@ def window(
     return Threads(Window(size, finder(deps)), streams, check=check, record=record)
 
 
-@runs("window")
 def run_window(stream: Stream, **options: Any) -> Report:
     """In a window on threads; options are those of `window`."""
     with window(**options) as opened:

@@ -20,11 +20,10 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.kernel import Kernel as Compiled
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.stream import Stream
 
-_THREADS: Final = 256  # of a block, each of which makes an element
 _HOST: Final = Segment(0, 0, 1)  # what runs on the host, in order
 
 
@@ -136,7 +135,7 @@ class _Recorded(Run):
                 tuple(dict.fromkeys(cell.segment for cell in reads)),
                 (*(cell.segment for cell in out), *writes),
                 run,
-                max(1, ceil(elements / _THREADS)),
+                max(1, ceil(elements / THREADS)),
                 float(operations * elements),
                 float(sum(cell.segment.stop for cell in (*reads, *out))),
                 line="" if op is None else op.origin.place,

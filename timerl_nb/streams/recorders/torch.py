@@ -6,14 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from math import ceil
-from typing import Any, Final
+from typing import Any
 
 from timerl_nb.errors import CallError
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.segments import extent, segments_of
 from timerl_nb.streams.stream import Stream
-
-_THREADS: Final = 256  # of a block, each of which makes an element
 
 
 def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Stream:
@@ -64,7 +62,7 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
                 reads,
                 writes,
                 run,
-                max(1, ceil(elements / _THREADS)),
+                max(1, ceil(elements / THREADS)),
                 float(counted(*args, **kwargs, out_val=out)) if counted else float(elements),
                 float(sum(s.stop - s.start for s in (*reads, *writes))),
                 keep=(given, made, changed),

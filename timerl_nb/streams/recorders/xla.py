@@ -21,11 +21,10 @@ from timerl_nb.runtime.xla.hlo_text import (
     Instruction,
     computations,
 )
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.stream import Stream
 
-THREADS: Final = 256  # of a block, each of which makes an element
 MOST: Final = 1_000_000  # kernels
 
 # What an instruction makes: a buffer, several, or None for what nobody writes.

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.simulate.gpu import RTX3070, Gpu
 from timerl_nb.streams.simulate.processors import Clock, Processors
+from timerl_nb.streams.stream import Stream
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,22 +53,21 @@ class Server:
 
 
 class Course(ABC):
-    """One way of running a stream; each has a class."""
+    """One way of running a stream; each has a class. Arguments are those of `Stream.simulate`.
+
+    Attributes:
+        registers: of each thread of any kernel, as in one kernel that runs all.
+    """
 
     construction = 0.0
+    registers: int | None = None
 
-    def __init__(
-        self,
-        kernels: Sequence[Kernel],
-        gpu: Gpu,
-        window: int,
-        streams: int,
-        registers: int | None = None,
-    ) -> None:
-        self.kernels, self.gpu, self.window, self.streams = kernels, gpu, window, streams
+    def __init__(self, stream: Stream, gpu: Gpu, size: int, streams: int, scheduled: int) -> None:
+        self.stream, self.kernels, self.gpu = stream, stream.kernels, gpu
+        self.size, self.streams, self.scheduled = size, streams, scheduled
         self.clock = Clock()
-        self.processors = Processors(self.clock, gpu, kernels, registers)
-        self.ran = [Launch(k, one.name, one.line, one.op_ids) for k, one in enumerate(kernels)]
+        self.processors = Processors(self.clock, gpu, self.kernels, self.registers)
+        self.ran = [Launch(k, one.name, one.line, one.op_ids) for k, one in enumerate(self.kernels)]
         self._lanes: list[int] = []
         self._most = 0
 
@@ -104,7 +103,7 @@ class Course(ABC):
         most = (self.construction + us) * self.gpu.processors * self.gpu.warps
         return Simulated(
             how,
-            self.window,
+            self.size,
             1 + max((one.lane for one in launches), default=0),
             us,
             launches,

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from timerl_nb.errors import OptionError
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.kernels import THREADS, Kernel
 
-THREADS: Final = 256  # of a block
 WARPS: Final = THREADS // 32  # of a block
 
 

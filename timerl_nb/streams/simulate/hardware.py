@@ -10,12 +10,11 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from timerl_nb.errors import OptionError
-from timerl_nb.streams.dependences import Auto
+from timerl_nb.streams.dependences import Ranges, slots
 from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.scheduling_window import slots
 from timerl_nb.streams.simulate.course import Course, Server
 
 IDENTITIES: Final = 256  # of 8 bits
@@ -26,7 +25,7 @@ class ScheduledList:
 
     def __init__(self, length: int) -> None:
         self._places = length + 1  # with the one that is sent
-        self._finder = Auto()
+        self._finder = Ranges()
         self._sent = 0
 
     def send(self, kernel: Kernel) -> tuple[int, ...]:
@@ -84,14 +83,11 @@ class HardwareWindow:
 class Hardware(Course):
     """`scheduled` is M. One change of the window at a time: N cycles to insert, N - 1 to update."""
 
-    def __init__(self, *args: Any, scheduled: int) -> None:
-        super().__init__(*args)
-        self._list = ScheduledList(scheduled)
-        self._slots = HardwareWindow(self.window, scheduled)
-
     def begin(self) -> None:
+        self._list = ScheduledList(self.scheduled)
+        self._slots = HardwareWindow(self.size, self.scheduled)
         cycle = 1 / self.gpu.clock
-        self._insertion, self._updating = self.window * cycle, (self.window - 1) * cycle
+        self._insertion, self._updating = self.size * cycle, (self.size - 1) * cycle
         self._port = Server(self.clock)
         self._checker, self._driver = Server(self.clock), Server(self.clock)
         self._arrived = deque[tuple[int, Sequence[int]]]()

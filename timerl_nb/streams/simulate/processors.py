@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from timerl_nb.errors import OptionError
-from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.simulate.gpu import THREADS, WARPS, Gpu
+from timerl_nb.streams.kernels import THREADS, Kernel
+from timerl_nb.streams.simulate.gpu import WARPS, Gpu
 
 
 class Clock:

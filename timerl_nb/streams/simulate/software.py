@@ -10,8 +10,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 
-from timerl_nb.streams.dependences import Auto
-from timerl_nb.streams.scheduling_window import Window, slots
+from timerl_nb.streams.dependences import Ranges, slots
+from timerl_nb.streams.scheduling_window import Window
 from timerl_nb.streams.simulate.course import Course, Server
 
 
@@ -19,8 +19,8 @@ class _Windowed(Course):
     """Kernels enter a window one at a time, in order."""
 
     def begin(self) -> None:
-        self._window = Window(self.window, Auto())
-        self._held = [0] * self.window  # the kernel in each slot
+        self._window = Window(self.size, Ranges())
+        self._held = [0] * self.size  # the kernel in each slot
         self._module = Server(self.clock)
         self._entered = 0
         self._enters = False

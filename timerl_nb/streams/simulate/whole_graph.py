@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from timerl_nb.streams.simulate.course import Course
+from timerl_nb.streams.stream import Stream
 
 
 class Graph(Course):
     """All nodes are constructed, one after another, before the first kernel runs; then no call of the host's is needed."""
-
-    def __init__(self, *args: Any, upstream: Sequence[Sequence[int]]) -> None:
-        super().__init__(*args)
-        self._upstream = upstream
 
     def begin(self) -> None:
         self.construction = len(self.kernels) * self.gpu.node
@@ -21,10 +17,10 @@ class Graph(Course):
 
     def _begin(self, moment: float, between: float) -> None:
         self._between = between
-        self._waits = [len(one) for one in self._upstream]
-        self._followers: list[list[int]] = [[] for _ in self._upstream]
-        for kernel, upstream in enumerate(self._upstream):
-            self.ran[kernel].upstream = tuple(upstream)
+        self._waits = [len(one) for one in self.stream.edges]
+        self._followers: list[list[int]] = [[] for _ in self.kernels]
+        for kernel, upstream in enumerate(self.stream.edges):
+            self.ran[kernel].upstream = upstream
             for one in upstream:
                 self._followers[one].append(kernel)
             if not upstream:
@@ -43,9 +39,9 @@ class Persistent(Graph):
     Its registers are the most that any kernel needs, for all of them: fewer blocks are resident.
     """
 
-    def __init__(self, kernels: Any, *args: Any, upstream: Sequence[Sequence[int]]) -> None:
-        most = max((k.registers for k in kernels), default=None)
-        super().__init__(kernels, *args, most, upstream=upstream)
+    def __init__(self, stream: Stream, *args: Any) -> None:
+        self.registers = max((k.registers for k in stream.kernels), default=None)
+        super().__init__(stream, *args)
 
     def begin(self) -> None:
         self._begin(self.gpu.issue + self.gpu.launch, self.gpu.task)

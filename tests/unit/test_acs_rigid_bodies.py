@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from timerl_nb.streams.workloads.rigid_bodies import GRAVITY, STEP, RigidBodies, launched
-from timerl_nb.streams.workloads.shapes import CONTACTS, Shape
+from benchmarks.acs.rigid_bodies import GRAVITY, STEP, RigidBodies, heap, launched
+from benchmarks.acs.shapes import CONTACTS, Shape
+from timerl_nb.streams.workloads import workload
 
 BALL, CAN, BOX = (
     Shape("sphere", 0.5),
@@ -104,6 +105,14 @@ def test_its_stream_depends_on_its_state() -> None:
         near = sorted(k for k, pair in enumerate(pairs) if body in pair)
         assert sorted(stream.edges[len(pairs) + body]) == near
     assert len({k.registers for k in stream.kernels}) > 3
+
+
+def test_a_heap_is_stored_as_it_is_launched() -> None:
+    stored, made = workload("rigid_bodies"), heap()
+    assert stored.edges == made.edges and stored.name == made.name
+    for a, b in zip(stored.kernels, made.kernels, strict=True):
+        for field in ("name", "blocks", "operations", "registers"):
+            assert getattr(a, field) == getattr(b, field)
 
 
 def test_two_steps_overlap_where_nothing_is_near() -> None:

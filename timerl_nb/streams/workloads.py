@@ -10,9 +10,6 @@ import timerl_nb.errors
 from timerl_nb.errors import MissingPartError, OptionError, one_of
 from timerl_nb.streams.stored import load
 from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.workloads.rigid_bodies import RigidBodies, launched
-
-__all__ = ["DYNAMIC", "LACKS", "SIMULATIONS", "STATIC", "RigidBodies", "workload"]
 
 _STEP: Final = (
     "XLA's kernels for a CPU, of a step of 1,024 environments; memory is never used twice"
@@ -51,13 +48,8 @@ def workload(name: str, image: int = 0) -> Stream:
 
     Raises:
         OptionError: there is none of that name, or no such image.
-        MissingPartError: it was recorded, and is not here.
+        MissingPartError: its file is not here.
     """
-    if name == "rigid_bodies":
-        bodies = RigidBodies()
-        for _ in range(10):  # some have met
-            bodies.step()
-        return launched(bodies.contacts)
     if name not in LACKS:
         raise OptionError(f"there is no workload {name!r}", hint=one_of(name, tuple(LACKS)))
     if not 0 <= image < IMAGES.get(name, 1):

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from timerl_nb.streams.kernels import Kernel, KernelFunction, kernel
+from benchmarks.acs.shapes import CONTACTS, Shape, cross
+from timerl_nb.streams.kernels import THREADS, Kernel, KernelFunction, kernel
 from timerl_nb.streams.recorders.calls import record_calls
-from timerl_nb.streams.simulate.gpu import THREADS
 from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.workloads.shapes import CONTACTS, Shape, cross
 
 ORDER: Final = ("sphere", "capsule", "box", "ground")
 STEP: Final = 0.005  # s
@@ -160,6 +159,14 @@ class RigidBodies:
         name = f"{shapes[a].kind}_{shapes[b].kind}"
         KERNELS[name](shapes[a], shapes[b], self.state[a], q, row)
         return a, b, row
+
+
+def heap() -> Stream:
+    """The contacts of a heap of which some have met."""
+    bodies = RigidBodies()
+    for _ in range(10):
+        bodies.step()
+    return launched(bodies.contacts)
 
 
 def launched(launch: Callable[[], object]) -> Stream:
