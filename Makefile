@@ -54,7 +54,7 @@ check: setup  ## format, lint, types, layers
 	@$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2) types layers
 
 types:
-	@$(BIN)/basedpyright --level error >$(VENV)/types.log 2>&1 || { cat $(VENV)/types.log; exit 1; }
+	@$(BIN)/pyrefly check >$(VENV)/types.log 2>&1 || { cat $(VENV)/types.log; exit 1; }
 
 layers:
 	@$(BIN)/python widgets/bundle.py check

@@ -81,7 +81,7 @@ def race(count: int, copies: int, tiles: Sequence[object], rounds: int) -> list[
     """Seconds of each round by tile, all tiles in turn."""
     ctx = simulation(copies)
     programs = [
-        ctx.compile({"B": count, "T": STEPS}, trl.Options(executor="xla", tile=tile))  # pyright: ignore[reportArgumentType]
+        ctx.compile({"B": count, "T": STEPS}, trl.Options(executor="xla", tile=tile))
         for tile in tiles
     ]
     made = [program.execute(seed=1, progress=False)["last"] for program in programs]

@@ -1,5 +1,4 @@
 """Graphviz text with the project's look: one place for fonts, shapes, colours and escaping."""
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 
 from __future__ import annotations
 

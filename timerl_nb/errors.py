@@ -156,7 +156,7 @@ class TimeRLError(Exception):
 
     def __reduce__(self) -> Any:
         # pickled and copied as what it is: some kinds have arguments of their own
-        return copyreg.__newobj__, (type(self), self.what), vars(self)  # pyright: ignore
+        return copyreg.__newobj__, (type(self), self.what), vars(self)  # pyrefly: ignore[missing-attribute]
 
     def __str__(self) -> str:
         return self._compose()

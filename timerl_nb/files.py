@@ -78,7 +78,7 @@ def lock(file: IO[bytes]) -> None:
     at = file.tell()
     file.seek(_BEYOND)
     try:
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyrefly: ignore[missing-attribute]
     except PermissionError as error:  # what Windows says of a place that is held
         raise BlockingIOError(error.errno, error.strerror) from None
     finally:

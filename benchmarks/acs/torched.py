@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch  # pyright: ignore[reportMissingImports]
-from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
-from torch.nn import functional as F  # pyright: ignore[reportMissingImports]
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 MOBILE = ((16, 1, 1), (24, 2, 1), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1))
 CANDIDATES = ((3, 3), (3, 5), (6, 3), (6, 5), (1, 3))  # expansion, size

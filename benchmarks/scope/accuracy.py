@@ -103,7 +103,7 @@ class _DearMethodTap(_DearTap, pure.MethodTap):
 
 def recorders() -> dict[str, Any]:
     """What writes lanes and taps functions, by name."""
-    taps._TAPS.update((_DearTap, _DearMethodTap))  # pyright: ignore[reportPrivateUsage]
+    taps._TAPS.update((_DearTap, _DearMethodTap))
     vars(_DEAR).update({**vars(pure), "Tap": _DearTap, "MethodTap": _DearMethodTap})
     found = {"Python": pure, "dear": _DEAR}
     return found if _BUILT is pure else {"C": _BUILT, **found}

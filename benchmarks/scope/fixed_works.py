@@ -121,7 +121,7 @@ def gym(name: str) -> Callable[[Annotate], Run]:
         def run(steps: int, tick: Tick) -> None:
             seen, _ = env.reset(seed=0)
             draw = np.random.default_rng(0)
-            count = int(env.action_space.n)  # pyright: ignore[reportAttributeAccessIssue]
+            count = int(env.action_space.n)
             gains = draw.normal(size=(count, len(seen)))
             for _ in range(steps):
                 with annotate("act"):

@@ -79,7 +79,7 @@ def pair(program: trl.Program, seed: int) -> tuple[float, float, list[float], in
 @contextmanager
 def timed() -> Iterator[list[float]]:
     """The seconds of each save: of the copy to the host, and of having it on the disk."""
-    seconds, save = list[float](), Saving._save  # pyright: ignore[reportPrivateUsage]
+    seconds, save = list[float](), Saving._save
 
     def measured(one: Saving, *args: Any) -> None:
         start = time.perf_counter()

@@ -1,8 +1,6 @@
 """Work of isl that has no end, one kind after the other; an interrupt ends each. Run as a script."""
 
 # isl and what it schedules are used here as no program does.
-# pyright: reportPrivateUsage=false, reportUnknownMemberType=false
-# pyright: reportAttributeAccessIssue=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 

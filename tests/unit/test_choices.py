@@ -212,7 +212,7 @@ def test_a_choice_shows_itself() -> None:
     assert [c["name"] for c in value["candidates"]] == ["keep", "all", "none"]
     assert all(c["peak"] > 0 and c["seconds"] > 0 for c in value["candidates"])
     assert "digraph" in choice.to_dot()
-    bundle = choice._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage]
+    bundle = choice._repr_mimebundle_()
     assert bundle["text/plain"] == text and "<svg" in str(bundle["image/svg+xml"])
     with pytest.raises(KeyError):
         choice["some"]

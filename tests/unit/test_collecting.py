@@ -126,7 +126,7 @@ def test_blocks_of_environments_make_what_all_together_make(acts: str) -> None:
         source: Any = c._source
         (tile,) = source.program.executable.tiles
         assert tile.blocks > 1 and tile.blocks * tile.size > 200
-        one, whole = source.counts, d._source.counts  # pyright: ignore[reportOptionalMemberAccess]
+        one, whole = source.counts, d._source.counts
         assert (one.calls, one.copies) == (whole.calls, whole.copies)
         assert one.launches > whole.launches  # those of a step, for each block
         assert len(made.final)
@@ -166,7 +166,7 @@ def test_a_batch_stays_as_it_is_and_is_not_copied() -> None:
             np.testing.assert_array_equal(have, want)
     np.testing.assert_array_equal(first.obs, copies["obs"])  # also when it is closed
     with pytest.raises(AttributeError):
-        first.obs = 0  # pyright: ignore[reportAttributeAccessIssue]
+        first.obs = 0
     with pytest.raises(AttributeError, match="a batch has no 'advantage'"):
         _ = first.advantage
 

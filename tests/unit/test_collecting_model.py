@@ -136,6 +136,6 @@ def test_batches_are_measured_with_what_they_are_made_by() -> None:
         trl.env.make("synthetic"), trl.policies.random, envs=8, steps=4, how="scan"
     ) as c:
         c.next()
-        counts = c._source.counts  # pyright: ignore[reportOptionalMemberAccess]
+        counts = c._source.counts
     assert (run.load.calls, run.load.launches) == (1, counts.launches) and run.load.elements > 0
     assert 0 < run.seconds < float("inf")

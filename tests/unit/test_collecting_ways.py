@@ -49,7 +49,7 @@ class Made(Way):
         why_not: str | None = None,
         fails: Exception | None = None,
     ) -> None:
-        self.name, self.provenance, self._why_not = name, provenance, why_not  # pyright: ignore[reportAttributeAccessIssue]
+        self.name, self.provenance, self._why_not = name, provenance, why_not
         self._clock, self._seconds, self._prepares = clock, cycle(seconds), prepares
         self._fails = fails
         self.seeds: list[int] = []

@@ -201,7 +201,7 @@ def test_more_devices_than_there_are() -> None:
     assert raised.value.origin.file == __file__
     for wrong in (0, -1, 1.5, True, "2"):
         with pytest.raises(OptionError, match="devices"):
-            trl.Options(devices=wrong)  # pyright: ignore[reportArgumentType]
+            trl.Options(devices=wrong)
 
 
 def beginning(count: int, folder: Path) -> subprocess.Popen[str]:

@@ -318,7 +318,7 @@ def test_what_python_answers_itself() -> None:
         y += 1  # another tensor of the same name
         assert y is not x
     with pytest.raises(ImportError):
-        from timerl_nb import jit  # noqa: F401  # pyright: ignore[reportAttributeAccessIssue]
+        from timerl_nb import jit  # noqa: F401
 
 
 def test_foreign_words_are_not_ours() -> None:

@@ -12,7 +12,7 @@ import pytest
 import timerl_nb as trl
 from tests.unit.checks import assert_same
 from timerl_nb import errors
-from timerl_nb.env.gym import _Instances, distinct_seeds  # pyright: ignore[reportPrivateUsage]
+from timerl_nb.env.gym import _Instances, distinct_seeds
 from timerl_nb.ir.reference import Reference
 
 BOUNDS = {"B": 3, "I": 2, "T": 40}
@@ -118,7 +118,7 @@ class Levers(gymnasium.Env[np.ndarray, np.ndarray]):
     """Three levers of 2, 3 and 4 positions: the reward is their sum, and is what is seen next."""
 
     observation_space = gymnasium.spaces.Box(0.0, 9.0, (1,), np.float32)
-    action_space = gymnasium.spaces.MultiDiscrete([2, 3, 4])  # pyright: ignore[reportAssignmentType]
+    action_space = gymnasium.spaces.MultiDiscrete([2, 3, 4])
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
@@ -196,7 +196,7 @@ def test_what_a_state_takes_is_kept_of_runs_that_save_alone(
     kept: list[int] = []
 
     def close(self: _Instances) -> None:
-        kept.append(sum(len(one.actions) for one in self._begun if one))  # pyright: ignore[reportPrivateUsage]
+        kept.append(sum(len(one.actions) for one in self._begun if one))
 
     monkeypatch.setattr(_Instances, "close", close)
     program = acting(None).compile({"B": 2, "I": 3, "T": 6}, trl.Options(executor="interpret"))

@@ -148,15 +148,15 @@ def test_a_call_a_turn_counts_for_each() -> None:
     calls = [call for call in lowered.calls if call.loop is not None]
     assert len(calls) == 1
     number = calls[0].number
-    assert calls_made(lowered)[number] == 3  # pyright: ignore[reportOptionalSubscript]
+    assert calls_made(lowered)[number] == 3
     found = [p.executable.launches for p in (one, two, longer)]
     a_turn = work(lowered.hlo(number)).launches
     assert found[0] is not None and found[1] == found[0] + 4 * a_turn
-    a_step = (work(longer.executable.lowered.hlo(number)).launches - a_turn) // 20  # pyright: ignore[reportOptionalMemberAccess]
+    a_step = (work(longer.executable.lowered.hlo(number)).launches - a_turn) // 20
     assert found[2] == found[0] + 3 * 20 * a_step and a_step > 0
     fused = loop(5, 3, options.with_(fuse_iterations=2)).executable
     assert fused.lowered is not None and fused.launches is None
-    assert calls_made(fused.lowered)[number] == 2  # pyright: ignore[reportOptionalSubscript]
+    assert calls_made(fused.lowered)[number] == 2
 
 
 def test_a_turn_of_collecting_launches_as_many_as_its_steps() -> None:

@@ -172,7 +172,7 @@ def test_arrays_that_are_exchanged_by_dlpack(monkeypatch: pytest.MonkeyPatch) ->
             return self.inner.__dlpack_device__()
 
     library = types.ModuleType("theirs")
-    library.from_dlpack = lambda x: Tensor(np.from_dlpack(x))  # pyright: ignore
+    library.from_dlpack = lambda x: Tensor(np.from_dlpack(x))
     Tensor.__module__ = "theirs.tensors"
     monkeypatch.setitem(sys.modules, "theirs", library)
     policy = run_of("reinforce").policy()
@@ -277,7 +277,7 @@ def test_steps_are_those_of_kept_checkpoints(tmp_path: Path, executor: str) -> N
             result.policy(step=wrong)
         assert "there are the steps 1, 3, 5; without one it is the last" in str(failed.value)
     with pytest.raises(ShapeError, match="the step must be an integer"):
-        result.policy(step="last")  # pyright: ignore[reportArgumentType]
+        result.policy(step="last")
 
 
 def test_a_run_that_was_stopped_has_what_it_kept(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_marks_that_say_too_little() -> None:
         with pytest.raises(CallError, match="an observation has a shape and an element type"):
             ctx.policy(net)
         with pytest.raises(CallError, match="is no function"):
-            ctx.policy(net, trl.env.spaces.Box(0, 1, (3,)), act=3)  # pyright: ignore
+            ctx.policy(net, trl.env.spaces.Box(0, 1, (3,)), act=3)
         with pytest.raises(CallError, match="observations have one length"):
             ctx.policy(net, trl.random.normal((3,), domain=(i,))[0 : i + 1])
         ctx.policy(net, trl.env.spaces.Box(0, 1, (3,)), lambda net, o: "left")
@@ -492,7 +492,7 @@ def test_environments_that_do_not_fit() -> None:
     with pytest.raises(EnvError, match=r"sees f32\[4\], and the environment shows f32\[3, 4, 4\]"):
         policy.evaluate("synthetic", max_steps=5)
     with pytest.raises(EnvError, match="3 is no environment"):
-        policy.evaluate(3)  # pyright: ignore[reportArgumentType]
+        policy.evaluate(3)
     with pytest.raises(ShapeError, match="the number of episodes"):
         policy.evaluate("CartPole-v1", 0)
 

@@ -139,7 +139,7 @@ def test_what_is_no_file_says_what_there_is(file: Path) -> None:
     assert not failed.value.hint
     for wrong in (3, "", None, b"x"):
         with pytest.raises(CallError, match="a checkpoint is named by its file, not by"):
-            trl.load(wrong)  # pyright: ignore[reportArgumentType]
+            trl.load(wrong)
 
 
 # --- networks that start from values -------------------------------------------------------------

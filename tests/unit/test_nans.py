@@ -192,7 +192,7 @@ def test_it_can_be_switched_on_for_a_program_and_off_again() -> None:
     ctx.debug(nan=False)
     assert np.isnan(ctx.compile({"T": 5}).execute()["y"]).tolist() == [True] * 2 + [False] * 3
     with pytest.raises(OptionError, match="nan=1 is not possible"):
-        ctx.debug(nan=1)  # pyright: ignore[reportArgumentType]
+        ctx.debug(nan=1)
 
 
 def test_it_costs_nothing_where_it_is_off() -> None:

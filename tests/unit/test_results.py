@@ -96,9 +96,9 @@ def test_other_files_are_no_results(tmp_path: Path) -> None:
         trl.Result.load(tmp_path / "none")
     for wrong in (3, ""):
         with pytest.raises(CallError, match="names no file"):
-            trl.Result.load(wrong)  # pyright: ignore[reportArgumentType]
+            trl.Result.load(wrong)
         with pytest.raises(CallError, match="names no file"):
-            made()[1].save(wrong)  # pyright: ignore[reportArgumentType]
+            made()[1].save(wrong)
     (tmp_path / "folder").mkdir()
     with pytest.raises(ExecutionError, match="the result cannot be written to .*folder"):
         made()[1].save(tmp_path / "folder")

@@ -53,7 +53,7 @@ def visits(node: Node, env: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
         if taken is not None:
             yield from visits(taken, env)
     else:
-        point: Any = node.point  # pyright: ignore[reportAttributeAccessIssue]
+        point: Any = node.point
         ends = [
             (evaluate(e.start, env), evaluate(e.stop, env))
             if isinstance(e, Slice)

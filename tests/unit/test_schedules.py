@@ -136,7 +136,7 @@ def test_points_that_need_each_other_are_no_error_where_nobody_needs_them() -> N
 
 def test_who_depends_on_others_is_found_through_any_number_of_them() -> None:
     reads = {1: {0}, 2: {1}, 3: {2, 5}, 4: {5}}
-    found = trial._depending(reads, {0})  # pyright: ignore[reportPrivateUsage]
+    found = trial._depending(reads, {0})
     assert found == {1, 2, 3}
 
 

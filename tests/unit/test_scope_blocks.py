@@ -134,7 +134,7 @@ def test_a_call_that_is_open_holds_a_block(clock: Clock, tmp_path: Path) -> None
         trl.scope.record(tmp_path / "r", taps=False, calibrated=True) as rec,
     ):
         step(clock, 9 * MS)
-        binascii.crc32(b"x", Odd())  # pyright: ignore[reportArgumentType]
+        binascii.crc32(b"x", Odd())
         step(clock, 9 * MS)
     (lane,) = rec.read().lanes
     assert [cpu // MS for _, cpu, _ in parts(lane)] == [18]

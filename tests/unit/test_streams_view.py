@@ -42,7 +42,7 @@ def test_a_view_has_all_runs_on_one_scale() -> None:
     assert "slot 3" not in picture  # which no kernel was in
     assert view.to_json()["runs"][1]["launches"][2]["upstream"] == [0, 1]
     with pytest.raises(CallError, match="3 is not a report"):
-        StreamView.of(3)  # pyright: ignore[reportArgumentType]
+        StreamView.of(3)
 
 
 def test_reports_and_simulations_draw_themselves() -> None:

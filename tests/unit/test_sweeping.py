@@ -168,7 +168,7 @@ def test_what_is_no_function_of_programs_is_refused() -> None:
     with pytest.raises(CallError, match=r"<lambda>\(n=1\) returned 3, which is neither"):
         trl.sweep(lambda n: 3, n=[1])
     with pytest.raises(CallError, match="Program is no function"):
-        trl.sweep(compiled(), n=[1])  # pyright: ignore[reportArgumentType]
+        trl.sweep(compiled(), n=[1])
 
 
 def test_a_sweep_that_is_interrupted_gives_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

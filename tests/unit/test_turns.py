@@ -25,7 +25,7 @@ Write = Callable[[Any], None]
 
 
 def options(how: str) -> trl.Options:
-    return trl.Options(executor=how)  # pyright: ignore[reportArgumentType]
+    return trl.Options(executor=how)
 
 
 def written(write: Write) -> tuple[trl.Context, dict[Any, Any]]:
@@ -433,7 +433,7 @@ def test_a_program_has_an_end_or_none() -> None:
         ending.turns()
     for given in (3, {"w": np.zeros(3)}):  # arrays of one turn are none either
         with pytest.raises(OptionError, match="which is no sequence of turns"):
-            unending.turns(given=given)  # pyright: ignore[reportArgumentType]
+            unending.turns(given=given)
     for program, bound in ((unending, 5), (ending, trl.endless)):
         with pytest.raises(BoundsError, match="cannot change without compiling again"):
             program.with_bounds({"I": bound})

@@ -87,7 +87,7 @@ def test_a_saved_page_has_the_picture(widget: Any) -> None:
     made, _ = widget._repr_mimebundle_()
     assert "✓ fast" in made["image/svg+xml"] and "it leads" in made["text/plain"]
     with pytest.raises(CallError, match="a collector"):
-        WaysExplorer(7)  # pyright: ignore[reportArgumentType]
+        WaysExplorer(7)
 
 
 def test_ways_are_measured_for_other_numbers() -> None:

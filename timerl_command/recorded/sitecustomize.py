@@ -36,7 +36,7 @@ def _join(told: str) -> None:
 sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _HERE]
 _own = sys.modules.pop("sitecustomize")
 with contextlib.suppress(ImportError):
-    import sitecustomize as sitecustomize  # that of whoever set up this Python
+    import sitecustomize as sitecustomize  # that of whoever set up this Python  # pyrefly: ignore[missing-import]
 sys.modules.setdefault("sitecustomize", _own)  # Python asks for it
 if "TIMERL_SCOPE" in os.environ:
     _join(os.environ["TIMERL_SCOPE"])

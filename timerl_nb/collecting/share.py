@@ -71,7 +71,7 @@ class Share:
             copy=False,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
-        return self._envs.reset(seed=self._seeds)[0]
+        return self._envs.reset(seed=list[int | None](self._seeds))[0]
 
     def step(self, actions: Any) -> Any:
         try:

@@ -211,7 +211,7 @@ def _known_as(pdg: Pdg) -> Iterator[str]:
 def _path(argument: str, given: Any) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise OptionError(f"{argument}={given!r} is no folder.", hint="pass a path.")
-    return Path(os.fspath(given))  # pyright: ignore[reportUnknownArgumentType]
+    return Path(os.fspath(given))
 
 
 def _entered(checkpoint: Any) -> RunFolder:

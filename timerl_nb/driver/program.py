@@ -458,7 +458,7 @@ class Program:
             supply = None
             if given is not None:
                 supply = TurnByTurn(inlets, self.bounds, given, kept.turn)
-            told = each(kept.saving and kept.saving.turned)
+            told = each(kept.saving.turned if kept.saving else None)
             run = self._make_run(kept.seed, None, told, supply=supply)
             kept.of(run, self.fused)
             return Turns(run, supply, kept.leave, kept.turn, taken)
@@ -591,7 +591,7 @@ class Program:
         log = self._log(loggers, watched, outputs, kept)
         with turns_bar(turns, kept.turn, shown=shown) as bar:
             counted = bar.update if shown and turns is not None else None
-            told = kept.saving and kept.saving.turned, log and log.turned
+            told = [one.turned for one in (kept.saving, log) if one]
             run = self._make_run(kept.seed, on_event, each(*told, counted), supply=supply)
             try:
                 kept.of(run, self.fused)
@@ -748,7 +748,7 @@ class Program:
             control = RunControl(held=bool(paused), turn=kept.turn)
             control.speed = speed
             telling = self._log(loggers, watched, outputs, kept)
-            told = kept.saving and kept.saving.turned, telling and telling.turned
+            told = [one.turned for one in (kept.saving, telling) if one]
             progress = each(*told, kept.at_stop(control.turned))
             run = self._make_run(kept.seed, on_event, progress, supply=supply)
             try:

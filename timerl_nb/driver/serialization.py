@@ -52,7 +52,7 @@ def serialized(
         return None
     file = io.BytesIO()
     # all but what is made of isl's objects
-    stages = [replace(stage, artifact=None) for stage in front.stages]  # pyright: ignore[reportArgumentType]
+    stages = [replace(stage, artifact=None) for stage in front.stages]  # pyrefly: ignore[bad-argument-type]
     last, tree = front.constraints.pdg, front.tree.text()
     value = stages, last, tree, front.seconds, front.decision, front.apart
     with suppress(pickle.PicklingError, AttributeError, TypeError, ValueError):

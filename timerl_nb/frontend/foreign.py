@@ -226,7 +226,7 @@ def taken(value: Any, kind: type[T] | tuple[type[Any], ...], what: str, how: str
         CallError: it is of another kind.
     """
     if isinstance(value, kind):
-        return value  # pyright: ignore[reportReturnType]
+        return value
     shown = next(iter(repr(value).splitlines()), "")
     raise CallError(f"{shown if len(shown) < 50 else shown[:50] + '…'} is not {what}.", hint=how)
 

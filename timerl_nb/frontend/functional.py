@@ -30,7 +30,7 @@ def grad(loss: Tensor | Callable[..., Tensor], of: Any = None, argnums: Any = 0)
             "trl.grad(loss) does not say what to differentiate by.",
             hint="write trl.grad(loss, x), or trl.grad(loss, [x, y]); of a function, trl.grad(f)(x).",
         )
-    return grad_of(loss, of)  # pyright: ignore[reportArgumentType]
+    return grad_of(loss, of)  # pyrefly: ignore[bad-argument-type]
 
 
 def value_and_grad(

@@ -8,7 +8,7 @@ itself at the current point.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -215,7 +215,7 @@ class RecurrentTensor(Past, Rearranged, Fixed):
         fewer(self.name, self.domain, self.rank, key if isinstance(key, tuple) else (key,))
         return self.at(parse(self.ctx, self.ctx.space, self.domain, key, self.name))
 
-    def at(self, entries: dict[str, Entry]) -> RecurrentTensor:
+    def at(self, entries: Mapping[str, Entry]) -> RecurrentTensor:
         """The tensor with the given dimensions of its domain read elsewhere."""
         domain = self.domain
         index = tuple(entries.get(d, sym(d)) for d in domain)

@@ -187,7 +187,9 @@ def udf(
             "only a function called for its effect is called at chosen points.",
             hint="leave where= out, or declare no output: out=[].",
         )
-    attrs = UdfAttrs(function, label, types, dims, resource and resource.inner, batched)
+    attrs = UdfAttrs(
+        function, label, types, dims, None if resource is None else resource.inner, batched
+    )
     token = -1
     if resource is not None:
         token = _token(ctx, resource, reads, dims, label)

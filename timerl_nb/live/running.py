@@ -42,7 +42,7 @@ class Running:
     ) -> None:
         self._control, self._telemetry, self._course = control, telemetry, course
         self._turns = turns
-        weakref.finalize(self, _abandon, control).atexit = False
+        weakref.finalize(self, _abandon, control).atexit = False  # pyrefly: ignore[missing-attribute]
         self._course.begin()
 
     @staticmethod

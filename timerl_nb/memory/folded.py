@@ -199,7 +199,7 @@ class FoldedPlan(MemoryPlan):
 class _Layout(Layout):
     """Gone on from the layouts of two short runs in a straight line."""
 
-    plan: FoldedPlan
+    plan: FoldedPlan  # pyrefly: ignore[bad-override-mutable-attribute]
 
     def _find(self) -> None:
         small, large = Layout(self.plan.small), Layout(self.plan.large)

@@ -147,5 +147,5 @@ def _shortest(ranges: LiveRanges, domain: Domain) -> Axis | None:
     """The smallest ring, where one is shorter than its dimension."""
     found: Axis | None = None
     for k in reversed(range(len(domain))):
-        found = ring(ranges, (), k, found and found.size - 1, _TRIES) or found
+        found = ring(ranges, (), k, None if found is None else found.size - 1, _TRIES) or found
     return found

@@ -112,7 +112,7 @@ class DeviceTree:
         over = self.levels[0].domain if domain is None else domain
         group, found = zeros((count,), "i32"), self.levels[0].unsqueeze(0)
         shares = random_uniform((len(self.levels), count), domain=over)
-        total = None
+        total, priority = None, found
         for depth, level in enumerate(self.levels):
             share = shares.take(depth)
             if depth:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -194,8 +194,8 @@ class Executable(Inspectable):
         """How often each kernel has been compiled so far."""
         sizes: dict[str, int] = {}
         for op_id, kernel in self.kernels.items():
-            counter: Callable[[], int] = kernel.run._cache_size
-            sizes[self.ast.names[op_id]] = counter()
+            jitted: Any = kernel.run
+            sizes[self.ast.names[op_id]] = jitted._cache_size()
         return sizes
 
     def __str__(self) -> str:

@@ -242,7 +242,7 @@ def _manifest(path: Path, given: dict[str, Any]) -> Manifest:
     cut = given["cut"]
     with suppress(TypeError):
         at = None if cut is None else Cut(**cut)
-        return Manifest(**{**given, "cut": at, "resources": tuple(given["resources"])})
+        return Manifest(**{**given, "cut": at, "resources": tuple(given["resources"])})  # pyrefly: ignore[bad-argument-type]
     raise damaged(path, f"has fields beside those of version {VERSION}")
 
 

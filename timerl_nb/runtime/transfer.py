@@ -163,7 +163,7 @@ class SwapStore(dict[Any, Any]):
         """Whether a value is on the host, or on its way there."""
         return key in self._copies
 
-    def copy(self, key: Any) -> None:
+    def copy(self, key: Any) -> None:  # pyrefly: ignore[bad-override]
         """Begin to copy a value to the host, unless it has been before."""
         value = self[key]
         if key not in self._copies:

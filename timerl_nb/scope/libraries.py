@@ -166,7 +166,7 @@ def _environments(classes: Sequence[str], taps: Taps, module: ModuleType) -> Non
             found += more
 
         def to_come(cls: type, base: type = base, **named: Any) -> None:
-            super(base, cls).__init_subclass__(**named)
+            super(base, cls).__init_subclass__(**named)  # pyrefly: ignore[invalid-argument]
             tapped(cls)
 
         taps.replace(base, "__init_subclass__", classmethod(to_come))

@@ -77,7 +77,7 @@ def without_gaps(*columns: Array) -> tuple[Array, list[tuple[int, ...]]]:
         value, values = _numbered(column)
         code, pairs = _numbered(code * len(values) + value)
         rows = [(*rows[p // len(values)], int(values[p % len(values)])) for p in pairs.tolist()]
-    return code, rows
+    return code, rows  # pyrefly: ignore[bad-return]
 
 
 def _numbered(column: Array) -> tuple[Array, Array]:

@@ -135,11 +135,11 @@ class Tap:
         return type(self._function)
 
     @property
-    def __doc__(self) -> Any:
+    def __doc__(self) -> Any:  # pyrefly: ignore[bad-override]
         return self._function.__doc__
 
     @property
-    def __module__(self) -> Any:
+    def __module__(self) -> Any:  # pyrefly: ignore[bad-override]
         return self._function.__module__
 
     def __getattr__(self, name: str) -> Any:

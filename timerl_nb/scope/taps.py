@@ -166,7 +166,7 @@ def _in_operation(tap: Any, guessed: str | Callable[[], str]) -> Callable[..., A
     same = operation(f"{guessed}{GUESSED}") if isinstance(guessed, str) else None
 
     def call(*args: Any, **named: Any) -> Any:
-        with same or operation(f"{guessed()}{GUESSED}"):  # pyright: ignore[reportCallIssue]
+        with same or operation(f"{guessed()}{GUESSED}"):  # pyrefly: ignore[not-callable]
             return tap(*args, **named)
 
     return call

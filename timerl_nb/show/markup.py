@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TypeAlias
 
 
 class Markup(str):
@@ -12,7 +13,7 @@ class Markup(str):
     __slots__ = ()
 
 
-Part = str | Markup | Iterable["Part"] | None
+Part: TypeAlias = "str | Markup | Iterable[Part] | None"
 
 
 def element(name: str, *parts: Part, **attributes: str | bool | None) -> Markup:

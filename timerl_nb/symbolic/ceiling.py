@@ -190,7 +190,7 @@ def coalesced(made: Any) -> Any:
 
     It may fail to: some sets with remainders are beyond its coalescing, which then answers nothing.
     """
-    kind: Any = type(made)  # pyright: ignore[reportUnknownVariableType]
+    kind: Any = type(made)
     # stopped half way, isl leaves a function broken that it coalesces: it gets one of its own
     own = made.neg().neg() if kind is isl.PwAff else made
     try:

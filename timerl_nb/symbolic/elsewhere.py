@@ -6,7 +6,6 @@ also what the child runs, as a script, so that it imports isl alone.
 """
 
 # islpy's stubs lack parts of the scheduler.
-# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def ask_elsewhere(given: Mapping[str, str], operations: int) -> Mapping[str, str
     command = [sys.executable, "-I", "-c", _CHILD, __file__, *sys.path]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     try:  # of a group of its own: an interrupt at the terminal is for who waits
-        child = subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+        child = subprocess.Popen(command, text=True, start_new_session=True, **pipes)  # pyrefly: ignore[no-matching-overload]
     except OSError as error:
         return {"ended": str(error)}
     try:

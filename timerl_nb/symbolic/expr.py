@@ -57,7 +57,7 @@ def _symbols(cls: type[Any], fields: Iterable[Any]) -> Iterable[str]:
         if isinstance(field, Node):
             yield from field.symbols
         elif isinstance(field, tuple):
-            yield from _symbols(cls, field)  # pyright: ignore[reportUnknownArgumentType]
+            yield from _symbols(cls, field)
 
 
 # --- atoms -----------------------------------------------------------------------------------

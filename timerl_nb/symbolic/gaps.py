@@ -7,7 +7,6 @@ affine relation, so that calls at its ends can be grafted into the schedule.
 """
 
 # islpy's stubs lack the enumerations whose names end in an underscore.
-# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 

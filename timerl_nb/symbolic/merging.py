@@ -6,8 +6,6 @@ runs no point before what that needs, and where some value is then kept for a co
 """
 
 # islpy's stubs lack parts of the scheduler.
-# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ points that there are.
 """
 
 # islpy's stubs lack the enumerations whose names end in an underscore.
-# pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 

@@ -347,7 +347,7 @@ def _at_some_length(raw: Any, dims: Dims) -> Any:
     raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), length)
     within = all_of(ge(sym(length), 1), ge(sym(bound), sym(length)))
     upto = points(within, Space((length, bound), ())).params()
-    kind: Any = type(raw)  # pyright: ignore[reportUnknownVariableType]
+    kind: Any = type(raw)
     raw = spend(kind.intersect_params, raw, upto)
     raw = spend(kind.project_out, raw, _PARAM, raw.find_dim_by_name(_PARAM, length), 1)
     return raw.align_params(_params_set(dims, TRUE).get_space())

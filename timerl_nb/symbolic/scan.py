@@ -6,8 +6,6 @@ the loops of the first part run, then those of the second.
 """
 
 # islpy's stubs lack the enumerations whose names end in an underscore.
-# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
-# pyright: reportUnnecessaryContains=false
 
 from __future__ import annotations
 

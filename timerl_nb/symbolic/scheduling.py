@@ -6,8 +6,6 @@ questions about it: what runs when, and who is the last to read a value. `scan` 
 """
 
 # islpy's stubs lack the enumerations whose names end in an underscore.
-# pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
-# pyright: reportUnnecessaryContains=false, reportUnknownVariableType=false
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Conductor:
         """
         if self.running is not None and self.running.state not in ENDED:
             raise ExecutionError("a run is going on.", hint="stop it first.")
-        self.watch(program, program.start(**{"speed": self._speed, **options}))
+        self.watch(program, program.start(**dict[str, Any]({"speed": self._speed}, **options)))
         assert self.running is not None
         return self.running
 

@@ -171,7 +171,7 @@ class Explorer(Widget):
         """Show the program beside another one, or alone."""
         self._beside = None if other is None else a_program(other)
         self._titles = "before", "now"
-        self._later("compare", self._compare)
+        self._later("compare", self._look_beside)
 
     def change(self, bounds: Mapping[str, int] | None = None, **options: Any) -> None:
         """Compile again with other options and bounds, in the background; see `wait`.
@@ -528,7 +528,7 @@ class Explorer(Widget):
     def _search(self, asked: Search) -> None:
         self.search, self._sought = self._drawing.search(asked), asked
 
-    def _compare(self) -> None:
+    def _look_beside(self) -> None:
         self.comparison = self._compared(self._drawing)
 
     def _compared(self, drawing: Drawing) -> Packed:

@@ -27,6 +27,8 @@ class PdgView(Widget):
 
     view = traitlets.Dict().tag(sync=True)
     selected = traitlets.List(traitlets.Int()).tag(sync=True)
+    graph: GraphView
+    svg: str
     height = traitlets.Int(480).tag(sync=True)
 
     def __init__(self, graph: Pdg | Program | GraphView, **options: Any) -> None:
@@ -51,7 +53,7 @@ class PdgView(Widget):
     def _model(self, against: str = "") -> dict[str, Any]:
         return {**self.graph.to_json(), "svg": self.svg, "against": against}
 
-    def _told(self, _: object, message: object, __: object) -> None:
+    def _told(self, _: object, message: Any, __: object) -> None:
         """Open or fold a cluster of the graph; what a page sends is data, not to be trusted."""
         match message:
             case {"kind": "fold", "id": str(key), "folded": bool(folded)}:

@@ -245,10 +245,10 @@ def reindex(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> JaxAr
     at = numpy.broadcast_to(found, (n,))
     if attrs.beyond != "zero":
         at = numpy.clip(at, 0, m - 1)
-        return _fixed(x, axis, at) if is_fixed else jnp.take(x, at, axis=axis)
+        return _fixed(x, axis, at) if is_fixed else jnp.take(x, at, axis=axis)  # pyrefly: ignore[bad-argument-type]
     if is_fixed and np.array_equal(at, at[0] + np.arange(n)):
         widths = [(-at[0], n + at[0] - m, 0) if k == axis else (0, 0, 0) for k in range(x.ndim)]
-        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)
+        return jax.lax.pad(x, jnp.zeros((), x.dtype), widths)  # pyrefly: ignore[bad-argument-type]
     return _laid(jnp.zeros(shape, x.dtype), x, axis, at, length)
 
 

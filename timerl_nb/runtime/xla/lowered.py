@@ -159,7 +159,7 @@ class Lowered:
         return {names[k]: HOSTED[pdg[k].kind] for k in ids if pdg[k].kind in HOSTED}
 
     @cached_property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
+    def functions(self) -> tuple[Any, ...]:
         """A jitted function per call, from buffers to buffers: (changed, constant, seed, …) -> made.
 
         Among the constant ones are the given arrays: XLA's compiler takes a NaN of its own constants

@@ -417,7 +417,7 @@ class LoweredRun:
         def on_host(part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
             return reported(names[part.node.op_id], part.point(*at), lambda: plain(part, at))
 
-        self._on_host = on_host
+        self._on_host = on_host  # pyrefly: ignore[method-assign]
 
     def _on_host(self, part: OnHost, at: tuple[int, ...]) -> Sequence[Any]:
         """Run an operation on the host; returns what it makes."""
