@@ -233,7 +233,7 @@ class Ranges:
     def __init__(self, every: int = 512, few: int = 16) -> None:
         self._held: dict[int, Kernel] = {}
         self._bits: dict[int, list[int]] = {}  # by slot
-        self._buffers = defaultdict[int, "_Few | _Many"](_Few)
+        self._buffers: defaultdict[int, _Few | _Many] = defaultdict(_Few)
         self._all = self._buffers[ANY.buffer] = _Few()
         self._every = self._due = every
         self._few = few
