@@ -6,28 +6,33 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
 from benchmarks.acs import paper, picture
+from benchmarks.acs.kinds import DYNAMIC, LACKS, SIMULATIONS, STATIC
 from timerl_nb.streams.comparing import Comparison, compare
 from timerl_nb.streams.dependences import FINDERS
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.scheduling_window import Window
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.simulate.course import Simulated
-from timerl_nb.streams.simulate.gpu import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu, sources
+from timerl_nb.streams.simulate.gpu import ACCEL_SIM, RTX3060, RTX3070, RTX4090, Gpu
 from timerl_nb.streams.stream import Stream
 from timerl_nb.streams.ways import SIMULATED
-from timerl_nb.streams.workloads import DYNAMIC, LACKS, SIMULATIONS, STATIC, workload
+from timerl_nb.streams.workloads import workload
 
 SWEEP = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # µs for an operation of a thread
 SPARSE = SWEEP[1::2]
 # Where a block takes some µs: networks have hundreds of operations a thread, steps of environments a few.
 NETWORK, STEP = 0.03, 1.0
 ONE_IMAGE = 0
+TABLES = {
+    "RTX3060": "paper, Table IV",
+    "RTX4090": "NVIDIA, Ada white paper; the paper has no table of it",
+}
 
 
 @cache
@@ -75,6 +80,16 @@ def block(name: str, operation: float) -> float:
     """The mean µs of a kernel's block."""
     gpu = replace(RTX3070, operation=operation)
     return statistics.mean(gpu.microseconds(k) for k in stream(name).kernels)
+
+
+def sources(gpu: Gpu = RTX3070) -> Iterator[tuple[str, Any, str]]:
+    """Each constant, its value, and its source or 'estimate'."""
+    for one in fields(Gpu):
+        if one.metadata:
+            value = getattr(gpu, one.name)
+            differs = value != one.default and one.name != "queued"
+            said = TABLES.get(gpu.name, "given") if differs else one.metadata["source"]
+            yield one.name, value, said
 
 
 def constants() -> str:

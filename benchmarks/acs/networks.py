@@ -1,7 +1,7 @@
 """The static networks of paper 004, section V, by name.
 
 Structures are taken from the papers that they are of; where those leave something open,
-`timerl_nb.streams.workloads.LACKS` says what was put in its place.
+`kinds.LACKS` says what was put in its place.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
+from benchmarks.acs.kinds import DYNAMIC, IMAGES
 from benchmarks.acs.networks import network
 from benchmarks.acs.rigid_bodies import heap
 from timerl_nb.streams.recorders import record
 from timerl_nb.streams.stored import save
 from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.workloads import DYNAMIC, IMAGES
 
 ENVIRONMENTS = 1024
 # By the file's name: environment and pipeline. The paper's grasp is gone from Brax.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import re
+from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from benchmarks.acs import figures, page
+from benchmarks.acs.kinds import DYNAMIC, IMAGES, LACKS, SIMULATIONS, STATIC
 from benchmarks.acs.networks import NETWORKS, network
 from benchmarks.acs.recorded import streams
 from timerl_nb.errors import OptionError
+from timerl_nb.streams.simulate.gpu import GPUS, RTX3060, Gpu
 from timerl_nb.streams.stored import save
-from timerl_nb.streams.workloads import DYNAMIC, IMAGES, LACKS, SIMULATIONS, STATIC, workload
+from timerl_nb.streams.workloads import workload
 
 DATASETS = Path(__file__).parents[2] / "datasets"
 
@@ -120,3 +123,10 @@ def test_what_the_paper_claims_is_there_where_it_is_said_to_be() -> None:
     assert len(str(found).splitlines()) == 2 + len(found.rows) == 10
     short = figures.compared("instanas", figures.NETWORK)
     assert short["acs-sw"].device < 1.0 < short["acs-hw"].device
+
+
+def test_every_constant_has_a_source() -> None:
+    for gpu in GPUS.values():
+        assert [name for name, _, _ in figures.sources(gpu)] == [f.name for f in fields(Gpu)][1:]
+        assert all(source for _, _, source in figures.sources(gpu))
+    assert {n: s for n, _, s in figures.sources(RTX3060)}["processors"] == "paper, Table IV"

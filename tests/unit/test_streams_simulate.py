@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +12,7 @@ from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.report import Launch
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.simulate.course import Simulated
-from timerl_nb.streams.simulate.gpu import ACCEL_SIM, GPUS, RTX3060, RTX3070, WARPS, Gpu, sources
+from timerl_nb.streams.simulate.gpu import ACCEL_SIM, RTX3070, WARPS
 from timerl_nb.streams.stream import Stream
 from timerl_nb.streams.ways import SIMULATED
 
@@ -134,13 +134,6 @@ def test_identities_that_would_wrap_are_refused() -> None:
     with pytest.raises(OptionError, match="8-bit") as raised:
         chain(1).simulate("acs-hw", size=32, scheduled=225)
     assert "32 + 225 > 256" in str(raised.value)
-
-
-def test_every_constant_has_a_source() -> None:
-    for gpu in GPUS.values():
-        assert [name for name, _, _ in sources(gpu)] == [f.name for f in fields(Gpu)][1:]
-        assert all(source for _, _, source in sources(gpu))
-    assert {n: s for n, _, s in sources(RTX3060)}["processors"] == "paper, Table IV"
 
 
 def test_what_cannot_be_simulated_is_refused() -> None:

@@ -28,9 +28,6 @@ class Loop(HostWay):
             task.gym.spec,
             task.envs,
             "sync",
-            vector_kwargs={
-                "copy": False,
-                "autoreset_mode": library.vector.AutoresetMode.SAME_STEP,
-            },
+            vector_kwargs={"copy": False, "autoreset_mode": library.vector.AutoresetMode.SAME_STEP},
         )
         return VectorStepping(env, distinct_seeds(seed, task.envs), is_given=False)

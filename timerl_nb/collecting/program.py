@@ -71,11 +71,7 @@ def collecting(task: Task, options: Options) -> Program:
 
 
 def _ends(step: Step) -> dict[str, RecurrentTensor]:
-    return {
-        "terminated": step.terminated,
-        "truncated": step.truncated,
-        "after": step.final_obs,
-    }
+    return {"terminated": step.terminated, "truncated": step.truncated, "after": step.final_obs}
 
 
 def _same_step(env: Simulation) -> Simulation:

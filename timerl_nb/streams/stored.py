@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from timerl_nb.streams.stream import Stream
 
 FORMAT: Final = 1
 _ANY: Final = -1
+_COSTS: Final = attrgetter("blocks", "operations", "nbytes", "registers")
 
 
 def save(stream: Stream, path: str | Path) -> None:
@@ -43,15 +45,7 @@ def save(stream: Stream, path: str | Path) -> None:
         return found
 
     rows = [
-        [
-            names.setdefault(k.name, len(names)),
-            flat(k.reads),
-            flat(k.writes),
-            k.blocks,
-            k.operations,
-            k.nbytes,
-            k.registers,
-        ]
+        [names.setdefault(k.name, len(names)), flat(k.reads), flat(k.writes), *_COSTS(k)]
         for k in stream.kernels
     ]
     value = {"stream": FORMAT, "name": stream.name, "names": list(names), "kernels": rows}
@@ -93,18 +87,8 @@ def _stream(name: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> S
             came += not ago
         return tuple(found)
 
-    return Stream(
-        name,
-        tuple(
-            Kernel(
-                names[int(called)],
-                segments(reads),
-                segments(writes),
-                blocks=blocks,
-                operations=operations,
-                nbytes=nbytes,
-                registers=registers,
-            )
-            for called, reads, writes, blocks, operations, nbytes, registers in rows
-        ),
+    kernels = (
+        Kernel(names[int(called)], segments(reads), segments(writes), None, *costs)
+        for called, reads, writes, *costs in rows
     )
+    return Stream(name, tuple(kernels))

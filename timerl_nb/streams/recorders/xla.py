@@ -14,13 +14,7 @@ from typing import Any, Final, TypeAlias
 from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.runtime.xla.hlo import Counting
-from timerl_nb.runtime.xla.hlo_text import (
-    NAMES,
-    ONE_KERNEL,
-    Computation,
-    Instruction,
-    computations,
-)
+from timerl_nb.runtime.xla.hlo_text import NAMES, ONE_KERNEL, Computation, Instruction, computations
 from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.stream import Stream

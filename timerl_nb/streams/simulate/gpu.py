@@ -6,8 +6,7 @@ simulated; none is fitted to results. The work per operation is free: claims are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from timerl_nb.errors import OptionError
@@ -22,7 +21,7 @@ def _constant(value: Any, source: str) -> Any:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU and its host; times are in µs. The fields' sources are `sources(gpu)`."""
+    """A GPU and its host; times are in µs. Each field's metadata say where it is from."""
 
     name: str = "RTX3070"
     processors: int = _constant(46, "paper, Table V")
@@ -68,10 +67,6 @@ RTX3060: Final = Gpu("RTX3060", processors=28, clock=1300.0)
 RTX4090: Final = Gpu("RTX4090", processors=128, clock=2520.0, blocks=24, registers=65536)
 # Accel-Sim starts no kernel of a queue before the one ahead has ended: each pays the launch.
 ACCEL_SIM: Final = Gpu("RTX3070, Accel-Sim", queued=RTX3070.launch)
-_OTHER: Final = {
-    "RTX3060": "paper, Table IV",
-    "RTX4090": "NVIDIA, Ada white paper; the paper has no table of it",
-}
 GPUS: Final = {gpu.name: gpu for gpu in (RTX3070, ACCEL_SIM, RTX3060, RTX4090)}
 
 
@@ -84,16 +79,3 @@ def by_name(gpu: Gpu | str) -> Gpu:
             f"there is no GPU {gpu!r}", hint=f"one of {', '.join(map(repr, GPUS))}, or a Gpu"
         )
     return GPUS[gpu]
-
-
-def sources(gpu: Gpu = RTX3070) -> Iterator[tuple[str, Any, str]]:
-    """Each constant, its value, and its source or 'estimate'."""
-    for one in fields(Gpu):
-        if one.metadata:
-            value = getattr(gpu, one.name)
-            differs = value != one.default and one.name != "queued"
-            yield (
-                one.name,
-                value,
-                _OTHER.get(gpu.name, "given") if differs else one.metadata["source"],
-            )
