@@ -30,7 +30,7 @@ from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.cost import point_seconds
 from timerl_nb.memory.forecast import forecast
 from timerl_nb.memory.live_across import live_across
-from timerl_nb.memory.lower_bound import lower_bound, unfused
+from timerl_nb.memory.lower_bound import lower_bound, lower_bound_swapped, unfused
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.share import least_share
@@ -53,6 +53,8 @@ MOST_POINTS: Final = 600_000
 _MANY: Final = 3
 # What is so many times as quick as the best may be the best in blocks, too.
 _NEAR: Final = 1.5
+# Of a budget, what is all but too much.
+_TIGHT: Final = 0.5
 # What is left to the passes.
 _FOR_SPEED: Final = "for speed"
 
@@ -91,6 +93,7 @@ class Search:
         self._quick: dict[Pdg, float] = {}
         self._tried: dict[Decision, Forecast | str] = {}
         self._best: tuple[float, Decision] | None = None
+        self._unscheduled: dict[Decision, int] = {}
         self._least_of: dict[Decision, int] = {}
         # plans are large: these are the last decision's, and the one's to be taken
         self._made: dict[Decision, MemoryPlan] = {}
@@ -248,9 +251,13 @@ class Search:
         known = self._floors[pdg]
         if known > self._budget or decision.swap or (self._swaps and not decision.blocks):
             return known
+        return max(known, self._live_across(pdg))
+
+    def _live_across(self, pdg: Pdg) -> int:
+        """The same of plans without swaps."""
         if pdg not in self._across:
             self._across[pdg] = self._each(live_across(pdg, self._bounds))
-        return max(known, self._across[pdg])
+        return self._across[pdg]
 
     def _is_hopeless(self, decision: Decision) -> bool:
         """Whether it cannot fit, however it is fused."""
@@ -334,7 +341,28 @@ class Search:
     def _at_least(self, decision: Decision) -> int:
         """Bytes below which no plan of it comes, known as well as it takes to say that this is too much."""
         floor = self._floor(decision)
+        if floor > self._budget:
+            return floor
+        floor = self._ahead_of_schedule(decision)
         return floor if floor > self._budget else self._bound(decision)
+
+    def _ahead_of_schedule(self, decision: Decision) -> int:
+        """The same, of all that is known without a schedule."""
+        if decision not in self._unscheduled:
+            self._unscheduled[decision] = self._known_unscheduled(decision)
+        return self._unscheduled[decision]
+
+    def _known_unscheduled(self, decision: Decision) -> int:
+        whole, pdg = self._whole(decision), self._graph(decision)
+        if whole is None or pdg is None:
+            return 0
+        if not decision.swap:
+            return self._live_across(whole)
+        kept = replace(decision, swap=False)
+        known = max(self._floor(kept), self._ahead_of_schedule(kept), self._least_of.get(kept, 0))
+        if known <= self._budget:
+            return 0  # it may fit as it is
+        return min(known, lower_bound_swapped(Statements.of(pdg), self._bounds))
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -367,6 +395,10 @@ class Search:
     def _is_near(self, whole: Decision) -> bool:
         """Whether blocks of it are likely to take longer than the best: then that is looked at first."""
         return self._best is not None and self._best[0] < _NEAR * self._seconds(whole)
+
+    def _is_tight(self, one: Decision) -> bool:
+        """Whether so much must be there at once that it hardly fits: then that is looked at first."""
+        return self._unfused(one) > _TIGHT * self._budget
 
     def _is_slower(self, one: Decision) -> bool:
         """Whether it cannot be the best, by what is known of it or of one that computes nothing again."""
@@ -403,6 +435,35 @@ class Search:
             self._try(decision(size))
             return self._is_planned(decision(size))
 
+        # smaller blocks take longer
+        slow = (k for k, n in enumerate(sizes) if self._is_slower(decision(n)))
+        sizes = sizes[max(slow, default=-1) + 1 :]
+        if not sizes:
+            return
+        smallest = decision(sizes[0])
+        if self._best is None or whole.swap or self._is_tight(smallest):
+            if self._floor(smallest) > self._budget:
+                self._try(smallest)
+                return
+            if self._is_near(whole) and not self._may_be_best(decision(sizes[-1])):
+                return
+            if self._at_least(smallest) > self._budget:
+                self._try(smallest)
+                return
+        if not whole.swap:  # what is known of swaps without planning them is little
+            largest = self._pop_largest(sizes, decision)
+            if largest is None or self._try(largest) or not sizes:
+                return
+        if self._may_be_best(decision(sizes[-1])):
+            k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
+            if k < len(sizes) and self._try(decision(sizes[k])):
+                bisect(sizes, False, k + 1, key=lambda n: not self._try(decision(n)))
+
+    def _pop_largest(
+        self, sizes: list[int], decision: Callable[[int], Decision]
+    ) -> Decision | None:
+        """Take out the largest blocks that may fit, and all larger ones; None if they cannot be the best."""
+
         def is_over(size: int) -> bool:
             """Whether they need too much, as far as that is known without planning them."""
             one = decision(size)
@@ -410,35 +471,28 @@ class Search:
                 return True
             return self._may_be_best(one) and self._at_least(one) > self._budget
 
-        # smaller blocks take longer
-        slow = (k for k, n in enumerate(sizes) if self._is_slower(decision(n)))
-        sizes = sizes[max(slow, default=-1) + 1 :]
-        if not sizes:
-            return
-        if self._floor(decision(sizes[0])) > self._budget:
-            self._try(decision(sizes[0]))
-            return
-        if self._is_near(whole) and not self._may_be_best(decision(sizes[-1])):
-            return
-        if self._at_least(decision(sizes[0])) > self._budget:
-            self._try(decision(sizes[0]))
-            return
-        if not whole.swap:  # what is known of swaps without planning them is little
-            sizes = sizes[: bisect(sizes, False, 1, key=is_over)]
-            largest = decision(sizes.pop())
-            if not self._may_be_best(largest) or self._try(largest) or not sizes:
-                return
-        if self._may_be_best(decision(sizes[-1])):
-            k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
-            if k < len(sizes) and self._try(decision(sizes[k])):
-                bisect(sizes, False, k + 1, key=lambda n: not self._try(decision(n)))
+        if self._best is not None:  # few of them are quicker, and these are the largest
+            while sizes and self._floor(decision(sizes[-1])) > self._budget:
+                if not self._may_be_best(decision(sizes.pop())):
+                    return None
+            if not sizes or not self._may_be_best(decision(sizes[-1])):
+                return None
+            if self._at_least(decision(sizes[-1])) <= self._budget:
+                return decision(sizes.pop())
+            sizes.pop()
+            if not sizes or not self._may_be_best(decision(sizes[-1])):
+                return None
+        del sizes[bisect(sizes, False, key=is_over) :]
+        largest = decision(sizes.pop()) if sizes else None
+        return largest if largest is not None and self._may_be_best(largest) else None
 
     def _is_planned(self, one: Decision) -> bool:
         """Whether it is known what a decision needs, or that this is too much."""
         return isinstance(self._tried[one], Forecast) or self._is_too_much(one)
 
     def _is_too_much(self, one: Decision) -> bool:
-        return max(self._floor(one), self._least_of.get(one, 0)) > self._budget
+        known = max(self._unscheduled.get(one, 0), self._least_of.get(one, 0))
+        return max(self._floor(one), known) > self._budget
 
     def _least(self) -> Decision:
         """The decision that needs least, of those that were tried; none fits."""

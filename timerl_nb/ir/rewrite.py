@@ -57,14 +57,17 @@ def unchanged(pdg: Pdg) -> Rewritten:
 
 def chain(first: Rewritten, second: Rewritten) -> Rewritten:
     """One transformation after another, as one."""
-    ids = {
-        old: tuple(sorted({new for middle in middles for new in second.ids.get(middle, ())}))
-        for old, middles in first.ids.items()
-    }
+    ids = {old: _onward(middles, second.ids) for old, middles in first.ids.items()}
     refused = {k: why for k, why in first.refused.items() if k in second.pdg.ops}
     steps = (*first.steps, *second.steps)
     choices = (*first.choices, *second.choices)
     return Rewritten(second.pdg, ids, steps, {**refused, **second.refused}, choices)
+
+
+def _onward(middles: tuple[int, ...], then: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    if len(middles) == 1:
+        return then.get(middles[0], ())
+    return tuple(sorted({new for middle in middles for new in then.get(middle, ())}))
 
 
 def operation(
@@ -196,22 +199,27 @@ class Edit:
 
     def finish(self) -> Rewritten:
         """The new graph, operands before readers, and what became of each old operation."""
-        draft = Pdg(self.dims, self.ops)
-        found = {op_id: self._carried(op_id, frozenset()) for op_id in self._before.ops}
-        ids = {op_id: tuple(sorted(became)) for op_id, became in found.items()}
+        found = Pdg(self.dims, self.ops).order
+        ids = {op_id: self._gone_on(op_id) for op_id in self._before.ops}
         orders: list[Order] = []
         for order, became in carried(self.orders, ids):
             orders += became
             if not became:
                 ends = (order.before, order.after)
                 self.steps.append(Step("order dropped", ends, (), "one of the two is not needed"))
-        pdg = Pdg(self.dims, {op_id: self.ops[op_id] for op_id in draft.order}, orders)
+        pdg = Pdg(self.dims, {op_id: self.ops[op_id] for op_id in found}, orders)
+        vars(pdg)["order"] = found  # operands come first, so that it is found again as it is
         return Rewritten(
             pdg,
             ids,
             tuple(self.steps),
             {op_id: why for op_id, why in self.refused.items() if op_id in pdg.ops},
         )
+
+    def _gone_on(self, op_id: int) -> tuple[int, ...]:
+        if op_id not in self._became:
+            return (op_id,) if op_id in self.ops else ()
+        return tuple(sorted(self._carried(op_id, frozenset())))
 
     def _carried(self, op_id: int, seen: frozenset[int]) -> set[int]:
         if op_id in self.ops and op_id not in self._became:

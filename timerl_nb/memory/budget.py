@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.folded import laid_out, layout_of
@@ -81,25 +81,30 @@ class Planner:
         if self.budget is None or not self.swap:
             return
         target, unfolded = self.budget - plan.beside, plan.unfolded()
+        known = dict[Hashable, Any]()  # of all its layouts
         try:
             for _ in range(_TRIES):
-                found = self._seen(unfolded.swapped(target)) if plan.peak > target else plan
+                found = self._seen(unfolded.swapped(target), known) if plan.peak > target else plan
                 over = self._over(found)
                 if found is not plan:
-                    yield found if over else self._fewer(unfolded, found, self.budget)
+                    yield found if over else self._fewer(unfolded, found, self.budget, known)
                 if not over or not self.lowered or found.needed > self.budget:
                     return
+                if found.peak > target:
+                    return  # no swaps bring it lower
                 target = min(target, found.peak) - over
         finally:
             unfolded.forget()
 
-    def _fewer(self, unfolded: MemoryPlan, found: MemoryPlan, budget: int) -> MemoryPlan:
+    def _fewer(
+        self, unfolded: MemoryPlan, found: MemoryPlan, budget: int, known: dict[Hashable, Any]
+    ) -> MemoryPlan:
         """What keeps to the budget, with as few values moved as its buffers leave room for."""
         if not found.swaps.all:
             return found
         target = found.peak + budget - self._taken(found)
         for _ in range(_TRIES // 2):
-            one = self._seen(unfolded.fewer(found.swaps, target))
+            one = self._seen(unfolded.fewer(found.swaps, target), known)
             if one.swaps.moved == found.swaps.moved:
                 break
             if over := self._over(one):
@@ -121,11 +126,13 @@ class Planner:
         """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
         return 0 if self.budget is None else max(0, self._taken(plan) - self.budget)
 
-    def _seen(self, plan: MemoryPlan) -> MemoryPlan:
+    def _seen(
+        self, plan: MemoryPlan, known: dict[Hashable, Any] | None = None
+    ) -> MemoryPlan:
         """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
         if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)
-        nbytes = laid_out(plan)
+        nbytes = laid_out(plan, known)
         if self.devices > 1:
             ops, buffers = plan.statements.ops.values(), layout_of(plan).buffers.values()
             how = plan.within, self.devices

@@ -6,11 +6,11 @@ times) goes on in a straight line; all else must be the same, or there is no suc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -230,14 +230,18 @@ class _Layout(Layout):
             self.homes[tensor] = tuple(map(home, small.homes[tensor], homes))
 
 
-def layout_of(plan: MemoryPlan) -> Layout:
-    """Where every value of a plan is in the buffers of a lowered program."""
-    return plan.layout if isinstance(plan, FoldedPlan) else Layout(plan)
+def layout_of(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> Layout:
+    """Where every value of a plan is in the buffers of a lowered program.
+
+    Args:
+        found: see `Layout`.
+    """
+    return plan.layout if isinstance(plan, FoldedPlan) else Layout(plan, found)
 
 
-def laid_out(plan: MemoryPlan) -> int:
+def laid_out(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> int:
     """The bytes of these buffers, and of what is on its way between them and the host."""
-    return plan.buffers or layout_of(plan).nbytes + plan.moving
+    return plan.buffers or layout_of(plan, found).nbytes + plan.moving
 
 
 # Executed points of a run of which swaps are chosen, since they are looked at one by one.

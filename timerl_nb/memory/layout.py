@@ -15,10 +15,11 @@ would copy the whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,6 +42,9 @@ from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym
 from timerl_nb.symbolic.substitute import subst
+
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,9 @@ class _Join:
 class Layout:
     """The buffers of a memory plan.
 
+    Args:
+        found: what was found out for plans that differ from this one in their swaps alone.
+
     Attributes:
         homes: by tensor, where its values are put: once, or once for each recurrence they start.
         merges: by merge, where what it yields is found without a choice.
@@ -77,8 +84,9 @@ class Layout:
             where that is beside them.
     """
 
-    def __init__(self, plan: MemoryPlan) -> None:
+    def __init__(self, plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> None:
         self.plan, self.pdg = plan, plan.pdg
+        self._shared: dict[Hashable, Any] = {} if found is None else found
         self.homes: dict[Tensor, tuple[Home, ...]] = {}
         self.merges: dict[int, Home] = {}
         self.latest: dict[Slot, dict[str, Home]] = {}
@@ -88,9 +96,11 @@ class Layout:
         """Give all tensors their homes."""
         plan = self.plan
         self._spans = plan.spans
-        self._ranges = {tensor: self._own(tensor) for tensor in plan.stores}
-        self._boxes = {tensor: self._axes(tensor) for tensor in plan.stores}
-        joins = [join for join in map(self._join, self.pdg) if join is not None]
+        self._ranges = {tensor: self._of_place(self._own, tensor) for tensor in plan.stores}
+        self._boxes = {tensor: self._of_place(self._axes, tensor) for tensor in plan.stores}
+        merges = [op for op in self.pdg if op.kind == "merge"]
+        found = [self._once(("join", op.id), partial(self._join, op)) for op in merges]
+        joins = [join for join in found if join is not None and self._stays(join)]
         accepted, axes, ranges = self._accepted(joins)
         direct, read = self._reached({join.merge for join in accepted})
         if len(read) < len(accepted):  # the others are read through these alone
@@ -99,7 +109,23 @@ class Layout:
         for tensor in self.plan.stores:
             if axes[tensor] and not self._moves(tensor):
                 self._keep_latest(tensor, ranges[tensor])
-        del self._spans, self._ranges, self._boxes  # layouts are kept, and these take more
+        # layouts are kept, and these take more
+        del self._spans, self._ranges, self._boxes, self._shared
+
+    def _once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """What swaps do not change, found out once for all of them."""
+        if key not in self._shared:
+            self._shared[key] = make()
+        return self._shared[key]
+
+    def _of_place(self, find: Callable[[Tensor], _Made], tensor: Tensor) -> _Made:
+        """What is found out of a tensor, once where its values stay."""
+        if self._moves(tensor):
+            return find(tensor)
+        return self._once((find.__name__, tensor), partial(find, tensor))
+
+    def _stays(self, join: _Join) -> bool:
+        return not any(map(self._moves, (join.anchor, *dict(join.starts))))
 
     @property
     def nbytes(self) -> int:
@@ -124,13 +150,22 @@ class Layout:
         ranges = {tensor: [own] for tensor, own in self._ranges.items()}
         accepted: list[_Join] = []
         for join in joins:
-            new = [self._started(join, tensor, at) for tensor, at in join.starts]
-            together = [*ranges[join.anchor], *new]
-            wider = widened(axes[join.anchor], new)
-            if apart(wider, together):
-                axes[join.anchor], ranges[join.anchor] = wider, together
+            with_it = tuple(one.merge for one in accepted if one.anchor == join.anchor)
+            key = "started", join.merge, with_it
+            had = axes[join.anchor], ranges[join.anchor]
+            started = self._once(key, partial(self._with_starts, join, *had))
+            if started is not None:
+                axes[join.anchor], ranges[join.anchor] = started
                 accepted.append(join)
         return accepted, axes, ranges
+
+    def _with_starts(
+        self, join: _Join, axes: tuple[Axis, ...], ranges: Sequence[LiveRanges]
+    ) -> tuple[tuple[Axis, ...], list[LiveRanges]] | None:
+        """A recurrence's places with what it starts from in them; None where some of it meets."""
+        new = [self._started(join, tensor, at) for tensor, at in join.starts]
+        wider, together = widened(axes, new), [*ranges, *new]
+        return (wider, together) if apart(wider, together) else None
 
     def _build(
         self,
@@ -186,18 +221,13 @@ class Layout:
 
     def _keep_latest(self, tensor: Tensor, ranges: Sequence[LiveRanges]) -> None:
         """Keep the value beside the buffer that its own kernel reads again, if it is the last written."""
-        op = self.pdg[tensor[0]]
         buffer = next(
             (h.buffer for h in self.homes[tensor] if h.buffer.name == buffer_name(tensor)), None
         )
         if buffer is None:
             return
-        reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
-        found = [(k, inside) for k, read in reads if (inside := self._inside(read, buffer))]
-        written = Written.of(ranges, len(self.plan.clock)) if found else None
-        if written is None:
-            return
-        slots = [k for k, inside in found if self._is_latest(op, inside, written)]
+        key = "latest", tensor, frozenset(self.merges)
+        slots = self._once(key, partial(self._latest_read, self.pdg[tensor[0]], buffer, ranges))
         if not slots:
             return
         why = "beside it, what was written last"
@@ -206,7 +236,16 @@ class Layout:
             if any(home.buffer == buffer for home in homes):
                 self.homes[found] = (*homes, Home(last, ()))
         for slot in slots:
-            self.latest.setdefault((op.id, slot), {})[buffer.name] = Home(last, ())
+            self.latest.setdefault((tensor[0], slot), {})[buffer.name] = Home(last, ())
+
+    def _latest_read(self, op: Op, buffer: Buffer, ranges: Sequence[LiveRanges]) -> list[int]:
+        """The operands that are of a buffer, and what was written there last."""
+        reads = [(k, read) for k, read in enumerate(op.inputs) if not is_sliced(read)]
+        found = [(k, inside) for k, read in reads if (inside := self._inside(read, buffer))]
+        written = Written.of(ranges, len(self.plan.clock)) if found else None
+        if written is None:
+            return []
+        return [k for k, inside in found if self._is_latest(op, inside, written)]
 
     def _inside(self, read: Read, buffer: Buffer) -> list[tuple[Read, Home]]:
         """The reads behind an operand that are of a buffer, and where in it."""
@@ -240,9 +279,7 @@ class Layout:
     # --- which merges are read from one buffer ---------------------------------------------------
 
     def _join(self, op: Op) -> _Join | None:
-        """How a merge could be read from the buffer of its recurrence."""
-        if op.kind != "merge":
-            return None
+        """How a merge could be read from the buffer of its recurrence, if none of it moves."""
         points = tuple(map(sym, op.domain))
         found = [access.read for access in accesses(self.pdg, Read(op.id, 0, points))]
         if not all(self._sole(leaf.tensor) for leaf in found):
@@ -263,11 +300,9 @@ class Layout:
         return _Join(op.id, tensor, at, tuple(starts)) if starts else None
 
     def _sole(self, tensor: Tensor) -> bool:
-        """Whether each value is made once, by a kernel, and stays: sums start anew where they end."""
+        """Whether each value is made once, by a kernel: sums start anew where they end."""
         op = self.pdg[tensor[0]]
         if tensor not in self.plan.stores or not isinstance(op.attrs, DataflowAttrs):
-            return False
-        if self._moves(tensor):
             return False
         return op.outputs[tensor[1]].reduce is None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from timerl_nb.errors import CeilingError
 from timerl_nb.ir.ops import Tensor
@@ -42,6 +43,12 @@ class Lifetime:
     taken: tuple[Edge, ...] = ()
 
 
+# They are of a schedule, whatever the bounds and the budget.
+_KNOWN: WeakKeyDictionary[
+    Constraints, WeakKeyDictionary[ScheduleTree, tuple[Lifetime, ...]]
+] = WeakKeyDictionary()
+
+
 def find_lifetimes(
     constraints: Constraints, schedule: ScheduleTree, blocks: Mapping[Tensor, int] | None = None
 ) -> tuple[Lifetime, ...]:
@@ -51,8 +58,19 @@ def find_lifetimes(
         blocks: tensors whose values along a dimension (its position in the domain) are one block,
             which lives from the first of them that is made to the last that is read.
     """
+    if blocks:
+        return _lifetimes(constraints, schedule, blocks)
+    known = _KNOWN.setdefault(constraints, WeakKeyDictionary())
+    if schedule not in known:
+        known[schedule] = _lifetimes(constraints, schedule, {})
+    return known[schedule]
+
+
+def _lifetimes(
+    constraints: Constraints, schedule: ScheduleTree, blocks: Mapping[Tensor, int]
+) -> tuple[Lifetime, ...]:
     pdg = constraints.pdg
-    whole = {tensor: _projection(pdg, tensor, k) for tensor, k in (blocks or {}).items()}
+    whole = {tensor: _projection(pdg, tensor, k) for tensor, k in blocks.items()}
     readers: dict[Tensor, dict[tuple[str, Likeness], Edge]] = {}  # many read the same points
     for use in constraints.uses:
         name, tensor = statement_name(pdg[use.reader]), use.tensor
@@ -67,7 +85,7 @@ def find_lifetimes(
             key = (
                 op.id,
                 output.domain,
-                (blocks or {}).get((op.id, out)),
+                blocks.get((op.id, out)),
                 kept and kept.likeness,
                 frozenset(uses),
             )

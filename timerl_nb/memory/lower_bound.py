@@ -31,8 +31,19 @@ def lower_bound(statements: Statements, bounds: Point) -> int:
     # what runs under a condition may not run at all
     always = (s for s in statements if s.op.where is TRUE)
     carried = max((max(_read(sizes, s), _made(sizes, s.op)) for s in always), default=0)
+    return carried + beside(statements, sizes)
+
+
+def lower_bound_swapped(statements: Statements, bounds: Point) -> int:
+    """The same of plans in which values wait on the host, whose kernels take nothing over but blocks."""
+    sizes = Sizes(statements.pdg, bounds)
+    return at_once(statements, sizes) + beside(statements, sizes)
+
+
+def beside(statements: Statements, sizes: Sizes) -> int:
+    """Bytes that kernels need beside what is carried, where no plan says more."""
     ops = statements.ops.values()
-    return carried + max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
+    return max((temporaries(sizes, op) for op in ops), default=0) + constants(ops)
 
 
 def unfused(pdg: Pdg, bounds: Point) -> int:

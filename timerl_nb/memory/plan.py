@@ -21,7 +21,7 @@ from timerl_nb.memory.folded_timeline import AnyTimeline
 from timerl_nb.memory.folds import Fold
 from timerl_nb.memory.lifetimes import Lifetime
 from timerl_nb.memory.lives import Lives, enter
-from timerl_nb.memory.lower_bound import at_once
+from timerl_nb.memory.lower_bound import at_once, beside
 from timerl_nb.memory.operands import Donation, Slot
 from timerl_nb.memory.share import Share
 from timerl_nb.memory.sizes import Sizes
@@ -329,9 +329,7 @@ class MemoryPlan(Inspectable):
         if swap:
             used = at_once(self.statements, self.sizes)
             least = min(least, max(int(np.cumsum(summed).max()), used))
-        ops = self.statements.ops.values()
-        within = max((temporaries(self.sizes, op) for op in ops), default=0)
-        return least + within + self.constants
+        return least + beside(self.statements, self.sizes)
 
     @property
     def needed(self) -> int:

@@ -173,6 +173,7 @@ class Swapping:
         self._calendar = Calendar(clock)
         self._uses: dict[str, Uses] = {}
         self._pauses: dict[tuple[str, int], list[Pause]] = {}
+        self._classes: dict[tuple[Slack, int], list[Swap]] = {}
         self._gaps: dict[tuple[str, int], dict[Ends, Gap]] = {}
 
     def choose(self, live: Array, budget: int) -> Swaps:
@@ -199,6 +200,7 @@ class Swapping:
         """Let go of what is weighed: plans are kept, and it takes more than they do."""
         self._uses.clear()
         self._pauses.clear()
+        self._classes.clear()
         self._calendar = Calendar(self._clock)
 
     def fewer(self, swaps: Swaps, live: Array, budget: int) -> Swaps:
@@ -247,6 +249,11 @@ class Swapping:
 
     def classes(self, slack: Slack, least: int = 1) -> list[Swap]:
         """All classes of gaps of values of at least so many bytes, useful or not."""
+        if (slack, least) not in self._classes:
+            self._classes[slack, least] = self._found(slack, least)
+        return self._classes[slack, least]
+
+    def _found(self, slack: Slack, least: int) -> list[Swap]:
         found: list[Swap] = []
         copying = time_to_copy(slack, self._clock.schedule.dims)
         for life in self._lifetimes:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from weakref import WeakKeyDictionary
 
 from timerl_nb.ir.accesses import Access, accesses
 from timerl_nb.ir.kinds import ELEMENTWISE, LAYOUT, SINKS
@@ -493,8 +494,19 @@ def joined(pdg: Pdg) -> FusionGroups:
 # --- small questions -----------------------------------------------------------------------------
 
 
+# Graphs are frozen values: bounds and fusion ask of the same ones.
+_INLINEABLE: WeakKeyDictionary[Pdg, frozenset[int]] = WeakKeyDictionary()
+
+
 def inlineable(pdg: Pdg) -> frozenset[int]:
     """Operations so cheap that every reader has its own: constants, indices, layout, scalars."""
+    known = _INLINEABLE.get(pdg)
+    if known is None:
+        known = _INLINEABLE[pdg] = _inlineable(pdg)
+    return known
+
+
+def _inlineable(pdg: Pdg) -> frozenset[int]:
     found: set[int] = set()
     for op_id in pdg.order:
         op = pdg[op_id]
