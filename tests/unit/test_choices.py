@@ -348,3 +348,24 @@ def test_another_budget_is_searched_with_what_is_known_of_the_graphs(
     then = [fitted(share) for share in (0.79, 0.59, 0.39)]
     # what is taken is planned for its loops
     assert first > 20 and max(then) <= 2, (first, then)
+
+
+def test_few_blocks_are_scheduled_for_the_largest_that_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Largest first, once something fits: of most smaller ones it is known then that they are slower."""
+    bounds = {"B": 8, "I": 2, "T": 200}
+    program = reinforce(hidden=(16,)).compile(bounds, trl.Options(executor="xla"))
+    scheduled: list[Any] = []
+    find = trial.find_schedule
+
+    def counted(constraints: Any, ceiling: int) -> Any:
+        scheduled.append(constraints.pdg)
+        return find(constraints, ceiling)
+
+    monkeypatch.setattr(trial, "find_schedule", counted)
+    within = program.memory.needed // 2
+    made = program.with_options(device_memory=within)
+    assert made.memory.needed <= within
+    blocks = {(d.name, d.step) for pdg in scheduled for d in pdg.dims if d.step != 1}
+    assert len(blocks) == 1 and len(scheduled) <= 5, blocks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from tests.unit.checks import leaving, lowered_with_swaps
 from timerl_nb.driver.pipeline import Decision
 from timerl_nb.driver.search import Found, Search
 from timerl_nb.errors import ExecutionError
+from timerl_nb.memory.layout import Layout
+from timerl_nb.memory.place import Plans
 from timerl_nb.memory.swap import SLACKS, Slack, Swaps
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.transfer import THREAD
@@ -33,6 +36,29 @@ def whole() -> trl.Program:
 @pytest.fixture(scope="module")
 def swapped(whole: trl.Program) -> trl.Program:
     return whole.with_options(device_memory=leaving(whole, 0.25))
+
+
+def test_layouts_that_differ_in_swaps_share_what_these_do_not_change(whole: trl.Program) -> None:
+    plans = Plans(whole._front.constraints, whole._front.tree, whole.bounds)
+    plan, known = next(iter(plans)).unfolded(), dict[Hashable, Any]()
+    moved: set[int] = set()
+    for share in (0.8, 0.5, 0.0):
+        made = plan.swapped(int(plan.peak * share))
+        moved.add(made.swaps.moved)
+        shared, alone = Layout(made, known), Layout(made)
+        assert (shared.homes, shared.merges) == (alone.homes, alone.merges)
+        assert shared.latest == alone.latest and shared.nbytes == alone.nbytes
+    assert len(moved) > 1 and known
+
+
+def test_what_swaps_do_not_reach_changes_nothing(whole: trl.Program) -> None:
+    """So that they are not chosen anew for less."""
+    plan = next(iter(Plans(whole._front.constraints, whole._front.tree, whole.bounds)))
+    least = plan.swapped(1)
+    for target in (least.peak - 1, least.peak // 2):
+        assert [(s.lifetime, s.moved) for s in plan.swapped(target).swaps.all] == [
+            (s.lifetime, s.moved) for s in least.swaps.all
+        ]
 
 
 def threads() -> list[str]:

@@ -126,9 +126,7 @@ class Planner:
         """Bytes that a plan needs beyond the budget, in XLA's buffers if it is to run it."""
         return 0 if self.budget is None else max(0, self._taken(plan) - self.budget)
 
-    def _seen(
-        self, plan: MemoryPlan, known: dict[Hashable, Any] | None = None
-    ) -> MemoryPlan:
+    def _seen(self, plan: MemoryPlan, known: dict[Hashable, Any] | None = None) -> MemoryPlan:
         """The plan, of which it is known whether XLA is to run it, and what its buffers take then."""
         if not self.is_laid_out:
             return plan.in_buffers(0, is_lowered=False)

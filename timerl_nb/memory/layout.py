@@ -43,7 +43,6 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import And, Cmp, Cond, Lin, const, sym
 from timerl_nb.symbolic.substitute import subst
 
-
 _Made = TypeVar("_Made")
 
 

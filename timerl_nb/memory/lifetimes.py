@@ -44,9 +44,9 @@ class Lifetime:
 
 
 # They are of a schedule, whatever the bounds and the budget.
-_KNOWN: WeakKeyDictionary[
-    Constraints, WeakKeyDictionary[ScheduleTree, tuple[Lifetime, ...]]
-] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Constraints, WeakKeyDictionary[ScheduleTree, tuple[Lifetime, ...]]] = (
+    WeakKeyDictionary()
+)
 
 
 def find_lifetimes(
