@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import jax
 import pytest
 
 import timerl_nb as trl
+from tests import counting
 from timerl_nb.collecting.model import device_of
 from timerl_nb.compose.described import Asked, gpu_device, streams_of
-from timerl_nb.replay import Dqn
+from timerl_nb.replay import Dqn, Replay
 from timerl_nb.replay.levels import Levels
 from timerl_nb.runtime.xla.hlo import Work
 
@@ -69,6 +73,26 @@ def test_streams_are_searched_from_one_to_the_batch() -> None:
 
 def test_devices_that_nobody_knows_are_refused() -> None:
     with pytest.raises(trl.errors.OptionError, match="no device 'Zilog' here, nor a data sheet"):
-        trl.compose.measure(DQN, ["CPU", "Zilog"], capacity=100, batch=8, rounds=2)
+        trl.compose.measure(DQN, ["CPU", "Zilog"], capacity=100, batch=8, rounds=2, actors=0)
     with pytest.raises(trl.errors.OptionError, match="actors run on it"):
         trl.compose.measure(DQN, ["A100"])
+
+
+def test_actors_act_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they bring is inserted; and where they fail, so does measuring, and no thread is left."""
+    before = {t for t in threading.enumerate() if t.name.startswith("timerl")}
+    blocks: list[int] = []
+    insert = Replay.insert_entries
+
+    def inserted(self: Replay, entries: Any) -> int:
+        blocks.append(len(entries["reward"]))
+        return insert(self, entries)
+
+    monkeypatch.setattr(Replay, "insert_entries", inserted)
+    small = {"batch": 8, "inserted": 8, "envs": 2, "capacity": 100}
+    trl.compose.measure(DQN, ["CPU"], **small, rounds=20, actors=2)
+    assert blocks and set(blocks) == {8}
+    failing = Dqn(trl.env.make(f"gym.{counting.NAME}", raises=3), hidden=(8,))
+    with pytest.raises(trl.errors.EnvError, match="an actor failed: .*a wheel came off"):
+        trl.compose.measure(failing, ["CPU"], **small, rounds=200)
+    assert {t for t in threading.enumerate() if t.name.startswith("timerl")} <= before

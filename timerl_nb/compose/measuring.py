@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
@@ -14,15 +14,18 @@ from timerl_nb.arrays import Array
 from timerl_nb.compose.described import Asked, described
 from timerl_nb.compose.table import Device, Latency, Links, Manager, Table
 from timerl_nb.compose.units import Link
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import EnvError, OptionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import asked
+from timerl_nb.replay.actors import Actors
 from timerl_nb.replay.algorithm import Algorithm
 from timerl_nb.replay.allocation import Allocation, threads_called
 from timerl_nb.replay.buffer import Replay
+from timerl_nb.replay.group import Block, Death, Group
 from timerl_nb.replay.learner import Learner
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.rows import Field
+from timerl_nb.replay.train import opener
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_graph as graph
 from timerl_nb.runtime.backends.jax import settled
@@ -40,6 +43,8 @@ def measure(
     *,
     batch: int = 64,
     inserted: int = 64,
+    actors: int = 1,
+    envs: int = 8,
     capacity: int = 100_000,
     rounds: int = 30,
     seed: int = 0,
@@ -52,6 +57,8 @@ def measure(
             are described by data sheets, "A100", "Agilex", and what is said of them is modelled.
         batch: rows that are drawn and learnt from.
         inserted: rows that come in an iteration.
+        actors: threads of this machine that act meanwhile, as in a run; they share its cores with what is measured. 0 for none.
+        envs: environments of each, in which `inserted` steps are a block.
         capacity: of the buffer, which is full.
         rounds: that are measured, of which the median counts.
         seed: of the rows.
@@ -71,20 +78,23 @@ def measure(
     for first in range(0, capacity, 10_000):
         buffer.insert(_rows(buffer.fields, min(10_000, capacity - first), random))
     rows = _rows(buffer.fields, new, random)
+    act = integer("actors", actors, least=0)
+    each = min(integer("envs", envs, least=1), new)
     here = _Here(algorithm, buffer, rows, size, integer("rounds", rounds, least=2), seed)
     wanted: Asked | None = None
     found: dict[str, Device] = {}
     known: dict[tuple[str, str], Link] = {}
-    for name in devices:
-        threads = threads_called(name)
-        place = None if name == HOST or threads else graph.device_called(name)
-        if name == HOST or threads or place is not None:
-            found[name] = here.measured(threads or 1, place)
-            if name != HOST:
-                known[HOST, name] = Link(0.0, float("inf")) if threads else _link(place)
-        else:
-            wanted = wanted or _asked(algorithm, buffer, size, new, seed)
-            found[name], known[HOST, name] = described(name, wanted)
+    with here.acting(act, each, new // each):
+        for name in devices:
+            threads = threads_called(name)
+            place = None if name == HOST or threads else graph.device_called(name)
+            if name == HOST or threads or place is not None:
+                found[name] = here.measured(threads or 1, place)
+                if name != HOST:
+                    known[HOST, name] = Link(0.0, float("inf")) if threads else _link(place)
+            else:
+                wanted = wanted or _asked(algorithm, buffer, size, new, seed)
+                found[name], known[HOST, name] = described(name, wanted)
     experience = sum(f.nbytes for f in buffer.fields.values()) // 4
     return Table(found, size, experience, new, HOST), Links(known, HOST)
 
@@ -103,6 +113,32 @@ class _Here:
     ) -> None:
         self._algorithm, self._buffer, self._rows = algorithm, buffer, rows
         self._batch, self._rounds, self._seed = batch, rounds, seed
+        self._actors: Actors | None = None
+
+    @contextmanager
+    def acting(self, threads: int, envs: int, steps: int) -> Iterator[None]:
+        """Let so many threads act, as often as a round takes a block of one: what runs beside a run is measured, too."""
+        if not threads:
+            yield
+            return
+        opened = opener(self._algorithm, envs, steps)
+        groups = [Group(k, opened, self._buffer.actor, self._seed) for k in range(threads)]
+        weights = 0, self._algorithm.acting(self._algorithm.begin(self._seed))
+        with closing(Actors(groups, lambda: weights, threads, True, settled())) as self._actors:
+            self._actors.resize(threads)
+            self._came(self._actors.take())  # from here on nothing is compiled there
+            yield
+        self._actors = None
+
+    def _came(self, made: Block | Death) -> Mapping[str, Array]:
+        """The entries of a block.
+
+        Raises:
+            EnvError: the environments have failed.
+        """
+        if isinstance(made, Death):
+            raise EnvError(f"an actor failed: {made.error}") from made.error
+        return made.entries
 
     def measured(self, threads: int, place: Any) -> Device:
         """A device of this machine: with so many threads that learn, or one of JAX's.
@@ -146,7 +182,11 @@ class _Here:
         step.put(sample.rows, sample.weight)
         made = step.result() if not is_beside else None
         learnt, begun = perf_counter(), perf_counter()
-        buffer.insert(self._rows)
+        if self._actors is None:
+            buffer.insert(self._rows)
+        else:
+            for one in self._actors.there(1):
+                buffer.insert_entries(self._came(one))
         inserted = perf_counter()
         if made is None:
             made, learnt = step.result(), perf_counter()

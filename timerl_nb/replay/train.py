@@ -151,7 +151,7 @@ def train(
     size = integer("batch", batch, least=1)
     learner = _learner(mapping)
     threads = threads_called(learner) or 1
-    opened = _opened(algorithm, envs, steps, how)
+    opened = opener(algorithm, envs, steps, how)
     if actors is None:
         rates = seconds_of_a_row(algorithm, opened, size)
         actors, _ = starting(cores(), *rates)
@@ -220,10 +220,10 @@ def train(
 _OPENERS = Lru[Any, Callable[[int], Collector]](4)
 
 
-def _opened(
-    algorithm: Algorithm, envs: int, steps: int, how: str | None
+def opener(
+    algorithm: Algorithm, envs: int, steps: int, how: str | None = None
 ) -> Callable[[int], Collector]:
-    """What makes environments of a seed."""
+    """What makes environments of a seed; those of one algorithm share what is compiled for them."""
     wanted = (algorithm, envs, steps, how)
     if isinstance(algorithm, Hashable):
         return _OPENERS.get(wanted, lambda: _opener(*wanted))
