@@ -198,6 +198,15 @@ def test_half_done_returns_are_saved(tmp_path: Path) -> None:
         whole.insert(step(t))
     whole.save(tmp_path / "half")
     half.load(tmp_path / "half")
+    other = Replay(50, WHOLE, n_step=2, gamma=1.0)
+    with pytest.raises(trl.errors.ExecutionError, match="with returns of 3 steps, not 2"):
+        other.load(tmp_path / "half")
+    assert not len(other)
+    Replay(50, WHOLE, n_step=3, gamma=1.0).save(tmp_path / "empty")
+    other = Replay(50, WHOLE, n_step=3, gamma=1.0)
+    other.insert(step(0))
+    other.load(tmp_path / "empty")  # and forgets what was half done
+    assert [other.insert(step(t)) for t in range(3)] == [0, 0, 2]
     for t in range(4, 9):
         assert whole.insert(step(t)) == half.insert(step(t))
     assert len(whole) == (9 - 2) + 5 + (4 - 2)

@@ -394,14 +394,19 @@ class Replay:
             )
         if ("priority" in arrays) != (self._tree is not None):
             raise ExecutionError(f"{where} is of a buffer with other priorities.")
+        steps = self._steps
+        if steps is not None and steps.held_in(arrays) != steps.count:
+            raise ExecutionError(
+                f"{where} is of a buffer with returns of {steps.held_in(arrays)} steps, not {steps.count}."
+            )
         with self._lock:
             self._rows.write(0, _named(arrays, "row "))
             if self._tree is not None:
                 values = np.zeros(self.capacity)
                 values[:size] = arrays["priority"]
                 self._tree.insert(0, values)
-            if self._steps is not None and len(arrays.get("held length", ())):
-                self._steps.restore(arrays)
+            if steps is not None:
+                steps.restore(arrays)
             self.inserted, self.dropped = about["inserted"], about["dropped"]
             self._name, self._greatest = about["name"], float.fromhex(about["greatest"])
             self._random.bit_generator.state = about["random"]

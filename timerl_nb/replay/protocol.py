@@ -123,14 +123,13 @@ class TrainingCourse(Course):
             state = "failed"
             self._failed(error)
             self._curves.error = str(error)
-        try:
-            self._actors.close()
-            self._learner.close()
-            if self._kept is not None:
-                self._kept.leave()
-        except BaseException as error:
-            state = "failed"
-            self._failed(self._error or error)
+        ends = [self._actors.close, self._learner.close]
+        for end in ends if self._kept is None else [*ends, self._kept.leave]:
+            try:
+                end()
+            except BaseException as error:
+                state = "failed"
+                self._failed(self._error or error)
         self._result = self._made()
         return state
 

@@ -109,8 +109,17 @@ class Steps:
         kept = {f"held {n}": x for n, x in self._held.items()}
         return {**kept, "held length": self._length, "held head": self._head}
 
+    def held_in(self, state: Mapping[str, Any]) -> int:
+        """Of how many steps the returns are that `state` has said; as here where it holds none."""
+        held = state.get("held reward")
+        return self.count if held is None else held.shape[1]
+
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._begin(len(state["held length"]))
+        """Hold what `state` has said; nothing where that is not there, as of a buffer that had no row yet."""
+        self._begin(len(state.get("held length", ())))
+        if not self.envs:
+            self._held = {}
+            return
         for name in self._held:
             self._held[name][:] = state[f"held {name}"]
         self._length[:], self._head[:] = state["held length"], state["held head"]
