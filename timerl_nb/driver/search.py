@@ -40,7 +40,7 @@ from timerl_nb.passes.dependence_cycles import cycles_of
 from timerl_nb.passes.fuse import Fuse, Separate
 from timerl_nb.passes.incrementalize import Incrementalize
 from timerl_nb.passes.rematerialize import Rematerialize
-from timerl_nb.passes.tiling import by_freed
+from timerl_nb.passes.tiling import freed_by
 from timerl_nb.passes.vectorize import WAYS, Vectorize
 from timerl_nb.schedule.trial import Trials
 from timerl_nb.statements.statements import Statements
@@ -199,16 +199,16 @@ class Search:
         remade = is_remade(self._options)
         return (False, True) if remade and self._options.rematerialize == "auto" else (remade,)
 
-    def _cuts(self, one: Decision) -> list[tuple[Dim, list[int]]]:
-        """The dimensions along which there can be blocks, and the sizes of these."""
+    def _cuts(self, one: Decision) -> list[tuple[Dim, list[int], int]]:
+        """The dimensions along which there can be blocks, the sizes of these, and about how many bytes they free."""
         ways = {way for _, way in one.ways}
         if self._options.incrementalize != "auto" or (len(one.ways) >= _MANY and len(ways) > 1):
             return []
         before, _ = self._before(Incrementalize.name, one)
-        found: list[tuple[Dim, list[int]]] = []
-        for dim in by_freed(before, self._bounds):
+        found: list[tuple[Dim, list[int], int]] = []
+        for dim, nbytes in freed_by(before, self._bounds).items():
             sizes = [1 << k for k in range((dim.count(self._bounds) - 1).bit_length())]
-            found += [(dim, sizes)] if sizes else []
+            found += [(dim, sizes, nbytes)] if sizes else []
         return found
 
     # --- what comes of a decision ----------------------------------------------------------------
@@ -396,9 +396,11 @@ class Search:
         """Whether blocks of it are likely to take longer than the best: then that is looked at first."""
         return self._best is not None and self._best[0] < _NEAR * self._seconds(whole)
 
-    def _is_tight(self, one: Decision) -> bool:
-        """Whether so much must be there at once that it hardly fits: then that is looked at first."""
-        return self._unfused(one) > _TIGHT * self._budget
+    def _is_tight(self, whole: Decision, smallest: Decision, freed: int) -> bool:
+        """Whether even the smallest blocks hardly fit: then that is looked at first."""
+        known = max(self._unscheduled.get(whole, 0), self._least_of.get(whole, 0))
+        left = max(self._floor(whole), known) - freed
+        return max(left, self._unfused(smallest) / _TIGHT) > self._budget
 
     def _is_slower(self, one: Decision) -> bool:
         """Whether it cannot be the best, by what is known of it or of one that computes nothing again."""
@@ -413,21 +415,21 @@ class Search:
         """Try the largest blocks that fit along each dimension."""
         if whole.blocks is None or not self._is_planned(whole):
             return  # nor are blocks planned then, which have more points
-        for dim, sizes in self._cuts(whole):
-            self._largest(whole, sizes, lambda n, d=dim: _cut(whole, d, n))
+        for dim, sizes, freed in self._cuts(whole):
+            self._largest(whole, sizes, lambda n, d=dim: _cut(whole, d, n), freed)
 
     def _swap_blocks(self) -> None:
         """Blocks and swaps together, where neither alone is enough."""
         wholes = [one for one in self._tried if one.blocks == () and not one.swap]
         for whole in sorted(wholes, key=self._seconds):
-            for dim, sizes in self._cuts(whole):
+            for dim, sizes, freed in self._cuts(whole):
                 swapped = replace(whole, swap=True)
-                self._largest(swapped, sizes, lambda n, d=dim, w=swapped: _cut(w, d, n))
+                self._largest(swapped, sizes, lambda n, d=dim, w=swapped: _cut(w, d, n), freed)
             if self._best is not None:
                 return
 
     def _largest(
-        self, whole: Decision, sizes: list[int], decision: Callable[[int], Decision]
+        self, whole: Decision, sizes: list[int], decision: Callable[[int], Decision], freed: int
     ) -> None:
         """Find the largest blocks that fit; the smallest that can be planned tell whether any do."""
 
@@ -441,7 +443,7 @@ class Search:
         if not sizes:
             return
         smallest = decision(sizes[0])
-        if self._best is None or whole.swap or self._is_tight(smallest):
+        if self._best is None or whole.swap or self._is_tight(whole, smallest, freed):
             if self._floor(smallest) > self._budget:
                 self._try(smallest)
                 return
@@ -480,7 +482,7 @@ class Search:
             if self._at_least(decision(sizes[-1])) <= self._budget:
                 return decision(sizes.pop())
             sizes.pop()
-            if not sizes or not self._may_be_best(decision(sizes[-1])):
+            if not sizes or not self._may_be_best(decision(sizes[-1])) or is_over(sizes[0]):
                 return None
         del sizes[bisect(sizes, False, key=is_over) :]
         largest = decision(sizes.pop()) if sizes else None

@@ -18,7 +18,7 @@ from timerl_nb.driver.machines import machine_here
 from timerl_nb.errors import BudgetError
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.bandwidth_model import BandwidthModel
-from timerl_nb.passes.tiling import by_freed, find_tiling
+from timerl_nb.passes.tiling import find_tiling, freed_by
 from timerl_nb.runtime.disk_cache import DiskCache
 
 Place = tuple[DiskCache, str]  # a disk cache and a key
@@ -93,7 +93,7 @@ def _ways(before: Pdg, bounds: Mapping[str, int], options: Options) -> dict[str,
     whole = options.with_(incrementalize=False, rematerialize=False)
     ways = {"whole": whole}
     model = BandwidthModel(before, bounds, machine_here())
-    for dim in [d for d in by_freed(before, bounds) if d.over is None][:1]:
+    for dim in [d for d in freed_by(before, bounds) if d.over is None][:1]:
         points = dim.count(bounds)
         sizes = [n for n in range(1, points) if points % n == 0]
         best = model.block(find_tiling(before, dim)) or points

@@ -17,7 +17,7 @@ from timerl_nb.ir.rewrite import Rewritten, unchanged
 from timerl_nb.machine import Machine
 from timerl_nb.passes.bandwidth_model import BandwidthModel
 from timerl_nb.passes.core import Bounds
-from timerl_nb.passes.tiling import by_freed, find_tiling, in_blocks, tile_blocks
+from timerl_nb.passes.tiling import find_tiling, freed_by, in_blocks, tile_blocks
 
 _SHOWN: Final = 8  # lines of a warning
 
@@ -38,7 +38,7 @@ class Incrementalize:
 
     def run(self, pdg: Pdg) -> Rewritten:
         if isinstance(self.block, int):
-            dims = by_freed(pdg, dict(self.bounds))[:1]
+            dims = list(freed_by(pdg, dict(self.bounds)))[:1]
             return in_blocks(pdg, [(dim, self.block) for dim in dims])
         return in_blocks(pdg, [(pdg.dims[name], block) for name, block in self.block])
 
@@ -59,7 +59,7 @@ class IncrementalizeForSpeed:
     name: str = "incrementalize"
 
     def run(self, pdg: Pdg) -> Rewritten:
-        dim = next(iter(by_freed(pdg, dict(self.bounds))), None)
+        dim = next(iter(freed_by(pdg, dict(self.bounds))), None)
         model = BandwidthModel(pdg, dict(self.bounds), self.machine)
         block = model.block(find_tiling(pdg, dim)) if dim else None
         if dim is None or block is None:

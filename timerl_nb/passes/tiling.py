@@ -322,8 +322,8 @@ def in_blocks(pdg: Pdg, blocks: Iterable[tuple[Dim, int]]) -> Rewritten:
     return total
 
 
-def by_freed(pdg: Pdg, bounds: Mapping[str, int]) -> list[Dim]:
-    """The dimensions along which something can be cut, those that free most first."""
+def freed_by(pdg: Pdg, bounds: Mapping[str, int]) -> dict[Dim, int]:
+    """The dimensions along which something can be cut, those that free most first, and how many bytes (`freed`)."""
     tilings = [find_tiling(pdg, dim) for dim in pdg.dims]
     found = {tiling.dim: freed(pdg, tiling, bounds) for tiling in tilings if tiling.roots}
-    return sorted(found, key=lambda dim: -found[dim])
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
