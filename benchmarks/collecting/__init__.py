@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import report
+from benchmarks.collecting import choices
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import found
+from benchmarks.collecting.fitting import fitted
 from benchmarks.collecting.sweep import Measured, Sweep, Workers, over
-from benchmarks.collecting.table import SIMULATIONS, TABLE
+from benchmarks.collecting.table import BRAX, SIMULATIONS, TABLE
 from benchmarks.finding import table
 
 ROOT: Final = Path(__file__).parents[2]
@@ -32,10 +34,16 @@ def sweeps(*, full: bool) -> Mapping[str, Sweep]:
         "throughput": Sweep(
             "Fig. 4: steps of environments under a policy, over N",
             [Cell(n, 100 if n <= 2**16 else 10) for n in envs],
-            tuple(TABLE),
+            tuple(name for name, row in TABLE.items() if row.is_cartpole),
             to_plateau=True,
         )
     }
+    found["simulators"] = Sweep(
+        "Fig. 2: simulators under drawn actions, over N",
+        [Cell(n, 20, 0) for n in envs],
+        ("JAX, scan", "gymnax, scan", *BRAX),
+        to_plateau=True,
+    )
     for n in sizes:
         found[f"steps-{n}"] = Sweep(
             "Figs. 5 and 6: the same over K", [Cell(n, k) for k in steps], few, split=split
@@ -64,9 +72,18 @@ def sweeps(*, full: bool) -> Mapping[str, Sweep]:
 def main(words: Sequence[str], rounds: int = 5) -> None:
     """Measure some sweeps, or all; print tables and findings, and write `runs/collect.csv`.
 
+    "choices" is what `trl.collect` chooses beside what is fastest; "fit" fits the cost model to this machine, and keeps it.
+
     Raises:
         SystemExit: there is no such sweep.
     """
+    if "fit" in words:
+        print(fitted())
+        return
+    if "choices" in words:
+        for line in choices.table():
+            print(line, flush=True)
+        return
     full = "--full" in words
     known = sweeps(full=full)
     names = [word for word in words if word != "--full"]

@@ -66,6 +66,18 @@ def check(batch: Batch, width: int | None) -> int:
     return int(goes_on.sum())
 
 
+def moves(batch: Batch) -> None:
+    """Whether another environment's steps go anywhere.
+
+    Raises:
+        AssertionError: they do not, or what is seen is no number.
+    """
+    seen = np.asarray(batch["obs"])
+    assert np.isfinite(seen).all() and np.isfinite(batch["reward"]).all(), "what is seen is NaN"
+    wrong = (seen[1:] == seen[:-1]).all(-1)
+    assert not wrong.any(), f"nothing moved, at {_first(wrong)}"
+
+
 def _first(wrong: np.ndarray) -> str:
     step, env = np.argwhere(wrong)[0]
     return f"step {step} of environment {env}"

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.collecting.sweep import Measured
+from benchmarks.collecting.table import BRAX
 from benchmarks.finding import Finding
 
 LOOPS: Final = ("Gymnasium, a loop + PyTorch", "Gymnasium, a loop")
@@ -70,7 +71,7 @@ class Rows:
 def found(measured: Sequence[Measured]) -> list[Finding]:
     """Those that can be said something about."""
     rows = Rows(measured)
-    return [*vectorised(rows), *called(rows), *fused(rows), *complex_ones(rows)]
+    return [*simulators(rows), *vectorised(rows), *called(rows), *fused(rows), *complex_ones(rows)]
 
 
 def _said(
@@ -88,6 +89,23 @@ def _said(
 
 def _at(m: Measured) -> str:
     return f"N = {m.cell.envs:,}, K = {m.cell.steps:,}"
+
+
+def simulators(rows: Rows) -> Iterator[Finding]:
+    """Fig. 2: CartPole beside simulators of rigid bodies, each at its plateau; alike is within ten times."""
+    one = rows.best(SCAN, width=0, state=0)
+    for name in BRAX:
+        other = rows.best(name, width=0, state=0)
+        if one is None or other is None:
+            continue
+        ratio, verdict, why = Ratio.of(one, other), "undecided", ""
+        if ratio.greatest <= 10:
+            verdict = "holds"
+        elif ratio.least > 10:
+            verdict, why = "does not hold", "a step of bodies with joints computes far more"
+        on = f"{_at(one)}; {_at(other)}"
+        what = f"CartPole ({SCAN}) over {name} (at most 10 x)"
+        yield Finding("Fig. 2", what, str(ratio), "", "similar", verdict, on, why)
 
 
 def vectorised(rows: Rows) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ class Row:
         venv: the environment that has it.
         own_policy: whether the policy is the peers', so that its log-probabilities are known.
         simulates: whether it is of simulation alone (Fig. 9).
+        is_cartpole: whether its steps are those of CartPole's equations; others only have to move.
     """
 
     module: str
@@ -37,6 +38,7 @@ class Row:
     venv: str = OWN
     own_policy: bool = True
     simulates: bool = False
+    is_cartpole: bool = True
 
     def make(self, cell: Cell) -> Implementation:
         return getattr(self.imported(), self.factory)(cell)
@@ -77,6 +79,10 @@ PEERS: Final[Mapping[str, Row]] = {
     "JAX, scan": Row("jitted", "scan"),
     "gymnax, scan": Row("gymnaxed", "Gymnax", "gymnax", ".venv-peers"),
 }
+BRAX: Final[Mapping[str, Row]] = {
+    f"Brax, {factory}": Row("braxed", factory, "brax", ".venv-peers", is_cartpole=False)
+    for factory in ("pendulum", "ant")
+}
 SIMULATIONS: Final[Mapping[str, Row]] = {
     "JAX, a call a step": Row("simulated", "a_call_a_step", simulates=True),
     "JAX, one call": Row("simulated", "one_call", simulates=True),
@@ -104,4 +110,4 @@ def ours() -> dict[str, Row]:
     }
 
 
-TABLE: Final[Mapping[str, Row]] = {**PEERS, **ours()}
+TABLE: Final[Mapping[str, Row]] = {**PEERS, **BRAX, **ours()}

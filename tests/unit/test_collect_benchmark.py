@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from benchmarks import collecting, report
-from benchmarks.collecting import equations, findings, simulated
+from benchmarks.collecting import choices, equations, findings, simulated
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.sweep import Measured, Sweep, Workers, over
-from benchmarks.collecting.table import PEERS, SIMULATIONS, TABLE, Row
+from benchmarks.collecting.table import BRAX, PEERS, SIMULATIONS, TABLE, Row
 from benchmarks.finding import table
 
 
@@ -219,3 +219,39 @@ def test_findings_on_state_and_work() -> None:
     } == {"holds"}
     rows[-1] = row("JAX, blocks", 32, 64, 1, 30.0)
     assert verdicts(rows)[f"the same for every N, {of}"] == "does not hold"
+
+
+def test_choices_count_where_the_fastest_leads_beyond_the_spread() -> None:
+    case = choices.Case("CartPole-v1", 4, 4, 0)
+    fast, slow = [10.0, 10.1, 10.2, 10.3], [8.0, 8.1, 8.2, 8.3]
+    one = choices.Chosen(case, "scan", {"scan": fast, "step": slow})
+    assert one.order == ["scan", "step"] and one.counts and one.is_right
+    assert not choices.Chosen(case, "step", {"scan": fast, "step": slow}).is_right
+    assert choices.Chosen(case, "step", {"scan": fast, "step": [9.9] * 4}).is_right
+    assert not choices.Chosen(case, "scan", {"scan": fast, "step": [9.0, 9.5, 10.5, 11.0]}).counts
+    assert len(choices.CASES) >= 10 and len(set(choices.CASES)) == len(choices.CASES)
+
+
+def test_fig_2_is_said_of_plateaus() -> None:
+    def at(name: str, *speeds: float) -> Measured:
+        return Measured(name, Cell(16, 20, 0), speeds)
+
+    near = findings.found([at("JAX, scan", 50.0, 60.0), at("Brax, ant", 10.0, 12.0)])
+    far = findings.found([at("JAX, scan", 500.0, 600.0), at("Brax, ant", 10.0, 12.0)])
+    assert [f.verdict for f in near] == ["holds"] and [f.verdict for f in far] == ["does not hold"]
+    assert "a step of bodies" in far[0].because and far[0].number == "Fig. 2"
+
+
+def test_other_simulators_have_to_move() -> None:
+    obs = np.arange(12.0).reshape(3, 2, 2)
+    equations.moves({"obs": obs, "reward": np.zeros((3, 2))})
+    obs[2, 1] = obs[1, 1]
+    with pytest.raises(AssertionError, match="nothing moved, at step 1 of environment 1"):
+        equations.moves({"obs": obs, "reward": np.zeros((3, 2))})
+
+
+def test_brax_takes_steps() -> None:
+    pytest.importorskip("brax", reason="Brax is not installed (make peers-env)")
+    made, steps = advanced(BRAX["Brax, pendulum"], Cell(4, 20, 0))
+    equations.moves(made.batch())
+    assert steps == 80 and made.counts()["calls"] == 1

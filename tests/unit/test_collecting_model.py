@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 import pytest
 
 import timerl_nb as trl
+from benchmarks.collecting.fitting import Cell, Run, fit, measured
 from timerl_nb.collecting.collector import WAYS
-from timerl_nb.collecting.fitting import Cell, Run, fit, measured
 from timerl_nb.collecting.model import Device, Load, Step, device_here, device_of, likely
 from timerl_nb.collecting.policies import Random
 from timerl_nb.collecting.task import Task
