@@ -14,10 +14,8 @@ from timerl_nb.frontend.arguments import number
 from timerl_nb.frontend.foreign import taken
 from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.sum_tree import SumTree
-from timerl_nb.show.colours import GREY, SERIES
+from timerl_nb.show.colours import GREY, faded, operation
 from timerl_nb.show.figures import THEME
-
-_FADED = 0.35
 
 
 def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
@@ -44,7 +42,8 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
     steps = found.path(share)
     for depth, (first, sums, chosen, left) in enumerate(steps):
         widths = np.asarray(sums) / sum(sums)
-        opacity = [1.0 if k == chosen else _FADED for k in range(len(sums))]
+        colour = operation(depth)
+        colours = [colour if k == chosen else faded(colour) for k in range(len(sums))]
         name = "root" if depth == 0 else f"level {depth}"
         last = depth == len(steps) - 1
         of = [f"{'entry' if last else 'group'} {first + k:,}" for k in range(len(sums))]
@@ -56,11 +55,11 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
                 orientation="h",
                 width=0.5,
                 marker={
-                    "color": SERIES[depth % (len(SERIES) - 1)],
-                    "opacity": opacity,
+                    "color": colours,
                     "line": {"width": 1, "color": GREY},
                 },
                 text=[f"{x:.3g}" for x in sums],
+                insidetextanchor="middle",
                 customdata=of,
                 hovertemplate="%{customdata}: %{text}<extra></extra>",
                 showlegend=False,
@@ -81,7 +80,7 @@ def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
         template=THEME,
         title=f"at {share:.4g} of {found.total:.6g}: entry {first + chosen:,}",
         xaxis_title="share of the group's sum",
-        yaxis={"autorange": "reversed"},
+        yaxis={"autorange": "reversed", "automargin": True},
         barmode="overlay",
     )
     return figure
