@@ -1,6 +1,6 @@
 """What recording costs: nanoseconds that a call takes longer where it is tapped, by recorder.
 
-The function does next to nothing, so that a call is the tap. *Cold* calls come behind 4 MiB that were read, which
+The function does next to nothing, so that a call is the tap; an annotation is around nothing. *Cold* calls come behind 4 MiB that were read, which
 leaves none of it in the nearer caches. Medians of many rounds, in which all ways take turns, and their quartiles.
 """
 
@@ -43,18 +43,33 @@ def measured(calls: int, rounds: int) -> dict[str, tuple[list[float], list[float
         tap = Taps().made(operator.index, "index", Library.BACKEND)
         ways[f"{name}, nothing recorded"] = module, tap, False
         ways[f"{name}, recorded"] = module, tap, True
+        ways[f"{name}, an annotation, nothing recorded"] = module, _annotation, False
+        ways[f"{name}, an annotation, recorded"] = module, _annotation, True
     found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ways}
     for _ in range(rounds):
-        bare = _tight(operator.index, calls), _cold(operator.index, calls // 200)
+        bare = {one: (_tight(one, calls), _cold(one, calls // 200)) for one in _BARE}
         for name, (module, tap, is_recorded) in ways.items():
             native.module = module
             with trl.scope.record(taps=False) if is_recorded else nullcontext():
                 tap(1)
                 took = _tight(tap, calls), _cold(tap, calls // 200)
             for k in range(2):
-                found[name][k].append(took[k] - bare[k])
+                beside = _nothing if tap is _annotation else operator.index
+                found[name][k].append(took[k] - bare[beside][k])
     native.module = built
     return found
+
+
+def _annotation(_: int) -> int:
+    with trl.scope.operation("index"):
+        return 1
+
+
+def _nothing(_: int) -> int:
+    return 1
+
+
+_BARE: Final = (operator.index, _nothing)
 
 
 def _tight(function: Callable[[int], int], calls: int) -> float:

@@ -81,6 +81,7 @@ def _dear(recorded: Callable[..., Any], name: str) -> Callable[..., Any]:
         with _Entry(name):
             return recorded(*args, **named)
 
+    call.__dict__ = recorded.__dict__  # what it knows of itself
     return call
 
 
@@ -142,6 +143,7 @@ def _round(work: str, number: int, file: Path) -> None:
     row: dict[str, Any] = {"work": work, "load": os.getloadavg()[0]}
     context = multiprocessing.get_context("fork")
     pipes = dict[str, Any]()
+    draw.shuffle(ways)  # who is forked first finds other memory
     for way in ways:
         pipes[way], theirs = context.Pipe()
         context.Process(target=_measure, args=(work, way, theirs), daemon=True).start()

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from tests.torture.progress import Progress
-from timerl_nb.scope import native, pure, recorder
+from timerl_nb.scope import native, operation, phase, pure, recorder
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.overlap import overlap_of
@@ -103,7 +103,7 @@ def _record(folder: Path, written: str, processes: int) -> None:
         with open(path, "r+b") as file:
             count = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")
         while True:
-            with recorder.phase("all"), recorder.operation("step"):
+            with phase("all"), operation("step"):
                 called(b"x")
             count[0] += 1
 

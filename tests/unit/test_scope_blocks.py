@@ -149,13 +149,14 @@ def test_a_silent_operation_that_another_thread_leaves_is_no_longer_open(
         assert lane is not None
         for silent in (True, False):
             lane.silence(silent)
-            open_one = lane.entered("act", Kind.OPERATION_ENTER)
-            assert lane.is_in(Kind.OPERATION_EXIT) and lane.writer.inside
-            thread = threading.Thread(target=lane.left, args=(open_one,))
+            open_one = trl.scope.operation("act").__enter__()
+            assert [*lane.operations] == [open_one]
+            thread = threading.Thread(target=open_one.__exit__)
             thread.start()
             thread.join()
             # what is recorded stands in its stack until something else of that is left
-            assert lane.is_in(Kind.OPERATION_EXIT) == lane.writer.inside == (not silent)
+            assert open_one not in lane.operations
+            assert [one.name for one in lane.operations] == ["act"] * (not silent)
 
 
 def test_threads_have_blocks_of_their_own(clock: Clock, tmp_path: Path) -> None:

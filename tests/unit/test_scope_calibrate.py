@@ -175,7 +175,7 @@ def test_recorded_runs_count_blocks_of_which_none_is_silent(
     recorder.begin(tmp_path / "r", timed=timed, drawn=drawn)
     try:
         for _ in range(200):
-            with recorder.operation("step"):
+            with trl.scope.operation("step"):
                 pass
     finally:
         recorder.end()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,12 @@ import timerl_nb as trl
 from tests.recorders import PYTHON_ALONE
 from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
-from timerl_nb.scope import recorder, writing
+from timerl_nb.scope import pure, recorder, writing
+from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.overlap import overlap_of
 from timerl_nb.scope.reading import read
-from timerl_nb.scope.recorder import operation, phase
 from timerl_nb.scope.recording import Recording
 
 record = partial(trl.scope.record, taps=False)  # annotations alone
@@ -212,6 +213,18 @@ def test_asynchronous_generators_are_refused() -> None:
     assert "with trl.scope.operation('o'):" in found.value.hint
 
 
+@pytest.mark.parametrize("made", [operation, phase, pure.Operation])
+def test_what_has_no_name_is_refused(made: Any) -> None:
+    with pytest.raises(OptionError, match="is no name of an operation or a phase") as found:
+
+        @made
+        def act() -> None: ...
+
+    assert '@trl.scope.operation("inference")' in found.value.hint
+    with pytest.raises(TypeError):
+        made()
+
+
 def test_threads_have_lanes_and_segments_follow_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,7 +310,7 @@ def test_a_forked_child_writes_files_of_its_own(recorder_in: str, tmp_path: Path
         + """
 import os, sys
 from timerl_nb.scope.record import record
-from timerl_nb.scope.recorder import operation
+from timerl_nb.scope.annotations import operation
 with record(sys.argv[1], taps=False):
     with operation("parent"):
         child = os.fork()
@@ -361,7 +374,7 @@ def test_what_was_recorded_survives_being_killed(recorder_in: str, tmp_path: Pat
         + """
 import sys, threading
 from timerl_nb.scope.record import record
-from timerl_nb.scope.recorder import operation
+from timerl_nb.scope.annotations import operation
 def work():
     while True:
         with operation(f"a {threading.get_ident()}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import copy
+import functools
 import importlib
 import inspect
 import math
@@ -107,6 +108,29 @@ def test_a_tap_passes_for_what_it_wraps() -> None:
         assert copy.copy(tap) is tap and copy.deepcopy([tap])[0] is tap
         pickled = pickle.dumps(tap)
     assert math.hypot is before and pickle.loads(pickled) is before
+
+
+def test_a_method_in_python_is_told_from_what_wraps_it() -> None:
+    class Env:
+        def step(self, action: int, *, twice: bool = False) -> int:
+            """Twice, if asked."""
+            return action * (1 + twice)
+
+    taps, before = Taps(), Env.step
+    taps.method(Env, "step", Library.SIMULATION)
+    outer = functools.wraps(Env.step)(lambda self, action: self.step(action))
+    assert is_tap(Env.step) and untapped(Env.step) is before
+    assert not is_tap(outer) and untapped(outer) is outer
+    assert (Env.step.__doc__, inspect.signature(Env.step)) == (
+        before.__doc__,
+        inspect.signature(before),
+    )
+    with trl.scope.record(taps=False) as rec:
+        assert Env().step(2, twice=True) == 4 and Env.step(Env(), 3) == 3
+    taps.off()
+    assert vars(Env)["step"] is before
+    names = {name for _, name in calls(rec.read())}
+    assert len(calls(rec.read())) == 2 and names == {f"{__name__}.Env.step"}
 
 
 def test_what_was_bound_before_is_tapped_and_all_is_put_back() -> None:

@@ -18,10 +18,10 @@ from tests.fake_cupti import ActivityKind, ActivityThreadIdType, Fake
 from tests.reinforce import reinforce
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.scope import cupti, tracers, tracing
+from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.devices import Sort
 from timerl_nb.scope.overlap import Used
 from timerl_nb.scope.record import record
-from timerl_nb.scope.recorder import operation, phase
 from timerl_nb.scope.traces import Rows, Trace
 
 AHEAD = 10**15

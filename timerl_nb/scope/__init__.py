@@ -1,6 +1,7 @@
 """Where the time of an RL program goes, across its stack (RL-Scope, paper 002): `trl.scope`."""
 
 from timerl_nb.frontend.foreign import module_names as _module_names
+from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.audit import audit
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.calibration import Calibration, Cost
@@ -12,7 +13,6 @@ from timerl_nb.scope.overlap import Breakdown, Cell, Used, overlap_of
 from timerl_nb.scope.processes import processes
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
-from timerl_nb.scope.recorder import operation, phase
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.tapped import tap
 from timerl_nb.scope.tracing import devices

@@ -1,7 +1,8 @@
-/* Lanes and taps in C: what pure.py does, for a fraction of the time. That says what it means.
+/* Lanes, annotations and taps in C: what pure.py does, for a fraction of the time. That says what it means.
 
-   An edge goes to the segment that is mapped now; Python is called for the next one, for the number of a tap's name,
-   and where a thread has no lane yet. All of it runs under the interpreter's lock. */
+   An edge goes to the segment that is mapped now; Python is called for the next one, for the number of a name,
+   where a thread has no lane yet, where a block ends, and for what is left out of order. All of it runs under the
+   interpreter's lock. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
@@ -11,7 +12,7 @@
 
 #define NAME_BITS 24
 #define DEPTH 1024 /* calls of libraries from inside of others; those further inside are not recorded */
-enum { CALL_ENTER, CALL_EXIT };
+enum { CALL_ENTER, CALL_EXIT, OPERATION_ENTER, OPERATION_EXIT, PHASE_ENTER, PHASE_EXIT };
 
 typedef struct { uint64_t ts; uint32_t top; uint16_t kind, depth; } Edge;
 
@@ -22,13 +23,24 @@ typedef struct {
     PyObject *next;     /* makes a segment */
     uint32_t calls[DEPTH];
     int depth;
-    char silent;        /* taps call through */
-    char inside;        /* of an operation, so that none is guessed */
+    char silent;        /* taps call through, and operations are not written */
+    PyObject *operations, *phases; /* lists of what is open */
+    PyObject *tallies;  /* by name, how many outermost operations the block has had; None where there are no blocks */
+    PyObject *turn;     /* ends the block */
+    Py_ssize_t left;    /* operations, until it ends */
 } Lane;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *function, *taps, *name, *weak, *guess; /* the last is called in place of it, where no operation is open */
+    PyObject *name;
+    uint64_t epoch;     /* of the recording that `top` is of */
+    uint32_t top;
+    char is_phase;
+} Named;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *function, *taps, *name, *weak, *guess; /* the last is the operation that a call is, where none is open */
     vectorcallfunc vectorcall;
     uint64_t epoch;     /* of the recording that `top` is of */
     uint32_t library, top;
@@ -37,7 +49,7 @@ typedef struct {
 static _Thread_local struct { Lane *lane; uint64_t epoch; } here;
 static uint64_t epoch = 1;
 static int recording = 0;
-static PyObject *this_lane, *number; /* Python's, of the recording that goes on */
+static PyObject *this_lane, *number, *numbers, *astray, *stepped; /* Python's, of the recording that goes on */
 
 /* --- lanes ------------------------------------------------------------------------------------- */
 
@@ -89,16 +101,28 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     PyObject *next;
     if (!PyArg_ParseTuple(args, "O", &next)) return NULL;
     Lane *lane = (Lane *)type->tp_alloc(type, 0);
-    if (lane) lane->next = Py_NewRef(next);
+    if (!lane) return NULL;
+    lane->next = Py_NewRef(next);
+    lane->operations = PyList_New(0);
+    lane->phases = PyList_New(0);
+    if (!lane->operations || !lane->phases) Py_CLEAR(lane);
     return (PyObject *)lane;
 }
-static int lane_traverse(Lane *lane, visitproc visit, void *arg) { Py_VISIT(lane->next); return 0; }
-static int lane_clear(Lane *lane) { Py_CLEAR(lane->next); return 0; }
+static int lane_traverse(Lane *lane, visitproc visit, void *arg) {
+    Py_VISIT(lane->next); Py_VISIT(lane->operations); Py_VISIT(lane->phases);
+    Py_VISIT(lane->tallies); Py_VISIT(lane->turn);
+    return 0;
+}
+static int lane_clear(Lane *lane) {
+    Py_CLEAR(lane->next); Py_CLEAR(lane->operations); Py_CLEAR(lane->phases);
+    Py_CLEAR(lane->tallies); Py_CLEAR(lane->turn);
+    return 0;
+}
 static void lane_dealloc(Lane *lane) {
     PyObject_GC_UnTrack(lane);
     if (here.lane == lane) here.lane = NULL;
     PyBuffer_Release(&lane->view);
-    Py_CLEAR(lane->next);
+    lane_clear(lane);
     Py_TYPE(lane)->tp_free((PyObject *)lane);
 }
 static PyObject *done(int bad) { if (bad < 0) return NULL; Py_RETURN_NONE; }
@@ -128,8 +152,12 @@ static PyMethodDef lane_methods[] = {
     {0}};
 static PyGetSetDef lane_getset[] = {{"library", (getter)lane_library, NULL, "The one on top."}, {0}};
 static PyMemberDef lane_members[] = {
-    {"silent", T_BOOL, offsetof(Lane, silent), 0, "Whether taps of its thread call through."},
-    {"inside", T_BOOL, offsetof(Lane, inside), 0, "Whether an operation is open."}, {0}};
+    {"silent", T_BOOL, offsetof(Lane, silent), 0, "Whether calls and operations are not written."},
+    {"operations", T_OBJECT, offsetof(Lane, operations), READONLY, "Those that are open."},
+    {"phases", T_OBJECT, offsetof(Lane, phases), READONLY, "Those that are open."},
+    {"tallies", T_OBJECT, offsetof(Lane, tallies), 0, "Of the block, by name."},
+    {"turn", T_OBJECT, offsetof(Lane, turn), 0, "Ends the block."},
+    {"left", T_PYSSIZET, offsetof(Lane, left), 0, "Operations, until the block ends."}, {0}};
 static PyTypeObject LaneType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "timerl_nb.scope._tap.Lane",
     .tp_basicsize = sizeof(Lane), .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
@@ -138,41 +166,139 @@ static PyTypeObject LaneType = {
     .tp_members = lane_members,
 };
 
-/* --- taps -------------------------------------------------------------------------------------- */
-
 /* What Python was called for has raised an error: nothing is recorded any more, and the program goes on. */
 static void fail(void) {
     recording = 0;
     PyErr_WriteUnraisable(NULL);
 }
 
-static int ready(Tap *self) {
-    if (here.epoch != epoch || !here.lane) {
-        PyObject *made = PyObject_CallNoArgs(this_lane); /* which installs it */
-        if (!made) return -1;
-        Py_DECREF(made);
-        if (here.epoch != epoch || !here.lane) return 1; /* nothing is recorded */
+/* That of the thread that asks; NULL where nothing is recorded. */
+static Lane *lane_here(void) {
+    if (!recording) return NULL;
+    if (__builtin_expect(here.epoch == epoch && here.lane, 1)) return here.lane;
+    PyObject *made = PyObject_CallNoArgs(this_lane); /* which installs it */
+    if (!made) return fail(), NULL;
+    Py_DECREF(made);
+    return recording && here.epoch == epoch ? here.lane : NULL;
+}
+
+/* --- annotations ------------------------------------------------------------------------------- */
+
+static PyTypeObject NamedType, OperationType, PhaseType;
+
+static PyObject *named_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    static char *words[] = {"name", NULL};
+    PyObject *name;
+    if (!named && PyTuple_GET_SIZE(args) == 1) name = PyTuple_GET_ITEM(args, 0); /* a third of the time of making one */
+    else if (!PyArg_ParseTupleAndKeywords(args, named, "O", words, &name)) return NULL;
+    if (!PyUnicode_Check(name)) {
+        PyObject *pure = PyImport_ImportModule("timerl_nb.scope.pure");
+        if (pure) Py_XDECREF(PyObject_CallMethod(pure, "no_name", "O", name)); /* raises an error */
+        Py_XDECREF(pure);
+        return NULL;
     }
-    if (self->epoch != epoch) {
-        PyObject *found = PyObject_CallFunction(number, "IO", self->library, self->name);
-        if (!found) return -1;
-        self->top = (uint32_t)PyLong_AsUnsignedLong(found);
-        self->epoch = epoch;
-        Py_DECREF(found);
-    }
+    Named *self = (Named *)type->tp_alloc(type, 0);
+    if (!self) return NULL;
+    self->name = Py_NewRef(name);
+    self->is_phase = (char)PyType_IsSubtype(type, &PhaseType);
+    return (PyObject *)self;
+}
+static void named_dealloc(Named *self) {
+    Py_CLEAR(self->name);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* What an edge says of it; -1 where that ends the recording. */
+static inline int find_top(Named *self) {
+    if (self->epoch == epoch) return 0;
+    PyObject *known = PyDict_GetItemWithError(numbers, self->name);
+    PyObject *found = known ? Py_NewRef(known) : PyObject_CallFunction(number, "IO", 0, self->name);
+    if (!found) return fail(), -1;
+    if (!recording) return Py_DECREF(found), -1;
+    self->top = (uint32_t)PyLong_AsUnsignedLong(found);
+    self->epoch = epoch;
+    Py_DECREF(found);
     return 0;
 }
 
-static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject *named) {
-    Tap *self = (Tap *)o;
-    if (!recording) return PyObject_Vectorcall(self->function, args, n, named);
-    if (here.epoch != epoch || !here.lane || self->epoch != epoch) {
-        int found = ready(self);
-        if (found < 0) fail();
-        if (found) return PyObject_Vectorcall(self->function, args, n, named);
+static void enter_named(Named *self) {
+    Lane *lane = lane_here();
+    if (!lane) return;
+    PyObject *open = self->is_phase ? lane->phases : lane->operations;
+    int written = self->is_phase || !lane->silent;
+    if (written && find_top(self) < 0) return;
+    if (PyList_Append(open, (PyObject *)self) < 0) return fail();
+    uint16_t kind = self->is_phase ? PHASE_ENTER : OPERATION_ENTER;
+    if (written && put(lane, self->top, kind, (int)PyList_GET_SIZE(open), 0) < 0) fail();
+}
+
+/* A block has had one more outermost operation, and may end. */
+static int tally(Lane *lane, PyObject *name) {
+    PyObject *so_far = PyDict_GetItemWithError(lane->tallies, name);
+    PyObject *count = PyLong_FromLong(so_far ? PyLong_AsLong(so_far) + 1 : 1);
+    int bad = !count || PyDict_SetItem(lane->tallies, name, count) < 0;
+    Py_XDECREF(count);
+    if (bad) return -1;
+    if (--lane->left > 0 || library_on(lane)) return 0;
+    PyObject *made = PyObject_CallNoArgs(lane->turn);
+    Py_XDECREF(made);
+    return made ? 0 : -1;
+}
+
+static int leave_named(Named *self) {
+    Lane *lane = lane_here();
+    if (!lane) return 0;
+    PyObject *open = self->is_phase ? lane->phases : lane->operations;
+    Py_ssize_t n = PyList_GET_SIZE(open);
+    if (!n || PyList_GET_ITEM(open, n - 1) != (PyObject *)self) {
+        PyObject *made = PyObject_CallOneArg(astray, (PyObject *)self);
+        Py_XDECREF(made);
+        return made ? 0 : -1;
     }
-    Lane *lane = here.lane;
-    if (self->guess && !lane->inside) return PyObject_Vectorcall(self->guess, args, n, named);
+    Py_INCREF(lane); /* its thread's, which may begin another recording */
+    int bad = 0, written = self->is_phase || !lane->silent;
+    Named *below;
+    do { /* with it goes what is below, and was left ahead of it */
+        if (PyList_SetSlice(open, n - 1, n, NULL) < 0) { bad = -1; goto end; }
+        below = --n ? (Named *)PyList_GET_ITEM(open, n - 1) : NULL;
+        if (!written) continue;
+        if (below && find_top(below) < 0) goto end;
+        if (put(lane, below ? below->top : 0, self->is_phase ? PHASE_EXIT : OPERATION_EXIT, (int)n, 0) < 0) {
+            fail();
+            goto end;
+        }
+    } while (below && Py_TYPE(below) == &NamedType);
+    if (n) goto end;
+    if (!self->is_phase && lane->tallies && PyDict_Check(lane->tallies)) bad = tally(lane, self->name);
+    if (!bad && recording && stepped) {
+        PyObject *made = PyObject_CallOneArg(stepped, self->is_phase ? Py_True : Py_False);
+        Py_XDECREF(made);
+        bad = made ? 0 : -1;
+    }
+end:
+    Py_DECREF(lane);
+    return bad;
+}
+
+static PyObject *named_enter(PyObject *self, PyObject *_) { enter_named((Named *)self); return Py_NewRef(self); }
+static PyObject *named_exit(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    return done(leave_named((Named *)self));
+}
+static PyMethodDef named_methods[] = {
+    {"__enter__", named_enter, METH_NOARGS}, {"__exit__", (PyCFunction)(void (*)(void))named_exit, METH_FASTCALL}, {0}};
+static PyMemberDef named_members[] = {
+    {"name", T_OBJECT, offsetof(Named, name), READONLY, "What it is called."},
+    {"is_phase", T_BOOL, offsetof(Named, is_phase), READONLY, "Or an operation."}, {0}};
+static PyTypeObject NamedType = { /* without methods it was left, and stands for itself among what is open */
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "timerl_nb.scope._tap.Named",
+    .tp_basicsize = sizeof(Named), .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_new = named_new, .tp_dealloc = (destructor)named_dealloc, .tp_members = named_members,
+    .tp_doc = "Named(name)\n--\n\nWhat is open, or was left.",
+};
+
+/* --- taps -------------------------------------------------------------------------------------- */
+
+static PyObject *recorded(Tap *self, Lane *lane, PyObject *const *args, size_t n, PyObject *named) {
     if (lane->silent || lane->depth == DEPTH || library_on(lane) == self->library)
         return PyObject_Vectorcall(self->function, args, n, named);
     uint64_t begun = epoch;
@@ -189,6 +315,42 @@ static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject
         if (!made) PyErr_Restore(type, value, trace);
     }
     return made;
+}
+
+/* A call that is an operation, since no other is open. */
+static PyObject *in_operation(Tap *self, Lane *lane, PyObject *const *args, size_t n, PyObject *named) {
+    int known = PyObject_TypeCheck(self->guess, &NamedType);
+    PyObject *guess = known ? Py_NewRef(self->guess) : PyObject_CallNoArgs(self->guess);
+    if (!guess) return NULL;
+    Py_INCREF(lane);
+    enter_named((Named *)guess);
+    PyObject *made = recorded(self, lane, args, n, named);
+    PyObject *type = NULL, *value, *trace;
+    if (!made) PyErr_Fetch(&type, &value, &trace);
+    int bad = leave_named((Named *)guess);
+    Py_DECREF(lane);
+    Py_DECREF(guess);
+    if (!bad && type) PyErr_Restore(type, value, trace);
+    else if (type) { Py_DECREF(type); Py_XDECREF(value); Py_XDECREF(trace); }
+    if (bad) Py_CLEAR(made);
+    return made;
+}
+
+static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject *named) {
+    Tap *self = (Tap *)o;
+    Lane *lane = lane_here();
+    if (lane && self->epoch != epoch) {
+        PyObject *found = PyObject_CallFunction(number, "IO", self->library, self->name);
+        if (found) {
+            self->top = (uint32_t)PyLong_AsUnsignedLong(found);
+            self->epoch = epoch;
+            Py_DECREF(found);
+        } else fail();
+        if (!recording) lane = NULL;
+    }
+    if (!lane) return PyObject_Vectorcall(self->function, args, n, named);
+    if (self->guess && !PyList_GET_SIZE(lane->operations)) return in_operation(self, lane, args, n, named);
+    return recorded(self, lane, args, n, named);
 }
 
 static PyTypeObject TapType, MethodTapType;
@@ -264,10 +426,13 @@ static PyTypeObject TapType = {
 /* --- the module -------------------------------------------------------------------------------- */
 
 static PyObject *start(PyObject *module, PyObject *args) {
-    PyObject *lane, *top;
-    if (!PyArg_ParseTuple(args, "OO", &lane, &top)) return NULL;
+    PyObject *lane, *top, *known, *left;
+    if (!PyArg_ParseTuple(args, "OOO!O", &lane, &top, &PyDict_Type, &known, &left)) return NULL;
     Py_XSETREF(this_lane, Py_NewRef(lane));
     Py_XSETREF(number, Py_NewRef(top));
+    Py_XSETREF(numbers, Py_NewRef(known));
+    Py_XSETREF(astray, Py_NewRef(left));
+    Py_CLEAR(stepped);
     epoch++;
     recording = 1;
     Py_RETURN_NONE;
@@ -275,22 +440,32 @@ static PyObject *start(PyObject *module, PyObject *args) {
 static PyObject *stop(PyObject *module, PyObject *_) {
     recording = 0;
     epoch++;
-    Py_CLEAR(this_lane); Py_CLEAR(number);
+    Py_CLEAR(this_lane); Py_CLEAR(number); Py_CLEAR(numbers); Py_CLEAR(astray); Py_CLEAR(stepped);
+    Py_RETURN_NONE;
+}
+static PyObject *each_step(PyObject *module, PyObject *told) {
+    Py_XSETREF(stepped, Py_NewRef(told));
     Py_RETURN_NONE;
 }
 static PyMethodDef methods[] = {
-    {"start", start, METH_VARARGS, "Taps record: what makes a thread's lane, and a name's number."},
-    {"stop", stop, METH_NOARGS, "Taps call through."}, {0}};
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_tap", "Lanes and taps in C.", -1, methods};
+    {"start", start, METH_VARARGS, "What follows is recorded: see pure.py."},
+    {"stop", stop, METH_NOARGS, "Nothing is recorded any more."},
+    {"each_step", each_step, METH_O, "Have a function be told where a thread's outermost operation or phase ends."},
+    {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_tap", "Lanes, annotations and taps in C.", -1, methods};
 
 PyMODINIT_FUNC PyInit__tap(void) {
     MethodTapType = TapType;
     MethodTapType.tp_name = "timerl_nb.scope._tap.MethodTap";
     MethodTapType.tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR; /* called with its instance: no bound method is made */
-    if (PyType_Ready(&LaneType) < 0 || PyType_Ready(&TapType) < 0 || PyType_Ready(&MethodTapType) < 0) return NULL;
+    OperationType = PhaseType = NamedType;
+    OperationType.tp_name = "timerl_nb.scope._tap.Operation";
+    PhaseType.tp_name = "timerl_nb.scope._tap.Phase";
+    OperationType.tp_base = PhaseType.tp_base = &NamedType;
+    OperationType.tp_methods = PhaseType.tp_methods = named_methods;
+    PyTypeObject *types[] = {&LaneType, &NamedType, &OperationType, &PhaseType, &TapType, &MethodTapType};
     PyObject *made = PyModule_Create(&module);
-    if (!made || PyModule_AddObjectRef(made, "Lane", (PyObject *)&LaneType) < 0
-        || PyModule_AddObjectRef(made, "Tap", (PyObject *)&TapType) < 0
-        || PyModule_AddObjectRef(made, "MethodTap", (PyObject *)&MethodTapType) < 0) return NULL;
+    for (size_t k = 0; made && k < sizeof types / sizeof *types; k++)
+        if (PyModule_AddType(made, types[k]) < 0) Py_CLEAR(made);
     return made;
 }

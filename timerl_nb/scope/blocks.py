@@ -31,33 +31,23 @@ class Blocks:
 
     Args:
         seed: of which of them are silent.
-        size: operations of the first one.
         drawn: whether some are silent; else they count what they would, and cost it.
     """
 
-    def __init__(self, seed: int, size: int = 1, *, drawn: bool = True) -> None:
+    def __init__(self, seed: int, *, drawn: bool = True) -> None:
         self._drawn = drawn
         self._draw = Random(seed)
-        self._tallies: dict[str, int] = {}
-        self._size = self._left = size
+        self._size = 1  # outermost operations
         self._began = self._cpu = 0  # no block has begun
         self._states: list[bool] = []  # whether the next ones are silent
         self._count = self._pairs = 0
 
-    def ended(self, lane: Any, name: str) -> None:
-        """An outermost operation has ended in a lane."""
-        tallies = self._tallies
-        tallies[name] = tallies.get(name, 0) + 1
-        self._left = left = self._left - 1
-        if left <= 0 and not lane.library:
-            self._turn(lane)
-
-    def _turn(self, lane: Any) -> None:
-        """A block ends, and the next one begins."""
+    def turn(self, lane: Any) -> None:
+        """A block ends in a lane, as its operations are done, and the next one begins."""
         cpu, now = thread_time_ns(), monotonic_ns()
         _moment(lane, Kind.BLOCK_EXIT, cpu)  # also ahead of the first one: what follows is our own
         if self._cpu:
-            for name, count in self._tallies.items():
+            for name, count in lane.writer.tallies.items():
                 lane.put(lane.recorder.number(name), Kind.TALLY, count)
             self._count += 1
         if not self._states:
@@ -67,8 +57,9 @@ class Blocks:
                 lane.recorder.asked(lane)
         if lane.silent != (silent := self._states.pop()):
             lane.silence(silent)
-        self._tallies.clear()
-        self._left, self._began, self._cpu = self._size, monotonic_ns(), thread_time_ns()
+        lane.writer.tallies.clear()
+        lane.writer.left = self._size
+        self._began, self._cpu = monotonic_ns(), thread_time_ns()
         _moment(lane, Kind.BLOCK_ENTER, self._cpu)
 
     def _resize(self, took: int) -> None:

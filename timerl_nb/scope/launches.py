@@ -10,8 +10,9 @@ from timerl_nb.driver.observed_run import Names
 from timerl_nb.driver.onlooker import listen
 from timerl_nb.driver.program import Program
 from timerl_nb.events import Event
+from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.recorder import Frame, ThreadLane, this_lane
+from timerl_nb.scope.recorder import ThreadLane, this_lane
 
 TURN: Final = "turn"
 WAIT: Final = "wait for the device"
@@ -26,8 +27,8 @@ class Launches:
     def __init__(self, program: Program) -> None:
         self._names, self._tops = Names(program), dict[str, int]()
         self._lane: ThreadLane | None = None
-        self._turn: Frame | str | None = None
-        self._runs: Frame | str | None = None
+        self._turn: phase | None = None
+        self._runs: operation | None = None
         self._is_called = False
 
     def __call__(self, event: Event) -> None:
@@ -55,7 +56,7 @@ class Launches:
         if (lane := self._lane) is not None:
             self._end(lane)
             if self._turn is not None:
-                lane.left(self._turn)
+                self._turn.__exit__()
             self._turn = None
 
     def _begin(self, lane: ThreadLane, name: str, point: Sequence[int]) -> None:
@@ -63,10 +64,12 @@ class Launches:
             library = Library.PYTHON if self._names.sort(name) == "host" else Library.BACKEND
             self._tops[name] = lane.recorder.top(library, name)
             lane.recorder.say({"launch": name, "op_ids": list(self._names.op_ids(name))})
-        if self._turn is None and not lane.is_in(Kind.PHASE_EXIT):
-            self._turn = lane.entered(TURN, Kind.PHASE_ENTER)
-        if not lane.is_in(Kind.OPERATION_EXIT):
-            self._runs = lane.entered(name, Kind.OPERATION_ENTER, point)
+        if self._turn is None and not lane.phases:
+            self._turn = phase(TURN).__enter__()
+        if not lane.operations:
+            self._runs = operation(name).__enter__()
+            for k, coordinate in enumerate(() if lane.silent else point):
+                lane.put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
         self._is_called = self._tops[name] >> NAME_BITS != Library.PYTHON
         if self._is_called:
             lane.called(self._tops[name])
@@ -75,7 +78,7 @@ class Launches:
         if self._is_called:
             lane.returned()
         if self._runs is not None:
-            lane.left(self._runs)
+            self._runs.__exit__()
         self._runs, self._is_called = None, False
 
 

@@ -1,40 +1,66 @@
-"""Lanes and taps in Python: what `_tap.c` does, where that was not built.
+"""Lanes, annotations and taps in Python: what `_tap.c` does, where that was not built.
 
 A tap passes for what it wraps: `inspect.isbuiltin`, `isinstance`, hash, equality, `repr`, pickle and copies.
 """
 
 from __future__ import annotations
 
+import functools
 import mmap
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import local
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, ClassVar, Final, NoReturn
 
+from timerl_nb.errors import OptionError
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 
+_DEEPEST: Final = 0xFFFF  # depth that an edge tells
+_TOP: Final = (1 << 32) - 1
 _EXIT: Final = int(Kind.CALL_EXIT) << 32
+_OPERATION: Final = int(Kind.OPERATION_ENTER) << 32
+_PHASE: Final = int(Kind.PHASE_ENTER) << 32
 
-_own: local | None = None  # the lanes of threads in the recording that taps write to
+_own: local | None = None  # the lanes of threads in the recording that goes on
 
 
-def start(this_lane: Callable[[], None], number: Callable[[int, str], int]) -> None:
-    """Taps record from now on.
+def start(
+    this_lane: Callable[[], None],
+    number: Callable[[int, str], int],
+    numbers: Mapping[str, int],
+    astray: Callable[[Named], None],
+) -> None:
+    """Calls, operations and phases are recorded from now on.
 
     Args:
         this_lane: is called where a thread has no lane, and installs one.
         number: what an edge says of a call of a library, by name.
+        numbers: of names that have one.
+        astray: is called where something is left that is not on top of its stack in this thread.
     """
-    global _own, _this_lane, _number
-    _this_lane, _number = this_lane, number
+    global _own, _this_lane, _number, _numbers, _astray, _stepped
+    _this_lane, _number, _numbers, _astray, _stepped = this_lane, number, numbers, astray, None
     _own = local()
 
 
 def stop() -> None:
-    """Taps call through."""
-    global _own, _this_lane, _number
-    _own, _this_lane, _number = None, _nothing, _nothing
+    """Nothing is recorded any more."""
+    global _own, _this_lane, _number, _numbers, _astray, _stepped
+    _own, _this_lane, _number, _numbers, _astray, _stepped = (
+        None,
+        _nothing,
+        _nothing,
+        {},
+        _nothing,
+        None,
+    )
+
+
+def each_step(told: Callable[[bool], None]) -> None:
+    """Have a function be told where a thread's outermost phase (true) or operation ends."""
+    global _stepped
+    _stepped = told
 
 
 def _nothing(*_: object) -> Any:
@@ -43,6 +69,9 @@ def _nothing(*_: object) -> Any:
 
 _this_lane: Callable[[], None] = _nothing
 _number: Callable[[int, str], int] = _nothing
+_numbers: Mapping[str, int] = {}
+_astray: Callable[[Named], None] = _nothing
+_stepped: Callable[[bool], None] | None = None
 
 
 class Lane:
@@ -50,18 +79,43 @@ class Lane:
 
     Args:
         segments: makes the next one.
+
+    Attributes:
+        silent: calls and operations are not written.
+        operations, phases: that are open; a plain `Named` among them has been left ahead of what is above it.
+        tallies: how many outermost operations the block has had, by name; None where there are no blocks.
+        left: operations until a block ends, which `turn` does.
     """
 
-    __slots__ = ("_segments", "at", "calls", "end", "inside", "library", "silent", "words")
+    __slots__ = (
+        "_segments",
+        "at",
+        "below",
+        "end",
+        "left",
+        "library",
+        "operations",
+        "phases",
+        "silent",
+        "tallies",
+        "turn",
+        "word",
+        "words",
+    )
 
     def __init__(self, segments: Callable[[], mmap.mmap]) -> None:
         self._segments = segments
         self.words = memoryview(b"")
         self.at = self.end = 0
-        self.calls: list[int] = []
-        self.library = 0  # on top of the calls
-        self.silent = False  # taps call through
-        self.inside = False  # of an operation, so that none is guessed
+        # what is on top of the calls, as an edge says it: its depth, library and name; the last but for itself
+        self.word = self.library = 0
+        self.below: list[int] = []  # the same of what is under each call of `called`
+        self.silent = False
+        self.operations: list[Named] = []
+        self.phases: list[Named] = []
+        self.tallies: dict[str, int] | None = None
+        self.left = 0
+        self.turn: Callable[[], None] = _nothing
 
     def install(self) -> None:
         """This is the lane of the thread that asks."""
@@ -70,18 +124,19 @@ class Lane:
 
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, now or at a moment `ts` since the last edge."""
-        self.put(top, Kind.CALL_ENTER, len(self.calls) + 1, ts)
-        self.calls.append(top)
-        self.library = top >> NAME_BITS
+        self.below.append(self.word)
+        depth = (self.word >> 48) + 1
+        self.word, self.library = top | depth << 48, top >> NAME_BITS
+        self.put(top, Kind.CALL_ENTER, depth, ts)
 
     def returned(self) -> None:
         """What was called last has returned."""
-        if not self.calls:
+        if not self.below:
             return
-        self.calls.pop()
-        top = self.calls[-1] if self.calls else 0
+        self.word = word = self.below.pop()
+        top = word & _TOP
         self.library = top >> NAME_BITS
-        self.put(top, Kind.CALL_EXIT, len(self.calls))
+        self.put(top, Kind.CALL_EXIT, word >> 48)
 
     def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
         """Append an edge of now, or of a moment `ts` since the last one."""
@@ -89,7 +144,7 @@ class Lane:
         if at == self.end:
             at = self.more()
         words = self.words
-        words[at + 1] = top | kind << 32 | min(depth, 0xFFFF) << 48
+        words[at + 1] = top | kind << 32 | min(depth, _DEEPEST) << 48
         self.at = at + 2
         words[at] = ts or monotonic_ns()  # last: it says that the edge is whole
 
@@ -99,6 +154,127 @@ class Lane:
         self.at, self.end = 0, len(self.words)
         assert self.end * 8 % EDGE.itemsize == 0
         return 0
+
+
+def no_name(given: object) -> NoReturn:
+    """Say that something is no name of an operation or a phase.
+
+    Raises:
+        OptionError: always.
+    """
+    raise OptionError(
+        f"{given!r} is no name of an operation or a phase.",
+        hint='give it in words: `with trl.scope.operation("inference"):`, or `@trl.scope.operation("inference")`.',
+    )
+
+
+class Named:
+    """What is open, or was left: an operation or a phase.
+
+    Raises:
+        OptionError: it has no name.
+    """
+
+    __slots__ = ("name",)
+    is_phase: ClassVar = False
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            no_name(name)
+        self.name = name
+
+
+class Operation(Named):
+    """Is written as it is entered and left. `Lane.put` is written out, since this is what it costs."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Any:
+        own = _own
+        if own is None:
+            return self
+        try:
+            lane = own.lane
+        except AttributeError:
+            if (lane := _lane_of(own)) is None:
+                return self
+        if self.is_phase:
+            stack, word = lane.phases, _PHASE
+        else:
+            stack, word = lane.operations, _OPERATION
+            if lane.silent:
+                stack.append(self)
+                return self
+        name = self.name
+        top = _numbers.get(name)
+        if top is None:
+            top = _number(0, name)
+            if own is not _own:
+                return self
+        at = lane.at
+        if at == lane.end:
+            at = lane.more()
+        stack.append(self)
+        depth, words = len(stack), lane.words
+        words[at + 1] = top | word | (depth if depth < _DEEPEST else _DEEPEST) << 48
+        lane.at = at + 2
+        words[at] = monotonic_ns()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        own = _own
+        if own is None:
+            return
+        try:
+            lane = own.lane
+        except AttributeError:
+            if (lane := _lane_of(own)) is None:
+                return
+        is_phase = self.is_phase
+        stack = lane.phases if is_phase else lane.operations
+        if not stack or stack[-1] is not self:
+            _astray(self)
+            return
+        while True:  # with it goes what is below, and was left ahead of it
+            stack.pop()
+            if is_phase or not lane.silent:
+                at = lane.at
+                if at == lane.end:
+                    at = lane.more()
+                words, word = lane.words, (_PHASE if is_phase else _OPERATION) | _EXIT
+                if stack:
+                    name = stack[-1].name
+                    depth = len(stack)
+                    word |= _numbers.get(name) or _number(0, name)
+                    word |= (depth if depth < _DEEPEST else _DEEPEST) << 48
+                words[at + 1] = word
+                lane.at = at + 2
+                words[at] = monotonic_ns()
+            if not stack:
+                break
+            if type(stack[-1]) is not Named:
+                return
+        tallies = lane.tallies
+        if tallies is not None and not is_phase:
+            tallies[self.name] = tallies.get(self.name, 0) + 1
+            lane.left = left = lane.left - 1
+            if left <= 0 and not lane.library:
+                lane.turn()
+        if _stepped is not None:
+            _stepped(is_phase)
+
+
+class Phase(Operation):
+    """The same, which is written also where operations are not."""
+
+    __slots__ = ()
+    is_phase = True
+
+
+def _lane_of(own: local) -> Lane | None:
+    """That of a thread that has none yet."""
+    _this_lane()
+    return getattr(own, "lane", None) if own is _own else None
 
 
 class Tap:
@@ -112,11 +288,11 @@ class Tap:
         instead: what is called; by default the function, recorded.
 
     Attributes:
-        _guess: is called where no operation is open, if given.
+        _guess: the operation that a call is, where no other is open, or what makes it; None for none.
     """
 
     # `__call__` of each is a function of its own: a method would cost another call
-    __slots__ = ("__call__", "__weakref__", "_function", "_guess", "_taps")
+    __slots__ = ("__call__", "__weakref__", "_function", "_taps")
 
     def __init__(
         self,
@@ -127,8 +303,15 @@ class Tap:
         instead: Callable[..., Any] | None = None,
     ) -> None:
         self._taps, self._function = taps, function
-        self.__call__ = instead or _recorded(self, function, name, int(library))
-        self._guess: Callable[..., Any] | None = None
+        self.__call__: Any = instead or _recorded(function, name, int(library))
+
+    @property
+    def _guess(self) -> Any:
+        return self.__call__._guess
+
+    @_guess.setter
+    def _guess(self, guess: Any) -> None:
+        self.__call__._guess = guess
 
     @property
     def __class__(self) -> Any:
@@ -165,46 +348,54 @@ class Tap:
 
 
 class MethodTap(Tap):
-    """The same of a function that is looked up in a class, and called with an instance."""
+    """The same of a function that is looked up in a class, and called with an instance.
+
+    Of a function in Python it is another one: Python binds and calls that in a third of the time.
+    """
 
     __slots__ = ()
+
+    def __new__(cls, taps: Any, function: Any, name: str, library: int) -> Any:
+        if type(function) is not types.FunctionType:
+            return object.__new__(cls)
+        made = functools.wraps(function)(_recorded(function, name, int(library)))
+        vars(made).update(_taps=taps, _function=function)
+        return made
 
     def __get__(self, instance: Any, cls: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
 
-def _recorded(
-    tap: Tap, function: Callable[..., Any], name: str, library: int
-) -> Callable[..., Any]:
+def _recorded(function: Callable[..., Any], name: str, library: int) -> Any:
     """A function whose calls are written: `Lane.called` and `Lane.returned`, written out, since this is what they cost."""
     of: local | None = None  # the lanes that `top` is for
-    top = 0
+    top = outermost = 0
 
-    def call(*args: Any, **named: Any) -> Any:
-        nonlocal of, top
+    def call_(*args: Any, **named: Any) -> Any:
+        nonlocal of, top, outermost
         own = _own
         if own is None:
             return function(*args, **named)
         try:
             lane = own.lane
         except AttributeError:
-            _this_lane()
-            lane = getattr(own, "lane", None)
-            if lane is None:
+            if (lane := _lane_of(own)) is None:
                 return function(*args, **named)
-        if not lane.inside and tap._guess is not None:
-            return tap._guess(*args, **named)
+        if not lane.operations and (guess := call._guess) is not None:
+            with guess() if isinstance(guess, types.FunctionType) else guess:
+                return call(*args, **named)
         if lane.library == library or lane.silent:
             return function(*args, **named)
         if of is not own:
             top, of = _number(library, name), own
+            outermost = top | 1 << 48
         at = lane.at
         if at == lane.end:
             at = lane.more()
-        calls, words = lane.calls, lane.words
-        calls.append(top)
+        words, below = lane.words, lane.word
+        lane.word = word = top | (below >> 48) + 1 << 48 if below else outermost
         lane.library = library
-        words[at + 1] = top | len(calls) << 48  # Kind.CALL_ENTER is 0
+        words[at + 1] = word  # Kind.CALL_ENTER is 0
         lane.at = at + 2
         words[at] = monotonic_ns()
         try:
@@ -215,15 +406,15 @@ def _recorded(
                 if at == lane.end:
                     at = lane.more()
                 words = lane.words
-                calls.pop()
-                if calls:
-                    upper = calls[-1]
-                    lane.library = upper >> NAME_BITS
-                    words[at + 1] = upper | len(calls) << 48 | _EXIT
-                else:
-                    lane.library = 0
-                    words[at + 1] = _EXIT
+                lane.word = below
+                lane.library = (below & _TOP) >> NAME_BITS if below else 0
+                words[at + 1] = below | _EXIT
                 lane.at = at + 2
                 words[at] = monotonic_ns()
 
+    call: Any = call_
+    call._guess = None
     return call
+
+
+FUNCTION: Final = _recorded(len, "", 0).__code__  # of taps that are functions

@@ -12,8 +12,9 @@ from threading import local
 from types import FrameType, ModuleType
 from typing import Final
 
-from timerl_nb.scope.edges import Kind, Library
-from timerl_nb.scope.recorder import GUESSED, operation, this_lane
+from timerl_nb.scope.annotations import guess, operation
+from timerl_nb.scope.edges import Library
+from timerl_nb.scope.recorder import this_lane
 from timerl_nb.scope.taps import Taps, is_native, untapped
 
 BACKWARD: Final = "backward"
@@ -72,8 +73,10 @@ def _modules(taps: Taps, torch: ModuleType) -> None:
     """
     enabled = torch.is_grad_enabled
 
-    def guessed() -> str:
-        return LEARN if enabled() else INFERENCE
+    learn, inference = guess(LEARN), guess(INFERENCE)
+
+    def guessed() -> operation:
+        return learn if enabled() else inference
 
     taps.method(torch.nn.Module, "__call__", Library.PYTHON, guessed)
 
@@ -88,8 +91,8 @@ def _optimizers(taps: Taps, optimizer: ModuleType) -> None:
             return
         steps = own.__dict__.setdefault("steps", [])
         _left(steps, caller)
-        if not lane.is_in(Kind.OPERATION_EXIT):
-            entered = operation(f"{UPDATE}{GUESSED}")
+        if not lane.operations:
+            entered = guess(UPDATE)
             entered.__enter__()
             steps.append((caller, entered))
 

@@ -1,4 +1,4 @@
-"""What is written while a recording goes on; `phase(name)` and `operation(name)` write what their user says.
+"""What is written while a recording goes on: who writes it, and where.
 
 Each thread writes a lane of its own. What is left out of order, by another task or another thread than
 entered it, cannot be drawn as one stretch: it is marked as *interleaved* and left where it stands in its stack.
@@ -7,19 +7,20 @@ entered it, cannot be drawn as one stretch: it is marked as *interleaved* and le
 from __future__ import annotations
 
 import functools
-import inspect
 import mmap
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any
 
-from timerl_nb.errors import ExecutionError, OptionError, warn
+from timerl_nb.errors import ExecutionError, warn
 from timerl_nb.scope import native, pure
+from timerl_nb.scope.annotations import written_by
 from timerl_nb.scope.blocks import Blocks
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.writing import (
@@ -32,99 +33,11 @@ from timerl_nb.scope.writing import (
     write_manifest,
 )
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_LEAVE: Final = [Kind(kind | 1) for kind in range(Kind.PHASE_EXIT)]  # by what enters
-_OPERATION: Final = Kind.OPERATION_EXIT  # a name of ours: to ask the enum for it calls Python
 INTERLEAVED = "interleaved: "  # ahead of the name of what was
-GUESSED = " (guessed)"  # behind the name of an operation that nobody annotated
-
-
-class _Named:
-    """Something that is entered and left; as a decorator, at each call of a function."""
-
-    enter: Kind
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._lanes: list[tuple[ThreadLane, Frame | str]] = []  # of each time that it was entered
-
-    def __enter__(self) -> _Named:
-        recorder = _now
-        if recorder is not None:
-            try:
-                lane: ThreadLane = recorder.own.lane
-            except AttributeError:
-                lane = recorder.lane()
-            self._lanes.append((lane, lane.entered(self.name, self.enter)))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        lanes = self._lanes
-        if not lanes:
-            return
-        here = get_ident()
-        lane, frame = lanes.pop()
-        if lane.thread != here:  # several threads are in it
-            lanes.append((lane, frame))
-            mine = (k for k in reversed(range(len(lanes))) if lanes[k][0].thread == here)
-            lane, frame = lanes.pop(next(mine, -1))
-        lane.left(frame)
-
-    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, which is in it while it runs; a generator or a coroutine while that is open.
-
-        Raises:
-            OptionError: it is an asynchronous generator.
-        """
-        cls, name = type(self), self.name
-        if inspect.isasyncgenfunction(function):
-            raise OptionError(
-                f"{function.__qualname__} is an asynchronous generator, which cannot be decorated.",
-                hint=f"write `with trl.scope.{cls.__name__}({name!r}):` inside of it.",
-            )
-        if inspect.iscoroutinefunction(function):
-
-            async def waiting(*args: P.args, **named: P.kwargs) -> Any:
-                with cls(name):
-                    return await function(*args, **named)
-
-            return cast("Callable[P, R]", functools.wraps(function)(waiting))
-        if inspect.isgeneratorfunction(function):
-
-            def yielding(*args: P.args, **named: P.kwargs) -> Any:
-                with cls(name):
-                    return (yield from function(*args, **named))
-
-            return cast("Callable[P, R]", functools.wraps(function)(yielding))
-
-        @functools.wraps(function)
-        def call(*args: P.args, **named: P.kwargs) -> R:
-            with cls(name):
-                return function(*args, **named)
-
-        return call
-
-
-class operation(_Named):
-    """What the program does, in its user's words: `with operation("inference"):`, or a decorator.
-
-    Operations nest, also in themselves; nothing is done where nothing is recorded (RL-Scope, paper 002,
-    section 3.1).
-    """
-
-    enter = Kind.OPERATION_ENTER
-
-
-class phase(_Named):
-    """A stage of training, around operations (RL-Scope, paper 002, section 3.1)."""
-
-    enter = Kind.PHASE_ENTER
 
 
 Timed = Callable[["ThreadLane"], None]
-Stepped = Callable[["ThreadLane", Kind], None]
+Stepped = Callable[["ThreadLane", bool], None]
 
 
 def begin(
@@ -179,9 +92,14 @@ def _not_written(folder: Path, error: OSError) -> ExecutionError:
 
 
 def each_step(told: Stepped) -> None:
-    """Have somebody be told where a thread's outermost phase or operation ends, and by what edge."""
+    """Have somebody be told where a thread's outermost phase (true) or operation ends."""
+
+    def ended(is_phase: bool) -> None:
+        if (lane := this_lane()) is not None:
+            told(lane, is_phase)
+
     if _now is not None:
-        _now.stepped = told
+        native.module.each_step(ended)
 
 
 def end() -> None:
@@ -198,15 +116,34 @@ def _go_on(recorder: _Recorder) -> None:
     """From here on a recorder is that of this process; what is known of this thread begins."""
     global _now
     _now = recorder
-    native.module.start(_installed, recorder.top)
+    written_by(native.module)
+    native.module.start(_installed, recorder.top, recorder.names.numbers, _astray)
     recorder.lane().begin()
 
 
 def _installed() -> None:
-    """A tap of this thread asks for its lane."""
+    """What is tapped or annotated asks for this thread's lane."""
     lane = this_lane()
     if lane is not None:
         lane.install()
+
+
+def _astray(left: Any) -> None:
+    """An operation or a phase is left that is not on top of its stack here, or that no recording knows of."""
+    recorder, here = _now, this_lane()
+    if recorder is None or here is None:
+        return
+    for lane in (here, *(one for made in [*recorder.lanes] if (one := made()) is not None)):
+        stack = lane.writer.phases if left.is_phase else lane.writer.operations
+        where = next((k for k in reversed(range(len(stack))) if stack[k] is left), None)
+        if where is None:
+            continue
+        if lane.silent and not left.is_phase:
+            del stack[where]
+        else:
+            stack[where] = native.module.Named(left.name)
+            here.mark(f"{INTERLEAVED}{left.name}")
+        return
 
 
 def this_lane() -> ThreadLane | None:
@@ -225,28 +162,18 @@ def known_thread() -> threading.Thread | None:
     return threading._active.get(get_ident())  # type: ignore[attr-defined]
 
 
-class Frame:
-    """Something that was entered, and is on its lane's stack until what is above it has been left, too."""
-
-    __slots__ = ("is_left", "kind", "name", "top")
-
-    def __init__(self, name: str, leave: Kind, top: int) -> None:
-        self.name, self.kind, self.top, self.is_left = name, leave, top, False
-
-
 class ThreadLane:
-    """A thread's stacks, and where its edges go."""
+    """Where a thread's edges go."""
 
     def __init__(self, recorder: _Recorder) -> None:
         self.recorder, self.thread = recorder, get_ident()
         self.number = threading.get_native_id()
         segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
         self.writer: Any = native.module.Lane(functools.partial(recorder.segment, segments))
+        if recorder.asked is not None:
+            blocks = Blocks(self.number, drawn=recorder.drawn)
+            self.writer.tallies, self.writer.turn = {}, functools.partial(blocks.turn, self)
         self.install()
-        # by half of a kind: to look an enum up in a dictionary calls Python
-        self._stacks: tuple[list[Frame], ...] = tuple([] for _ in range(Kind.PHASE_EXIT))
-        self._hidden = 0  # operations that are open, and not recorded
-        self._blocks = None if recorder.asked is None else Blocks(self.number, drawn=recorder.drawn)
         called = thread.name[:LONGEST] if (thread := known_thread()) else ""
         recorder.say({"thread": self.number, "called": called})
 
@@ -263,15 +190,15 @@ class ThreadLane:
     @contextmanager
     def aside(self, segments: Callable[[], mmap.mmap]) -> Iterator[None]:
         """Meanwhile what is recorded of the thread, of which nothing is open, goes elsewhere."""
-        writer, blocks = self.writer, self._blocks
+        writer = self.writer
         self.writer = type(writer)(segments)
-        if blocks is not None:  # they count, which costs, and none of them ends
-            self._blocks = Blocks(0, size=sys.maxsize)
+        if writer.tallies is not None:  # they count, which costs, and no block ends
+            self.writer.tallies, self.writer.left = {}, sys.maxsize
         self.install()
         try:
             yield
         finally:
-            self.writer, self._blocks = writer, blocks
+            self.writer = writer
             self.install()
 
     def begin(self) -> None:
@@ -282,9 +209,15 @@ class ThreadLane:
         """Something happens now."""
         self.put(self.recorder.number(name), Kind.MARK, 0)
 
-    def is_in(self, leave: Kind) -> bool:
-        """Whether some operation is open, or some phase, by what leaves one."""
-        return bool(self._stacks[leave >> 1]) or (leave is _OPERATION and self._hidden > 0)
+    @property
+    def operations(self) -> Sequence[Any]:
+        """Those that are open."""
+        return self.writer.operations
+
+    @property
+    def phases(self) -> Sequence[Any]:
+        """Those that are open."""
+        return self.writer.phases
 
     @property
     def library(self) -> int:
@@ -301,54 +234,6 @@ class ThreadLane:
         recorder = self.recorder
         if recorder is _now and not recorder.failed:  # else it has ended, or is another process's
             self.writer.returned()
-
-    def entered(self, name: str, enter: Kind, point: Sequence[int] = ()) -> Frame | str:
-        """An operation or a phase is entered; of one that is not recorded now its name is enough."""
-        leave, stack = _LEAVE[enter], self._stacks[enter >> 1]
-        if leave is _OPERATION and self.writer.silent:  # phases are always written
-            self._hidden += 1
-            self.writer.inside = True
-            return name
-        frame = Frame(name, leave, self.recorder.number(name))
-        stack.append(frame)
-        if leave is _OPERATION:
-            self.writer.inside = True
-        self.put(frame.top, enter, len(stack))
-        for k, coordinate in enumerate(point):
-            self.put(coordinate & 0xFFFFFFFF, Kind.POINT, k)
-        return frame
-
-    def left(self, frame: Frame | str) -> None:
-        """What was entered is left, in the lane's thread or in another one."""
-        recorder = self.recorder
-        if recorder is not _now:  # it has ended, or is another process's
-            return
-        is_here = get_ident() == self.thread
-        if isinstance(frame, str):
-            name, kind = frame, _OPERATION
-            self._hidden -= 1
-            if not is_here:
-                self.writer.inside = self.is_in(_OPERATION)
-                return
-        else:
-            name, kind, stack = frame.name, frame.kind, self._stacks[frame.kind >> 1]
-            frame.is_left = True
-            if not is_here or (stack and stack[-1] is not frame):
-                recorder.lane().mark(f"{INTERLEAVED}{name}")
-                return
-            while stack and stack[-1].is_left:
-                stack.pop()
-                self.put(stack[-1].top if stack else 0, kind, len(stack))
-            if stack:
-                return
-        if kind is _OPERATION and self._hidden:
-            return
-        if kind is _OPERATION:
-            self.writer.inside = False
-            if self._blocks is not None:
-                self._blocks.ended(self, name)
-        if recorder.stepped is not None:
-            recorder.stepped(self, kind)
 
     def install(self) -> None:
         """Have taps of this thread write here."""
@@ -369,7 +254,7 @@ class _Recorder:
 
     Attributes:
         asked: what times tight loops.
-        stepped: see `each_step`.
+        lanes: of its threads, as long as they go on.
     """
 
     def __init__(
@@ -385,8 +270,8 @@ class _Recorder:
         self.drawn = drawn
         self.asked = timed
         self._made_by = (os.getppid() if parent is None else parent), thread
-        self.stepped: Stepped | None = None
         self.own = threading.local()
+        self.lanes: list[weakref.ref[ThreadLane]] = []
         self._begin = clocks()
         if parent is None:
             make_fresh(folder)
@@ -405,6 +290,7 @@ class _Recorder:
         found: ThreadLane | None = getattr(self.own, "lane", None)
         if found is None:
             found = self.own.lane = ThreadLane(self)
+            self.lanes.append(weakref.ref(found))
         return found
 
     def segment(self, made: Segments) -> mmap.mmap:

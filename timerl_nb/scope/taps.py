@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from timerl_nb.scope import native, pure
+from timerl_nb.scope.annotations import guess, operation
 from timerl_nb.scope.edges import Library
-from timerl_nb.scope.recorder import GUESSED, operation
 
 # What is native by its type, and by the name of its type, where that is some library's own.
 _NATIVE: Final = (types.BuiltinFunctionType, types.MethodDescriptorType)
@@ -25,7 +25,8 @@ _MISSING: Final = object()
 
 def is_tap(thing: Any) -> bool:
     """Whether something is a tap, of either recorder."""
-    return type(thing) in _TAPS
+    kind = type(thing)
+    return kind in _TAPS or (kind is types.FunctionType and thing.__code__ is pure.FUNCTION)
 
 
 _TAPS: Final = {kind for module in (pure, native.module) for kind in (module.Tap, module.MethodTap)}
@@ -79,7 +80,7 @@ class Taps:
         library: Library,
         *,
         is_method: bool = False,
-        guessed: str | Callable[[], str] | None = None,
+        guessed: str | Callable[[], operation] | None = None,
     ) -> Any:
         """A tap of a function that is not remembered: it goes when its user lets go of it.
 
@@ -89,7 +90,7 @@ class Taps:
         kind = "MethodTap" if is_method else "Tap"
         made = getattr(native.module, kind)(self, function, name, library)
         if guessed is not None:
-            made._guess = _in_operation(made, guessed)
+            made._guess = guess(guessed) if isinstance(guessed, str) else guessed
         return made
 
     def module(self, module: types.ModuleType, library: Library) -> None:
@@ -113,7 +114,7 @@ class Taps:
         owner: Any,
         name: str,
         library: Library,
-        guessed: str | Callable[[], str] | None = None,
+        guessed: str | Callable[[], operation] | None = None,
     ) -> None:
         """Tap one function of a class or module, native or not."""
         thing = vars(owner).get(name)
@@ -159,17 +160,6 @@ class Taps:
         self.matchers.clear()
         # taps of what is there as long as its library are used again: `torch.compile` knows them by their ids
         self._made = {k: made for k, made in self._made.items() if type(made[0]) in _NATIVE}
-
-
-def _in_operation(tap: Any, guessed: str | Callable[[], str]) -> Callable[..., Any]:
-    """What is called is an operation."""
-    same = operation(f"{guessed}{GUESSED}") if isinstance(guessed, str) else None
-
-    def call(*args: Any, **named: Any) -> Any:
-        with same or operation(f"{guessed()}{GUESSED}"):  # pyrefly: ignore[not-callable]
-            return tap(*args, **named)
-
-    return call
 
 
 def _bound() -> Iterator[tuple[types.ModuleType, str, Any]]:

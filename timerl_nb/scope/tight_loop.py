@@ -16,8 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from timerl_nb.scope.annotations import operation
 from timerl_nb.scope.edges import EDGE, Library
-from timerl_nb.scope.recorder import ThreadLane, operation
+from timerl_nb.scope.recorder import ThreadLane
 from timerl_nb.scope.taps import Taps
 from timerl_nb.scope.writing import SEGMENT
 

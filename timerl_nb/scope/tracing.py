@@ -153,12 +153,12 @@ class Steps:
         if self._left:
             each_step(self._ended)
 
-    def _ended(self, lane: ThreadLane, leave: Kind) -> None:
+    def _ended(self, lane: ThreadLane, is_phase: bool) -> None:
         self._thread = self._thread or lane.thread
         if self._left <= 0 or lane.thread != self._thread:
             return
-        self._phases |= leave is Kind.PHASE_EXIT or lane.is_in(Kind.PHASE_EXIT)
-        if self._phases and leave is not Kind.PHASE_EXIT:
+        self._phases |= is_phase or bool(lane.phases)
+        if self._phases and not is_phase:
             return
         if self._devices is None:
             self._devices = devices()

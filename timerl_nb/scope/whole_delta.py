@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from timerl_nb.errors import ExecutionError
+from timerl_nb.scope.annotations import operation
 from timerl_nb.scope.blocks import between_blocks
 from timerl_nb.scope.calibration import Calibration
 from timerl_nb.scope.delta import KINDS, Pairs, by_difference, counted
 from timerl_nb.scope.lanes import Process
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
-from timerl_nb.scope.recorder import operation
 from timerl_nb.scope.runs import check_alike, in_turns, ran
 
 

@@ -76,11 +76,15 @@ def _reserve(file: int) -> None:
 
 
 class NameTable:
-    """Numbers for names, from 1 on, each on the disk ahead of its first use."""
+    """Numbers for names, from 1 on, each on the disk ahead of its first use.
+
+    Attributes:
+        numbers: of the names that have one.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, Lock()
-        self._ids: dict[str, int] = {"": 0}
+        self.numbers: dict[str, int] = {"": 0}
         path.touch(exist_ok=False)
 
     def remove(self) -> None:
@@ -89,14 +93,14 @@ class NameTable:
 
     def number(self, name: str) -> int:
         """The number of a name; of the last one there can be all further ones."""
-        found = self._ids.get(name)
+        found = self.numbers.get(name)
         if found is not None:
             return found
         with self._lock:
-            if name not in self._ids and len(self._ids) < _MOST_NAMES:
+            if name not in self.numbers and len(self.numbers) < _MOST_NAMES:
                 self._add({"name": name if len(name) <= LONGEST else f"{name[:LONGEST]}… (cut)"})
-                self._ids[name] = len(self._ids)
-            return self._ids.get(name, _MOST_NAMES - 1)
+                self.numbers[name] = len(self.numbers)
+            return self.numbers.get(name, _MOST_NAMES - 1)
 
     def say(self, line: Mapping[str, Any]) -> None:
         """Say something else of the process, in a line of its own."""

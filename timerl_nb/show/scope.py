@@ -16,11 +16,12 @@ import numpy as np
 from timerl_nb.columns import aligned
 from timerl_nb.frontend.foreign import taken
 from timerl_nb.scope import Breakdown, Recording, processes
+from timerl_nb.scope.annotations import GUESSED
 from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.frames import Stack, frames
 from timerl_nb.scope.pieces import WORDS
 from timerl_nb.scope.processes import Branch
-from timerl_nb.scope.recorder import GUESSED, INTERLEAVED
+from timerl_nb.scope.recorder import INTERLEAVED
 from timerl_nb.show.colours import GREY, SERIES, TENSORS, tensor
 from timerl_nb.show.device_sums import SORTS
 from timerl_nb.show.stretch import Stretches, StretchView
