@@ -482,7 +482,9 @@ class Search:
             if self._at_least(decision(sizes[-1])) <= self._budget:
                 return decision(sizes.pop())
             sizes.pop()
-            if not sizes or not self._may_be_best(decision(sizes[-1])) or is_over(sizes[0]):
+            if not sizes or not self._may_be_best(decision(sizes[-1])):
+                return None
+            if self._at_least(decision(sizes[0])) > self._budget:
                 return None
         del sizes[bisect(sizes, False, key=is_over) :]
         largest = decision(sizes.pop()) if sizes else None

@@ -236,7 +236,11 @@ def layout_of(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> Lay
     Args:
         found: see `Layout`.
     """
-    return plan.layout if isinstance(plan, FoldedPlan) else Layout(plan, found)
+    if isinstance(plan, FoldedPlan):
+        return plan.layout
+    if plan.found_layout is None:
+        plan.found_layout = Layout(plan, found)
+    return plan.found_layout
 
 
 def laid_out(plan: MemoryPlan, found: dict[Hashable, Any] | None = None) -> int:

@@ -55,6 +55,7 @@ class MemoryPlan(Inspectable):
         share: what each of several devices holds; None on one.
         whole: why the points of a long run were looked at one by one; empty where they were not, and
             where they are few.
+        found_layout: where XLA's buffers are, once somebody has looked (`memory/folded.layout_of`).
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class MemoryPlan(Inspectable):
         self.by_passes: Mapping[str, str] = {}
         self.buffers, self.is_lowered, self.whole = 0, False, ""
         self.share: Share | None = None
+        self.found_layout: Any = None
 
     @property
     def saved_by(self) -> Mapping[str, str]:

@@ -7,10 +7,10 @@ away is followed point by point.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import compress, product
 from math import prod
 from typing import Final
 
@@ -80,16 +80,27 @@ def suspects(pdg: Pdg) -> list[frozenset[int]]:
             if home[op.id] == home[read.source]:
                 inner.setdefault(home[op.id], []).append((op, read))
         for number, within in inner.items():
-            kept = within
+            still = [True] * len(within)
             for way in ways:
-                steps = [_step(pdg, read, way) for _, read in within]
-                if all(step is not None and step >= 0 for step in steps):
-                    still = {e for e, step in zip(within, steps, strict=True) if not step}
-                    kept = [e for e in kept if e in still]
+                steps = _steps(pdg, within, way)
+                if steps is not None:
+                    still = [one and not step for one, step in zip(still, steps, strict=True)]
+            kept = list(compress(within, still))
             if len(kept) < len(within):
                 pending.append(kept)
             else:
                 found.append(frozenset(parts[number]))
+    return found
+
+
+def _steps(pdg: Pdg, edges: Iterable[tuple[Op, Read]], way: Way) -> list[int] | None:
+    """How far reads go along a way at least; None where one may go against it."""
+    found: list[int] = []
+    for _, read in edges:
+        step = _step(pdg, read, way)
+        if step is None or step < 0:
+            return None
+        found.append(step)
     return found
 
 
