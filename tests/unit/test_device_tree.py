@@ -165,18 +165,20 @@ def test_a_program_with_a_tree_runs(over: tuple[str, ...], executor: Any) -> Non
     assert (found["weight"] <= 1).all() and found["weight"].max() == 1
 
 
-def test_levels_are_written_in_place() -> None:
+@pytest.mark.parametrize("over", [("t",), ("b", "t")], ids=["one", "each its own"])
+def test_levels_are_written_in_place(over: tuple[str, ...]) -> None:
     """Each is one array, and none is copied in the loop."""
-    program = remembering(1000, 16, 32, ("t",)).compile({"B": 1, "T": 40}, XLA)
+    program = remembering(1000, 16, 32, over).compile({"B": 2, "T": 40}, XLA)
     kept = {s.name: s for s in program.memory.stores.values() if s.name.startswith("level")}
     assert len(kept) == 6 and all(store.kind == "slot" for store in kept.values())
     lowered = program.executable.lowered
     assert lowered is not None and len(lowered.calls) == 1
     text, start = lowered.compiled(1).as_text().split("\nENTRY ")
-    assert "f32[1008]" in start
+    many = "2," * (len(over) - 1)
+    assert f"f32[{many}1008]" in start
     for size in (1008, 64, 16):
-        assert re.search(rf"f32\[{size}\]\S* (?:scatter|fusion)\(", text), size
-        assert not re.findall(rf"f32\[{size}\]\S* copy\(", text), size
+        assert re.search(rf"f32\[{many}{size}\]\S* (?:scatter|fusion)\(", text), size
+        assert not re.findall(rf"f32\[{many}{size}\]\S* copy\(", text), size
 
 
 @pytest.mark.parametrize(

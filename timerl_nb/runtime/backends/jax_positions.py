@@ -171,14 +171,36 @@ def scatter_set(scope: Scope, op: Op, args: Sequence[JaxArray], sizes: Any) -> J
     x = _in_order(x, a.out, [*both, a.axis, *rest])
     values = _in_order(values, a.left, [*both, *own, *rest])
     position = _in_order(position, a.right, [*both, *own])
-    found = _at_rows(scope, sizes[0], len(both), _set)(x, position, values)
-    return _in_order(found.reshape(x.shape), [*both, a.axis, *rest], a.out)
+    if any(map(scope.is_divided, sizes[0])):
+        found = _at_rows(scope, sizes[0], len(both), _set)(x, position, values)
+    else:
+        found = _set_in_rows(x, position, values, len(both))
+    return _in_order(found, [*both, a.axis, *rest], a.out)
 
 
 def _set(x: JaxArray, position: JaxArray, values: JaxArray, axis: int = 0) -> JaxArray:
     flat = jax.lax.platform_dependent(position.reshape(-1), cpu=_in_turn, default=_last_ones)
     values = values.reshape(*x.shape[:axis], flat.size, *x.shape[axis + 1 :])
     return x.at[(*[slice(None)] * axis, flat)].set(values, mode="drop")
+
+
+def _set_in_rows(x: JaxArray, position: JaxArray, values: JaxArray, many: int) -> JaxArray:
+    """The same along the axis behind `many` that `x` shares with positions.
+
+    The array keeps its shape: where XLA looks at it in another one it writes into a copy.
+    """
+    front, n = x.shape[:many], x.shape[many]
+    rows = jnp.arange(prod(front), dtype=position.dtype)
+    rows = jnp.broadcast_to(
+        rows.reshape(*front, *(1,) * (position.ndim - many)), position.shape
+    ).reshape(-1)
+    end = prod(front) * n
+    place = position.reshape(-1)
+    whole = jnp.where(place < n, rows * n + place, end)
+    whole = jax.lax.platform_dependent(whole, cpu=_in_turn, default=_last_ones)
+    place = jnp.where(whole < end, place, n)
+    at = (*jnp.unravel_index(rows, front), place)
+    return x.at[at].set(values.reshape(-1, *x.shape[many + 1 :]), mode="drop")
 
 
 def _in_turn(position: JaxArray) -> JaxArray:
