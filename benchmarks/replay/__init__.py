@@ -1,16 +1,17 @@
-"""The replay buffer, and training beside acting: `python -m benchmarks replay [buffers trees protocol moves]`."""
+"""The replay buffer, and training beside acting: `python -m benchmarks replay [buffers trees protocol moves learning]`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.replay import buffers, moves, protocol, trees
+from benchmarks.replay import buffers, learning, moves, protocol, trees
 
 PARTS = {
     "buffers": buffers.main,
     "trees": trees.main,
     "protocol": protocol.main,
     "moves": moves.main,
+    "learning": learning.main,
 }
 
 

@@ -1,0 +1,123 @@
+"""DQN on CartPole: steps of learning and of environments a second, ours in both forms and others', in turn, in one process.
+
+All have eight environments, a network of two layers of 64, batches of 64 from 16,000 rows, a target network, one step of
+learning for a step of all environments. Stable-Baselines3 draws uniformly, so do ours; the others may be with priorities.
+What is not installed is said.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import timerl_nb as trl
+from timerl_nb.replay import Dqn, Proportional, Replay, train
+
+ENVS, BATCH, ROWS, ROUNDS = 8, 64, 16_000, 3
+HIDDEN = (64, 64)
+WINDOW, BESIDE, OTHERS = 2_000, 200, 200  # steps of learning in a round
+
+
+def window(alpha: float | None) -> Callable[[], float]:
+    """The window form: a whole run each, of which what comes ahead of learning is part."""
+    how: dict[str, Any] = {"hidden": HIDDEN, "length": ROWS // ENVS, "batch": BATCH // ENVS}
+    context = trl.algorithms.dqn(**how, steps=1, alpha=alpha, after=0)
+    program = context.compile({"B": ENVS, "T": WINDOW}, trl.Options(executor="xla"))
+    program.execute(progress=False)
+
+    def run() -> float:
+        begun = perf_counter()
+        program.execute(progress=False)
+        return WINDOW / (perf_counter() - begun)
+
+    return run
+
+
+def beside(priority: Proportional | None) -> Callable[[], float]:
+    """`trl.replay.train`, in mode "exact": a block of a step of each environment for each step of learning."""
+    algorithm = Dqn("CartPole-v1", HIDDEN)
+    run = train(
+        algorithm,
+        mode="exact",
+        buffer=Replay(ROWS, algorithm.fields, priority=priority),
+        groups=2,
+        envs=ENVS,
+        steps=1,
+        batch=BATCH,
+        least=8 * BATCH,
+        paused=True,
+    )
+    run.step(100)
+    run.wait()
+
+    def more() -> float:
+        begun = perf_counter()
+        run.step(BESIDE)
+        run.wait()
+        return BESIDE / (perf_counter() - begun)
+
+    return more
+
+
+def sb3() -> Callable[[], float]:
+    """Stable-Baselines3, which acts and learns by turns."""
+    torch: Any = importlib.import_module("torch")
+    torch.set_num_threads(1)
+    of: Any = importlib.import_module("stable_baselines3")
+    made: Any = importlib.import_module("stable_baselines3.common.env_util")
+    model = of.DQN(
+        "MlpPolicy",
+        made.make_vec_env("CartPole-v1", ENVS),
+        buffer_size=ROWS,
+        batch_size=BATCH,
+        learning_starts=8 * BATCH,
+        train_freq=1,
+        gradient_steps=1,
+        target_update_interval=ENVS * 500,
+        policy_kwargs={"net_arch": [*HIDDEN]},
+        device="cpu",
+    )
+    model.learn(8 * BATCH + 50 * ENVS)
+
+    def run() -> float:
+        begun = perf_counter()
+        model.learn(OTHERS * ENVS, reset_num_timesteps=False)
+        return OTHERS / (perf_counter() - begun)
+
+    return run
+
+
+SYSTEMS: dict[str, Callable[[], Callable[[], float]]] = {
+    "SB3": sb3,
+    "window": lambda: window(None),
+    "window, by priority": lambda: window(0.6),
+    "trl.replay.train": lambda: beside(None),
+    "trl.replay.train, by priority": lambda: beside(Proportional()),
+}
+
+
+def main() -> None:
+    runs: dict[str, Callable[[], float]] = {}
+    lacking: list[str] = []
+    for name, make in SYSTEMS.items():
+        try:
+            runs[name] = make()
+        except ImportError as error:
+            lacking.append(f"{name} was not there: {error}")
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            found[name].append(run())
+    print("| system | steps of learning a second | steps of environments | over SB3 |")
+    print("|---|---|---|---|")
+    for name, speeds in found.items():
+        ratio = "–"
+        if "SB3" in found:
+            each = [a / b for a, b in zip(speeds, found["SB3"], strict=True)]
+            ratio = f"{median(each):.2f} ({min(each):.2f} to {max(each):.2f})"
+        rate = median(speeds)
+        print(f"| {name} | {rate:,.0f} | {rate * ENVS:,.0f} | {ratio} |", flush=True)
+    print("\n".join(["", *lacking]))
