@@ -216,8 +216,7 @@ class FusionGroups:
         self.joins.append((rule, (first, *rest)))
 
     def refresh(self) -> None:
-        """Bring every group's needs and reach up to date, and who needs what."""
-        self._needed_by, self._readers = {}, {}
+        """Bring every group's needs up to date."""
         for key, group in self.groups.items():
             found = map(self._at_home, group.reads)
             group.reads = {n for n in found if not (n.source == key and n.is_own)}
@@ -227,6 +226,11 @@ class FusionGroups:
             across = [n for n in group.reads if n.across and circle[n.source] != circle[key]]
             if across:
                 group.needs = group.reads.difference(across).union(map(self._exact, across))
+
+    def _look_up(self) -> None:
+        """Find who needs what, and what each group reaches."""
+        self._needed_by, self._readers = {}, {}
+        for key, group in self.groups.items():
             for need in group.needs:
                 plain = self._plain(need)
                 self._needed_by[plain] = self._needed_by.get(plain, 0) | self._bit[key]
@@ -384,6 +388,7 @@ class FusionGroups:
         """Apply the other rules until none applies."""
         while True:
             self.refresh()
+            self._look_up()
             if not (self._join_pairs() or self._bundle() or self._ride_along()):
                 return
 
