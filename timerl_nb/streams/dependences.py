@@ -163,6 +163,12 @@ class _Few:
 
     def tidied(self, few: int) -> _Few | _Many | None:
         """Without what has run; None where nothing is left. More than a `few` are kept as cells."""
+        for one in self.wrote or self.read:
+            if one[2][0]:
+                break
+        else:
+            if not (self.wrote and self.read):
+                return None  # most: a buffer that was used once
         self.read = [one for one in self.read if one[2][0]]
         self.wrote = [one for one in self.wrote if one[2][0]]
         count = len(self.read) + len(self.wrote)
