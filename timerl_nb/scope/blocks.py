@@ -24,6 +24,7 @@ FEWEST: Final = 40  # blocks that are all in pairs
 LATER: Final = 0.05  # the part of blocks that is silent, in the end
 TIMED: Final = 8  # pairs from one time to the next that a tight loop is timed
 _LONGEST: Final = 3 * SHORTEST
+_WAITS: Final = 4  # of so much time it computes in less than one part
 
 
 class Blocks:
@@ -51,7 +52,9 @@ class Blocks:
                 lane.put(lane.recorder.number(name), Kind.TALLY, count)
             self._count += 1
         if not self._states:
-            self._resize(now - self._began if self._cpu else SHORTEST)
+            # not by what other processes took meanwhile, unless the thread does little but wait
+            took = max(cpu - self._cpu, (now - self._began) // _WAITS)
+            self._resize(took if self._cpu else SHORTEST)
             self._states = self._next()
             if not self._cpu or (len(self._states) == 2 and self._pairs % TIMED == 0):
                 lane.recorder.asked(lane)
