@@ -69,6 +69,7 @@ def test_turns_of_a_loop_take_little(tmp_path: Path) -> None:
         (gzip.compress(b'{"stream":9}'), "format 9"),
         (gzip.compress(b'{"stream":1,"name":"a","names":[],"kernels":[[0]]}'), "is no stream"),
     ],
+    ids=["text", "an object", "a list", "another format", "kernels of nothing"],
 )
 def test_what_is_no_stream_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "wrong.stream.gz"
