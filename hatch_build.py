@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,18 @@ def built_tap(folder: Path) -> Path | None:
         ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     )
     include = f"-I{sysconfig.get_path('include')}"
-    words = [*shlex.split(compiler), "-O2", "-fPIC", *linking, include, str(TAP), "-o", str(made)]
+    of = f"-DSOURCE={zlib.crc32(TAP.read_bytes())}L"  # who loads it knows of what it was built
+    words = [
+        *shlex.split(compiler),
+        "-O2",
+        "-fPIC",
+        *linking,
+        include,
+        of,
+        str(TAP),
+        "-o",
+        str(made),
+    ]
     try:
         done = subprocess.run(words, capture_output=True, text=True)
         failed = done.returncode and (done.stderr or f"{words[0]}: status {done.returncode}")

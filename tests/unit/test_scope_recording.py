@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ import timerl_nb as trl
 from tests.recorders import PYTHON_ALONE
 from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
-from timerl_nb.scope import pure, recorder, writing
+from timerl_nb.scope import native, pure, recorder, writing
 from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane
@@ -469,3 +471,15 @@ except trl.errors.MissingNameError as error:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert run.stdout == "did you mean record or read?\n"
+
+
+def test_a_recorder_built_of_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (Path(pure.__file__).parent / "_tap.c").read_bytes()
+    for known in (zlib.crc32(source), 1, None):
+        built = SimpleNamespace() if known is None else SimpleNamespace(SOURCE=known)
+        monkeypatch.setattr(native.importlib, "import_module", lambda _, built=built: built)
+        if known == zlib.crc32(source):
+            assert native._built() is built
+            continue
+        with pytest.warns(TimeRLWarning, match="built from an older source"):
+            assert native._built() is pure

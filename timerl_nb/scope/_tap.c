@@ -467,5 +467,6 @@ PyMODINIT_FUNC PyInit__tap(void) {
     PyObject *made = PyModule_Create(&module);
     for (size_t k = 0; made && k < sizeof types / sizeof *types; k++)
         if (PyModule_AddType(made, types[k]) < 0) Py_CLEAR(made);
+    if (made && PyModule_AddIntConstant(made, "SOURCE", SOURCE) < 0) Py_CLEAR(made);
     return made;
 }

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import importlib
+import zlib
+from pathlib import Path
 from typing import Any
 
+from timerl_nb.errors import warn
 from timerl_nb.scope import pure
 
-try:
-    module: Any = importlib.import_module("timerl_nb.scope._tap")
-except ImportError:
-    module = pure
+
+def _built() -> Any:
+    """The one in C; the one in Python where it was not built, or of another source than is here now."""
+    try:
+        found: Any = importlib.import_module("timerl_nb.scope._tap")
+    except ImportError:
+        return pure
+    source = Path(__file__).with_name("_tap.c")
+    if source.exists() and getattr(found, "SOURCE", None) != zlib.crc32(source.read_bytes()):
+        warn(
+            "the recorder in C was built from an older source: the one in Python is used, which is slower.",
+            hint="install the project again (make setup).",
+        )
+        return pure
+    return found
+
+
+module: Any = _built()
