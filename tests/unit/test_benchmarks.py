@@ -196,5 +196,5 @@ def test_the_overlap_is_of_lanes_like_those_that_are_recorded(capsys) -> None:
 
 def test_what_taps_cost_is_measured_of_recorded_calls() -> None:
     found = taps.measured(400, 3)
-    assert {name.partition(", ")[2] for name in found} == {"recorded", "nothing recorded"}
+    assert {name.rpartition(", ")[2] for name in found} == {"recorded", "nothing recorded"}
     assert all(len(tight) == len(cold) == 3 for tight, cold in found.values())
