@@ -54,17 +54,8 @@ def built_tap(folder: Path) -> Path | None:
     )
     include = f"-I{sysconfig.get_path('include')}"
     of = f"-DSOURCE={zlib.crc32(TAP.read_bytes())}L"  # who loads it knows of what it was built
-    words = [
-        *shlex.split(compiler),
-        "-O2",
-        "-fPIC",
-        *linking,
-        include,
-        of,
-        str(TAP),
-        "-o",
-        str(made),
-    ]
+    words = [*shlex.split(compiler), "-O2", "-fPIC", *linking, include, of]
+    words += [str(TAP), "-o", str(made)]
     try:
         done = subprocess.run(words, capture_output=True, text=True)
         failed = done.returncode and (done.stderr or f"{words[0]}: status {done.returncode}")

@@ -1,7 +1,5 @@
 """Work of isl that has no end, one kind after the other; an interrupt ends each. Run as a script."""
 
-# isl and what it schedules are used here as no program does.
-
 from __future__ import annotations
 
 import gc

@@ -290,7 +290,7 @@ class _Recorder:
         found: ThreadLane | None = getattr(self.own, "lane", None)
         if found is None:
             found = self.own.lane = ThreadLane(self)
-            self.lanes.append(weakref.ref(found))
+            self.lanes.append(weakref.ref(found, self.lanes.remove))
         return found
 
     def segment(self, made: Segments) -> mmap.mmap:

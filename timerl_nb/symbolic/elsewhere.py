@@ -5,8 +5,6 @@ can be interrupted: who waits for it sees signals, and the child ends with the w
 also what the child runs, as a script, so that it imports isl alone.
 """
 
-# islpy's stubs lack parts of the scheduler.
-
 from __future__ import annotations
 
 import json

@@ -6,8 +6,6 @@ at their two ends and by the component of time in which the ends differ first: e
 affine relation, so that calls at its ends can be grafted into the schedule.
 """
 
-# islpy's stubs lack the enumerations whose names end in an underscore.
-
 from __future__ import annotations
 
 from collections.abc import Sequence

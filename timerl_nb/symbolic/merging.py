@@ -5,8 +5,6 @@ loop around a row of its own. Two loops of a row are merged where the later one,
 runs no point before what that needs, and where some value is then kept for a constant number of turns.
 """
 
-# islpy's stubs lack parts of the scheduler.
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

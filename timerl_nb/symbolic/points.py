@@ -4,8 +4,6 @@ Unlike isl's own listing, and unlike a grid with a mask, it takes time and memor
 points that there are.
 """
 
-# islpy's stubs lack the enumerations whose names end in an underscore.
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the outermost sequence, as often as need be: the loops around that stay one, and
 the loops of the first part run, then those of the second.
 """
 
-# islpy's stubs lack the enumerations whose names end in an underscore.
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ producer's points to the consumer's. `solve` finds an order (a schedule tree), `
 questions about it: what runs when, and who is the last to read a value. `scan` makes loops of it.
 """
 
-# islpy's stubs lack the enumerations whose names end in an underscore.
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
