@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from timerl_nb.driver.program import Program
 from timerl_nb.events import Event
@@ -20,12 +21,26 @@ from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.xla.lowered import Lowered
 from timerl_nb.runtime.xla.run import LoweredRun
+from timerl_nb.schedule import trial
 from timerl_nb.symbolic.domain import Ceiling
 
 # Values pass through a few float32 operations, in another order under each schedule.
 RTOL, ATOL = 2e-4, 2e-4
 _HALVES = tuple(NUMPY[name] for name in HALF)
 ROLES = ("output", "parameter")
+
+
+def tried_schedules(monkeypatch: pytest.MonkeyPatch) -> list[Pdg]:
+    """The graphs that are scheduled on trial from now on, as they come."""
+    seen: list[Pdg] = []
+    once = trial.find_schedule
+
+    def counted(constraints: Any, ceiling: int) -> Any:
+        seen.append(constraints.pdg)
+        return once(constraints, ceiling)
+
+    monkeypatch.setattr(trial, "find_schedule", counted)
+    return seen
 
 
 def assert_same(

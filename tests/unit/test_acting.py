@@ -10,6 +10,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
+from tests.unit.checks import tried_schedules
 from timerl_nb.driver.pipeline import pipeline
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.rewrite import Rewritten, unchanged
@@ -18,7 +19,6 @@ from timerl_nb.passes.dependence_cycles import cycles_of
 from timerl_nb.passes.lift import Lift
 from timerl_nb.passes.vectorize import Vectorize
 from timerl_nb.passes.windows import Windows
-from timerl_nb.schedule import trial
 
 BOUNDS = {"B": 4, "I": 2, "T": 12}
 
@@ -66,14 +66,7 @@ def test_a_compilation_schedules_so_many_graphs_on_trial(
     trials: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[Pdg] = []
-    once = trial.find_schedule
-
-    def counted(constraints: Any, ceiling: int) -> Any:
-        seen.append(constraints.pdg)
-        return once(constraints, ceiling)
-
-    monkeypatch.setattr(trial, "find_schedule", counted)
+    seen = tried_schedules(monkeypatch)
     ctx = write()
     bounds = {d.bound: BOUNDS[d.bound] for d in ctx.pdg().dims if d.bound in BOUNDS}
     ctx.compile(bounds, trl.Options(**options))

@@ -10,7 +10,7 @@ import pytest
 
 import timerl_nb as trl
 from tests.reinforce import reinforce
-from tests.unit.checks import assert_same, leaving
+from tests.unit.checks import assert_same, leaving, tried_schedules
 from timerl_nb.driver import search
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import BudgetError, CeilingError
@@ -356,14 +356,7 @@ def test_few_blocks_are_scheduled_for_the_largest_that_fit(
     """Largest first, once something fits: of most smaller ones it is known then that they are slower."""
     bounds = {"B": 8, "I": 2, "T": 200}
     program = reinforce(hidden=(16,)).compile(bounds, trl.Options(executor="xla"))
-    scheduled: list[Any] = []
-    find = trial.find_schedule
-
-    def counted(constraints: Any, ceiling: int) -> Any:
-        scheduled.append(constraints.pdg)
-        return find(constraints, ceiling)
-
-    monkeypatch.setattr(trial, "find_schedule", counted)
+    scheduled = tried_schedules(monkeypatch)
     within = program.memory.needed // 2
     made = program.with_options(device_memory=within)
     assert made.memory.needed <= within

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import plotly.graph_objects as go
 
-from timerl_nb.compose.choosing import Iteration, choose
+from timerl_nb.compose.sweeping import Sweep
 from timerl_nb.compose.table import Links, Table
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.arguments import number
@@ -16,6 +16,7 @@ from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.sum_tree import SumTree
 from timerl_nb.show.colours import GREY, faded, operation
 from timerl_nb.show.figures import THEME
+from timerl_nb.show.mappings import MappingCell, MappingView
 
 
 def tree(buffer: Replay | SumTree, share: float = 0.5) -> go.Figure:
@@ -95,21 +96,16 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
         table, links, form: as of `trl.compose.choose`.
     """
     taken(table, Table, "a table of latencies", "trl.compose.measure(…) gives one, with its links.")
-    choice = choose(table, links, form)
-    names = list(table.devices)
-    cells = {(one.manager, one.learner): one for one in choice.all}
-    speed = [
-        [_speed(cells[manager, learner], table.batch) for manager in names] for learner in names
-    ]
-    said = [
-        [_terms(cells[manager, learner], table.batch) for manager in names] for learner in names
+    view = MappingView.of(Sweep.of(table, links), form=form)
+    cells = [
+        view.cells[k : k + len(view.devices)] for k in range(0, len(view.cells), len(view.devices))
     ]
     figure = go.Figure(
         go.Heatmap(
-            x=names,
-            y=names,
-            z=speed,
-            text=said,
+            x=view.devices,
+            y=view.devices,
+            z=[[one.speed for one in row] for row in cells],
+            text=[[_terms(one) for one in row] for row in cells],
             hovertemplate="%{text}<extra></extra>",
             colorscale="Viridis",
             colorbar={"title": "rows/s"},
@@ -117,11 +113,10 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
             ygap=2,
         )
     )
-    modelled = [one for one in choice.all if one.is_modelled and not one.why_not]
-    for kind, ones, symbol in (
-        ("modelled", modelled, "hash-open"),
-        ("chosen", [choice.best], "star"),
-        ("cannot be", [one for one in choice.all if one.why_not], "x-thin-open"),
+    for kind, symbol, ones in (
+        ("modelled", "hash-open", [one for one in view.cells if one.is_modelled]),
+        ("chosen", "star", [one for one in view.cells if one.is_chosen]),
+        ("cannot be", "x-thin-open", [one for one in view.cells if one.why_not]),
     ):
         figure.add_trace(
             go.Scatter(
@@ -135,8 +130,7 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
         )
     figure.update_layout(
         template=THEME,
-        title=f"chosen: replay on {choice.best.manager}, learner on {choice.best.learner}, "
-        f"{choice.best.seconds * 1e3:.4g} ms; experience on {choice.memory}",
+        title=f"chosen: {view.told}",
         xaxis_title="replay manager on",
         yaxis_title="learner on",
         legend={"bgcolor": "rgba(128, 128, 128, 0.5)"},
@@ -144,15 +138,11 @@ def mapping(table: Table, links: Links, form: Literal["prose", "published"] = "p
     return figure
 
 
-def _speed(one: Iteration, batch: int) -> float | None:
-    return None if one.why_not else one.experiences(batch)
-
-
-def _terms(one: Iteration, batch: int) -> str:
+def _terms(one: MappingCell) -> str:
     """Eq. 6, term by term."""
-    if one.why_not:
-        return str(one)
-    lines = [f"replay on {one.manager}, learner on {one.learner}"]
-    lines += [f"{name}: {seconds * 1e3:.4g} ms" for name, seconds in one.terms.items()]
+    where = f"replay on {one.manager}, learner on {one.learner}"
+    if one.seconds is None:
+        return f"{where}: {one.why_not}"
+    lines = [f"{term.name}: {term.seconds * 1e3:.4g} ms" for term in one.terms]
     lines += [f"T = {one.seconds * 1e3:.4g} ms{', modelled' * one.is_modelled}"]
-    return "<br>".join([*lines, f"{one.experiences(batch):,.0f} rows a second"])
+    return "<br>".join([where, *lines, f"{one.speed:,.0f} rows a second"])
