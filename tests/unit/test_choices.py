@@ -14,7 +14,7 @@ from tests.unit.checks import assert_same, leaving, tried_schedules
 from timerl_nb.driver import search
 from timerl_nb.driver.program import Program
 from timerl_nb.errors import BudgetError, CeilingError
-from timerl_nb.ir.choice import Choice, Forecast, watched
+from timerl_nb.ir.choice import Candidate, Choice, Forecast, watched
 from timerl_nb.loops.nodes import Execute
 from timerl_nb.machine import Machine
 from timerl_nb.memory import place
@@ -195,6 +195,28 @@ def test_a_budget_that_is_enough_changes_nothing() -> None:
     assert seconds(less) >= seconds(within)
 
 
+def test_what_speed_leaves_whole_is_cut_within_a_budget() -> None:
+    """Blocks of the very graph that is chosen for speed alone, also where nothing runs one by one."""
+    options = trl.Options(executor="xla", rematerialize=False)
+    program = reinforce(hidden=(16,)).compile({"B": 8, "I": 2, "T": 200}, options)
+    budget = leaving(program, 0.6)
+    cut, whole = (
+        choice_over(program.with_options(device_memory=budget, incrementalize=way), "t")
+        for way in ("auto", False)
+    )
+    assert isinstance(found := cut.taken.forecast, Forecast) and cut.taken.name == "keep"
+    assert isinstance(other := whole.taken.forecast, Forecast) and other.needed <= budget
+    assert found.needed <= budget and found.seconds < other.seconds
+    with trl.Context("b") as ctx:
+        ((b, B),) = ctx.dims
+        weights = trl.constant(np.eye(32, dtype=np.float32))
+        x = trl.random.normal((32,), domain=(b,), stream="x") @ weights
+        ctx.output("sum", (x.tanh() @ weights).sum(over=b))
+    program = ctx.compile({B: 256}, options)
+    least = program.with_options(device_memory=program.memory.needed // 5).memory.needed
+    assert least < program.memory.needed // 4
+
+
 def seconds(program: Program) -> float:
     found = program.stages["incrementalize"].choices[0].taken.forecast
     assert isinstance(found, Forecast)
@@ -356,9 +378,15 @@ def test_few_blocks_are_scheduled_for_the_largest_that_fit(
     """Largest first, once something fits: of most smaller ones it is known then that they are slower."""
     bounds = {"B": 8, "I": 2, "T": 200}
     program = reinforce(hidden=(16,)).compile(bounds, trl.Options(executor="xla"))
-    scheduled = tried_schedules(monkeypatch)
-    within = program.memory.needed // 2
-    made = program.with_options(device_memory=within)
+    scheduled, fitting = tried_schedules(monkeypatch), list[int]()
+    within = program.memory.needed * 4 // 5
+
+    def see(one: Candidate) -> None:
+        if isinstance(one.forecast, Forecast) and one.forecast.needed <= within:
+            fitting.append(len(scheduled))
+
+    with watched(see):
+        made = program.with_options(device_memory=within)
     assert made.memory.needed <= within
-    blocks = {(d.name, d.step) for pdg in scheduled for d in pdg.dims if d.step != 1}
+    blocks = {(d.name, d.step) for pdg in scheduled[fitting[0] :] for d in pdg.dims if d.step != 1}
     assert len(blocks) == 1 and len(scheduled) <= 5, blocks

@@ -156,15 +156,16 @@ class Search:
     def _wholes(self, *, again: bool) -> list[Decision]:
         """Decisions without blocks and swaps, each of another graph, the quickest first."""
         made: dict[Pdg | None, Decision] = {}
-        if self._first is not None and not again:
-            made[self._whole(self._first)] = self._first
         for ways in self._every:
             kept, one = (Decision(ways, way, (), swap=False) for way in (False, again))
             # computing more takes no less
             more = self._may_be_best(kept) and self._whole(one) != self._whole(kept)
             if again == self._again[0] or more:
                 made.setdefault(self._whole(one), one)
-        return sorted(made.values(), key=lambda one: (self._seconds(one), self._estimate(one)))
+        found = list(made.values())
+        if self._first is not None and not again and self._whole(self._first) not in made:
+            found.insert(0, self._first)  # of a graph that is in blocks already
+        return sorted(found, key=lambda one: (self._seconds(one), self._estimate(one)))
 
     @cached_property
     def dims(self) -> list[Dim]:
