@@ -31,7 +31,7 @@ test: export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/pycache
 endif
 test: setup  ## set up, and run every check and test
 	@$(MAKE) --no-print-directory -j2 check collected
-	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/test_layers.py
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal --some --ignore tests/test_layers.py
 
 setup: $(STAMP) $(BUILT)  ## make the virtual environment, from the lock file, and the widgets' bundles
 
@@ -73,8 +73,9 @@ format: setup
 notebooks: setup  ## run the notebooks alone
 	$(BIN)/pytest notebooks
 
-fuzz: setup  ## random programs: 2,000 against the reference, COUNT from SEED on against plain loops
+fuzz: setup  ## all cases of all tests, random programs: 2,000 against the reference, COUNT from SEED on against plain loops
 	@TIMERL_FUZZ=2000 TIMERL_SEED=$(SEED) $(BIN)/pytest tests/property
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal -m some_of
 	@$(BIN)/python -m tests.independent $(COUNT) --seed $(SEED) $(if $(MINUTES),--minutes $(MINUTES))
 
 # What measures lines is for this alone: it stands beside, and is no part of the lock.

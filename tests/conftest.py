@@ -8,10 +8,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.workers import GIVEN, dealt, devices_of, keep_contexts, settings
+from tests.workers import GIVEN, dealt, devices_of, keep_contexts, settings, tried
 
 SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
 OWNER = SHARED not in os.environ
@@ -31,7 +32,7 @@ os.environ["TIMERL_EXECUTOR"] = "interpret"  # for what modules compile as they 
 
 GOLDEN = Path(__file__).parent / "golden"
 # Folders of long tests, the longest first; those for a browser together, which share a server and a kernel.
-LONG = ("browser", "notebooks", "property")
+LONG = ("browser", "property", "notebooks")
 
 
 def pytest_report_header() -> str:
@@ -44,7 +45,11 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Random programs read as nobody would; and what takes long is begun with."""
+    """Random programs read as nobody would; of many cases some are enough; and what takes long is begun with."""
+    if config.getoption("--some"):
+        kept = some(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
     for item in items:
         if {"property", "independent"} & set(item.path.parts):
             item.add_marker(pytest.mark.filterwarnings("ignore::timerl_nb.errors.TimeRLWarning"))
@@ -54,6 +59,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [[one for one, at in zip(items, within, strict=True) if name in at] for name in LONG]
         others = [one for one, at in zip(items, within, strict=True) if not set(LONG) & set(at)]
         items[:] = dealt(long, others, workers)
+
+
+def some(items: list[Any]) -> set[Any]:
+    """All tests, but of those marked `some_of` a few of the cases that differ in that parameter alone."""
+    kept, alike = set[Any](), dict[Any, dict[Any, list[Any]]]()
+    for item in items:
+        mark = item.get_closest_marker("some_of")
+        if mark is None:
+            kept.add(item)
+            continue
+        parameter, count = mark.args
+        others = (at for at in item.callspec.params.items() if at[0] != parameter)
+        of_test = alike.setdefault((item.path, item.originalname, count), {})
+        of_test.setdefault(tuple((name, id(value)) for name, value in others), []).append(item)
+    for (_, _, count), cases in alike.items():
+        for turn, ways in enumerate(cases.values()):
+            kept.update(tried(ways, count, turn))
+    return kept
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -88,6 +111,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--some", action="store_true", help="of tests marked some_of, so many cases of each"
+    )
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files")
 
 

@@ -19,17 +19,19 @@ QUICK = {
 }
 # What the user gave: those that a process of tests begins inherit what it has made of it.
 HANDED_ON = "TIMERL_TESTS_XLA"
+SEED = "TIMERL_TEST_SEED"  # of which devices workers see, and which cases are tried
 GIVEN = os.environ.setdefault(HANDED_ON, os.environ.get("XLA_FLAGS", ""))
 
 
 def devices_of(worker: str) -> int:
     """The devices of a worker of pytest-xdist such as `gw3`; without workers there is one.
 
+    One in three has two, the one that begins with random programs: with two, tests take half as long again.
     `TIMERL_TEST_SEED` = 1 gives one device to those that had two, and the other way round.
     """
-    seed = int(os.environ.get("TIMERL_TEST_SEED", "0"))
-    number = int(worker.removeprefix("gw")) if worker else 1
-    return 1 + (number + seed + 1) % 2
+    number = int(worker.removeprefix("gw")) if worker else 0
+    seed = int(os.environ.get(SEED, "0"))
+    return 1 + (number % 3 == 1) ^ (seed % 2)
 
 
 def settings(devices: int) -> str:
@@ -56,6 +58,16 @@ def dealt(groups: Sequence[Sequence[_Item]], others: Sequence[_Item], count: int
         found += own
         left -= len(own)
     return found + rest
+
+
+def tried(cases: Sequence[_Item], count: int, turn: int) -> list[_Item]:
+    """Of the ways in which something is tested, so many, apart: the next ones at the next turn.
+
+    With another `TIMERL_TEST_SEED` it is others for each.
+    """
+    first = turn + int(os.environ.get(SEED, "0"))
+    at = {(first + k * len(cases) // count) % len(cases) for k in range(count)}
+    return [case for k, case in enumerate(cases) if k in at]
 
 
 LOWERINGS = 100  # since a context keeps what it has seen

@@ -109,7 +109,7 @@ def drawn(plan: MemoryPlan, fixed: Mapping[str, int] | None = None) -> MemoryVie
     return MemoryView.of_turn(Turn.under(schedule, plan, fixed=fixed))
 
 
-@sampled(RUNS)
+@sampled(RUNS // 2)
 @given(
     st.one_of(programs(), programs(4, last=chain)), st.sampled_from(VARIANTS), st.integers(0, 40)
 )
@@ -143,12 +143,14 @@ INSIDE = (
 )
 
 
+@pytest.mark.some_of("name", 11)
 @pytest.mark.parametrize("name", REPEATING)
 def test_the_frozen_programs_repeat(name: str) -> None:
     program = PROGRAMS[name].compile("interpret")
     assert folded(program, {**program.bounds, REPEATING[name]: 83})
 
 
+@pytest.mark.some_of("name", 5)
 @pytest.mark.parametrize("name", INSIDE)
 def test_the_frozen_programs_repeat_within_a_turn(name: str) -> None:
     program = PROGRAMS[name].compile("interpret")

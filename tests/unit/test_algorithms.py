@@ -30,6 +30,7 @@ def assert_close(have: Any, want: Any, what: str) -> None:
     np.testing.assert_allclose(have, want, rtol=2e-4, atol=2e-5 * scale, err_msg=what)
 
 
+@pytest.mark.some_of("options", 1)
 @pytest.mark.parametrize("options", [{}, {"vectorize": ("b",)}], ids=str)
 @pytest.mark.parametrize("name", WORKS)
 def test_learning_is_that_of_jax(name: str, options: dict[str, Any]) -> None:

@@ -118,6 +118,7 @@ def run(program: trl.Program) -> trl.Result:
     return result
 
 
+@pytest.mark.some_of("options", 2)
 @pytest.mark.parametrize("name", LEARN)
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_values_are_those_of_the_true_lengths(name: str, options: dict[str, Any]) -> None:
@@ -326,6 +327,7 @@ def policy_gradient(window: int | None) -> tuple[trl.Context, Tensor]:
     return ctx, done
 
 
+@pytest.mark.some_of("options", 2)
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_gradients_are_those_of_jax(window: int | None, options: dict[str, Any]) -> None:
@@ -351,6 +353,7 @@ def test_gradients_are_those_of_jax(window: int | None, options: dict[str, Any])
 # --- whole programs -----------------------------------------------------------------------------
 
 
+@pytest.mark.some_of("options", 1)
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("options", VARIANTS[:3], ids=str)
 def test_cartpole_ends_when_all_poles_have_fallen(

@@ -229,6 +229,7 @@ def meant(name: str) -> tuple[trl.Program, dict[str, np.ndarray]]:
     return program, want
 
 
+@pytest.mark.some_of("options", 1)
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}], ids=str)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_is_that_of_jax(name: str, options: dict[str, Any]) -> None:

@@ -103,6 +103,7 @@ def _program(dtype: str) -> trl.Context:
     return ctx
 
 
+@pytest.mark.some_of("options", 1)
 @pytest.mark.parametrize("options", [{}, {"vectorize": False}, {"fuse": False}], ids=str)
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_runs(dtype: str, options: dict[str, Any]) -> None:
@@ -160,6 +161,7 @@ def test_statistics_of_halves_are_those_of_their_float32() -> None:
         np.testing.assert_allclose(result["arccosh"], np.arccosh(abs(x)), rtol=2e-3)
 
 
+@pytest.mark.some_of("dtype", 1)
 @pytest.mark.parametrize("rule", ["Adam", "AdamW", "RMSProp", "SGD"])
 @pytest.mark.parametrize("dtype", HALVES)
 def test_halves_learn_as_their_float32(dtype: str, rule: str) -> None:

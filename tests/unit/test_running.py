@@ -140,6 +140,7 @@ def test_a_stopped_run_keeps_the_parameters_of_a_larger_program() -> None:
         np.testing.assert_allclose(have.parameters[name], value, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.some_of("executor", 1)
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", sorted(PATTERNS)[::10])
 def test_what_a_stopped_run_returns_is_a_part_of_the_whole(name: str, executor: str) -> None:

@@ -113,6 +113,7 @@ def _check_gradient(loss: Rule, of: str, use: str) -> None:
     assert found == pytest.approx((up - down) / (2 * float(step)), rel=3e-4, abs=3e-4)
 
 
+@pytest.mark.some_of("use", 1)
 @pytest.mark.parametrize("use", ["discounted", "softmax"])
 @pytest.mark.parametrize("of", SLICES)
 def test_a_slice_of_any_form_has_a_gradient(of: str, use: str) -> None:
