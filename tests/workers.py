@@ -31,7 +31,7 @@ def devices_of(worker: str) -> int:
     """
     number = int(worker.removeprefix("gw")) if worker else 0
     seed = int(os.environ.get(SEED, "0"))
-    return 1 + (number % 3 == 1) ^ (seed % 2)
+    return 1 + ((number % 3 == 1) ^ (seed % 2))
 
 
 def settings(devices: int) -> str:

@@ -18,7 +18,7 @@ import pytest
 import timerl_nb as trl
 from tests.conftest import SHARED
 from tests.reinforce import reinforce
-from tests.workers import COUNT, LOWERINGS, dealt, devices_of, settings
+from tests.workers import COUNT, LOWERINGS, dealt, devices_of, settings, tried
 from timerl_nb.errors import OptionError
 from timerl_nb.memory.share import Share
 
@@ -26,17 +26,28 @@ ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ("Monte Carlo", "5-step", "actor and critic", "episodes", "convolutions")
 
 
-def test_workers_see_one_device_and_two_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_worker_in_three_sees_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     given = re.search(rf"{COUNT}=(\d+)", os.environ["XLA_FLAGS"])
     assert given is not None and len(jax.devices()) == int(given[1])
-    assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [2, 1, 2, 1, 1]
+    assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [1, 2, 1, 1, 1]
     monkeypatch.setenv("TIMERL_TEST_SEED", "1")
-    assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [1, 2, 1, 2, 2]
+    assert [devices_of(name) for name in ("gw0", "gw1", "gw2", "gw3", "")] == [2, 1, 2, 2, 2]
+
+
+def test_of_many_ways_each_program_is_tried_in_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All come up among the programs, and all of one program's with as many seeds."""
+    ways, one = range(6), list[int]()
+    assert [tried(ways, 2, turn) for turn in range(4)] == [[0, 3], [1, 4], [2, 5], [0, 3]]
+    assert tried(ways, 4, 1) == [1, 2, 4, 5] and tried(ways, 9, 0) == list(ways)
+    for seed in range(3):
+        monkeypatch.setenv("TIMERL_TEST_SEED", str(seed))
+        one += tried(ways, 2, 0)
+    assert sorted(one) == list(ways)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_each_worker_begins_with_what_takes_long(count: int) -> None:
-    groups = ["browser"] * 5, ["notebook"] * 3, ["property"] * 7
+    groups = ["browser"] * 5, ["property"] * 7, ["notebook"] * 3
     others = [f"{k}" for k in range(50)]
     order, shares = dealt(groups, others, count), list[list[str]]()
     assert sorted(order) == sorted([*others, *(one for group in groups for one in group)])
@@ -44,7 +55,7 @@ def test_each_worker_begins_with_what_takes_long(count: int) -> None:
         size = len(order) // left
         shares, order = [*shares, order[:size]], order[size:]
     firsts = [share[0] for share in shares]
-    assert firsts[:3] == ["browser", "notebook", "property"][:count]
+    assert firsts[:3] == ["browser", "property", "notebook"][:count]
     assert all(share.count("browser") in (0, 5) for share in shares)
     rest = [one for share in shares for one in share if one.isdigit()]
     assert rest == others and all(share[-1].isdigit() for share in shares)
