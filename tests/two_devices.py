@@ -15,7 +15,9 @@ from tests.actor_critic import actor_critic
 from tests.episodes import cartpole
 from tests.failing import are_same, failing, stopped
 from tests.reinforce import reinforce
+from tests.unit.test_tiles import centred, compiled, iterations, noisy, plain
 from timerl_nb.errors import BudgetError, TimeRLError
+from timerl_nb.runtime.xla.compiled_calls import stated_by
 from timerl_nb.runtime.xla.run import LoweredRun
 
 SEED = 5
@@ -76,7 +78,7 @@ def compared(two: trl.Program) -> dict[str, Any]:
             name: [part.data.shape for part in array.addressable_shards]
             for name, array in run._state.items()
         },
-        "said": sorted(set(re.findall(r" (all-[a-z-]+|collective-[a-z-]+)\(", text))),
+        "said": told(text),
         "text": str(two.executable),
     }
 
@@ -99,6 +101,11 @@ def least_and_greatest() -> dict[str, Any]:
         names = "greatest", "least"
         found[f"{odd}"] = {name: [repr(float(one)) for one in result[name]] for name in names}
     return found
+
+
+def told(text: str) -> list[str]:
+    """How devices tell each other of arrays."""
+    return sorted(set(re.findall(r" (all-[a-z-]+|collective-[a-z-]+)\(", text)))
 
 
 def shapes(text: str) -> list[tuple[int, ...]]:
@@ -169,6 +176,42 @@ def resumed(two: trl.Program) -> dict[str, Any]:
     return found
 
 
+def tiled() -> dict[str, Any]:
+    """Loops that each device runs in blocks of its points, the last of which is shorter."""
+    found, how = dict[str, Any](), {"devices": 2, "tile": {"b": 3}}
+    simulated = compiled(noisy, False).with_bounds({"B": 14, "T": 6})
+    for name, whole in (("noisy", simulated), ("iterations", iterations(14))):
+        two = whole.with_options(**how, fuse_iterations=2)
+        lowered, want = two.executable.lowered, whole.execute(SEED)
+        assert lowered is not None
+        found[name] = {
+            "tiles": [str(tile) for tile in two.executable.tiles],
+            "how": two.executable.how,
+            "distance": distance(two.execute(SEED), want),
+            "said": told("\n".join(map(lowered.hlo, range(1, len(lowered.calls) + 1)))),
+        }
+    kernel = simulated.with_options(**how, tile_kernel="interpret")
+    whole = simulated.with_options(devices=2, tile={"b": 7})
+    forbidden = compiled(centred, False).with_bounds({"B": 14}).with_options(**how)
+    return found | {
+        "kernel": [kernel.executable.how, distance(kernel.execute(SEED), simulated.execute(SEED))],
+        "whole": whole.stages["tile"].summary,
+        "forbidden": str(forbidden.stages["tile"].artifact),
+    }
+
+
+def held_in_blocks() -> list[int]:
+    """What XLA states for one device, and for each of two that have as many points, and the plans' shares."""
+    one = compiled(lambda b, t, T: plain(b, t, T).sum(over=t), {"b": 1500}).with_bounds({"B": 2000})
+    two = one.with_bounds({"B": 4000}).with_options(devices=2)
+    stated = []
+    for program in (one, two):
+        lowered = program.executable.lowered
+        assert lowered is not None
+        stated += [stated_by(lowered.compiled()), lowered.nbytes_each]
+    return stated
+
+
 def main() -> None:
     two = programs()
     plain = two["Monte Carlo"]
@@ -185,6 +228,7 @@ def main() -> None:
     small = least(two["convolutions"])  # some blocks could not be divided
     found = {"programs": compare, "refusals": refusals, "failures": failed, "least": small}
     found["resumed"] = resumed(plain)
+    found["tiled"], found["held"] = tiled(), held_in_blocks()
     found["nan"] = least_and_greatest()
     print(json.dumps(found))
 

@@ -67,9 +67,9 @@ BLOCKS: tuple[dict[str, Any], ...] = (
 TILES: tuple[dict[str, Any], ...] = (
     {"tile": {"b": 2}, "vectorize": ("b",)},
     {"tile": {"b": 1}, "vectorize": ("b",), "fuse": False},
+    {"tile": {"b": 2}, "vectorize": ("b",), "tile_kernel": "interpret"},
     {"tile": {"t": 3}, "vectorize": ("t",)},
     {"tile": {"i": 2}, "vectorize": ("i",), "trial": False},
-    {"tile": {"b": 2}, "vectorize": ("b",), "tile_kernel": "interpret"},
     {"tile": "auto"},
 )
 

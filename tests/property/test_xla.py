@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ import timerl_nb as trl
 from tests.property.drawn import Drawn
 from tests.property.learning import environment
 from tests.property.programs import STEPS, chain, ending_programs, hosted, programs
+from tests.property.rollouts import rollouts
 from tests.property.test_programs import BLOCKS, RUNS, TILES, VARIANTS, chosen, ending, sampled
 from tests.property.ways import Way, some_swaps, ways
 from tests.unit.checks import Expected, assert_same, lowered_with_swaps
@@ -44,17 +46,29 @@ def test_lowered_programs_agree(drawn: Drawn, options: dict[str, Any], way: Way)
     expected.assert_same(result.parameters, "parameters", "parameter")
 
 
-@sampled(RUNS // 2)
+@sampled(RUNS // 4)
 @given(
     st.one_of(programs(), programs(3, last=environment)),
     st.sampled_from(TILES),
     ways("default"),
 )
 def test_tiled_programs_agree(drawn: Drawn, options: dict[str, Any], way: Way) -> None:
+    agree_in_blocks(drawn, options, way)
+
+
+@sampled(RUNS // 4)
+@given(rollouts(), st.sampled_from(TILES[:3]), st.sampled_from((2, 1)), ways("default"))
+def test_rollouts_agree_in_blocks(
+    drawn: Drawn, options: dict[str, Any], devices: int, way: Way
+) -> None:
+    agree_in_blocks(drawn, options, replace(way, devices=devices))
+
+
+def agree_in_blocks(drawn: Drawn, options: dict[str, Any], way: Way) -> None:
     expected = Expected(drawn.ctx.pdg(), drawn.bounds, way.seed)
     program = lowered(way.compiled(drawn.ctx, drawn.bounds, chosen(drawn, options)))
     if "tile" in program.stages:
-        event(f"{len(program.executable.tiles)} tiles")
+        event(f"tiles on devices: {[tile.devices for tile in program.executable.tiles]}")
     result = way.run(program)
     expected.assert_same(result, "tiled")
     expected.assert_same(result.parameters, "parameters", "parameter")

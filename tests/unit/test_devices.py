@@ -188,6 +188,35 @@ def test_a_budget_bounds_the_share_of_each_device(found: dict[str, Any]) -> None
         assert "x: 3,072 bytes, 1/2 of 6,144" in text and "288 bytes, on every device" in text
 
 
+@pytest.mark.parametrize(("name", "said"), [("noisy", []), ("iterations", ["all-reduce"])])
+def test_each_device_goes_round_blocks_of_its_points(
+    found: dict[str, Any], name: str, said: list[str]
+) -> None:
+    """Seven points in blocks of three, draws and given arrays among what they read; only a mean is told."""
+    one = found["tiled"][name]
+    assert one["tiles"] == ["3 blocks of 3 points of b, the last of 1, on each of 2 devices"]
+    assert one["tiles"][0] in one["how"]
+    assert one["distance"] <= 1
+    assert one["said"] == said
+
+
+def test_blocks_of_a_device_are_a_kernel_too(found: dict[str, Any]) -> None:
+    how, distance = found["tiled"]["kernel"]
+    assert "on each of 2 devices (one kernel, interpreted)" in how and distance <= 1
+
+
+def test_loops_stay_whole_on_devices_for_the_same_reasons(found: dict[str, Any]) -> None:
+    tiled = found["tiled"]
+    assert tiled["whole"].endswith("all 7 points of b are one block, on each of 2 devices")
+    assert "it needs all points of b at once" in tiled["forbidden"]
+
+
+def test_blocks_take_of_a_device_what_they_take_of_one_alone(found: dict[str, Any]) -> None:
+    alone, buffers, each, share = found["held"]
+    assert share == buffers
+    assert 0 <= each - alone < 1000 < alone
+
+
 REFUSALS = {
     "too many": ("OptionError: devices=3", "JAX sees 2 (cpu)", "host_platform_device_count=3"),
     "uneven": ("BoundsError: B = 7 points of b", "divided equally among 2", "let B be 6 or 8"),

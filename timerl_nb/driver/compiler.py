@@ -97,7 +97,7 @@ class _Planned:
     def _tile(self, options: Options) -> Stage:
         ast: Any = self.loops.artifact
         start = time.perf_counter()
-        tiles = find_tiles(ast, self.plan, options.tile_size, machine_here(), options.devices)
+        tiles = find_tiles(ast, self.plan, options.tile_size, machine_here())
         made = replace(unchanged(self.plan.pdg), refused=tiles.refused)
         return Stage("tile", tiles, time.perf_counter() - start, tiles.summary, made)
 

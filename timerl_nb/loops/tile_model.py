@@ -8,7 +8,7 @@ again crosses in any case. Each block begins every kernel of a turn anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from timerl_nb.ir.attrs import ConvAttrs, DotAttrs
@@ -86,6 +86,10 @@ class TileModel:
             sum(computing_seconds(plan.sizes, one.op, machine) for one in statements),
             len(statements) + len(products),
         )
+
+    def of_each(self, devices: int) -> TileModel:
+        """The model of what each device does, where points are divided among them."""
+        return replace(self, count=self.count // devices, seconds=self.seconds / devices)
 
     def turn(self, size: int, machine: Machine) -> float:
         """Seconds of a turn of all points, so many at a time."""

@@ -48,6 +48,7 @@ class Tile:
         loop: the node of the nest.
         dim: whose points are divided; its axis is `count` long.
         size: of a block; the last one may be shorter.
+        devices: among how many of them these points are divided first; each goes round blocks of its own.
         axes: by buffer, the axis of each value in it; buffers without one are whole in each block.
         in_place: the buffers that are read and written where they are; a block has its part of the others.
         held: bytes of these parts, which are there beside the buffers.
@@ -60,15 +61,23 @@ class Tile:
     axes: Mapping[str, int]
     in_place: frozenset[str]
     held: int
+    devices: int = 1
+
+    @property
+    def each(self) -> int:
+        """The points of a device."""
+        return self.count // self.devices
 
     @property
     def blocks(self) -> int:
-        return -(-self.count // self.size)
+        """Those of a device."""
+        return -(-self.each // self.size)
 
     def __str__(self) -> str:
-        rest = self.count % self.size
+        rest = self.each % self.size
         last = f", the last of {rest}" if rest else ""
-        return f"{self.blocks} blocks of {self.size} points of {self.dim.name}{last}"
+        text = f"{self.blocks} blocks of {self.size} points of {self.dim.name}{last}"
+        return text + _on_each(self.devices)
 
 
 class Tiles(Inspectable):
@@ -77,7 +86,6 @@ class Tiles(Inspectable):
     Args:
         dim: the dimension.
         size: of a block; of a machine, the one that its figures say is fastest.
-        devices: among how many of them buffers are divided, so that none has all points.
 
     Attributes:
         all: the tiles.
@@ -92,13 +100,13 @@ class Tiles(Inspectable):
         layout: Layout,
         dim: Dim,
         size: int | Machine,
-        devices: int = 1,
     ) -> None:
         self.dim = dim
         self.refused: dict[int, str] = {}
         self.whole: list[str] = []
         self._ast, self._plan, self._layout, self._size = ast, plan, layout, size
-        self._devices = devices
+        share = plan.share
+        self._devices = share.count if share is not None and share.dim == dim else 1
         self._axes = {tensor: self._axis(tensor) for tensor in layout.homes}
         self._held: dict[str, set[Tensor]] = {}  # by buffer
         for tensor, homes in layout.homes.items():
@@ -150,27 +158,27 @@ class Tiles(Inspectable):
         axes = {name: axis for name, axis in buffers.items() if axis is not None}
         in_place = frozenset(filter(self._in_place, axes))
         apart = sum(self._layout.buffers[name].nbytes for name in axes.keys() - in_place)
-        return Tile(loop, self.dim, count, size, axes, in_place, apart * size // count)
+        held = apart * size // count
+        return Tile(loop, self.dim, count, size, axes, in_place, held, self._devices)
 
     def _block(
         self, statements: Seq[Statement], count: int, line: str, *, by_turns: bool
     ) -> int | None:
         """How many points a block of a loop has; None where it is left whole."""
-        size, why = None, ""
         if by_turns:
-            why = "its turns are calls of their own"
-        elif self._devices > 1:
-            why = f"its points are divided among {self._devices} devices"
-        elif isinstance(self._size, int):
+            self.whole.append(f"{line} its turns are calls of their own")
+            return None
+        each, why = count // self._devices, ""
+        if isinstance(self._size, int):
             size = self._size
         else:
             parted = {tensor: isinstance(axis, int) for tensor, axis in self._axes.items()}
             model = TileModel.of(self._plan, statements, parted, count, self._size)
-            size, why = model.size(self._size)
-        if size is not None and size >= count:
-            size, why = None, f"all {count} points of {self.dim.name} are one block"
+            size, why = model.of_each(self._devices).size(self._size)
+        if size is not None and size >= each:
+            size, why = None, f"all {each} points of {self.dim.name} are one block"
         if size is None:
-            self.whole.append(f"{line} {why}")
+            self.whole.append(f"{line} {why}{_on_each(self._devices)}")
         return size
 
     # --- what forbids it -------------------------------------------------------------------------
@@ -302,20 +310,21 @@ class Tiles(Inspectable):
         return str(graph)
 
 
-def find_tiles(
-    ast: Ast, plan: MemoryPlan, size: tuple[str, int] | None, machine: Machine, devices: int = 1
-) -> Tiles:
+def _on_each(devices: int) -> str:
+    return f", on each of {devices} devices" if devices > 1 else ""
+
+
+def find_tiles(ast: Ast, plan: MemoryPlan, size: tuple[str, int] | None, machine: Machine) -> Tiles:
     """The loops of a nest that run block by block.
 
     Args:
         size: the dimension, and how many of its points a block has; None for the outermost along
             which a loop gains by it, on a machine.
-        devices: among how many of them buffers are divided; then all loops stay whole.
     """
     layout, dims = layout_of(plan), plan.pdg.dims
     if size is not None:
-        return Tiles(ast, plan, layout, dims[size[0]], size[1], devices)
-    found = (Tiles(ast, plan, layout, dim, machine, devices) for dim in dims.ended)
+        return Tiles(ast, plan, layout, dims[size[0]], size[1])
+    found = (Tiles(ast, plan, layout, dim, machine) for dim in dims.ended)
     first: Tiles | None = None
     for tiles in found:
         if tiles.all:

@@ -28,7 +28,7 @@ from timerl_nb.memory.layout import Home, Layout
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import Part, is_picked, split
 from timerl_nb.runtime.backends.jax_positions import Picks
-from timerl_nb.runtime.backends.jax_scope import Block, JaxArray
+from timerl_nb.runtime.backends.jax_scope import JaxArray
 from timerl_nb.runtime.backends.jax_sums import COMBINE
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.xla.access import (
@@ -41,9 +41,9 @@ from timerl_nb.runtime.xla.access import (
     put,
     put_within,
 )
+from timerl_nb.runtime.xla.blocks import Blocks
 from timerl_nb.runtime.xla.flow import LENGTHS, Flow, Names
 from timerl_nb.runtime.xla.shards import Shards
-from timerl_nb.runtime.xla.tile_kernel import TileKernel, refused
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import TRUE, Entry, Lin, Slice, maximum, minimum, span, sym
@@ -75,10 +75,7 @@ class Lowering:
         found = {value: None for kernel in kernels.values() for value in kernel.arrays}
         self.arrays = {value: f"array {k}" for k, value in enumerate(found)}
         self._loops = 0  # around what is traced
-        self._tiles = {id(tile.loop): tile for tile in tiles}
-        self._block: tuple[Tile, Block] | None = None  # around what is traced
-        self._tile_kernel: Literal[False, True, "interpret"] = tile_kernel
-        self.no_kernel: dict[int, str | None] = {}  # by loop of a tile that was traced, why not
+        self.blocks = Blocks(layout, flow, shards, tiles, tile_kernel, self._loop, self._constants)
 
     def run(self, node: Node, state: State, env: Env, seed: Any) -> None:
         """Do what a node does, in place in `state`."""
@@ -86,11 +83,13 @@ class Lowering:
             for part in node.parts:
                 self.run(part, state, env, seed)
         elif isinstance(node, Loop):
-            tile = self._tiles.get(id(node))
+            tile = self.blocks.tiles.get(id(node))
             if tile is None:
                 self._loop(node, state, env, seed)
             else:
-                self._blocks(tile, state, env, seed)
+                names = sorted(self.flow.carried(node))
+                state |= {name: self._buffer(name, state) for name in names}
+                state |= self.blocks.run(tile, state, env, seed)
         elif isinstance(node, If):
             self._branch(node, state, env, seed)
         elif isinstance(node, Execute):
@@ -106,90 +105,32 @@ class Lowering:
             sizes = [self.plan.bounds[self.pdg.dims[d].bound] for d in dim.over or ()]
             return jnp.full(sizes, self.plan.bounds[dim.bound], jnp.int32)
         buffer = self.layout.buffers[name]
-        part, within = self._seen(buffer)
-        buffer = part if within is None else buffer
-        array = jnp.full(buffer.whole, buffer.fill, NUMPY[buffer.dtype])
-        if self.shards is None:
+        block = self.blocks.now
+        here = buffer if block is None else block.begun(buffer)
+        array = jnp.full(here.whole, buffer.fill, NUMPY[buffer.dtype])
+        shards = self._dividing
+        if shards is None:
             return array
-        return lax.with_sharding_constraint(array, self.shards.placement(buffer))
+        return lax.with_sharding_constraint(array, shards.placement(buffer))
 
     def _buffer(self, name: str, state: State) -> JaxArray:
         """A buffer as it is; nothing need have been written to it."""
         return state[name] if name in state else self.fresh(name)
 
-    # --- blocks ----------------------------------------------------------------------------------
-
-    def _blocks(self, tile: Tile, state: State, env: Env, seed: Any) -> None:
-        """All turns of a loop for some points of a dimension, then for the next.
-
-        The last block, where it is shorter, is a program of its own: none computes a point twice.
-        """
-        names, apart = self.flow.carried(tile.loop), tile.axes.keys() - tile.in_place
-        places = {name: len(self.layout.buffers[name].axes) for name in apart}
-
-        def block(start: Any, size: int, carry: State) -> State:
-            whole = {**state, **carry}
-            parts = {name: Within(tile.axes[name], start, size) for name in apart}
-            inner = {n: parts[n].of(x, places[n]) if n in apart else x for n, x in whole.items()}
-            self._block = tile, Block(tile.dim, start, size)
-            try:
-                self._loop(tile.loop, inner, env, seed)
-            finally:
-                self._block = None
-            return {
-                n: parts[n].put(x, inner[n], places[n]) if n in apart else inner[n]
-                for n, x in carry.items()
-            }
-
-        carry = {name: self._buffer(name, state) for name in sorted(names)}
-        full, rest = divmod(tile.count, tile.size)
-        made = self._in_kernel(tile, full, {**state, **carry}, names, env, seed)
-        if made is None:
-            each = lambda k, carry: block(k * tile.size, tile.size, carry)  # noqa: E731
-            made = lax.fori_loop(0, full, each, carry)
-        carry = {**carry, **made}
-        if rest:
-            carry = block(full * tile.size, rest, carry)
-        state |= carry
-
-    def _in_kernel(
-        self, tile: Tile, count: int, state: State, names: Names, env: Env, seed: Any
-    ) -> State | None:
-        """What one kernel makes of the named buffers in so many blocks; None where there is none."""
-        if self._tile_kernel is False:
-            return None
-        ids = dict.fromkeys(n.op_id for n in inside(tile.loop) if isinstance(n, Execute))
-        given = {self.arrays[v] for k in ids for v in self.kernels[k].arrays}
-        known = self.flow.touched(tile.loop) | names | given
-        arrays = {name: x for name, x in state.items() if name in known}
-        axes = {n: len(self.layout.buffers[n].axes) + axis for n, axis in tile.axes.items()}
-        traced = {name: x for name, x in env.items() if isinstance(x, jax.Array)}
-        one = replace(tile, in_place=frozenset())  # a program has no more of a buffer than its part
-
-        def run(start: Any, inner: State, shared: Any) -> State:
-            symbols, words = shared
-            self._block = one, Block(tile.dim, start, tile.size)
-            try:
-                self._loop(tile.loop, inner, {**env, **symbols}, words)
-            finally:
-                self._block = None
-            return inner
-
-        kernel = TileKernel(tile, count, axes, names, run, self._tile_kernel == "interpret")
-        shared = traced, seed
-        why = refused(tile, self._tile_kernel) or kernel.why_not(arrays, shared)
-        self.no_kernel[id(tile.loop)] = why
-        return kernel(arrays, shared) if why is None else None
+    @property
+    def _dividing(self) -> Shards | None:
+        """What divides arrays among devices; None where a device is by itself."""
+        now = self.blocks.now
+        return None if now is not None and now.is_apart else self.shards
 
     def _seen(self, buffer: Buffer) -> tuple[Buffer, Within | None]:
         """A buffer with the values that a block has, and where they are if the buffer is whole."""
-        if self._block is None or buffer.name not in self._block[0].axes:
-            return buffer, None
-        tile, block = self._block
-        axis = tile.axes[buffer.name]
-        shape = (*buffer.shape[:axis], block.size, *buffer.shape[axis + 1 :])
-        within = Within(axis, block.start, block.size) if buffer.name in tile.in_place else None
-        return replace(buffer, shape=shape), within
+        return (buffer, None) if self.blocks.now is None else self.blocks.now.seen(buffer)
+
+    def _constants(self, node: Node) -> set[str]:
+        """The given arrays that operations of a node know, by name."""
+        ids = {one.op_id for one in inside(node) if isinstance(one, Execute)}
+        return {self.arrays[value] for k in ids for value in self.kernels[k].arrays}
 
     # --- control ---------------------------------------------------------------------------------
 
@@ -298,11 +239,11 @@ class Lowering:
                 return
             kernel = self.kernels[op.id]
             scope = kernel.scope({d: at[d] for d in kernel.coords}, seed)
-            division = None if self.shards is None else self.shards.division
             given = {value: state[self.arrays[value]] for value in kernel.arrays}
+            division = None if self._dividing is None else self._dividing.division
             scope = replace(scope, division=division, once=not self._loops, given=given)
-            if self._block is not None:
-                block = self._block[1]
+            if self.blocks.now is not None:
+                block = self.blocks.now.block
                 scope = replace(scope, block=block, capacity=block.within(scope.capacity))
             for out, value in enumerate(kernel.compute(scope, found)):
                 self._write((op.id, out), value, state, at)
@@ -390,7 +331,7 @@ class Lowering:
         if not is_sliced(read):
             latest = self.layout.latest.get((op.id, slot), {})
             return self._points(read, self._indices(read, at), state, latest)
-        if self._block is None and is_picked(op, slot):
+        if self.blocks.now is None and is_picked(op, slot):
             return self._picks(op, read, state, at)
         if self.plan.parts(op, slot) and not self._home(read):
             # what is found without a choice is so in a part as well: a tensor alone may have a home elsewhere
@@ -572,9 +513,9 @@ class Lowering:
     def _point_shape(self, read: Read) -> tuple[int, ...]:
         """The shape of one point's value of what is read, as far as a block has it."""
         shape = self.plan.sizes.point_shape(read)
-        if self._block is None:
+        if self.blocks.now is None:
             return shape
-        sizes, block = self.pdg.output(read).type.shape, self._block[1]
+        sizes, block = self.pdg.output(read).type.shape, self.blocks.now.block
         return tuple(
             block.size if block.is_along(size) else n for size, n in zip(sizes, shape, strict=True)
         )

@@ -145,7 +145,7 @@ class Lowered:
 
         Traces the call that it is in, where nobody has.
         """
-        known = self._lowering.no_kernel
+        known = self._lowering.blocks.no_kernel
         for call in self.calls:
             if id(tile.loop) not in known and _has(call.node, tile.loop):
                 jax.eval_shape(self.functions[call.number - 1], *self._arguments(call.number))

@@ -7,10 +7,11 @@ one leaves nothing to say but sums where the instances of a dimension have nothi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
-from jax import device_put, lax
+from jax import device_put, lax, shard_map
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from timerl_nb.errors import OptionError
@@ -49,9 +50,36 @@ class Shards:
         place = lambda x, axis: lax.with_sharding_constraint(x, self._along(axis))  # noqa: E731
         return Division(self.dim.bound, place)
 
+    def apart(
+        self,
+        run: Callable[[dict[str, JaxArray], Any, JaxArray], dict[str, JaxArray]],
+        axes: Mapping[str, int],
+        made: Collection[str],
+        arrays: dict[str, JaxArray],
+        shared: Any,
+    ) -> dict[str, JaxArray]:
+        """What each device makes of its parts of arrays by itself.
+
+        Args:
+            run: from parts by name, what all devices have, and the device's number, to parts.
+            axes: by name, along which an array is divided; every device has others.
+            made: the names of what it returns, which are among those of the arrays.
+        """
+        specs = {name: self._spec(axes.get(name)) for name in arrays}
+        mapped = shard_map(
+            lambda parts, shared: run(parts, shared, lax.axis_index(self.dim.name)),
+            mesh=self._mesh,
+            in_specs=(specs, PartitionSpec()),
+            out_specs={name: specs[name] for name in made},
+            check_vma=False,  # which loops from constants on do not pass
+        )
+        return mapped(arrays, shared)
+
     def _along(self, axis: int | None) -> NamedSharding:
-        parts = () if axis is None else (*[None] * axis, self.dim.name)
-        return NamedSharding(self._mesh, PartitionSpec(*parts))
+        return NamedSharding(self._mesh, self._spec(axis))
+
+    def _spec(self, axis: int | None) -> PartitionSpec:
+        return PartitionSpec(*() if axis is None else (*[None] * axis, self.dim.name))
 
 
 def devices(count: int) -> list[Any]:
