@@ -81,7 +81,6 @@ def _dear(recorded: Callable[..., Any], name: str) -> Callable[..., Any]:
         with _Entry(name):
             return recorded(*args, **named)
 
-    call.__dict__ = recorded.__dict__  # what it knows of itself
     return call
 
 
@@ -91,9 +90,15 @@ class _DearTap(pure.Tap):
     __slots__ = ()
 
     def __init__(
-        self, of: Any, function: Any, name: str, library: int, instead: Any = None
+        self,
+        of: Any,
+        function: Any,
+        name: str,
+        library: int,
+        guess: Any = None,
+        instead: Any = None,
     ) -> None:
-        super().__init__(of, function, name, library, instead)
+        super().__init__(of, function, name, library, guess, instead)
         if instead is None:
             self.__call__ = _dear(self.__call__, name)
 

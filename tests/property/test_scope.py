@@ -35,6 +35,8 @@ def lane(draw: Random) -> Lane:
             rows.append((at, 0, Kind.OFF if off else Kind.ON, 0))
         elif draw.random() < 0.08:
             rows.append((at, draw.randrange(len(NAMES)), Kind.MARK, 0))
+        elif draw.random() < 0.08:
+            rows.append((at, draw.randrange(1, 9), Kind.PASSED, draw.randrange(2)))
         else:
             which = draw.choice(list(stacks))
             stack = stacks[which]

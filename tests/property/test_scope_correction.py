@@ -38,6 +38,7 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
             kind: Cost(2 * draw.randrange(5), 2 * draw.randrange(5))
             for kind in (CALL, ANNOTATION, f"{API}matmul", f"{API}sin")
         }
+        silent = {CALL: draw.randrange(3), ANNOTATION: draw.randrange(3)}
         lanes = tuple(traced(lane(draw), draw) for _ in range(draw.randint(1, 3)))
         recording = Recording(lanes, names)
         begin, end = devices(draw)
@@ -48,7 +49,9 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
             phase = operation = 0
             calls: list[int] = []
             by_tracer = set(one.traced.tolist())
-            for k, (_, top, kind, _) in enumerate(one.edges.tolist()):
+            for k, (_, top, kind, depth) in enumerate(one.edges.tolist()):
+                if kind == Kind.PASSED:
+                    to_take[place] += top * silent[(CALL, ANNOTATION)[depth]]
                 called = calls[-1] if kind == Kind.CALL_EXIT else top
                 if kind == Kind.CALL_ENTER:
                     calls.append(top)
@@ -70,7 +73,7 @@ def test_what_was_added_leaves_where_an_edge_has_it() -> None:
                 enters = kind % 2 == 0
                 to_take[before] += int(costs[sort].outside if enters else costs[sort].inside) // 2
                 to_take[place] += int(costs[sort].inside if enters else costs[sort].outside) // 2
-        found = corrected(recording, Calibration("given", costs), measured)
+        found = corrected(recording, Calibration("given", costs, silent), measured)
         spent, left = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
         for cell, ns in measured.cells.items():
             spent[cell.phase, cell.operation, cell.library] += ns

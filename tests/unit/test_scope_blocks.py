@@ -94,11 +94,14 @@ def test_all_blocks_are_in_pairs_at_first_and_ever_fewer_later(
     assert (pairs.sum(1) == 1).all() and 0 < pairs[:, 0].sum() < len(pairs)
     later = np.array_split(silent[blocks.WARM + blocks.FEWEST :], 4)
     assert len(silent) > 5_500
-    assert 0.13 < np.mean(later[0]) < 0.2 and 0.035 < np.mean(later[-1]) < 0.065
+    # 0.139 and 0.05 on average; blocks are drawn by the number of the thread, and these are 4 deviations and more
+    assert 0.1 < np.mean(later[0]) < 0.18 and 0.025 < np.mean(later[-1]) < 0.075
     for is_silent, cpu, edges in found:
         n = cpu // MS
         both = {"OPERATION_ENTER": 2 * n, "OPERATION_EXIT": 2 * n, "CALL_ENTER": n, "CALL_EXIT": n}
-        assert kinds(edges) == ({} if is_silent else both)
+        assert kinds(edges) == ({"PASSED": 2} if is_silent else both)
+        passed = edges[edges["kind"] == Kind.PASSED]
+        assert passed["top"].tolist() == ([n, 2 * n] if is_silent else [])
     assert tallies(recording) == [("step", cpu // MS) for _, cpu, _ in found]
     assert {cpu // MS for _, cpu, _ in found[3:]} == {5}  # some 5 ms
 

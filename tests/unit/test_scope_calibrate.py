@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -57,7 +58,7 @@ def pairs(
     for k, factor in enumerate(factors):
         cpu = draw.randrange(10**9, 2 * 10**9)
         added = round(factor * IN_LOOP) + draw.randrange(-noise, noise + 1)
-        made.append((Run(cpu + added, counts[k] if counts else COUNTS, OURS), Run(cpu)))
+        made.append((Run(cpu + added, counts[k] if counts else COUNTS, process=OURS), Run(cpu)))
     return made
 
 
@@ -73,6 +74,15 @@ def test_the_cost_is_what_was_added_by_how_often() -> None:
         assert is_sure(found, [dict(zip((CALL, ANNOTATION), COUNTS, strict=True))])
         assert (found.way, found.measured) == ("whole-run delta", 8)
         assert (found.program, found.made_by) == (OURS.command, OURS.made_by)
+
+
+def test_what_passed_is_known_and_in_no_other_cost() -> None:
+    passed = (30_000, 500)
+    ns = 30_000 * LOOP["silent call"] + 500 * LOOP["silent annotation"]
+    made = [
+        (replace(run, cpu=run.cpu + round(ns), passed=passed), bare) for run, bare in pairs(3, 3, 3)
+    ]
+    assert by_runs(made, LOOP).costs[CALL].total == pytest.approx(3 * LOOP["call"], rel=1e-9)
 
 
 def test_one_far_pair_moves_little_and_none_costs_less_than_a_tight_loop() -> None:

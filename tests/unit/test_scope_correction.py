@@ -6,6 +6,7 @@ import json
 import mmap
 import sys
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -34,6 +35,7 @@ COSTS = {
     f"{API}copy": Cost(500, 0),
     f"{API}launch": Cost(3_000, 0),
 }
+SILENT = {CALL: 70, ANNOTATION: 130}
 NOTHING = Cost(0, 0)
 FREE = {kind: Cost(0, 0) for kind in COSTS}
 MS = 1_000_000
@@ -42,8 +44,8 @@ MS = 1_000_000
 class Program:
     """A program and what a recorder writes of it, by a clock that both move."""
 
-    def __init__(self, costs: dict[str, Cost]) -> None:
-        self.costs, self.now, self.count = costs, 1, 1
+    def __init__(self, costs: dict[str, Cost], silent: Mapping[str, int]) -> None:
+        self.costs, self.silent, self.now, self.count = costs, silent, 1, 1
         self.memory = mmap.mmap(-1, 1 << 20)
         self.writer: Any = native.module.Lane(lambda: self.memory)
         self.open: dict[Kind, list[int]] = {}
@@ -56,12 +58,25 @@ class Program:
         self.now += int(behind / 2)
         self.count += 1
 
+    def passes(self, draw: Random) -> None:
+        """Calls and operations that are not written."""
+        for which, kind in enumerate((CALL, ANNOTATION)):
+            count = draw.randrange(4)
+            self.now += count * self.silent.get(kind, 0)
+            self.put(count, Kind.PASSED, which, 0, 0)
+
     def run(self, draw: Random, depth: int = 0) -> None:
         """Some work, and calls and annotations with more of it inside."""
         for _ in range(draw.randrange(1, 5)):
             self.now += draw.randrange(10_000)
+            self.passes(draw)
             if depth == 5:
                 return
+            if not self.open.get(Kind.OPERATION_ENTER) and draw.random() < 0.2:
+                self.put(0, Kind.OFF, 0, 0, 0)
+                self.now += draw.randrange(10_000)
+                self.passes(draw)
+                self.put(0, Kind.ON, 0, 0, 0)
             kind = draw.choice([Kind.CALL_ENTER, Kind.OPERATION_ENTER, Kind.PHASE_ENTER])
             top, cost, is_traced = draw.randrange(1, 5), self.costs[ANNOTATION], False
             if kind is Kind.CALL_ENTER:
@@ -88,9 +103,9 @@ class Program:
 
 
 def test_what_was_added_leaves_where_it_was_added(recorder_in: str) -> None:
-    calibration = Calibration("given", COSTS)
+    calibration = Calibration("given", COSTS, SILENT)
     for seed in range(100):
-        observed, truth = Program(COSTS), Program(FREE)
+        observed, truth = Program(COSTS, SILENT), Program(FREE, {})
         observed.run(Random(seed))
         truth.run(Random(seed))
         found = corrected(observed.recording, calibration)

@@ -424,7 +424,7 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
             read(rec.folder)
         path.write_bytes(before)
 
-    refused(manifest, text.replace('"version": 1', '"version": 2').encode(), "is of version 2")
+    refused(manifest, text.replace('"version": 2', '"version": 3').encode(), "is of version 3")
     refused(manifest, b"{}", "is no manifest")
     refused(manifest, json.dumps([]).encode(), "is no manifest")
     refused(manifest, text[:40].encode(), "it is no JSON, or was cut off")

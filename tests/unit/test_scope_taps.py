@@ -31,6 +31,7 @@ from timerl_nb.errors import OptionError, TimeRLWarning
 from timerl_nb.scope import writing
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.recorder import this_lane
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.taps import Taps, is_tap, untapped
 
@@ -42,6 +43,16 @@ def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str
         (Library(top >> NAME_BITS).name.lower(), recording.names[top & ((1 << NAME_BITS) - 1)])
         for _, top, kind, _ in one.edges.tolist()
         if kind == Kind.CALL_ENTER
+    ]
+
+
+def told(recording: Recording) -> list[str]:
+    """What is entered and left, and how much passed ahead of it: calls, or operations."""
+    (one,) = recording.lanes
+    return [
+        f"{top} {('calls', 'operations')[depth]}" if kind == Kind.PASSED else Kind(kind).name
+        for _, top, kind, depth in one.edges.tolist()
+        if kind <= Kind.ON or kind == Kind.PASSED
     ]
 
 
@@ -170,8 +181,19 @@ def test_calls_from_inside_a_library_are_its_own() -> None:
         both = lambda: (zlib.crc32(b"x"), math.sqrt(4.0))  # noqa: E731
         inside = Taps().made(both, "outer", Library.BACKEND)
         with trl.scope.record(taps=False) as rec:
-            assert inside()[1] == 2.0
-    assert calls(rec.read()) == [("backend", "outer"), ("api", "math.sqrt")]
+            for _ in range(2):
+                assert inside()[1] == 2.0
+            lane = this_lane()
+            assert lane is not None
+            lane.silence(True)
+            for _ in range(3):
+                with trl.scope.operation("silent"), trl.scope.operation("in it"):
+                    inside()
+            lane.silence(False)
+    assert calls(rec.read()) == [("backend", "outer"), ("api", "math.sqrt")] * 2
+    # they are counted where they were: in a call of the same library, or where nothing is written
+    recorded = ["CALL_ENTER", "1 calls", "CALL_ENTER", "CALL_EXIT", "CALL_EXIT"]
+    assert told(rec.read()) == [*recorded * 2, "OFF", "9 calls", "6 operations", "ON"]
 
 
 def test_a_disk_that_is_full_ends_the_recording_and_not_the_calls(
@@ -346,6 +368,9 @@ def test_steps_of_environments_are_guessed_and_annotations_win() -> None:
     ]
     assert entered == ["simulation (guessed)"] * 3 + ["collect"]
     assert env.unwrapped.asked == 3
+    # of a wrapper, of the environment, and of what that calls by `super`: none is a library's
+    two, three = (["OPERATION_ENTER", f"{n} calls", "OPERATION_EXIT"] for n in (2, 3))
+    assert told(recording) == [*three, *two * 3]
 
 
 def test_waiting_is_a_category_of_its_own() -> None:

@@ -12,7 +12,8 @@
 
 #define NAME_BITS 24
 #define DEPTH 1024 /* calls of libraries from inside of others; those further inside are not recorded */
-enum { CALL_ENTER, CALL_EXIT, OPERATION_ENTER, OPERATION_EXIT, PHASE_ENTER, PHASE_EXIT };
+enum { CALL_ENTER, CALL_EXIT, OPERATION_ENTER, OPERATION_EXIT, PHASE_ENTER, PHASE_EXIT, PASSED = 13 };
+enum { CALLS, OPERATIONS };
 
 typedef struct { uint64_t ts; uint32_t top; uint16_t kind, depth; } Edge;
 
@@ -23,6 +24,7 @@ typedef struct {
     PyObject *next;     /* makes a segment */
     uint32_t calls[DEPTH];
     int depth;
+    uint32_t passed[2]; /* calls and operations that were not written, since the last edge */
     char silent;        /* taps call through, and operations are not written */
     PyObject *operations, *phases; /* lists of what is open */
     PyObject *tallies;  /* by name, how many outermost operations the block has had; None where there are no blocks */
@@ -66,6 +68,16 @@ static int next_segment(Lane *lane) {
     return 0;
 }
 
+static inline int put_at(Lane *lane, uint32_t top, uint16_t kind, int depth, uint64_t ts) {
+    if (__builtin_expect(lane->at == lane->end, 0) && next_segment(lane) < 0) return -1;
+    Edge *edge = lane->at++;
+    edge->top = top;
+    edge->kind = kind;
+    edge->depth = (uint16_t)(depth < 0xFFFF ? depth : 0xFFFF);
+    __atomic_store_n(&edge->ts, ts, __ATOMIC_RELEASE); /* last: it says that the edge is whole */
+    return 0;
+}
+
 static inline int put(Lane *lane, uint32_t top, uint16_t kind, int depth, uint64_t ts) {
     if (__builtin_expect(lane->at == lane->end, 0) && next_segment(lane) < 0) return -1;
     if (!ts) {
@@ -73,12 +85,12 @@ static inline int put(Lane *lane, uint32_t top, uint16_t kind, int depth, uint64
         clock_gettime(CLOCK_MONOTONIC, &now);
         ts = (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
     }
-    Edge *edge = lane->at++;
-    edge->top = top;
-    edge->kind = kind;
-    edge->depth = (uint16_t)(depth < 0xFFFF ? depth : 0xFFFF);
-    __atomic_store_n(&edge->ts, ts, __ATOMIC_RELEASE); /* last: it says that the edge is whole */
-    return 0;
+    for (int which = CALLS; which <= OPERATIONS; which++)
+        if (lane->passed[which]) {
+            if (put_at(lane, lane->passed[which], PASSED, which, ts) < 0) return -1;
+            lane->passed[which] = 0;
+        }
+    return put_at(lane, top, kind, depth, ts);
 }
 
 static inline int enter(Lane *lane, uint32_t top, uint64_t ts) {
@@ -261,7 +273,10 @@ static int leave_named(Named *self) {
     do { /* with it goes what is below, and was left ahead of it */
         if (PyList_SetSlice(open, n - 1, n, NULL) < 0) { bad = -1; goto end; }
         below = --n ? (Named *)PyList_GET_ITEM(open, n - 1) : NULL;
-        if (!written) continue;
+        if (!written) {
+            lane->passed[OPERATIONS]++;
+            continue;
+        }
         if (below && find_top(below) < 0) goto end;
         if (put(lane, below ? below->top : 0, self->is_phase ? PHASE_EXIT : OPERATION_EXIT, (int)n, 0) < 0) {
             fail();
@@ -299,8 +314,10 @@ static PyTypeObject NamedType = { /* without methods it was left, and stands for
 /* --- taps -------------------------------------------------------------------------------------- */
 
 static PyObject *recorded(Tap *self, Lane *lane, PyObject *const *args, size_t n, PyObject *named) {
-    if (lane->silent || lane->depth == DEPTH || library_on(lane) == self->library)
+    if (lane->silent || lane->depth == DEPTH || library_on(lane) == self->library) {
+        lane->passed[CALLS]++;
         return PyObject_Vectorcall(self->function, args, n, named);
+    }
     uint64_t begun = epoch;
     if (enter(lane, self->top, 0) < 0) {
         fail();
@@ -356,13 +373,14 @@ static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject
 static PyTypeObject TapType, MethodTapType;
 static int is_tap(PyObject *o) { return Py_TYPE(o) == &TapType || Py_TYPE(o) == &MethodTapType; }
 static PyObject *tap_new(PyTypeObject *type, PyObject *args, PyObject *named) {
-    PyObject *taps, *function, *name; unsigned int library;
-    if (!PyArg_ParseTuple(args, "OOUI", &taps, &function, &name, &library)) return NULL;
+    PyObject *taps, *function, *name, *guess = Py_None; unsigned int library;
+    if (!PyArg_ParseTuple(args, "OOUI|O", &taps, &function, &name, &library, &guess)) return NULL;
     Tap *self = (Tap *)type->tp_alloc(type, 0);
     if (!self) return NULL;
     self->taps = Py_NewRef(taps);
     self->function = Py_NewRef(function);
     self->name = Py_NewRef(name);
+    self->guess = guess == Py_None ? NULL : Py_NewRef(guess);
     self->library = library;
     self->vectorcall = tap_call;
     return (PyObject *)self;
@@ -411,7 +429,7 @@ static PyGetSetDef tap_getset[] = {
     {"__module__", tap_same, NULL, NULL, "__module__"}, {0}};
 static PyMemberDef tap_members[] = {
     {"_function", T_OBJECT, offsetof(Tap, function), READONLY},
-    {"_taps", T_OBJECT, offsetof(Tap, taps), READONLY}, {"_guess", T_OBJECT, offsetof(Tap, guess), 0}, {0}};
+    {"_taps", T_OBJECT, offsetof(Tap, taps), READONLY}, {0}};
 static PyTypeObject TapType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "timerl_nb.scope._tap.Tap",
     .tp_basicsize = sizeof(Tap),

@@ -154,7 +154,7 @@ class Calibration:
             ExecutionError: the file holds no calibration, one of another version, or one that cannot be.
         """
         try:
-            found = of_version(json.loads(Path(path).read_bytes()), _VERSION, _SHAPE, path)
+            found = of_version(json.loads(Path(path).read_bytes()), (_VERSION,), _SHAPE, path)
         except (OSError, ValueError) as error:
             raise ExecutionError(
                 f"{path} holds no calibration: {cause(error)}.", hint=_AGAIN

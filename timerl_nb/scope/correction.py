@@ -18,6 +18,7 @@ from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
 from timerl_nb.scope.blocks import between_blocks
 from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, interval
+from timerl_nb.scope.delta import KINDS, passed
 from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.overlap import Breakdown, Cell, Column, Used, overlap_of
@@ -127,7 +128,8 @@ def corrected(
     costs = [calibration.costs[kind] for kind in calibration.costs]
     number = max((len(cost.draws) for cost in costs), default=0)
     # nanoseconds of each count: an edge has half of a part, and what blocks took is nanoseconds already
-    each = np.array([*(x / 2 for one in costs for x in (one.inside, one.outside)), 1.0])
+    halves = [x / 2 for one in costs for x in (one.inside, one.outside)]
+    each = np.array([*halves, *(calibration.silent.get(kind, 0.0) for kind in KINDS), 1.0])
     drawn = each[:, None] * np.ones(number)
     for k, one in enumerate(costs):
         if one.draws and one.total:
@@ -140,7 +142,6 @@ def corrected(
         place: np.maximum(0, ns - counts.get(place, none) @ drawn) for place, ns in spent.items()
     }
     unplaced = sum(max(0, ns - spent[place]) for place, ns in taken.items())
-    _without_silent_taps(counts, calibration, left, kept)
     cells = dict[Cell, int](_shared(measured, spent, left))
     draws = [
         kept[place] * (ns / max(spent[place], 1))
@@ -150,27 +151,6 @@ def corrected(
     found = Breakdown(cells, measured.unplaced)
     table = np.array(draws).reshape(len(draws), number)
     return Corrected(measured, found, unplaced, calibration, table)
-
-
-def _without_silent_taps(
-    counts: Mapping[Place, Array],
-    calibration: Calibration,
-    left: dict[Place, int],
-    kept: dict[Place, Array],
-) -> None:
-    """Take off what silent taps cost where nobody counted them: as often as in the time that was observed."""
-    hidden = ("", "", HIDDEN)
-    observed = sum(ns for place, ns in left.items() if place != hidden)
-    if hidden not in left or not observed:
-        return
-    still = [
-        calibration.silent.get(kind, 0.0) / 4 for kind in calibration.costs
-    ]  # four halves are one
-    each = np.append(np.repeat(still, 2), 0.0)
-    silent = sum(float(row @ each) for place, row in counts.items() if place[2] != HIDDEN)
-    share = observed / (observed + silent)
-    left[hidden] = round(left[hidden] * share)
-    kept[hidden] = kept[hidden] * share
 
 
 def _shared(
@@ -188,7 +168,7 @@ def _shared(
 
 def counted(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
     """By place, how often what was added lies there: of each kind, in order, halves of its part inside and of that
-    outside; and last the nanoseconds of CPU time that blocks took to begin and end.
+    outside; what has passed, of `KINDS`; and last the nanoseconds of CPU time that blocks took to begin and end.
 
     An edge that enters has half of its kind's outside ahead of it and half of its inside behind it; one that leaves
     has them the other way round.
@@ -202,6 +182,7 @@ def counted(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
         for enters, leaves in _edges(lane, calibration, names):
             for edges in (enters + 1, leaves), (enters, leaves + 1):
                 columns.append(np.bincount(code[np.concatenate(edges)], minlength=len(rows)))
+        columns += (np.bincount(code[at], count, len(rows)) for at, count in passed(lane))
         at, cpu = between_blocks(lane.edges)
         columns.append(np.bincount(code[at + 1], cpu, len(rows)))
         for (phase, operation, on), row in zip(rows, np.column_stack(columns), strict=True):

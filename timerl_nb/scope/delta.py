@@ -38,6 +38,16 @@ def counted(lane: Lane) -> tuple[Array, Array]:
     return called, (kind == Kind.OPERATION_ENTER) | (kind == Kind.PHASE_ENTER)
 
 
+def passed(lane: Lane) -> list[tuple[Array, Array]]:
+    """What was not written, of each of `KINDS`: the edges that say so, and how many."""
+    edges = lane.edges
+    said = [
+        np.flatnonzero((edges["kind"] == Kind.PASSED) & (edges["depth"] == k))
+        for k in range(len(KINDS))
+    ]
+    return [(at, edges["top"][at].astype(np.int64)) for at in said]
+
+
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """The same work, recorded and not: a row for each pair, in order.

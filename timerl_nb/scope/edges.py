@@ -39,9 +39,17 @@ class Kind(IntEnum):
     BLOCK_ENTER = 10  # the thread's CPU time, in nanoseconds: `top`, and 16 bits more in `depth`
     BLOCK_EXIT = 11  # the same at its end
     TALLY = 12  # behind it: `top` is the name of an operation of which `depth` have ended in it
+    # Changes nothing: `top` calls of taps (`depth` 0) or operations (1) since the last edge were not written, being of
+    # the library that is on top, or silent.
+    PASSED = 13
 
 
-NAMELESS: Final = (Kind.POINT, Kind.BLOCK_ENTER, Kind.BLOCK_EXIT)  # of which `top` is no name
+NAMELESS: Final = (
+    Kind.POINT,
+    Kind.BLOCK_ENTER,
+    Kind.BLOCK_EXIT,
+    Kind.PASSED,
+)  # of which `top` is no name
 CPU_MOST: Final = (1 << 48) - 1  # nanoseconds that fit into `top` and `depth`
 
 

@@ -21,6 +21,7 @@ _TOP: Final = (1 << 32) - 1
 _EXIT: Final = int(Kind.CALL_EXIT) << 32
 _OPERATION: Final = int(Kind.OPERATION_ENTER) << 32
 _PHASE: Final = int(Kind.PHASE_ENTER) << 32
+_ONE_OPERATION: Final = 1 << 32  # of what has passed
 
 _own: local | None = None  # the lanes of threads in the recording that goes on
 
@@ -82,6 +83,7 @@ class Lane:
 
     Attributes:
         silent: calls and operations are not written.
+        passed: how many were not, since the last edge; operations from bit 32 on.
         operations, phases: that are open; a plain `Named` among them has been left ahead of what is above it.
         tallies: how many outermost operations the block has had, by name; None where there are no blocks.
         left: operations until a block ends, which `turn` does.
@@ -95,6 +97,7 @@ class Lane:
         "left",
         "library",
         "operations",
+        "passed",
         "phases",
         "silent",
         "tallies",
@@ -111,6 +114,7 @@ class Lane:
         self.word = self.library = 0
         self.below: list[int] = []  # the same of what is under each call of `called`
         self.silent = False
+        self.passed = 0
         self.operations: list[Named] = []
         self.phases: list[Named] = []
         self.tallies: dict[str, int] | None = None
@@ -140,6 +144,8 @@ class Lane:
 
     def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
         """Append an edge of now, or of a moment `ts` since the last one."""
+        if self.passed:
+            self.tell(ts)
         at = self.at
         if at == self.end:
             at = self.more()
@@ -147,6 +153,13 @@ class Lane:
         words[at + 1] = top | kind << 32 | min(depth, _DEEPEST) << 48
         self.at = at + 2
         words[at] = ts or monotonic_ns()  # last: it says that the edge is whole
+
+    def tell(self, ts: int = 0) -> None:
+        """Write what has passed, ahead of another edge."""
+        passed, self.passed = self.passed, 0
+        for which, count in enumerate((passed & _TOP, passed >> 32)):
+            if count:
+                self.put(count, Kind.PASSED, which, ts)
 
     def more(self) -> int:
         """Have another segment; where it begins."""
@@ -211,6 +224,8 @@ class Operation(Named):
             top = _number(0, name)
             if own is not _own:
                 return self
+        if lane.passed:
+            lane.tell()
         at = lane.at
         if at == lane.end:
             at = lane.more()
@@ -237,7 +252,11 @@ class Operation(Named):
             return
         while True:  # with it goes what is below, and was left ahead of it
             stack.pop()
-            if is_phase or not lane.silent:
+            if lane.silent and not is_phase:
+                lane.passed += _ONE_OPERATION
+            else:
+                if lane.passed:
+                    lane.tell()
                 at = lane.at
                 if at == lane.end:
                     at = lane.more()
@@ -284,11 +303,9 @@ class Tap:
         taps: it is among, and goes with.
         function: what it passes for.
         name: what it is called in the recording.
-        library: whose code it runs; calls from inside of that are not recorded.
+        library: whose code it runs; calls from inside of that are counted, and not recorded.
+        guess: the operation that a call is, where no other is open, or what makes it; None for none.
         instead: what is called; by default the function, recorded.
-
-    Attributes:
-        _guess: the operation that a call is, where no other is open, or what makes it; None for none.
     """
 
     # `__call__` of each is a function of its own: a method would cost another call
@@ -300,18 +317,11 @@ class Tap:
         function: Any,
         name: str,
         library: int,
+        guess: Any = None,
         instead: Callable[..., Any] | None = None,
     ) -> None:
         self._taps, self._function = taps, function
-        self.__call__: Any = instead or _recorded(function, name, int(library))
-
-    @property
-    def _guess(self) -> Any:
-        return self.__call__._guess
-
-    @_guess.setter
-    def _guess(self, guess: Any) -> None:
-        self.__call__._guess = guess
+        self.__call__: Any = instead or _recorded(function, name, int(library), guess)
 
     @property
     def __class__(self) -> Any:
@@ -355,10 +365,10 @@ class MethodTap(Tap):
 
     __slots__ = ()
 
-    def __new__(cls, taps: Any, function: Any, name: str, library: int) -> Any:
+    def __new__(cls, taps: Any, function: Any, name: str, library: int, guess: Any = None) -> Any:
         if type(function) is not types.FunctionType:
             return object.__new__(cls)
-        made = functools.wraps(function)(_recorded(function, name, int(library)))
+        made = functools.wraps(function)(_recorded(function, name, int(library), guess))
         vars(made).update(_taps=taps, _function=function)
         return made
 
@@ -366,12 +376,12 @@ class MethodTap(Tap):
         return self if instance is None else types.MethodType(self, instance)
 
 
-def _recorded(function: Callable[..., Any], name: str, library: int) -> Any:
+def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any) -> Any:
     """A function whose calls are written: `Lane.called` and `Lane.returned`, written out, since this is what they cost."""
     of: local | None = None  # the lanes that `top` is for
     top = outermost = 0
 
-    def call_(*args: Any, **named: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         nonlocal of, top, outermost
         own = _own
         if own is None:
@@ -381,14 +391,21 @@ def _recorded(function: Callable[..., Any], name: str, library: int) -> Any:
         except AttributeError:
             if (lane := _lane_of(own)) is None:
                 return function(*args, **named)
-        if not lane.operations and (guess := call._guess) is not None:
-            with guess() if isinstance(guess, types.FunctionType) else guess:
-                return call(*args, **named)
-        if lane.library == library or lane.silent:
+        on = lane.library
+        if guess is not None and not lane.operations:
+            with guess() if type(guess) is types.FunctionType else guess:
+                if on != library and not lane.silent:
+                    return call(*args, **named)
+                lane.passed += 1
+                return function(*args, **named)
+        if on == library or lane.silent:
+            lane.passed += 1
             return function(*args, **named)
         if of is not own:
             top, of = _number(library, name), own
             outermost = top | 1 << 48
+        if lane.passed:
+            lane.tell()
         at = lane.at
         if at == lane.end:
             at = lane.more()
@@ -402,19 +419,18 @@ def _recorded(function: Callable[..., Any], name: str, library: int) -> Any:
             return function(*args, **named)
         finally:
             if own is _own:  # the recording has not ended, and this is no child of its process
+                if lane.passed:
+                    lane.tell()
                 at = lane.at
                 if at == lane.end:
                     at = lane.more()
                 words = lane.words
-                lane.word = below
-                lane.library = (below & _TOP) >> NAME_BITS if below else 0
+                lane.word, lane.library = below, on
                 words[at + 1] = below | _EXIT
                 lane.at = at + 2
                 words[at] = monotonic_ns()
 
-    call: Any = call_
-    call._guess = None
     return call
 
 
-FUNCTION: Final = _recorded(len, "", 0).__code__  # of taps that are functions
+FUNCTION: Final = _recorded(len, "", 0, None).__code__  # of taps that are functions

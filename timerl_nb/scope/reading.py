@@ -139,7 +139,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
 
 def _manifest(path: Traversable) -> Mapping[str, Any]:
     try:
-        return of_version(json.loads(path.read_bytes()), VERSION, _ABOUT, path)
+        return of_version(json.loads(path.read_bytes()), (1, VERSION), _ABOUT, path)
     except (OSError, ValueError) as error:
         raise ExecutionError(
             f"{path} is no manifest of a recording: {cause(error)}.", hint=_HOW

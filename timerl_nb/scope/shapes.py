@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from timerl_nb.errors import ExecutionError
@@ -11,8 +11,10 @@ from timerl_nb.errors import ExecutionError
 NUMBER: Final = (int, float)
 
 
-def of_version(about: Any, version: int, shape: Mapping[str, Any], path: object) -> dict[str, Any]:
-    """The fields of what a file says, of a version and a shape.
+def of_version(
+    about: Any, versions: Sequence[int], shape: Mapping[str, Any], path: object
+) -> dict[str, Any]:
+    """The fields of what a file says, of one of some versions and a shape.
 
     Raises:
         ValueError: it is of another shape.
@@ -20,9 +22,9 @@ def of_version(about: Any, version: int, shape: Mapping[str, Any], path: object)
     """
     if not isinstance(about, dict) or "version" not in about:
         raise ValueError("it does not say of which version it is")
-    if about["version"] != version:
+    if about["version"] not in versions:
         raise ExecutionError(
-            f"{path} is of version {about['version']!r}; this is read here: {version}.",
+            f"{path} is of version {about['version']!r}; this is read here: {', '.join(map(str, versions))}.",
             hint="read it with the TimeRL-nb that wrote it.",
         )
     for name, one in shape.items():

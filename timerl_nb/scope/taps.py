@@ -88,10 +88,8 @@ class Taps:
             guessed: the operation that a call is, where no other is open, or what says so as it is called; None for none.
         """
         kind = "MethodTap" if is_method else "Tap"
-        made = getattr(native.module, kind)(self, function, name, library)
-        if guessed is not None:
-            made._guess = guess(guessed) if isinstance(guessed, str) else guessed
-        return made
+        opened = guess(guessed) if isinstance(guessed, str) else guessed
+        return getattr(native.module, kind)(self, function, name, library, opened)
 
     def module(self, module: types.ModuleType, library: Library) -> None:
         """Tap the native functions of a module, and the methods of its native classes."""
@@ -126,7 +124,10 @@ class Taps:
 
     def stand_in(self, function: Any, other: Any) -> None:
         """Have something else be called instead of a function, wherever a module binds that."""
-        self._made[id(function)] = function, pure.Tap(self, function, "", Library.PYTHON, other)
+        self._made[id(function)] = (
+            function,
+            pure.Tap(self, function, "", Library.PYTHON, instead=other),
+        )
 
     def rebind(self) -> None:
         """Set taps where their functions are bound, in all modules that there are."""

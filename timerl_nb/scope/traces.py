@@ -160,7 +160,7 @@ def read_trace(path: Traversable) -> Trace:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
             ran, called = found["ran"], found["called"]
             about = json.loads(found["about"].tobytes())
-        window = of_version(about, VERSION, {**_WINDOW, "names": [str]}, path)
+        window = of_version(about, (VERSION,), {**_WINDOW, "names": [str]}, path)
         names = window.pop("names")
         if ran.dtype != RAN or called.dtype != CALLED or not ran.ndim == called.ndim == 1:
             raise ValueError("its rows are of another kind")

@@ -18,7 +18,7 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.annotations import operation
 from timerl_nb.scope.blocks import between_blocks
 from timerl_nb.scope.calibration import Calibration
-from timerl_nb.scope.delta import KINDS, Pairs, by_difference, counted
+from timerl_nb.scope.delta import KINDS, Pairs, by_difference, counted, passed
 from timerl_nb.scope.lanes import Process
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.record import record
@@ -32,11 +32,13 @@ class Run:
     Attributes:
         cpu: nanoseconds of CPU time of its processes, as far as they were waited for.
         counts: calls and annotations that were recorded in it; none where nothing was.
+        passed: those that were not.
         process: the script's own, where it was recorded.
     """
 
     cpu: int
     counts: tuple[int, ...] = (0,) * len(KINDS)
+    passed: tuple[int, ...] = (0,) * len(KINDS)
     process: Process | None = None
 
 
@@ -90,7 +92,8 @@ def by_runs(both: Sequence[tuple[Run, Run]], loop: Mapping[str, float]) -> Calib
             hint="there is nothing to correct; annotate it, or tap what it calls: `timerl scope check script.py ...`.",
         )
     check_alike(total)
-    cpu = np.array([run.cpu - bare.cpu for run, bare in both], np.float64)
+    passed = np.array([run.passed for run, _ in both]) @ [loop[f"silent {kind}"] for kind in KINDS]
+    cpu = np.array([run.cpu - bare.cpu for run, bare in both], np.float64) - passed
     alike = np.ones((len(both), 1))
     pairs = Pairs(cpu, counts, alike, alike, np.ones(len(cpu)))
     return by_difference(pairs, loop, process, way="whole-run delta", silent=False)
@@ -104,9 +107,10 @@ def one_run(script: Sequence[str], *, recorded: bool) -> Run:
         cpu = ran(script, folder := Path(made) / "recording")
         recording = read(folder)
     each = [[int(one.sum()) for one in counted(lane)] for lane in recording.lanes]
-    counts = tuple(sum(column) for column in zip(*each, strict=True))
+    left = [[int(count.sum()) for _, count in passed(lane)] for lane in recording.lanes]
+    counts, silent = (tuple(sum(column) for column in zip(*x, strict=True)) for x in (each, left))
     between = sum(int(between_blocks(lane.edges)[1].sum()) for lane in recording.lanes)
-    return Run(cpu - between, counts, recording.processes[0])
+    return Run(cpu - between, counts, silent, recording.processes[0])
 
 
 def tight_loop() -> Mapping[str, float]:

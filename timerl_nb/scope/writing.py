@@ -27,7 +27,7 @@ from typing import Any, Final
 from timerl_nb.files import write_whole
 from timerl_nb.scope.edges import NAME_BITS
 
-VERSION: Final = 1
+VERSION: Final = 2  # recordings of 1 do not say what has passed
 MANIFEST: Final = re.compile(r"\d+\.json")
 SEGMENT: Final = 1 << 20  # bytes
 LONGEST: Final = 1_000  # characters of a name that are kept
