@@ -245,6 +245,7 @@ def test_episodes_without_an_end_and_numbers_as_actions() -> None:
     assert b.obs.shape == (4, 3, 2, 3) and b.action.shape == (4, 3, 1)
     assert b.log_prob.shape == (4, 3)
     assert not len(b.final) and not len(b.episodes) and not np.asarray(b.terminated).any()
+    assert repr(b.episodes) == "Episodes(0)"
 
 
 class Paid(Synthetic):

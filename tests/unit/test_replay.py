@@ -307,7 +307,7 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
     buffer = Replay(8, FIELDS)
     buffer.insert(rows(0, 3))
     buffer.save(tmp_path / "one")
-    with pytest.raises(trl.errors.ExecutionError, match="of another buffer"):
+    with pytest.raises(trl.errors.ExecutionError, match="(?s)of another buffer.*there: "):
         Replay(9, FIELDS).load(tmp_path / "one")
     with pytest.raises(trl.errors.ExecutionError, match="other priorities"):
         Replay(8, FIELDS, priority=Proportional()).load(tmp_path / "one")
@@ -352,3 +352,10 @@ def test_arguments_are_checked() -> None:
         Proportional(alpha=-1)
     with pytest.raises(trl.errors.ExecutionError, match="empty"):
         Replay(8, FIELDS).sample(1)
+    with pytest.raises(trl.errors.ShapeError, match="gamma must be a number from 0 to 1, not 2"):
+        Replay(8, FIELDS, gamma=2)
+    buffer = Replay(8, FIELDS, priority=Proportional())
+    buffer.insert(rows(0, 4))
+    for beta in (-1, np.nan, np.inf, "all"):
+        with pytest.raises(trl.errors.ShapeError, match="beta must be a number"):
+            buffer.sample(1, beta=beta)

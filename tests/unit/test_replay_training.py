@@ -424,11 +424,29 @@ def refused(error: type[Exception], what: str) -> Iterator[None]:
         ({"mapping": "cpu:99"}, "no device 'cpu:99'"),
         ({"mapping": 3}, "mapping=3 is none"),
         ({"how": "scan"}, "scan"),
+        ({"buffer": trl.Replay(2000, {"obs": ((1,), "i32")})}, r"(?s)does not hold.*action is missing"),
+        ({"least": 100_001}, "holds 100,000 rows, and nothing is learnt before least=100,001"),
+        ({"seed": 2**64}, "the seed must have 64 bits"),
     ],
 )
 def test_what_is_no_run_is_refused(given: dict[str, Any], what: str) -> None:
     with refused(trl.errors.OptionError, what):
         trained(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"policy": "half"}, "'half' is not a policy"),
+        ({"allocation": (1, 1)}, r"\(1, 1\) is not an allocation"),
+        ({"buffer": []}, "is not a replay buffer"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused(given: dict[str, Any], what: str) -> None:
+    with refused(trl.errors.CallError, what):
+        trained(**given)
+    with refused(trl.errors.CallError, "3 is not an algorithm"):
+        trl.replay.train(3)  # type: ignore[arg-type]
 
 
 def test_a_network_chooses_among_actions() -> None:

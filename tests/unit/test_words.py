@@ -768,7 +768,7 @@ WRONG: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "no equal parts": ("no 3 equal parts", lambda x, t: x.split(3)),
     "no integer": ("must be an integer", lambda x, t: x.roll(1.5)),
     "no positions": ("takes integers", lambda x, t: x.one_hot(3)),
-    "no shares": ("share between 0 and 1", lambda x, t: x.quantile(1.5)),
+    "no shares": ("q must be a number from 0 to 1, not 1.5", lambda x, t: x.quantile(1.5)),
     "a text as a share": ("q must be a number", lambda x, t: x.quantile("0.5")),
     "no parts": ("parts must be an integer", lambda x, t: x.split(1.5)),
     "fills of each end": ("must be one number", lambda x, t: x.pad(1, constant_values=(5, 6))),

@@ -24,7 +24,7 @@ from timerl_nb.collecting.way import Counts, Source, Way
 from timerl_nb.collecting.ways import Ways
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import ExecutionError, OptionError
-from timerl_nb.frontend.arguments import integer
+from timerl_nb.frontend.arguments import integer, seed_of
 from timerl_nb.frontend.foreign import all_asked, asked, missing
 
 WAYS: tuple[Way, ...] = (
@@ -151,7 +151,7 @@ class Collector:
                 "the environments were given, and there are no others.",
                 hint="give trl.collect the name of one: it makes as many as are asked for.",
             )
-        found = Collector(replace(self._task, seed=integer("the seed", seed)), self._how)
+        found = Collector(replace(self._task, seed=seed_of(seed)), self._how)
         found._choice, found._weights = self._chosen, dict(self._weights)
         return found
 
@@ -266,7 +266,7 @@ def collect(
         raise OptionError(
             f"envs={count}, and the vector environment has {many}.", hint="leave out envs."
         )
-    steps, seed = integer("steps", steps, least=1), integer("the seed", seed)
+    steps, seed = integer("steps", steps, least=1), seed_of(seed)
     task = Task(name, sim, vector, acting, count, steps, seed)
     check(WAYS, task, how)
     return Collector(task, how)

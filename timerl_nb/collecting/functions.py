@@ -29,7 +29,7 @@ class HostFunction(Acting):
 
     @property
     def why_not_written(self) -> str | None:
-        return "the policy is a function on the host"
+        return "the policy is a function on the host, of observations alone; one of JAX is f(params, obs, key)"
 
     def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
         raise AssertionError(self.why_not_written)

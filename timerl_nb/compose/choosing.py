@@ -9,6 +9,7 @@ from typing import Literal
 
 from timerl_nb.compose.table import Links, Manager, Table
 from timerl_nb.errors import OptionError, one_of
+from timerl_nb.frontend.foreign import asked, taken
 
 FORMS = ("prose", "published")
 
@@ -68,6 +69,7 @@ class Choice:
         return "\n".join([*lines, f"experience on {self.memory}: {places}"])
 
 
+@asked
 def choose(table: Table, links: Links, form: Literal["prose", "published"] = "prose") -> Choice:
     """The assignment by which an iteration is shortest, and the place of the experience memory.
 
@@ -78,12 +80,14 @@ def choose(table: Table, links: Links, form: Literal["prose", "published"] = "pr
     Raises:
         OptionError: no assignment can be, or there is no such form.
     """
+    table = taken(table, Table, "a table of latencies", "trl.compose.measure(…)[0].")
+    links = taken(links, Links, "what connects devices", "trl.compose.measure(…)[1].")
     if form not in FORMS:
         raise OptionError(f"form={form!r} is none.", hint=one_of(str(form), FORMS))
     found = [_iteration(table, links, i, j, form) for i, j in product(table.devices, repeat=2)]
     found.sort(key=lambda one: (bool(one.why_not), one.seconds, one.terms.get("comm", 0.0)))
-    best = found[0]
-    if best.why_not:
+    best = found[0] if found else None
+    if best is None or best.why_not:
         raise OptionError(
             "no device can have both primitives, and no two can share them.",
             evidence=[str(one) for one in found[:20]],

@@ -18,7 +18,7 @@ from timerl_nb.errors import EnvError, OptionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.replay.actors import Actors
-from timerl_nb.replay.algorithm import Algorithm
+from timerl_nb.replay.algorithm import Algorithm, checked
 from timerl_nb.replay.allocation import Allocation, threads_called
 from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.group import Block, Death, Group
@@ -68,6 +68,7 @@ def measure(
     Raises:
         OptionError: there is no such device, nor a data sheet of one.
     """
+    algorithm = checked(algorithm)
     if HOST not in devices:
         raise OptionError(f"{HOST!r} is none of {list(devices)}.", hint="actors run on it.")
     size, new = integer("batch", batch, least=1), integer("inserted", inserted, least=1)

@@ -25,6 +25,7 @@ from timerl_nb.driver.tuning import Tuning, tuned
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import BoundsError, BudgetError, OptionError, Origin, one_of, warn
 from timerl_nb.events import Recorder
+from timerl_nb.frontend.arguments import seed_of
 from timerl_nb.frontend.bounds import bound_value, check_mapping, fixed_bounds
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.foreign import PROGRAM, all_asked, missing, taken
@@ -563,17 +564,14 @@ class Program:
 
     def _seed(self, seed: Any) -> int:
         """The seed of a run, the first of several."""
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-            raise OptionError(f"the seed must be an integer, not {seed!r}.")
-        if not -(2**63) <= seed < 2**64:
-            raise OptionError(f"the seed must have 64 bits, which {seed} has not.")
-        last = int(seed) + (self.seeds or 1) - 1
+        first = seed_of(seed)
+        last = first + (self.seeds or 1) - 1
         if last >= 2**64:
             raise OptionError(
                 f"the seeds must have 64 bits, which the last, {last}, has not.",
                 hint=f"with seeds={self.seeds} the first is at most {2**64 - (self.seeds or 1)}.",
             )
-        return int(seed)
+        return first
 
     def _run_whole(
         self,

@@ -6,13 +6,13 @@ Nothing here knows of tensors; `tensor` and `sources` build on it.
 from __future__ import annotations
 
 import os
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 from unicodedata import category
 
 import numpy as np
 
-from timerl_nb.errors import DomainError, ShapeError
+from timerl_nb.errors import DomainError, OptionError, ShapeError
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.ir.shapes import NUMPY, DType, dtype_name
 from timerl_nb.symbolic.expr import Lin
@@ -90,15 +90,38 @@ def integer(what: str, value: Any, least: int | None = None, hint: str = "") -> 
     return int(value)
 
 
-def number(what: str, value: Any, hint: str = "") -> float:
-    """A number.
+def number(
+    what: str, value: Any, hint: str = "", least: float | None = None, most: float = inf
+) -> float:
+    """A number; with bounds, a finite one.
 
     Raises:
-        ShapeError: it is none.
+        ShapeError: it is none, or below `least`, or above `most`.
     """
-    if not is_number(value):
-        raise ShapeError(f"{what} must be a number, not {value!r}.", hint=hint)
+    beyond = least is not None and is_number(value) and not (least <= value <= most and value < inf)
+    if beyond or not is_number(value):
+        upto = (
+            ""
+            if least is None
+            else f" of at least {least:g}"
+            if most == inf
+            else f" from {least:g} to {most:g}"
+        )
+        raise ShapeError(f"{what} must be a number{upto}, not {value!r}.", hint=hint)
     return float(value)
+
+
+def seed_of(value: Any) -> int:
+    """What all chance begins with.
+
+    Raises:
+        OptionError: it is no integer, or has more than 64 bits.
+    """
+    if not is_whole(value):
+        raise OptionError(f"the seed must be an integer, not {value!r}.")
+    if not -(2**63) <= value < 2**64:
+        raise OptionError(f"the seed must have 64 bits, which {value} has not.")
+    return int(value)
 
 
 def is_size(value: Any) -> bool:

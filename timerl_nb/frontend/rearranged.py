@@ -242,9 +242,7 @@ class Rearranged(AxisOps):
             if not each:
                 raise ShapeError("quantile needs at least one q.")
             return each[0]._joined(each[1:], 0)
-        share = number("q", q)
-        if not 0 <= share <= 1:
-            raise ShapeError(f"q is a share between 0 and 1, not {q!r}.")
+        share = number("q", q, least=0, most=1)
         if over is not None and axis is not None:
             raise ShapeError("give over= (symbolic dimensions) or axis= (axes), not both.")
         x, axes = self._at_all(over) if over is not None else (self, self._axes(axis))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.runtime.backends import jax_graph as graph
 
 _ROUND = 8  # rows to which parts of a batch are filled up, so that few sizes are compiled
 
 
+@runtime_checkable
 class Algorithm(Protocol):
     """An off-policy algorithm as functions of trees of arrays, none of which is changed.
 
@@ -57,6 +59,16 @@ class Algorithm(Protocol):
     def step(self, state: Any, gradient: Any, count: int) -> Any:
         """The state after a step along the gradient of so many rows."""
         ...
+
+
+def checked(algorithm: Any) -> Algorithm:
+    """An algorithm.
+
+    Raises:
+        CallError: it is none.
+    """
+    how = "trl.replay.Dqn(), or what has all that trl.replay.Algorithm says."
+    return taken(algorithm, Algorithm, "an algorithm that learns from a buffer", how)
 
 
 def parts(

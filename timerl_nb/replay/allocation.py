@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.arguments import integer, number
@@ -127,6 +127,7 @@ def threads_called(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+@runtime_checkable
 class Policy(Protocol):
     """How threads are allocated."""
 

@@ -81,7 +81,8 @@ class Replay:
             )
         known = fields_of(fields)
         count = integer("n_step", n_step, least=1)
-        self._steps = Steps(known, count, number("gamma", gamma)) if count > 1 else None
+        by = number("gamma", gamma, least=0, most=1)
+        self._steps = Steps(known, count, by) if count > 1 else None
         if self._steps is not None:
             known["discount"] = Field((), known["reward"].dtype)
         self._rows = Rows(self.capacity, known, folder, integer("above", above, least=0))
@@ -264,6 +265,7 @@ class Replay:
     def _draw(self, count: int, beta: float) -> tuple[Array, Array, Array, Array]:
         """Indices, weights, probabilities and serial numbers of entries."""
         count, size = integer("the number of entries", count, least=1), len(self)
+        beta = number("beta", beta, least=0)
         if not size:
             raise ExecutionError("the buffer is empty.", hint="insert rows first.")
         if self._tree is None:
@@ -277,7 +279,7 @@ class Replay:
         index = self._tree.draw(count, self._random)
         p = self._tree.priorities[index]
         least = p.min() if self._by_batch else self._tree.least
-        weight = ((p / least) ** -number("beta", beta)).astype(np.float32)
+        weight = ((p / least) ** -beta).astype(np.float32)
         return index, weight, p / self._tree.total, self._serial(index)
 
     def _gathered(self, index: Array, weight: Array, chance: Array, serial: Array) -> Sample:
@@ -390,7 +392,14 @@ class Replay:
         if about["capacity"] != self.capacity or saved != self.fields:
             raise ExecutionError(
                 f"{where} is of another buffer.",
-                evidence=[f"there: {about['capacity']:,} of {', '.join(saved)}", f"here: {self!r}"],
+                hint="one of the same capacity and fields takes it over.",
+                evidence=[
+                    f"{side}: {count:,} rows of {', '.join(f'{n} {x}' for n, x in sorted(rows.items()))}"
+                    for side, count, rows in (
+                        ("there", about["capacity"], saved),
+                        ("here", self.capacity, self.fields),
+                    )
+                ],
             )
         if ("priority" in arrays) != (self._tree is not None):
             raise ExecutionError(f"{where} is of a buffer with other priorities.")

@@ -15,6 +15,7 @@ import numpy as np
 from timerl_nb.collecting.task import found, spaces
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.errors import EnvError, OptionError, one_of
+from timerl_nb.frontend.arguments import number
 
 _ACTIVATIONS: Mapping[str, Any] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 _ADAM = (0.9, 0.999, 1e-8)
@@ -49,6 +50,7 @@ class Dqn:
     activation: Literal["relu", "tanh"] = "relu"
 
     def __post_init__(self) -> None:
+        number("gamma", self.gamma, least=0, most=1)
         if self.activation not in _ACTIVATIONS:
             raise OptionError(
                 f"activation={self.activation!r} is none.",

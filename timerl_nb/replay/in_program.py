@@ -77,7 +77,7 @@ class InProgram:
             count, beta: as of `trl.Replay.sample`.
             domain: the dimensions, such as `(i,)`.
         """
-        many, by = integer("the number of entries", count, least=1), number("beta", beta)
+        many, by = integer("the number of entries", count, least=1), number("beta", beta, least=0)
         fields, least = self._fields, self._least
 
         def sample(held: _Held, at: object) -> tuple[Array, ...]:

@@ -45,4 +45,5 @@ class Proportional:
                 f"the error at place {at} is {errors.reshape(-1)[at]}; nothing was changed.",
                 hint="look at the loss that it comes from.",
             )
-        return (size + self.eps) ** self.alpha
+        with np.errstate(over="ignore"):  # the tree says of which entry it is too much
+            return (size + self.eps) ** self.alpha

@@ -27,6 +27,9 @@ class Field:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    def __str__(self) -> str:
+        return f"{self.dtype}{[*self.shape] if self.shape else ''}"
+
     @property
     def nbytes(self) -> int:
         return prod(self.shape) * self.dtype.itemsize

@@ -12,13 +12,14 @@ from timerl_nb.collecting.task import found
 from timerl_nb.env.gym import GymEnvironment
 from timerl_nb.env.pool import PoolEnvironment
 from timerl_nb.errors import OptionError, one_of
-from timerl_nb.frontend.arguments import integer, number
+from timerl_nb.frontend.arguments import integer, number, seed_of
 from timerl_nb.frontend.foreign import asked as as_asked
+from timerl_nb.frontend.foreign import taken
 from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.running import Running
 from timerl_nb.lru import Lru
 from timerl_nb.machine import cores
-from timerl_nb.replay.algorithm import Algorithm
+from timerl_nb.replay.algorithm import Algorithm, checked
 from timerl_nb.replay.allocation import Allocation, Move, Policy, starting, threads_called
 from timerl_nb.replay.buffer import Replay
 from timerl_nb.replay.curves import Curves
@@ -27,6 +28,7 @@ from timerl_nb.replay.kept_training import KeptTraining
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.protocol import Asked, Mode, TrainingCourse
 from timerl_nb.replay.rates import seconds_of_a_row
+from timerl_nb.replay.rows import Field, fields_of
 from timerl_nb.runtime.backends import jax_graph as graph
 
 _MODES = ("free", "exact")
@@ -142,12 +144,17 @@ def train(
     """
     if mode not in _MODES:
         raise OptionError(f"mode={mode!r} is none.", hint=one_of(str(mode), _MODES))
+    algorithm = checked(algorithm)
     exact = mode == "exact"
     if exact and policy is not None:
         raise OptionError(
             'mode="exact" makes the same bits, and threads that move from acting to training would not.',
             hint='mode="free", or allocation= for threads that stay where they are.',
         )
+    if policy is not None:
+        taken(policy, Policy, "a policy", "trl.replay.Stepwise() or trl.replay.BySpeed().")
+    if allocation is not None:
+        taken(allocation, Allocation, "an allocation", "trl.replay.Allocation(…).")
     size = integer("batch", batch, least=1)
     learner = _learner(mapping)
     threads = threads_called(learner) or 1
@@ -167,21 +174,30 @@ def train(
             f"blocks={each}, and there are {count} groups.",
             hint="each acts once in a turn, at most.",
         )
-    held = Replay(
-        100_000, algorithm.fields, priority=Proportional(), gamma=algorithm.gamma, seed=seed
-    )
-    held = held if buffer is None else buffer
+    if buffer is None:
+        held = Replay(
+            100_000, algorithm.fields, priority=Proportional(), gamma=algorithm.gamma, seed=seed
+        )
+    else:
+        held = taken(buffer, Replay, "a replay buffer", "trl.Replay(…), or None.")
+        _check_rows(held, fields_of(algorithm.fields))
+    first = integer("least", least, least=1)
+    if first > held.capacity:
+        raise OptionError(
+            f"the buffer holds {held.capacity:,} rows, and nothing is learnt before least={first:,}.",
+            hint="give a larger buffer, or another least=.",
+        )
     wanted = Asked(
         turns=None if turns is None else integer("turns", turns, least=1),
         mode=mode,
         batch=size,
-        beta=number("beta", beta),
+        beta=number("beta", beta, least=0),
         chunks=min(integer("chunks", chunks, least=1), size),
         blocks=each,
-        least=integer("least", least, least=1),
+        least=first,
         stage=integer("stage", stage, least=1),
         consult=integer("consult", consult, least=1),
-        seed=integer("the seed", seed),
+        seed=seed_of(seed),
         every=integer("every", every, least=1),
     )
     acting = [Group(k, opened, held.actor, wanted.seed) for k in range(count)]
@@ -257,6 +273,21 @@ def _way(env: Any) -> str:
     if isinstance(sim, PoolEnvironment):
         return "threads"
     return "loop" if isinstance(sim, GymEnvironment) else "scan"
+
+
+def _check_rows(buffer: Replay, wanted: Mapping[str, Field]) -> None:
+    """Raises `OptionError` where a buffer's rows lack some of what an algorithm learns from."""
+    found = [
+        f"{name} is {buffer.fields.get(name, 'missing')}, and has to be {one}"
+        for name, one in wanted.items()
+        if buffer.fields.get(name) != one
+    ]
+    if found:
+        raise OptionError(
+            f"the algorithm learns from rows that {buffer!r} does not hold.",
+            hint="trl.Replay(capacity, algorithm.fields, …).",
+            evidence=found,
+        )
 
 
 def _learner(mapping: Any) -> str:

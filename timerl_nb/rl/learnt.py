@@ -58,6 +58,8 @@ class Episodes:
 
     def __repr__(self) -> str:
         returns, lengths = self.returns, self.lengths
+        if not len(self):
+            return "Episodes(0)"
         return (
             f"Episodes({len(self)}: return {returns.mean():.4g} ± {returns.std():.2g}, "
             f"from {returns.min():.4g} to {returns.max():.4g}; {lengths.mean():.4g} steps)"

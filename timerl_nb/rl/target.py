@@ -50,7 +50,7 @@ class Target(Generic[M]):
 
     def approach(self, share: float) -> None:
         """At each step the target moves so far towards the network (Lillicrap et al. 2016)."""
-        share = number("the share", share)
+        share = number("the share", share, least=0, most=1)
         for p, own in self._pairs:
             self._next(p, own, own + share * (p.next - own))
 
