@@ -424,7 +424,10 @@ def refused(error: type[Exception], what: str) -> Iterator[None]:
         ({"mapping": "cpu:99"}, "no device 'cpu:99'"),
         ({"mapping": 3}, "mapping=3 is none"),
         ({"how": "scan"}, "scan"),
-        ({"buffer": trl.Replay(2000, {"obs": ((1,), "i32")})}, r"(?s)does not hold.*action is missing"),
+        (
+            {"buffer": trl.Replay(2000, {"obs": ((1,), "i32")})},
+            r"(?s)does not hold.*action is missing",
+        ),
         ({"least": 100_001}, "holds 100,000 rows, and nothing is learnt before least=100,001"),
         ({"seed": 2**64}, "the seed must have 64 bits"),
     ],
