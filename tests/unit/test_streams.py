@@ -56,6 +56,11 @@ def test_segments_by_hand() -> None:
         segment_of(a[3:3])
     with pytest.raises(CallError, match="list is no memory that a kernel reads"):
         segment_of([1.0])
+    for given in ("a", ["a", "b"]):
+        with pytest.raises(CallError, match="(?s)names arguments.*writes=lambda"):
+            trl.kernel(reads=a, writes=given)
+    with pytest.raises(CallError, match="3 is not a stream"):
+        trl.streams.compare(3)  # type: ignore[arg-type]
 
 
 def test_a_call_names_what_its_arguments_are() -> None:

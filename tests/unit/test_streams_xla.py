@@ -73,6 +73,20 @@ def test_a_loop_of_unknown_length_turns_as_often_as_is_said() -> None:
     assert len(stream_of(TEXT, "m", at_most=0)) == 2
 
 
+def test_a_loop_of_which_a_cpu_makes_one_kernel_is_a_loop() -> None:
+    """A short one: XLA calls it, as a computation of its own."""
+
+    @jax.jit
+    def f(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda v: v.sum() < 100, lambda v: v * 2, x)
+
+    x = jax.ShapeDtypeStruct((4,), jnp.float32)
+    with pytest.raises(ExecutionError, match="does not know how often"):
+        trl.streams.record(f, x)
+    some, more = (len(trl.streams.record(f, x, at_most=k)) for k in (2, 5))
+    assert more - some == 6  # a condition and a body for each
+
+
 def test_a_jitted_function_has_as_many_kernels_as_launches() -> None:
     def f(x: jax.Array) -> jax.Array:
         def turn(carry: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from timerl_nb.frontend.foreign import asked
+from timerl_nb.frontend.foreign import asked, taken
 from timerl_nb.streams.simulate.course import Simulated
 from timerl_nb.streams.simulate.gpu import RTX3070, Gpu, by_name
 from timerl_nb.streams.stream import Stream
@@ -69,6 +69,7 @@ def compare(
     Args:
         gpu, size, streams, scheduled: as for `stream.simulate`.
     """
+    taken(stream, Stream, "a stream", "trl.streams.record(…).")
     gpu = by_name(gpu)
     slow = replace(gpu, queued=gpu.launch)
     runs: dict[str, Simulated] = {

@@ -10,7 +10,7 @@ from threading import get_ident
 from types import FrameType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.errors import CallError, ExecutionError, Origin
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.streams.segments import Segment, segments_of
 
@@ -164,5 +164,17 @@ def kernel(
             `trl.streams.ANY`, one or several; or a function of the call's arguments that returns them
             (the paper's `get_addresses`).
         blocks: how many blocks of threads it would have on a GPU, or a function of the arguments: for simulations.
+
+    Raises:
+        CallError: a name stands where memory has to.
     """
+    for part, given in (("reads", reads), ("writes", writes)):
+        named = (
+            [given] if isinstance(given, str) else given if isinstance(given, list | tuple) else []
+        )
+        if any(isinstance(one, str) for one in named):
+            raise CallError(
+                f"{part}={given!r} names arguments, and has to return them.",
+                hint=f"{part}=lambda a, b, out: [a, b], with the arguments of the function.",
+            )
     return lambda function: KernelFunction(function, reads, writes, blocks)

@@ -1,6 +1,7 @@
 """A compiled function of JAX as a stream: what XLA launches by the text of its optimised HLO, its loops unrolled.
 
-A kernel is what `executable.launches` counts as one. Each result is a buffer of its own: where XLA would use memory again, a stream
+A kernel is what `executable.launches` counts as one; but short loops, of which XLA makes one kernel on a CPU alone, are
+unrolled as others are. Each result is a buffer of its own: where XLA would use memory again, a stream
 does not wait for who has read it. Constants, which nobody writes, are read by nobody.
 """
 
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.runtime.xla.hlo import Counting
-from timerl_nb.runtime.xla.hlo_text import NAMES, ONE_KERNEL, Computation, Instruction, computations
+from timerl_nb.runtime.xla.hlo_text import NAMES, Computation, Instruction, computations
 from timerl_nb.streams.kernels import THREADS, Kernel
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.stream import Stream
@@ -96,7 +97,7 @@ class _Walk:
             ways = [self._named[name] for name in one.branches]
             most = max(range(len(ways)), key=lambda k: self._counting.of(ways[k]).launches)
             return self._under(operands[0], lambda: self.run(ways[most], [operands[1 + most]]))
-        if one.kind == "call" and ONE_KERNEL not in one.rest:
+        if one.kind == "call":
             return self.run(self._named[one.called("to_apply")], operands)
         return self._launch(one, around, operands)
 
