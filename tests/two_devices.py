@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tests.episodes import cartpole
 from tests.failing import are_same, failing, stopped
 from tests.reinforce import reinforce
 from tests.unit.test_tiles import centred, compiled, iterations, noisy, plain
+from tests.unit.test_turns import collecting, endless, weights, written
 from timerl_nb.errors import BudgetError, TimeRLError
 from timerl_nb.runtime.xla.compiled_calls import stated_by
 from timerl_nb.runtime.xla.run import LoweredRun
@@ -51,9 +52,13 @@ def programs() -> dict[str, trl.Program]:
 
 def distance(have: trl.Result, want: trl.Result) -> float:
     """How far two results are apart, in tolerances; at most 1 where they agree."""
-    pairs = [(have[k], want[k]) for k in want]
-    pairs += [(have.parameters[k], x) for k, x in want.parameters.items()]
-    return max(float((np.abs(x - y) / (2e-5 + 2e-4 * np.abs(y))).max()) for x, y in pairs)
+    return max(apart(have, want), apart(have.parameters, want.parameters))
+
+
+def apart(have: Mapping[str, Any], want: Mapping[str, Any]) -> float:
+    pairs = [(have[k], x) for k, x in want.items()]
+    far = [float((np.abs(x - y) / (2e-5 + 2e-4 * np.abs(y))).max()) for x, y in pairs]
+    return max(far, default=0.0)
 
 
 def compared(two: trl.Program) -> dict[str, Any]:
@@ -190,14 +195,27 @@ def tiled() -> dict[str, Any]:
             "distance": distance(two.execute(SEED), want),
             "said": told("\n".join(map(lowered.hlo, range(1, len(lowered.calls) + 1)))),
         }
+    ctx, bounds = written(collecting)
+    turns = endless(ctx, {**bounds, ctx.dims[0][1]: 14}, "xla")
+    acting = turns.with_options(**how)
     kernel = simulated.with_options(**how, tile_kernel="interpret")
     whole = simulated.with_options(devices=2, tile={"b": 7})
     forbidden = compiled(centred, False).with_bounds({"B": 14}).with_options(**how)
     return found | {
         "kernel": [kernel.executable.how, distance(kernel.execute(SEED), simulated.execute(SEED))],
+        "turns": [
+            acting.executable.how,
+            [apart(*pair) for pair in zip(*map(few, (acting, turns)), strict=True)],
+        ],
         "whole": whole.stages["tile"].summary,
         "forbidden": str(forbidden.stages["tile"].artifact),
     }
+
+
+def few(program: trl.Program) -> list[dict[str, Any]]:
+    """Turns that are given weights, and hand out what they make."""
+    with program.turns(SEED, given=weights(3)) as turns:
+        return list(turns)
 
 
 def held_in_blocks() -> list[int]:

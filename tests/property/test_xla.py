@@ -104,11 +104,13 @@ def whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("whatever_it_gains")
 @sampled(RUNS // 2)
-@given(programs(6, hosted, HOSTED), st.sampled_from(VARIANTS + BLOCKS))
-def test_what_lies_between_host_functions_agrees(drawn: Drawn, options: dict[str, Any]) -> None:
-    expected = Expected(drawn.ctx.pdg(), drawn.bounds, seed=3)
-    program = lowered(drawn.ctx.compile(drawn.bounds, chosen(drawn, {**options, **XLA})))
-    have = program.execute(seed=3)
+@given(programs(6, hosted, HOSTED), st.sampled_from(VARIANTS + BLOCKS), ways("default"))
+def test_what_lies_between_host_functions_agrees(
+    drawn: Drawn, options: dict[str, Any], way: Way
+) -> None:
+    expected = Expected(drawn.ctx.pdg(), drawn.bounds, way.seed)
+    program = lowered(way.compiled(drawn.ctx, drawn.bounds, chosen(drawn, options)))
+    have = way.run(program)
     expected.assert_same(have, "lowered")
     assert_near(drawn, expected)
 

@@ -200,6 +200,12 @@ def test_each_device_goes_round_blocks_of_its_points(
     assert one["said"] == said
 
 
+def test_turns_on_devices_are_given_weights_and_hand_out_batches(found: dict[str, Any]) -> None:
+    how, distances = found["tiled"]["turns"]
+    assert "on 2 devices" in how and "last of 1, on each of 2 devices" in how and "hand out" in how
+    assert len(distances) == 3 and max(distances) <= 1
+
+
 def test_blocks_of_a_device_are_a_kernel_too(found: dict[str, Any]) -> None:
     how, distance = found["tiled"]["kernel"]
     assert "on each of 2 devices (one kernel, interpreted)" in how and distance <= 1

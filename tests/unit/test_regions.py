@@ -15,7 +15,6 @@ from tests.unit.test_udf import VARIANTS, Counters, counting
 from timerl_nb import errors
 from timerl_nb.ir.reference import Reference
 from timerl_nb.runtime.loading import load
-from timerl_nb.runtime.xla.lowered import why_not
 
 BOUNDS = {"B": 3, "I": 2, "T": 4}
 
@@ -81,17 +80,6 @@ def test_what_has_no_operands_gets_none_of_the_one_before(tmp_path: Path) -> Non
     others = [k for k, line in enumerate(lines) if line.strip() == "else:"]
     assert others and all(indents[k + 1] == indents[k] + 2 for k in others)
     assert_same(dict(interpreted(program)), program.execute(seed=5), "lowered")
-
-
-def test_host_functions_take_from_one_device() -> None:
-    with trl.Context("t") as ctx:
-        ((t, _),) = ctx.dims
-        x = trl.random.normal((2,), domain=(t,))
-        ctx.output("y", trl.udf(np.tanh, x, out=x, name="host").sin())
-    program = ctx.compile({"T": 3})
-    assert why_not(program.ast, program.memory) is None
-    found = why_not(program.ast, program.memory, devices=2)
-    assert found == "host runs on the host, which takes from one device"
 
 
 def test_iterations_with_checkpoints_stay_whole(tmp_path: Path) -> None:

@@ -95,8 +95,7 @@ class Executable(Inspectable):
             return "what every kernel makes is looked at for NaNs"
         if self._executor == "interpret":
             return "the option executor is 'interpret'"
-        found = why_not(self.ast, self.plan, self._devices)
-        return found or too_little(self._lowered) or self.too_large
+        return why_not(self.plan) or too_little(self._lowered) or self.too_large
 
     @cached_property
     def too_large(self) -> str:

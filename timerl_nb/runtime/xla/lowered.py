@@ -207,7 +207,7 @@ class Lowered:
         loop = call.loop
         placed = self._placements(call.made)
         if loop is None:
-            placements = None if placed is None else (placed, ())
+            placements = None if placed is None else (placed, None)
             return jax.jit(region, donate_argnums=0, out_shardings=placements)
 
         def turn(changed: State, constant: State, seed: Any, counter: Any) -> State:
@@ -241,6 +241,10 @@ class Lowered:
             return backend.copied(array)
         placement = self.shards.placement(self.layout.buffers.get(name))
         return backend.copied(jax.device_put(array, placement))
+
+    def taken(self, array: Any) -> Any:
+        """What the host made, as calls take it."""
+        return array if self.shards is None else self.shards.everywhere(array)
 
     def arrays(self) -> State:
         """The given arrays, where this thread's programs run."""
@@ -435,13 +439,10 @@ class Lowered:
         }
 
 
-def why_not(ast: Ast, plan: MemoryPlan, devices: int = 1) -> str | None:
+def why_not(plan: MemoryPlan) -> str | None:
     """Why a program cannot be lowered; None where it can, but for what runs on the host."""
-    if devices > 1 and plan.swaps.all:
+    if plan.share is not None and plan.swaps.all:
         return "values wait on the host, which takes from one device"
-    for node in ast:
-        if devices > 1 and isinstance(node, Execute) and plan.pdg[node.op_id].kind in HOSTED:
-            return f"{ast.names[node.op_id]} runs on the host, which takes from one device"
     return None
 
 

@@ -138,8 +138,9 @@ class LoweredRun:
             elif isinstance(part, Move):
                 self._move(part, at)
             else:
-                given = {k: self._made[k] for k in self.lowered.given[part.number - 1]}
-                counter = self.lowered.counter
+                lowered = self.lowered
+                given = {k: lowered.taken(self._made[k]) for k in lowered.given[part.number - 1]}
+                counter = lowered.counter
                 seen = at if counter is None or not at else (counter.seen(at[0]), *at[1:])
                 self._asked = self._call(part, seen, given)
 
