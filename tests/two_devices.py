@@ -207,8 +207,31 @@ def tiled() -> dict[str, Any]:
             acting.executable.how,
             [apart(*pair) for pair in zip(*map(few, (acting, turns)), strict=True)],
         ],
+        "collected": collected(),
         "whole": whole.stages["tile"].summary,
         "forbidden": str(forbidden.stages["tile"].artifact),
+    }
+
+
+def collected() -> dict[str, Any]:
+    """What is collected on both devices, beside what one collects."""
+    sharded, scan = (
+        trl.collect("CartPole-v1", trl.policies.random, envs=6, steps=4, how=how)
+        for how in ("sharded", "scan")
+    )
+    batch, want = sharded.next(), scan.next()
+    return {
+        "apart": apart(
+            *(
+                {n: np.asarray(getattr(x, n)) for n in ("obs", "last_obs", "reward")}
+                for x in (batch, want)
+            )
+        ),
+        "devices": len(batch.obs.devices()),
+        "counts": vars(sharded.counts),
+        "odd": refusal(
+            lambda: trl.collect("CartPole-v1", trl.policies.random, envs=7, how="sharded")
+        ),
     }
 
 
@@ -243,7 +266,7 @@ def main() -> None:
     compare = {name: compared(program) for name, program in two.items()}
     fused = plain.with_options(fuse_iterations=2)
     failed = {"one by one": failures(plain), "two at once": failures(fused)}
-    small = least(two["convolutions"])  # some blocks could not be divided
+    small = least(two["convolutions"].with_options(incrementalize=False))  # blocks would do alone
     found = {"programs": compare, "refusals": refusals, "failures": failed, "least": small}
     found["resumed"] = resumed(plain)
     found["tiled"], found["held"] = tiled(), held_in_blocks()

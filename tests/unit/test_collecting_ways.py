@@ -48,10 +48,11 @@ class Made(Way):
         prepares: float = 0.0,
         why_not: str | None = None,
         fails: Exception | None = None,
+        wanted: float = 1.0,
     ) -> None:
         self.name, self.provenance, self._why_not = name, provenance, why_not
         self._clock, self._seconds, self._prepares = clock, cycle(seconds), prepares
-        self._fails = fails
+        self._fails, self.wanted = fails, wanted  # type: ignore[misc]
         self.seeds: list[int] = []
         self.batches = self.closed = self.ready = 0
 
@@ -112,6 +113,16 @@ def test_what_is_three_times_slower_stops_after_one() -> None:
     ways = [Made(clock, n, [s]) for n, s in (("a", 0.1), ("b", 0.31), ("c", 0.29))]
     found = chosen(clock, *ways)
     assert [way.batches for way in ways] == [6, 2, 6] and found.ways.chosen == "a"
+
+
+@pytest.mark.parametrize(("seconds", "taken"), [(0.095, "one"), (0.09, "many")])
+def test_more_devices_are_taken_where_they_gain_enough(seconds: float, taken: str) -> None:
+    clock = Clock()
+    ways = [Made(clock, "one", [0.1]), Made(clock, "slow", [0.11])]
+    found = chosen(clock, *ways, Made(clock, "many", [seconds], wanted=1.1)).ways
+    assert found.chosen == taken
+    less = "many is 1.05 times as fast, less than the 1.1 times that are wanted of it"
+    assert found.why == (less if taken == "one" else "it leads, 1.1 times as fast as one")
 
 
 def test_spread_decides_for_how_long() -> None:

@@ -206,6 +206,14 @@ def test_turns_on_devices_are_given_weights_and_hand_out_batches(found: dict[str
     assert len(distances) == 3 and max(distances) <= 1
 
 
+def test_environments_are_shared_among_devices(found: dict[str, Any]) -> None:
+    """The same batch, put together on one device, which takes a copy of each array in it."""
+    one = found["tiled"]["collected"]
+    assert one["apart"] <= 1 and one["devices"] == 1
+    assert (one["counts"]["calls"], one["counts"]["copies"]) == (1, 9)
+    assert "7 environments cannot be divided equally among 2 devices" in one["odd"]
+
+
 def test_blocks_of_a_device_are_a_kernel_too(found: dict[str, Any]) -> None:
     how, distance = found["tiled"]["kernel"]
     assert "on each of 2 devices (one kernel, interpreted)" in how and distance <= 1

@@ -16,7 +16,7 @@ from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import Counts, Prepared, Source, Way
 from timerl_nb.collecting.ways import Row, Speed, Ways
 from timerl_nb.errors import OptionError, TimeRLError, one_of
-from timerl_nb.runtime.backends.jax import device_name
+from timerl_nb.runtime.backends.jax import device_count, device_name
 from timerl_nb.runtime.disk_cache import disk_cache, key_of
 
 AUTO: Final = "auto"
@@ -136,6 +136,7 @@ class _Runner:
     prepared: Prepared
     source: Source
     counts: Counts
+    wanted: float  # times as fast as another one
     seconds: list[float] = field(default_factory=list)  # of each batch
     speeds: list[float] = field(default_factory=list)  # steps a second
     is_lost: bool = False
@@ -200,7 +201,7 @@ class _Race:
         prepared = way.prepared(self._task)
         source = stack.enter_context(closing(prepared.open(self._task.seed ^ _APART)))
         source.next(self._weights)  # the first one compiles, or resets
-        self.runners[way.name] = _Runner(prepared, source, source.counts)
+        self.runners[way.name] = _Runner(prepared, source, source.counts, way.wanted)
 
     def _round(self) -> None:
         for runner in self.runners.values():
@@ -223,13 +224,20 @@ class _Race:
     @property
     def best(self) -> tuple[str, str]:
         """The fastest, and why."""
-        (name, first), *others = sorted(
-            self.runners.items(), key=lambda pair: -pair[1].speed.median
-        )
-        if not others:
+        speeds = {name: runner.speed.median for name, runner in self.runners.items()}
+        name = max(speeds, key=lambda name: speeds[name] / self.runners[name].wanted)
+        if len(speeds) == 1:
             return name, "no other one was measured"
-        second, other = others[0]
-        times = f"{first.speed.median / other.speed.median:,.1f} times as fast as {second}"
+        second = max(speeds.keys() - {name}, key=lambda name: speeds[name])
+        first, other, ratio = (
+            self.runners[name],
+            self.runners[second],
+            speeds[name] / speeds[second],
+        )
+        if ratio < 1:
+            few = f"less than the {other.wanted:.1f} times that are wanted of it"
+            return name, f"{second} is {1 / ratio:.2f} times as fast, {few}"
+        times = f"{ratio:,.1f} times as fast as {second}"
         if first.leads(other):
             return name, f"it leads, {times}"
         return name, f"by its median it is {times}, which the spread of its batches does not prove"
@@ -254,7 +262,9 @@ class _Remembered:
         self._disk = disk_cache() if task.vector is None else None
         acting = type(task.acting).__name__, task.acting.text
         about = task.name, *acting, task.envs, task.steps
-        self._key = key_of("collecting", device_name(), *about, how, names, _versions())
+        self._key = key_of(
+            "collecting", device_name(), device_count(), *about, how, names, _versions()
+        )
 
     def read(self) -> Ways | None:
         payload = None if self._disk is None else self._disk.read(self._key)

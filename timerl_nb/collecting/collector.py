@@ -17,6 +17,7 @@ from timerl_nb.collecting.native import Native
 from timerl_nb.collecting.policy_of import acting_of
 from timerl_nb.collecting.processes import Processes
 from timerl_nb.collecting.scan import Scan
+from timerl_nb.collecting.sharded import Sharded
 from timerl_nb.collecting.step import StepByStep
 from timerl_nb.collecting.task import Task, found, spaces
 from timerl_nb.collecting.threads import Threads
@@ -31,6 +32,7 @@ WAYS: tuple[Way, ...] = (
     Scan(),
     Blocks(),
     OneKernel(),
+    Sharded(),
     StepByStep(),
     Native(),
     Loop(),
@@ -240,7 +242,8 @@ def collect(
         seed: of all chance.
         how: by which way: "scan" is one XLA call a batch, "blocks" one in which some environments make all
             their steps before the next ones, for states that outgrow the cache, "kernel" one of a single
-            kernel on a GPU, "step" calls for every step. They give the same trajectories. On the host
+            kernel on a GPU, "sharded" one on several devices, "step" calls for every step. They give the same
+            trajectories. On the host
             "loop" steps Gymnasium's environments one after the other, "processes" those in processes,
             "native" those that are vectors of their own; "threads" steps EnvPool's.
             "auto" measures, when the first batch is asked for, those that apply, in some seconds, on

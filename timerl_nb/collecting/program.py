@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ class Turns:
     ) -> None:
         self.program, self._counts = program, counts
         self._weights: Weights = {}
+        self._copies = 0
         given = self._given() if task.acting.weights else None
         self._turns = program.turns(seed, given=given, taken=graph.itself)
         shape = task.steps, task.envs
@@ -105,11 +107,12 @@ class Turns:
 
     @property
     def counts(self) -> Counts:
-        return self._counts()
+        return replace(self._counts(), copies=self._copies)
 
     def next(self, weights: Weights) -> Batch:
         self._weights = weights
-        return self._batch(backend.wait(next(self._turns)))
+        made, self._copies = graph.together(next(self._turns))
+        return self._batch(backend.wait(made))
 
     def _batch(self, made: dict[str, Any]) -> Batch:
         terminated, truncated = (made.pop(name, self._never) for name in _FLAGS)

@@ -50,11 +50,13 @@ class Way(ABC):
         name: by which it is asked for.
         provenance: whose dynamics and chance it has: ways of one give the same trajectories.
         what: in a few words.
+        wanted: how many times as fast as another one it has to be, to be chosen by itself.
     """
 
     name: ClassVar[str]
     provenance: ClassVar[str]
     what: ClassVar[str]
+    wanted: ClassVar[float] = 1.0
 
     @abstractmethod
     def why_not(self, task: Task) -> str | None:

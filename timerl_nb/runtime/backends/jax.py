@@ -46,6 +46,11 @@ def beside(first: Any) -> list[Any]:
     return [first, *(other for other in first.client.devices() if other != first)]
 
 
+def device_count() -> int:
+    """How many devices there are of the kind that programs run on."""
+    return len(beside(device()))
+
+
 def settled() -> Callable[[], AbstractContextManager[object]]:
     """What makes any thread compute as this one does now: on its device, and as precisely."""
     here, now = device(), cast(Any, jax.config)

@@ -166,6 +166,12 @@ def itself(x: JaxArray) -> JaxArray:
     return x
 
 
+def together(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Arrays as they are, or on one device where they lie in parts on several; and of how many there are."""
+    apart = {n: x for n, x in arrays.items() if isinstance(x, jax.Array) and len(x.devices()) > 1}
+    return {**arrays, **jax.device_put(apart, backend.device())}, len(apart)
+
+
 def exchanged(library: str, device: Any = None) -> Callable[[Any], Any]:
     """What makes arrays of JAX or PyTorch of anyone's, by DLPack: of the same memory, where it can be.
 

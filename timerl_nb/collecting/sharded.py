@@ -1,0 +1,29 @@
+"""`sharded`: as `blocks`, or as `scan` where blocks gain nothing, on all devices, each with its share of the environments."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from timerl_nb.collecting.scan import Scan
+from timerl_nb.collecting.task import Task
+from timerl_nb.config import Options
+from timerl_nb.runtime.backends.jax import device_count
+
+
+class Sharded(Scan):
+    name = "sharded"
+    what = "a call to XLA for each batch, on several devices, each with some of the environments"
+    wanted: ClassVar[float] = 1.1
+    options = Options(executor="xla", tile="auto")
+
+    def why_not(self, task: Task) -> str | None:
+        count = device_count()
+        if count == 1:
+            more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 has it see more of a CPU"
+            return super().why_not(task) or f"JAX sees one device: {more}"
+        if task.envs % count:
+            return f"{task.envs:,} environments cannot be divided equally among {count} devices"
+        return super().why_not(task)
+
+    def _options(self, task: Task) -> Options:
+        return self.options.with_(devices=device_count())
