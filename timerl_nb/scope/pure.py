@@ -377,15 +377,20 @@ class MethodTap(Tap):
 
 
 def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any) -> Any:
-    """A function whose calls are written: `Lane.called` and `Lane.returned`, written out, since this is what they cost."""
-    of: local | None = None  # the lanes that `top` is for
-    top = outermost = 0
+    """A function whose calls are written: `Lane.called` and `Lane.returned`, written out, since this is what they cost.
+
+    So is `function(*args)` where there are no names, which takes a fifth less.
+    """
+    of: Any = ()  # the lanes that `outermost` is for; never None
+    outermost = 0  # what is on top where nothing is below
 
     def call(*args: Any, **named: Any) -> Any:
-        nonlocal of, top, outermost
-        own = _own
-        if own is None:
-            return function(*args, **named)
+        nonlocal of, outermost
+        own: Any = _own
+        if own is not of:
+            if own is None:
+                return function(*args, **named)
+            outermost, of = _number(library, name) | 1 << 48, own
         try:
             lane = own.lane
         except AttributeError:
@@ -400,23 +405,23 @@ def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any)
                 return function(*args, **named)
         if on == library or lane.silent:
             lane.passed += 1
-            return function(*args, **named)
-        if of is not own:
-            top, of = _number(library, name), own
-            outermost = top | 1 << 48
+            return function(*args, **named) if named else function(*args)
         if lane.passed:
             lane.tell()
         at = lane.at
         if at == lane.end:
             at = lane.more()
-        words, below = lane.words, lane.word
-        lane.word = word = top | (below >> 48) + 1 << 48 if below else outermost
-        lane.library = library
+        if below := lane.word:
+            word, leaves = (outermost & _TOP) | (below >> 48) + 1 << 48, below | _EXIT
+        else:
+            word, leaves = outermost, _EXIT
+        words = lane.words
+        lane.word, lane.library = word, library
         words[at + 1] = word  # Kind.CALL_ENTER is 0
         lane.at = at + 2
         words[at] = monotonic_ns()
         try:
-            return function(*args, **named)
+            return function(*args, **named) if named else function(*args)
         finally:
             if own is _own:  # the recording has not ended, and this is no child of its process
                 if lane.passed:
@@ -426,7 +431,7 @@ def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any)
                     at = lane.more()
                 words = lane.words
                 lane.word, lane.library = below, on
-                words[at + 1] = below | _EXIT
+                words[at + 1] = leaves
                 lane.at = at + 2
                 words[at] = monotonic_ns()
 
