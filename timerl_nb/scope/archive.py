@@ -89,7 +89,8 @@ def _parquet(recording: Lanes, into: IO[bytes]) -> None:
             edges, kind = lane.edges, lane.edges["kind"]
             named = ~np.isin(kind, NAMELESS)
             top = np.where(named, edges["top"], 0)
-            value = np.where(kind == Kind.POINT, edges["top"].view(np.int32), cpu_of(edges))
+            is_cpu = np.isin(kind, (Kind.BLOCK_ENTER, Kind.BLOCK_EXIT))
+            value = np.where(is_cpu, cpu_of(edges), edges["top"].view(np.int32))
             columns = [
                 arrow.array(np.full(len(edges), lane.process)),
                 arrow.array(np.full(len(edges), lane.thread)),
@@ -97,7 +98,7 @@ def _parquet(recording: Lanes, into: IO[bytes]) -> None:
                 told(kind, kinds),
                 told(top >> NAME_BITS, libraries),
                 told(top & NAME_MASK, names),
-                arrow.array(np.where(named, edges["depth"], 0), arrow.int32()),
+                arrow.array(np.where(is_cpu, 0, edges["depth"]), arrow.int32()),
                 arrow.array(value, arrow.int64(), mask=named),
             ]
             writer.write_table(arrow.Table.from_arrays(columns, schema=schema))

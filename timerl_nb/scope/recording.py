@@ -100,7 +100,8 @@ class Recorded(ABC):
         Args:
             path: ends in `.zip`, which `trl.scope.read` reads; or in `.parquet`, for a table of all edges: process, thread,
                 ts (nanoseconds of CLOCK_MONOTONIC), kind, library, name, depth, and value: a coordinate of a
-                launch's point, or CPU time in nanoseconds where a block begins or ends.
+                launch's point, CPU time in nanoseconds where a block begins or ends, or how much passed unwritten: calls
+                at depth 0, operations at 1.
 
         Raises:
             OptionError: the name ends otherwise.
