@@ -168,10 +168,10 @@ def _begun(cell: Cell, stack: ExitStack) -> tuple[Source, Weights, Load]:
     acting = acting_of(policy, (env.obs_space, env.act_space), 0)
     task = Task(repr(env), env, None, acting, cell.envs, cell.steps, 0)
     way = StepByStep() if cell.by_step else Scan()
-    scan = Scan().prepared(task)
+    scan = Scan().prepared(task)(0)
     work = scan.program.executable.work
     assert work is not None
-    source = (way.prepared(task) if cell.by_step else scan).open(0)
+    source = way.prepared(task)(0) if cell.by_step else scan
     source = stack.enter_context(closing(source))
     source.next(acting.weights)
     load = Step.of(task, work).loads(cell.envs, cell.steps)[way.name]

@@ -199,7 +199,7 @@ class _Race:
 
     def _begin(self, way: Way, stack: ExitStack) -> None:
         prepared = way.prepared(self._task)
-        source = stack.enter_context(closing(prepared.open(self._task.seed ^ _APART)))
+        source = stack.enter_context(closing(prepared(self._task.seed ^ _APART)))
         source.next(self._weights)  # the first one compiles, or resets
         self.runners[way.name] = _Runner(prepared, source, source.counts, way.wanted)
 

@@ -106,7 +106,7 @@ class Collector:
 
     def _open(self) -> Source:
         if self._source is None:
-            self._source = self._chosen.prepared.open(self._task.seed)
+            self._source = self._chosen.prepared(self._task.seed)
         return self._source
 
     @property

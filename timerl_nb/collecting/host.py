@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ from timerl_nb.arrays import Array
 from timerl_nb.collecting.acting import check_numbers
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.way import Counts, Way, Weights
+from timerl_nb.collecting.way import Counts, Prepared, Way, Weights
 from timerl_nb.errors import EnvError, ExecutionError, ShapeError
 from timerl_nb.ir.shapes import NUMPY, dtype_name
 
@@ -107,7 +106,13 @@ class HostTurns:
         self._done, self._known = self._done + steps, fits
         self._obs = obs[steps]
         self.counts = Counts(2 * steps, None, steps * (5 + len(extras)))
-        return self._batch(obs, action, reward, terminated, truncated, extras, last)
+        made = {
+            "action": action,
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        return self._batch(obs, made, extras, last)
 
     def _first(self) -> Any:
         try:
@@ -168,16 +173,10 @@ class HostTurns:
         )
 
     def _batch(
-        self,
-        obs: Array,
-        action: Array,
-        reward: Array,
-        terminated: Array,
-        truncated: Array,
-        extras: dict[str, Array],
-        last: list[Array],
+        self, obs: Array, made: dict[str, Any], extras: dict[str, Array], last: list[Array]
     ) -> Batch:
         steps, at_once = self._steps, self._stepping.restarts_at_once
+        reward, terminated, truncated = (made[n] for n in ("reward", "terminated", "truncated"))
         valid = memory(reward.shape, np.bool_)
         valid[:] = True
         if not at_once:  # the step behind an end begins the next episode, and does nothing else
@@ -207,17 +206,8 @@ class HostTurns:
         goes_on = ~done.any(0)
         self._returns = self._returns * goes_on + (counted * since).sum(0, dtype=np.float64)
         self._lengths = self._lengths * goes_on + (valid & since).sum(0)
-        return Batch(
-            obs=obs[:steps],
-            action=action,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            valid=valid,
-            last_obs=obs[steps],
-            extras=extras,
-            _ended=ended,
-        )
+        own = {"obs": obs[:steps], "last_obs": obs[steps], "valid": valid}
+        return Batch(**own, **made, extras=extras, _ended=ended)
 
     def close(self) -> None:
         self._stepping.close()
@@ -238,16 +228,5 @@ class HostWay(Way):
     def stepping(self, task: Task, seed: int) -> Stepping:
         """Its environments, of which a task says how many."""
 
-    def prepared(self, task: Task) -> Opening:
-        return Opening(self, task)
-
-
-@dataclass(frozen=True)
-class Opening:
-    """A way of the host, which has nothing to prepare."""
-
-    way: HostWay
-    task: Task
-
-    def open(self, seed: int) -> HostTurns:
-        return HostTurns(self.way.stepping(self.task, seed), self.task, seed)
+    def prepared(self, task: Task) -> Prepared:
+        return lambda seed: HostTurns(self.stepping(task, seed), task, seed)

@@ -16,7 +16,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.collecting import numbered, share
-from timerl_nb.collecting.host import HostWay, Stepping
+from timerl_nb.collecting.host import Stepping
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.task import Task
 from timerl_nb.env.gym import GymEnvironment, distinct_seeds, gymnasium
@@ -24,13 +24,9 @@ from timerl_nb.errors import EnvError
 from timerl_nb.machine import cores
 
 
-class Processes(HostWay):
+class Processes(Loop):
     name = "processes"
-    provenance = Loop.provenance
     what = "Gymnasium's environments, shared out among processes"
-
-    def why_not(self, task: Task) -> str | None:
-        return Loop().why_not(task)
 
     def stepping(self, task: Task, seed: int) -> Stepping:
         assert task.gym is not None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from functools import cache
 from typing import ClassVar
 
 from timerl_nb.collecting.program import Turns, collecting
 from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.way import Counts, Way
+from timerl_nb.collecting.way import Counts, Prepared, Way
 from timerl_nb.config import Options
 from timerl_nb.driver.program import Program
 from timerl_nb.runtime.xla.calls_made import calls_made
@@ -25,8 +24,12 @@ class Scan(Way):
             return "the environment is not written in recurrence equations, and steps on the host"
         return task.acting.why_not_written
 
-    def prepared(self, task: Task) -> Compiled:
-        return Compiled(self._program(task), task, self.counted)
+    def prepared(self, task: Task) -> Prepared:
+        program = self._program(task)
+        counts = cache(
+            lambda: self.counted(program)
+        )  # which waits for XLA, and reads what it has made
+        return lambda seed: Turns(program, task, seed, counts)
 
     def _program(self, task: Task) -> Program:
         return collecting(task, self._options(task))
@@ -40,22 +43,3 @@ class Scan(Way):
         assert lowered is not None
         made = calls_made(lowered)
         return Counts(0 if made is None else sum(made.values()), program.executable.launches, 0)
-
-
-class Compiled:
-    """A compiled program of a task.
-
-    Args:
-        counted: what its batches take.
-    """
-
-    def __init__(self, program: Program, task: Task, counted: Callable[[Program], Counts]) -> None:
-        self.program, self._task, self._counted = program, task, counted
-
-    @cached_property
-    def counts(self) -> Counts:
-        """Of a batch; they wait for XLA, and read what it has made."""
-        return self._counted(self.program)
-
-    def open(self, seed: int) -> Turns:
-        return Turns(self.program, self._task, seed, lambda: self.counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -43,6 +43,10 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
+# A way that is ready: environments of that seed begin.
+Prepared = Callable[[int], Source]
+
+
 class Way(ABC):
     """How steps are collected.
 
@@ -64,10 +68,4 @@ class Way(ABC):
 
     @abstractmethod
     def prepared(self, task: Task) -> Prepared:
-        """What opens sources, such as a compiled program."""
-
-
-class Prepared(Protocol):
-    """A way that is ready."""
-
-    def open(self, seed: int) -> Source: ...
+        """What begins sources, such as a compiled program."""

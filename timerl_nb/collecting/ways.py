@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import median
-from typing import NamedTuple, overload
+from typing import NamedTuple
+
+from timerl_nb.columns import aligned
 
 
 class Speed(NamedTuple):
@@ -57,7 +59,7 @@ _HEAD = ("way", "steps a second", "calls", "launches", "copies")
 
 
 @dataclass(frozen=True, repr=False)
-class Ways(Sequence[Row]):
+class Ways:
     """All ways of collecting a task; it prints as a table.
 
     Attributes:
@@ -72,11 +74,7 @@ class Ways(Sequence[Row]):
     why: str
     remembered: bool = False
 
-    @overload
-    def __getitem__(self, at: int) -> Row: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, at: int) -> Row:
         return self.rows[at]
 
     def __len__(self) -> int:
@@ -92,16 +90,12 @@ class Ways(Sequence[Row]):
         return f"{self.chosen}: {self.why}{earlier}."
 
     def __str__(self) -> str:
-        table = [_HEAD, *(row.cells for row in self)]
-        widths = [max(len(cells[k]) for cells in table) for k in range(len(_HEAD))]
-        lines = []
-        for cells, row in zip(table, [None, *self], strict=True):
-            mark = "*" if row is not None and row.name == self.chosen else " "
-            if row is not None and row.why_not is not None:
-                lines.append(f"{mark} {row.name:<{widths[0]}}  {row.why_not}")
-            else:
-                rest = [f"{x:>{n}}" for x, n in zip(cells[1:], widths[1:], strict=True)]
-                lines.append("  ".join([f"{mark} {cells[0]:<{widths[0]}}", *rest]).rstrip())
+        head, *table = aligned([_HEAD, *(row.cells for row in self)], left={0})
+        width = max(len(row.name) for row in self)
+        lines = [f"  {head}"]
+        for row, line in zip(self, table, strict=True):
+            text = line if row.why_not is None else f"{row.name:<{width}}  {row.why_not}"
+            lines.append(f"{'*' if row.name == self.chosen else ' '} {text}")
         return "\n".join([*lines, self.told])
 
     __repr__ = __str__
