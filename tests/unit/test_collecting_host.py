@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -24,6 +25,29 @@ from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
 from timerl_nb.machine import cores
 
 ENVS, STEPS = 5, 7
+
+
+def test_a_step_takes_three_calls_of_ours_beside_the_environments_and_the_policy() -> None:
+    """However many steps: the way's, the policy's, and that which names what it returns."""
+    ours, found = Path(trl.__file__).parent, list[int]()
+    for steps in (10, 30):
+        names = list[str]()
+
+        def called(frame: Any, event: str, _: object, names: list[str] = names) -> None:
+            if event == "call":
+                names.append(frame.f_code.co_filename)
+
+        env = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * ENVS)
+        with trl.collect(env, lambda obs: (obs[:, 2] > 0).astype(int), steps=steps) as c:
+            c.next()
+            sys.setprofile(called)
+            try:
+                c.next()
+            finally:
+                sys.setprofile(None)
+        found.append(sum(Path(name).is_relative_to(ours) for name in names))
+        env.close()
+    assert found[1] - found[0] == 3 * (30 - 10)
 
 
 def given(mode: AutoresetMode, **options: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from timerl_nb.collecting.host import HostWay, Stepping
 from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.vector import VectorStepping
 from timerl_nb.env.gym import distinct_seeds, gymnasium
+from timerl_nb.env.vector import VectorStepping
 
 NOT_THERE = "Gymnasium has no such environment"
 GIVEN = "a vector environment was given, which steps by itself"

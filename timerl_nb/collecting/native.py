@@ -5,8 +5,8 @@ from __future__ import annotations
 from timerl_nb.collecting.host import HostWay, Stepping
 from timerl_nb.collecting.loop import NOT_THERE
 from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.vector import VectorStepping
 from timerl_nb.env.gym import distinct_seeds, gymnasium
+from timerl_nb.env.vector import VectorStepping
 
 
 class Native(HostWay):

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.collecting import numbered, share
 from timerl_nb.collecting.host import Stepping
 from timerl_nb.collecting.loop import Loop
 from timerl_nb.collecting.task import Task
+from timerl_nb.env import numbered, share
 from timerl_nb.env.gym import GymEnvironment, distinct_seeds, gymnasium
 from timerl_nb.errors import EnvError
 from timerl_nb.machine import cores

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.collecting.numbered import Numbered
+from timerl_nb.env.numbered import Numbered
 
 
 class Share:
