@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -27,6 +28,7 @@ from timerl_nb.scope import native, pure, recorder, writing
 from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.libraries import Tapping
 from timerl_nb.scope.overlap import overlap_of
 from timerl_nb.scope.reading import read
 from timerl_nb.scope.recording import Recording
@@ -274,6 +276,25 @@ def test_nothing_recorded_is_an_empty_recording(tmp_path: Path) -> None:
     assert overlap_of(rec.read()).by("library") == {
         ("python",): lane.end - int(lane.edges["ts"][0])
     }
+
+
+def test_tapping_is_no_part_of_what_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at: list[int] = []
+    for name in ("on", "off"):
+
+        def switched(tapping: Tapping, done: Any = getattr(Tapping, name)) -> None:
+            before = time.monotonic_ns()
+            done(tapping)
+            at.extend((before, time.monotonic_ns()))
+
+        monkeypatch.setattr(Tapping, name, switched)
+    with trl.scope.record(tmp_path / "r", calibrated=False) as rec:
+        pass
+    (lane,) = rec.read().lanes
+    _, tapped, untapping, _ = at
+    assert tapped <= lane.edges["ts"][0] <= lane.end <= untapping
 
 
 def test_long_names_are_cut_and_say_so(tmp_path: Path) -> None:

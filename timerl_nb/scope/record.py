@@ -17,6 +17,7 @@ from timerl_nb.scope.reading import read
 from timerl_nb.scope.recording import Recorded, Recording
 from timerl_nb.scope.tight_loop import timed
 from timerl_nb.scope.tracing import Steps
+from timerl_nb.scope.writing import clocks
 
 
 class record(Recorded):
@@ -58,22 +59,25 @@ class record(Recorded):
         self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> record:
-        recorder.begin(self.folder, timed=timed if self._calibrated else None)
+        clock = timed if self._calibrated else None
+        recorder.begin(self.folder, timed=clock, at_once=False)
         taps, devices = self._tapping is not None, self._steps.count
         self._before = hand_on(self.folder, taps=taps, devices=devices, calibrated=self._calibrated)
         self._steps.begin()
         heard()
         if self._tapping is not None:
             self._tapping.on()
+        recorder.begin_lane()
         return self
 
     def __exit__(self, *_: object) -> None:
+        ended = clocks()
         if self._tapping is not None:
             self._tapping.off()
         listen(None)
         take_back(self._before)
         self._steps.end()
-        recorder.end()
+        recorder.end(ended)
 
     def read(self) -> Recording:
         """What was recorded, so far or in all."""

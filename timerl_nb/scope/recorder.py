@@ -27,6 +27,7 @@ from timerl_nb.scope.writing import (
     LONGEST,
     MANIFEST,
     SEGMENT,
+    Clocks,
     NameTable,
     Segments,
     clocks,
@@ -41,7 +42,12 @@ Stepped = Callable[["ThreadLane", bool], None]
 
 
 def begin(
-    folder: Path, *, parent: int | None = None, timed: Timed | None = None, drawn: bool = True
+    folder: Path,
+    *,
+    parent: int | None = None,
+    timed: Timed | None = None,
+    drawn: bool = True,
+    at_once: bool = True,
 ) -> None:
     """Begin a recording into a folder; one at a time in a process.
 
@@ -50,6 +56,7 @@ def begin(
         timed: times what is recorded in a tight loop, now and then; with it, blocks are silent at random, so
             that a calibration can be made.
         drawn: whether they are, or are all recorded.
+        at_once: what is known of this thread begins now, and not by `begin_lane`.
 
     Raises:
         ExecutionError: the folder cannot be written, or holds a recording, or one goes on.
@@ -66,6 +73,8 @@ def begin(
                 hint="end it first; operations and phases may be nested, recordings may not.",
             )
         _go_on(_Recorder(folder, parent, timed=timed, drawn=drawn))
+        if at_once:
+            begin_lane()
 
 
 def make_fresh(folder: Path) -> None:
@@ -102,23 +111,28 @@ def each_step(told: Stepped) -> None:
         native.module.each_step(ended)
 
 
-def end() -> None:
-    """End the recording that goes on."""
+def end(at: Clocks | None = None) -> None:
+    """End the recording that goes on; what has run since some moment, by default now, is no part of it."""
     global _now
     with _SWITCH:
         recorder, _now = _now, None  # in a forked child its own
         native.module.stop()
     if recorder is not None:
-        recorder.end()
+        recorder.end(at or clocks())
 
 
 def _go_on(recorder: _Recorder) -> None:
-    """From here on a recorder is that of this process; what is known of this thread begins."""
+    """From here on a recorder is that of this process."""
     global _now
     _now = recorder
     written_by(native.module)
     native.module.start(_installed, recorder.top, recorder.names.numbers, _astray)
-    recorder.lane().begin()
+
+
+def begin_lane() -> None:
+    """What is known of the thread begins now."""
+    if (lane := this_lane()) is not None:
+        lane.put(0, Kind.MARK, 0)
 
 
 def _installed() -> None:
@@ -200,10 +214,6 @@ class ThreadLane:
         finally:
             self.writer = writer
             self.install()
-
-    def begin(self) -> None:
-        """What is known of the thread begins now."""
-        self.put(0, Kind.MARK, 0)
 
     def mark(self, name: str) -> None:
         """Something happens now."""
@@ -330,10 +340,10 @@ class _Recorder:
             native.module.stop()
             warn(f"recording into {self.folder} has stopped: {error.strerror or error}.")
 
-    def end(self) -> None:
+    def end(self, at: Clocks) -> None:
         try:
             alive = [one.native_id for one in threading.enumerate() if one.native_id is not None]
-            write_manifest(self.folder, _kind(), self._made_by, self._begin, clocks(), alive)
+            write_manifest(self.folder, _kind(), self._made_by, self._begin, at, alive)
         except FileNotFoundError:  # it has been read, and thrown away: nobody asks
             self.failed = True
         except OSError as error:
@@ -356,6 +366,7 @@ def _forked() -> None:
         try:
             made_by = before.folder, before.process, thread
             _go_on(_Recorder(*made_by, timed=before.asked, drawn=before.drawn))
+            begin_lane()
         except ExecutionError as error:
             warn(f"a child process is not recorded: {error.what}")
 

@@ -112,7 +112,10 @@ class NameTable:
             file.write(json.dumps(line).encode() + b"\n")
 
 
-def clocks() -> dict[str, int]:
+Clocks = dict[str, int]
+
+
+def clocks() -> Clocks:
     """Both clocks at one moment, and the CPU time that the process has spent, in nanoseconds."""
     cpu = time.process_time_ns()
     return {"monotonic": monotonic_ns(), "wall": time.time_ns(), "cpu": cpu}
@@ -122,8 +125,8 @@ def write_manifest(
     folder: Path,
     recorder: str,
     made_by: tuple[int, int],
-    begin: dict[str, int],
-    end: dict[str, int] | None = None,
+    begin: Clocks,
+    end: Clocks | None = None,
     alive: Sequence[int] = (),
 ) -> None:
     """Say who records, and since when; and, where that has ended, until when, and the threads that were there then.
