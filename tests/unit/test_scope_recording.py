@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from functools import partial
+from functools import partial, partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -282,14 +282,14 @@ def test_tapping_is_no_part_of_what_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at: list[int] = []
+
+    def switched(tapping: Tapping, done: Callable[[Tapping], None]) -> None:
+        before = time.monotonic_ns()
+        done(tapping)
+        at.extend((before, time.monotonic_ns()))
+
     for name in ("on", "off"):
-
-        def switched(tapping: Tapping, done: Any = getattr(Tapping, name)) -> None:
-            before = time.monotonic_ns()
-            done(tapping)
-            at.extend((before, time.monotonic_ns()))
-
-        monkeypatch.setattr(Tapping, name, switched)
+        monkeypatch.setattr(Tapping, name, partialmethod(switched, getattr(Tapping, name)))
     with trl.scope.record(tmp_path / "r", calibrated=False) as rec:
         pass
     (lane,) = rec.read().lanes
