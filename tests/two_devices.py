@@ -208,6 +208,7 @@ def tiled() -> dict[str, Any]:
             [apart(*pair) for pair in zip(*map(few, (acting, turns)), strict=True)],
         ],
         "collected": collected(),
+        "hosted": hosted(),
         "whole": whole.stages["tile"].summary,
         "forbidden": str(forbidden.stages["tile"].artifact),
     }
@@ -233,6 +234,23 @@ def collected() -> dict[str, Any]:
             lambda: trl.collect("CartPole-v1", trl.policies.random, envs=7, how="sharded")
         ),
     }
+
+
+def hosted() -> list[Any]:
+    """A function on the host that is given what lies in parts, and whose result every device takes."""
+    with trl.Context("b", "i", "t") as ctx:
+        (b, B), (i, _), (t, T) = ctx.dims
+        x = trl.tensor((3,), domain=(b, i, t))
+        least = trl.udf(
+            lambda seen: seen.min(axis=0), x[0:B, i, T - 1], out=x[0, i, 0], name="least"
+        )
+        x[b, 0, 0] = trl.random.normal((3,), domain=(b,))
+        x[b, i + 1, 0] = x[b, i, T - 1] - least
+        x[b, i, t + 1] = x.tanh() + trl.random.normal((3,), domain=(b, i, t))
+        ctx.output("x", x)
+    two = ctx.compile({"B": 4, "I": 3, "T": 5}, trl.Options(executor="xla", devices=2))
+    one = two.with_options(devices=1)
+    return [two.executable.how, distance(two.execute(SEED), one.execute(SEED))]
 
 
 def few(program: trl.Program) -> list[dict[str, Any]]:

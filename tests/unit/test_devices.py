@@ -206,6 +206,12 @@ def test_turns_on_devices_are_given_weights_and_hand_out_batches(found: dict[str
     assert len(distances) == 3 and max(distances) <= 1
 
 
+def test_the_host_is_given_what_lies_in_parts(found: dict[str, Any]) -> None:
+    how, distance = found["tiled"]["hosted"]
+    assert "on 2 devices, divided along b around least (a Python function)" in how
+    assert distance <= 1
+
+
 def test_environments_are_shared_among_devices(found: dict[str, Any]) -> None:
     """The same batch, put together on one device, which takes a copy of each array in it."""
     one = found["tiled"]["collected"]

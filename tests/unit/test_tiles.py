@@ -273,6 +273,8 @@ def test_blocks_fit_the_cache() -> None:
     size, _ = wide.size(CACHED)
     assert size == 256  # two of 256 KiB, and what all share: the largest within a MiB
     assert wide.turn(size, CACHED) < wide.turn(1 << 14, CACHED)
+    each = wide.of_each(2)  # devices, each with its blocks
+    assert each.size(CACHED)[0] == 256 and 2 * each.turn(256, CACHED) == wide.turn(256, CACHED)
     # a state of a quarter MiB stays anyway, and where arithmetic takes longer nothing is gained
     for other in (
         TileModel(1 << 8, read=1024, made=0, left=0, inner=0, shared=0, seconds=0, kernels=1),
