@@ -24,7 +24,7 @@ from timerl_nb.scope.writing import SEGMENT
 
 _TIMES: Final = 200
 _ROUNDS: Final = 3
-_BETWEEN: Final = 120
+_BETWEEN: Final = 40
 _KEPT: Final = 0.95  # of times between other work; the rest is of whoever came between
 _TEXT: Final = json.dumps({"seed": 1, "rates": [0.1, 0.25, 1e-3], "names": ["a", "bc", "def"]})
 
@@ -33,7 +33,7 @@ def timed(lane: ThreadLane) -> None:
     """Say what a call and an operation cost a thread, of which nothing is open, in nanoseconds.
 
     By kind (`call`, `annotation`) what it costs, between other work, where the thread is `silent`; with what it costs
-    more in a tight loop where it is recorded; and what of that is `inside` of it. That blocks count operations is in both. It takes some 10 ms,
+    more in a tight loop where it is recorded; and what of that is `inside` of it. That blocks count operations is in both. It takes some milliseconds,
     and is done now and then: a machine's speed changes.
     """
     tap = Taps().made(operator.index, "", Library.BACKEND)
