@@ -17,13 +17,13 @@ class Sharded(Scan):
     options = Options(executor="xla", tile="auto")
 
     def why_not(self, task: Task) -> str | None:
-        count = device_count()
-        if count == 1:
+        why, count = super().why_not(task), device_count()
+        if why is None and count == 1:
             more = "XLA_FLAGS=--xla_force_host_platform_device_count=2 has it see more of a CPU"
-            return super().why_not(task) or f"JAX sees one device: {more}"
-        if task.envs % count:
-            return f"{task.envs:,} environments cannot be divided equally among {count} devices"
-        return super().why_not(task)
+            why = f"JAX sees one device: {more}"
+        if why is None and task.envs % count:
+            why = f"{task.envs:,} environments cannot be divided equally among {count} devices"
+        return why
 
     def _options(self, task: Task) -> Options:
         return self.options.with_(devices=device_count())
