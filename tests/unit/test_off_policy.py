@@ -195,3 +195,27 @@ def test_dqn_learns_to_balance() -> None:
 def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
     with pytest.raises(trl.errors.EnvError, match=message):
         wrong()
+
+
+@pytest.mark.parametrize(
+    ("write", "given", "message"),
+    [
+        (trl.algorithms.dqn, {"epsilon": (1, 0)}, r"epsilon must be 3 numbers, not \(1, 0\)"),
+        (
+            trl.algorithms.dqn,
+            {"epsilon": (1, 0, 0)},
+            r"epsilon\[2\] must be a number of at least 1",
+        ),
+        (
+            trl.algorithms.dqn,
+            {"gamma": float("nan")},
+            "gamma must be a number from 0 to 1, not nan",
+        ),
+        (trl.algorithms.ddpg, {"lr": 1e-3}, "lr must be 2 numbers, not 0.001"),
+        (trl.algorithms.ddpg, {"noise": (1, -1, 5)}, r"noise\[1\] must be a number of at least 0"),
+        (trl.algorithms.ddpg, {"lasting": 2}, "lasting must be a number from 0 to 1"),
+    ],
+)
+def test_numbers_that_do_not_fit(write: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(trl.errors.ShapeError, match=message):
+        write(**given)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import inf, prod, sqrt
 
 from timerl_nb.driver.context import Context
 from timerl_nb.env.core import Simulation, make
 from timerl_nb.env.spaces import Box
 from timerl_nb.errors import EnvError
+from timerl_nb.frontend.arguments import number, numbers
 from timerl_nb.frontend.sources import concat, like, random_normal, tensor, value, where
 from timerl_nb.frontend.sources import minimum as min
 from timerl_nb.frontend.tensor import RecurrentTensor
@@ -57,7 +58,12 @@ def ddpg(
             f"DDPG chooses numbers within bounds, and episodes go on: {env!r} is not like that.",
             hint="make one with actions in a Box and autoreset='same_step'.",
         )
-    box, (first, last, until) = env.act_space, noise
+    box, gamma = env.act_space, number("gamma", gamma, least=0, most=1)
+    first, last, until = numbers("noise", noise, (0, inf), (0, inf), (1, inf))
+    at_first, lasting = (
+        numbers("lr", lr, (0, inf), (0, inf)),
+        number("lasting", lasting, least=0, most=1),
+    )
     half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
     width, actions = prod(env.obs_space.shape), prod(box.shape)
     with Context("b", "t") as ctx:
@@ -98,7 +104,7 @@ def ddpg(
             better = worth_of(still, seen, acts(actor, seen)).mean(axis=0).mean(over=b)
             (-better).backward()
             left = 1.0 - value(t).floating() / value(T).floating()
-            rates = [where(value(t) >= after, rate * left, 0.0) for rate in lr]
+            rates = [where(value(t) >= after, rate * left, 0.0) for rate in at_first]
             Adam(actor.params, lr=rates[0]).step()
             Adam(critic.params, lr=rates[1]).step()
             for one in (target, judge):

@@ -7,12 +7,13 @@ where asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 from timerl_nb.driver.context import Context
 from timerl_nb.env.core import Simulation, make
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.errors import EnvError
+from timerl_nb.frontend.arguments import number, numbers
 from timerl_nb.frontend.draws import random_randint
 from timerl_nb.frontend.sources import like, random_uniform, value, where
 from timerl_nb.frontend.sources import minimum as min
@@ -67,7 +68,8 @@ def dqn(
             f"DQN chooses one of some actions, and episodes go on: {env!r} is not like that.",
             hint="make one with discrete actions and autoreset='same_step'.",
         )
-    actions, first, last, until = env.act_space.n, *epsilon
+    actions, gamma = env.act_space.n, number("gamma", gamma, least=0, most=1)
+    first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
     with Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
         with ctx.region("acting"):

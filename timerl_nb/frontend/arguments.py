@@ -111,6 +111,20 @@ def number(
     return float(value)
 
 
+def numbers(what: str, value: Any, *bounds: tuple[float | None, float]) -> tuple[float, ...]:
+    """As many numbers as there are bounds, each within its own.
+
+    Raises:
+        ShapeError: they are none, or one is not within its bounds.
+    """
+    if not isinstance(value, tuple | list) or len(value) != len(bounds):
+        raise ShapeError(f"{what} must be {len(bounds)} numbers, not {value!r}.")
+    return tuple(
+        number(f"{what}[{k}]", one, least=least, most=most)
+        for k, (one, (least, most)) in enumerate(zip(value, bounds, strict=True))
+    )
+
+
 def seed_of(value: Any) -> int:
     """What all chance begins with.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from math import prod
+from math import inf, prod
 from typing import Any, Literal
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from timerl_nb.collecting.task import found, spaces
 from timerl_nb.env.spaces import Discrete
 from timerl_nb.errors import EnvError, OptionError, one_of
-from timerl_nb.frontend.arguments import number
+from timerl_nb.frontend.arguments import number, numbers
 
 _ACTIVATIONS: Mapping[str, Any] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 _ADAM = (0.9, 0.999, 1e-8)
@@ -51,6 +51,7 @@ class Dqn:
 
     def __post_init__(self) -> None:
         number("gamma", self.gamma, least=0, most=1)
+        numbers("epsilon", self.epsilon, (0, 1), (0, 1), (1, inf))
         if self.activation not in _ACTIVATIONS:
             raise OptionError(
                 f"activation={self.activation!r} is none.",
