@@ -168,11 +168,10 @@ def _begun(cell: Cell, stack: ExitStack) -> tuple[Source, Weights, Load]:
     acting = acting_of(policy, (env.obs_space, env.act_space), 0)
     task = Task(repr(env), env, None, acting, cell.envs, cell.steps, 0)
     way = StepByStep() if cell.by_step else Scan()
-    scan = Scan().prepared(task)(0)
+    scan = stack.enter_context(closing(Scan().prepared(task)(0)))
     work = scan.program.executable.work
     assert work is not None
-    source = way.prepared(task)(0) if cell.by_step else scan
-    source = stack.enter_context(closing(source))
+    source = stack.enter_context(closing(way.prepared(task)(0))) if cell.by_step else scan
     source.next(acting.weights)
     load = Step.of(task, work).loads(cell.envs, cell.steps)[way.name]
     return source, acting.weights, replace(load, calls=source.counts.calls)
