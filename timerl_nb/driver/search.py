@@ -466,30 +466,14 @@ class Search:
         self, sizes: list[int], decision: Callable[[int], Decision]
     ) -> Decision | None:
         """Take out the largest blocks that may fit, and all larger ones; None if they cannot be the best."""
-
-        def is_over(size: int) -> bool:
-            """Whether they need too much, as far as that is known without planning them."""
-            one = decision(size)
-            if self._floor(one) > self._budget:
-                return True
-            return self._may_be_best(one) and self._at_least(one) > self._budget
-
-        if self._best is not None:  # few of them are quicker, and these are the largest
-            while sizes and self._floor(decision(sizes[-1])) > self._budget:
-                if not self._may_be_best(decision(sizes.pop())):
-                    return None
-            if not sizes or not self._may_be_best(decision(sizes[-1])):
-                return None
-            if self._at_least(decision(sizes[-1])) <= self._budget:
-                return decision(sizes.pop())
-            sizes.pop()
-            if not sizes or not self._may_be_best(decision(sizes[-1])):
-                return None
-            if self._at_least(decision(sizes[0])) > self._budget:
-                return None
-        del sizes[bisect(sizes, False, key=is_over) :]
-        largest = decision(sizes.pop()) if sizes else None
-        return largest if largest is not None and self._may_be_best(largest) else None
+        if self._best is None:
+            bytes_of = [*map(decision, sizes)]
+            del sizes[bisect(bytes_of, self._budget, key=self._at_least) :]
+            return decision(sizes.pop()) if sizes else None
+        while sizes and self._may_be_best(one := decision(sizes.pop())):  # smaller ones are slower
+            if self._at_least(one) <= self._budget:
+                return one
+        return None
 
     def _is_planned(self, one: Decision) -> bool:
         """Whether it is known what a decision needs, or that this is too much."""
