@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -36,8 +37,39 @@ def forecast(program: Program) -> Forecast:
     return choice.taken.forecast
 
 
-@sampled(max(2, RUNS // 16))
-@given(programs(), st.sampled_from(WAYS))
+@st.composite
+def rows(draw: st.DrawFn) -> Drawn:
+    """Sums over what is computed of many rows, of steps perhaps that follow each other: they run in blocks."""
+    names = draw(st.sampled_from((("b",), ("b", "t"), ("i", "b"))))
+    bounds = {name.upper(): 2 if name == "i" else draw(st.sampled_from((16, 33))) for name in names}
+    with trl.Context(*names) as ctx:
+        d = Drawn(draw, ctx, bounds)
+        weights = trl.constant(np.eye(8, dtype=np.float32) / 2)
+        made = [trl.random.normal((8,), domain=tuple(d.symbols), stream="x")]
+        for step in draw(
+            st.lists(st.sampled_from(("product", "centred", "sum", "next")), max_size=3)
+        ):
+            x, before = draw(st.sampled_from(made)), draw(st.sampled_from(made))
+            if step == "product":
+                x = (x @ weights).tanh()
+            elif step == "centred":
+                x = x - x.mean(over=ctx.dims[-1][0])
+            elif step == "sum":
+                x = x + before
+            elif names[-1] == "t":
+                (b, _), (t, _) = ctx.dims
+                y = trl.tensor((8,), domain=(b, t))
+                y[b, 0] = x[b, 0]
+                y[b, t + 1] = (y + x).tanh()
+                x = y
+            made.append(x)
+        for k, x in enumerate(made[-2:]):
+            ctx.output(f"y{k}", (x @ weights).tanh().sum(over=ctx.dims[-1][0]))
+    return d
+
+
+@sampled(max(4, RUNS // 8))
+@given(st.one_of(programs(), rows()), st.sampled_from(WAYS))
 def test_more_is_never_worse(drawn: Drawn, options: dict[str, Any]) -> None:
     """Asking for what a refusal names succeeds; more memory fits as well, and takes no longer."""
     program = drawn.ctx.compile(drawn.bounds, trl.Options(**options))
@@ -63,4 +95,6 @@ def test_more_is_never_worse(drawn: Drawn, options: dict[str, Any]) -> None:
         assert (found.peak, found.needed) == (made.memory.peak, made.memory.needed)
         assert before is None or found.seconds <= before * (1 + GREED)
         before = found.seconds
+        if any(dim.step != 1 for dim in made.fused.dims):
+            event("in blocks")
     event("least = most" if least == most else "between")

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from heapq import heappop, heappush
-from math import inf, prod
+from math import inf
 from typing import Final
 
 from timerl_nb.config import Options
@@ -25,16 +25,14 @@ from timerl_nb.errors import BoundsError, BudgetError, CeilingError, OptionError
 from timerl_nb.ir.choice import Candidate, Choice, Forecast, tell
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.lru import Lru
-from timerl_nb.machine import Machine
 from timerl_nb.memory.budget import Planner
-from timerl_nb.memory.cost import point_seconds
+from timerl_nb.memory.cost import graph_seconds
 from timerl_nb.memory.forecast import forecast
 from timerl_nb.memory.live_across import live_across
 from timerl_nb.memory.lower_bound import lower_bound, lower_bound_swapped, unfused
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.share import least_share
-from timerl_nb.memory.sizes import Sizes
 from timerl_nb.passes.core import Pass
 from timerl_nb.passes.dependence_cycles import cycles_of
 from timerl_nb.passes.fuse import Fuse, Separate
@@ -53,6 +51,8 @@ MOST_POINTS: Final = 600_000
 _MANY: Final = 3
 # What is so many times as quick as the best may be the best in blocks, too.
 _NEAR: Final = 1.5
+# Of a budget, what may wait on the host where blocks all but fit.
+_LITTLE: Final = 0.25
 # Of a budget, what is all but too much.
 _TIGHT: Final = 0.5
 # What is left to the passes.
@@ -132,8 +132,11 @@ class Search:
                     self._try(replace(one, swap=True))
                 if self._may_be_best(one):
                     self._try_blocks(one)
-        if self._best is None and self._swaps:
-            self._swap_blocks()
+                if self._best is not None:
+                    self._swap_blocks(one)
+        wholes = [one for one in self._tried if one.blocks == () and not one.swap]
+        for one in sorted(wholes, key=self._seconds):
+            self._swap_blocks(one)
 
     def ask(self, candidate: Candidate) -> Forecast | str:
         """What a candidate would come to, with all else left to the passes."""
@@ -360,7 +363,7 @@ class Search:
         if not decision.swap:
             return self._live_across(whole)
         kept = replace(decision, swap=False)
-        known = max(self._floor(kept), self._ahead_of_schedule(kept), self._least_of.get(kept, 0))
+        known = max(self._ahead_of_schedule(kept), self._known_bytes(kept))
         if known <= self._budget:
             return 0  # it may fit as it is
         return min(known, lower_bound_swapped(Statements.of(pdg), self._bounds))
@@ -386,6 +389,12 @@ class Search:
             self._taken = decision
         return found.is_lowered or not found.buffers
 
+    def _fits(self, decision: Decision) -> bool:
+        """Whether it does, be it in the interpreter."""
+        self._try(decision)
+        found = self._tried[decision]
+        return isinstance(found, Forecast) and found.needed <= self._budget
+
     def _note(self, decision: Decision, found: Forecast | str) -> None:
         self._tried[decision] = found
         tell(Candidate(str(decision), str(decision), known=found))
@@ -399,8 +408,7 @@ class Search:
 
     def _is_tight(self, whole: Decision, smallest: Decision, freed: int) -> bool:
         """Whether even the smallest blocks hardly fit: then that is looked at first."""
-        known = max(self._unscheduled.get(whole, 0), self._least_of.get(whole, 0))
-        left = max(self._floor(whole), known) - freed
+        left = self._known_bytes(whole) - freed
         return max(left, self._unfused(smallest) / _TIGHT) > self._budget
 
     def _is_slower(self, one: Decision) -> bool:
@@ -419,15 +427,26 @@ class Search:
         for dim, sizes, freed in self._cuts(whole):
             self._largest(whole, sizes, lambda n, d=dim: _cut(whole, d, n), freed)
 
-    def _swap_blocks(self) -> None:
-        """Blocks and swaps together, where neither alone is enough."""
-        wholes = [one for one in self._tried if one.blocks == () and not one.swap]
-        for whole in sorted(wholes, key=self._seconds):
-            for dim, sizes, freed in self._cuts(whole):
+    def _swap_blocks(self, whole: Decision) -> None:
+        """Blocks and swaps together, where nothing else fits, or all that does takes much longer."""
+        if not self._swaps or self._is_near(whole):
+            return
+        for dim, sizes, freed in self._cuts(whole):
+            if self._best is not None:
+                few = (
+                    k for k, n in enumerate(sizes) if self._is_nearly_enough(_cut(whole, dim, n))
+                )
+                sizes = sizes[next(few, len(sizes)) :]
+            if sizes:
                 swapped = replace(whole, swap=True)
                 self._largest(swapped, sizes, lambda n, d=dim, w=swapped: _cut(w, d, n), freed)
-            if self._best is not None:
-                return
+
+    def _is_nearly_enough(self, one: Decision) -> bool:
+        """Whether it was looked at and does not fit, but for little of what it needs."""
+        if one in self._tried and self._try(one):
+            return False
+        looked_at = one in self._tried or one in self._unscheduled
+        return looked_at and self._known_bytes(one) <= (1 + _LITTLE) * self._budget
 
     def _largest(
         self, whole: Decision, sizes: list[int], decision: Callable[[int], Decision], freed: int
@@ -459,8 +478,10 @@ class Search:
                 return
         if self._may_be_best(decision(sizes[-1])):
             k = bisect(sizes, False, key=is_planned) if not is_planned(sizes[0]) else 0
-            if k < len(sizes) and self._try(decision(sizes[k])):
-                bisect(sizes, False, k + 1, key=lambda n: not self._try(decision(n)))
+            if k < len(sizes):
+                fits = self._try if self._try(decision(sizes[k])) else self._fits
+                if fits(decision(sizes[k])):
+                    bisect(sizes, False, k + 1, key=lambda n: not fits(decision(n)))
 
     def _pop_largest(
         self, sizes: list[int], decision: Callable[[int], Decision]
@@ -480,8 +501,11 @@ class Search:
         return isinstance(self._tried[one], Forecast) or self._is_too_much(one)
 
     def _is_too_much(self, one: Decision) -> bool:
-        known = max(self._unscheduled.get(one, 0), self._least_of.get(one, 0))
-        return max(self._floor(one), known) > self._budget
+        return self._known_bytes(one) > self._budget
+
+    def _known_bytes(self, one: Decision) -> int:
+        """Bytes below which no plan of it comes, as far as somebody has looked."""
+        return max(self._floor(one), self._unscheduled.get(one, 0), self._least_of.get(one, 0))
 
     def _least(self) -> Decision:
         """The decision that needs least, of those that were tried; none fits."""
@@ -568,15 +592,6 @@ class Search:
         if fitting:
             return min(fitting, key=lambda one: one.seconds)
         return min(able, key=lambda one: one.needed)
-
-
-def graph_seconds(pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> float:
-    """Seconds of a fused graph by the cost model, conditions left aside."""
-    sizes = Sizes(pdg, bounds)
-    return sum(
-        prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op, machine)
-        for op in Statements.of(pdg).ops.values()
-    )
 
 
 def _cut(one: Decision, dim: Dim, size: int) -> Decision:

@@ -6,13 +6,25 @@ moving its operands and results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
+from timerl_nb.ir.pdg import Pdg
 from timerl_nb.ir.shapes import Shape
 from timerl_nb.ir.work import MADE, READ, computing, moving
 from timerl_nb.machine import Machine
 from timerl_nb.memory.sizes import Sizes
+from timerl_nb.statements.statements import Statements
+
+
+def graph_seconds(pdg: Pdg, bounds: Mapping[str, int], machine: Machine) -> float:
+    """Seconds of a fused graph by the cost model, conditions left aside."""
+    sizes = Sizes(pdg, bounds)
+    return sum(
+        prod(pdg.dims[d].count(bounds) for d in op.domain) * point_seconds(sizes, op, machine)
+        for op in Statements.of(pdg).ops.values()
+    )
 
 
 def point_seconds(sizes: Sizes, op: Op, machine: Machine) -> float:
