@@ -32,6 +32,9 @@ def test_a_table_is_measured_and_chosen_from() -> None:
         assert device.learner.is_modelled == (name in ("A100", "Agilex"))
         assert (device.manager is None) == (name in beside)
     assert table.devices["CPU"].learner.spread >= 0  # type: ignore[union-attr]
+    head, titles, *lines = repr(table).splitlines()
+    assert head.startswith("batches of 16, 8 rows") and titles.split()[-1] == "learner"
+    assert [line.split(" (")[0].split("  ")[0] for line in lines] == devices
     choice = trl.compose.choose(table, links)
     assert len(choice.all) == len(devices) ** 2
     text = str(choice)
@@ -75,7 +78,7 @@ def test_devices_that_nobody_knows_are_refused() -> None:
     with pytest.raises(trl.errors.OptionError, match="no device 'Zilog' here, nor a data sheet"):
         trl.compose.measure(DQN, ["CPU", "Zilog"], capacity=100, batch=8, rounds=2, actors=0)
     with pytest.raises(trl.errors.OptionError, match="actors run on it"):
-        trl.compose.measure(DQN, ["A100"])
+        trl.compose.measure(DQN, "A100")
 
 
 def test_actors_act_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

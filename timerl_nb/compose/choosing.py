@@ -68,6 +68,8 @@ class Choice:
         places = ", ".join(f"{name} {value * 1e3:.4g} ms" for name, value in self.traffic.items())
         return "\n".join([*lines, f"experience on {self.memory}: {places}"])
 
+    __repr__ = __str__
+
 
 @asked
 def choose(table: Table, links: Links, form: Literal["prose", "published"] = "prose") -> Choice:

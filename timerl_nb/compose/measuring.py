@@ -69,6 +69,7 @@ def measure(
         OptionError: there is no such device, nor a data sheet of one.
     """
     algorithm = checked(algorithm)
+    devices = (devices,) if isinstance(devices, str) else devices
     if HOST not in devices:
         raise OptionError(f"{HOST!r} is none of {list(devices)}.", hint="actors run on it.")
     size, new = integer("batch", batch, least=1), integer("inserted", inserted, least=1)
@@ -82,20 +83,23 @@ def measure(
     act = integer("actors", actors, least=0)
     each = min(integer("envs", envs, least=1), new)
     here = _Here(algorithm, buffer, rows, size, integer("rounds", rounds, least=2), seed)
-    wanted: Asked | None = None
+    threads = {name: 1 if name == HOST else threads_called(name) for name in devices}
+    places = {name: graph.device_called(name) for name in devices if not threads[name]}
+    modelled: dict[str, tuple[Device, Link]] = {}
+    if None in places.values():
+        wanted = _asked(algorithm, buffer, size, new, seed)
+        modelled = {name: described(name, wanted) for name, at in places.items() if at is None}
     found: dict[str, Device] = {}
     known: dict[tuple[str, str], Link] = {}
     with here.acting(act, each, new // each):
         for name in devices:
-            threads = threads_called(name)
-            place = None if name == HOST or threads else graph.device_called(name)
-            if name == HOST or threads or place is not None:
-                found[name] = here.measured(threads or 1, place)
-                if name != HOST:
-                    known[HOST, name] = Link(0.0, float("inf")) if threads else _link(place)
-            else:
-                wanted = wanted or _asked(algorithm, buffer, size, new, seed)
-                found[name], known[HOST, name] = described(name, wanted)
+            if name in modelled:
+                found[name], known[HOST, name] = modelled[name]
+                continue
+            place = places.get(name)
+            found[name] = here.measured(threads[name] or 1, place)
+            if name != HOST:
+                known[HOST, name] = Link(0.0, float("inf")) if threads[name] else _link(place)
     experience = sum(f.nbytes for f in buffer.fields.values()) // 4
     return Table(found, size, experience, new, HOST), Links(known, HOST)
 

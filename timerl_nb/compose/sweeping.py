@@ -31,6 +31,10 @@ class Sweep:
     values: Mapping[str, tuple[Any, ...]]
     tables: Mapping[Setting, tuple[Table, Links]]
 
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name} {list(values)}" for name, values in self.values.items())
+        return f"Sweep({settings or 'one table'})"
+
     @staticmethod
     def of(table: Table, links: Links) -> Sweep:
         """That of one table, without settings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from timerl_nb.columns import aligned
 from timerl_nb.compose.units import Bytes, Link, Words
 from timerl_nb.errors import OptionError
 
@@ -79,6 +80,18 @@ class Table:
                 f"the host {self.host!r} is no device of the table.",
                 hint=f"there are {', '.join(self.devices)}.",
             )
+
+    def __str__(self) -> str:
+        parts = "sample", "insert", "update"
+        rows = [["", *parts, "learner"]]
+        for name, one in self.devices.items():
+            cells = [*(getattr(one.manager, part, None) for part in parts), one.learner]
+            why_not = f" ({one.why_not})" if one.why_not else ""
+            rows.append([name + why_not, *("-" if x is None else str(x) for x in cells)])
+        head = f"batches of {self.batch}, {self.inserted} rows come in an iteration; actors on {self.host}"
+        return "\n".join([head, *aligned(rows, left=(0,))])
+
+    __repr__ = __str__
 
     @property
     def indices(self) -> Bytes:
