@@ -302,9 +302,11 @@ def checks() -> str:
     """Table II: ns of CPU to insert a kernel, its dependences found, and to complete it."""
     rows: list[Sequence[Any]] = []
     for (size, segments), says in paper.CHECK.items():
-        found = [_nanoseconds(name, size, segments) for name in ("pairwise", "buffers", "ranges")]
+        found = [
+            _nanoseconds(name, size, segments) for name in ("pairwise", "buffers", "auto", "ranges")
+        ]
         rows.append((size, segments, says, *found))
-    head = ["window", "segments", "paper, ns", "pairwise", "buffers", "ranges"]
+    head = ["window", "segments", "paper, ns", "pairwise", "buffers", "auto", "ranges"]
     return table(head, rows)
 
 

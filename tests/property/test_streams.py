@@ -83,7 +83,7 @@ class Agreed:
     """A finder that is several; their masks must be the same when they are closed transitively."""
 
     def __init__(self, names: list[str]) -> None:
-        self.finders = [RIGHT[name]() for name in names]
+        self.names, self.finders = names, [RIGHT[name]() for name in names]
         self.waits = [dict[int, int]() for _ in names]  # by slot, all that it waits for
 
     def add(self, slot: int, kernel: Kernel) -> int:
@@ -93,6 +93,8 @@ class Agreed:
             for s in slots(mask):
                 waits[slot] |= waits[s]
         assert len({waits[slot] for waits in self.waits}) == 1, kernel
+        by = dict(zip(self.names, masks, strict=True))
+        assert by.get("buffers", by["auto"]) == by["auto"]  # of whole buffers it is the same
         return masks[0]
 
     def remove(self, slot: int) -> None:

@@ -167,7 +167,9 @@ def test_windows_that_are_used_wrongly() -> None:
         w.submit(one)
     with w:
         with (
-            pytest.raises(ExecutionError, match="a window is opened within another"),
+            pytest.raises(
+                ExecutionError, match="a window is opened, or a recording made, within another"
+            ),
             trl.streams.window(),
         ):
             pass
@@ -305,7 +307,7 @@ def test_a_buffer_lives_while_a_kernel_names_it() -> None:
 
 
 def test_streams_that_are_empty_wide_or_cannot_run() -> None:
-    assert Stream("none", ()).run("window").count == 0
+    assert [Stream("none", ()).run(how).count for how in ("window", "graph", "serial")] == [0, 0, 0]
     with trl.streams.window() as w:
         pass
     assert str(w.report).startswith("window: 0 kernels") and w.report.utilization == 0

@@ -6,30 +6,18 @@ from collections import deque
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from timerl_nb.errors import OptionError, user_origin
-from timerl_nb.streams.kernels import Kernel, failure, refuse, taken_by
-from timerl_nb.streams.report import Launch, Report
+from timerl_nb.errors import OptionError
+from timerl_nb.streams.kernels import Kernel
+from timerl_nb.streams.report import Report
 from timerl_nb.streams.scheduling_window import Window
 from timerl_nb.streams.stream import Stream, upstream_of
-from timerl_nb.streams.threads import Threads, runnable
+from timerl_nb.streams.threads import Threads, one_by_one, run_in, runnable
 
 
 def run_serial(stream: Stream) -> Report:
     """In order, on the thread that asks."""
-    launches: list[Launch] = []
-    origin, first = user_origin(), perf_counter()
-    with taken_by(refuse):
-        for k, kernel in enumerate(stream.kernels):
-            run = runnable(kernel)
-            begun = perf_counter()
-            try:
-                run()
-            except Exception as error:
-                raise failure(kernel, error, origin) from error
-            times = ((t - first) * 1e6 for t in (begun, begun, perf_counter()))
-            launches.append(Launch(k, kernel.name, kernel.line, kernel.op_ids, 0, -1, (), *times))
-    us = launches[-1].ended if launches else 0.0
-    return Report("serial", 0, 1, us, launches, len(launches))
+    alone = one_by_one("serial", lambda kernel: runnable(kernel)(), len(stream))
+    return replace(run_in(alone, stream), size=0)
 
 
 @dataclass(frozen=True)
@@ -63,24 +51,16 @@ class Unfolding(Window):
     """A run of a graph: a window that all its kernels are in from the beginning."""
 
     def __init__(self, graph: Graph) -> None:
-        self.kernels = list(graph.kernels)
-        self.size = self._count = len(self.kernels)
+        self.kernels = [*graph.kernels]
+        self.size = len(self.kernels)
         self.free = []
-        self._waits = [len(waits) for waits in graph.upstream]
-        self._downstream = graph.downstream
-        self.ready = deque(k for k, waits in enumerate(self._waits) if not waits)
+        self.waits = [len(waits) for waits in graph.upstream]
+        self.downstream = [*map(list, graph.downstream)]
+        self.ready = deque(k for k, count in enumerate(self.waits) if not count)
+        self._remove = _nothing
 
-    @property
-    def count(self) -> int:
-        return self._count
 
-    def complete(self, slot: int) -> None:
-        waits, ready = self._waits, self.ready
-        for other in self._downstream[slot]:
-            waits[other] -= 1
-            if not waits[other]:
-                ready.append(other)
-        self._count -= 1
+def _nothing(slot: int) -> None: ...
 
 
 def run_graph(

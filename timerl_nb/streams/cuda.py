@@ -17,7 +17,7 @@ from timerl_nb.streams.kernels import Kernel, refuse, taken_by
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.scheduling_window import Window
 from timerl_nb.streams.stream import Stream
-from timerl_nb.streams.threads import Threads, runnable
+from timerl_nb.streams.threads import Threads, run_in, runnable
 
 
 def _cuda(how: str) -> Any:
@@ -55,10 +55,8 @@ def run_stream_sync(
         return run
 
     cuda.synchronize()  # what the kernels read has been written
-    window = Window(size, finder(deps))
-    with Threads(window, streams, "stream-sync", record=record, lanes=[*map(on, lanes)]) as opened:
-        opened.submit(*stream.kernels)
-    return opened.report
+    window, by_lane = Window(size, finder(deps)), [*map(on, lanes)]
+    return run_in(Threads(window, streams, "stream-sync", record=record, lanes=by_lane), stream)
 
 
 class _Launcher:
@@ -117,9 +115,8 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
             flying[slot] = launcher.launch(kernel, [flying[s] for s in upstream])
             held[slot] = k
             at = (perf_counter() - first) * 1e6
-            said = kernel.name, kernel.line, kernel.op_ids
             waits = tuple(held[s] for s in upstream)
-            launches.append(Launch(k, *said, flying[slot][0], slot, waits, at, at, at))
+            launches.append(Launch(k, *kernel.said, flying[slot][0], slot, waits, at, at, at))
     cuda.synchronize()
     us = (perf_counter() - first) * 1e6
     return Report("events", window.size, streams, us, launches, len(launches))
@@ -149,7 +146,7 @@ def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
     cuda.synchronize()
     us = (perf_counter() - first) * 1e6
     launches = [
-        Launch(k, one.name, one.line, one.op_ids, lane, -1, waits)
+        Launch(k, *one.said, lane, -1, waits)
         for k, (one, (lane, _), waits) in enumerate(
             zip(stream.kernels, made, stream.edges, strict=True)
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from timerl_nb.errors import OptionError, one_of
@@ -78,9 +79,15 @@ class Buffers:
 
     def __init__(self) -> None:
         self._held: dict[int, Kernel] = {}
-        self._cells = defaultdict[int, list[int]](lambda: [0, 0])  # writer, and readers since
-        self._all = self._cells[ANY.buffer]
+        self._cells = defaultdict[int, list[Any]](self._cell)
+        self._all: list[Any] = [0, 0, None, ANY.start, ANY.stop]
+        self._cells[ANY.buffer] = self._all
         self._most = KEPT
+
+    @staticmethod
+    def _cell() -> list[Any]:
+        """Of a buffer: who has written it, and who has read it since."""
+        return [0, 0]
 
     def add(self, slot: int, kernel: Kernel) -> int:
         bit, cells, upstream = 1 << slot, self._cells, 0
@@ -94,9 +101,8 @@ class Buffers:
             cell[0] = bit
             cell[1] = 0
         self._held[slot] = kernel
-        writer, readers = self._all
-        if writer or readers:
-            upstream |= _barriers(kernel, bit, writer, readers, self._held)
+        if self._all[0] or self._all[1]:
+            upstream |= self._barriers(kernel, bit)
         return upstream & ~bit  # its own reads and writes may meet
 
     def remove(self, slot: int) -> None:
@@ -106,23 +112,25 @@ class Buffers:
         for s in kernel.writes:
             cells[s.buffer][0] &= keep
         if len(cells) > self._most:
-            for buffer in [b for b, cell in cells.items() if b >= 0 and not (cell[0] or cell[1])]:
-                del cells[buffer]
+            self._forget()
             self._most = max(KEPT, 2 * len(cells))
 
+    def _forget(self) -> None:
+        """Throw out buffers of which no kernel knows."""
+        for buffer in [b for b, cell in self._cells.items() if b >= 0 and not any(cell[:3])]:
+            del self._cells[buffer]
 
-def _barriers(
-    kernel: Kernel, bit: int, writers: int, readers: int, held: Mapping[int, Kernel]
-) -> int:
-    """For whom a kernel waits as they have read, or written, everything, or as it does so itself."""
-    upstream = writers if kernel.reads or kernel.writes else 0
-    if kernel.writes:
-        upstream |= readers
-    if (writers | readers) & bit:
-        for slot, other in held.items():
-            if other.writes or (other.reads and writers & bit):
-                upstream |= 1 << slot
-    return upstream
+    def _barriers(self, kernel: Kernel, bit: int) -> int:
+        """For whom a kernel waits as they have read, or written, everything, or as it does so itself."""
+        writers, readers = self._all[:2]
+        upstream = writers if kernel.reads or kernel.writes else 0
+        if kernel.writes:
+            upstream |= readers
+        if (writers | readers) & bit:
+            for slot, other in self._held.items():
+                if other.writes or (other.reads and writers & bit):
+                    upstream |= 1 << slot
+        return upstream
 
 
 class _Few:
@@ -163,12 +171,6 @@ class _Few:
 
     def tidied(self, few: int) -> _Few | _Many | None:
         """Without what has run; None where nothing is left. More than a `few` are kept as cells."""
-        for one in self.wrote or self.read:
-            if one[2][0]:
-                break
-        else:
-            if not (self.wrote and self.read):
-                return None  # most: a buffer that was used once
         self.read = [one for one in self.read if one[2][0]]
         self.wrote = [one for one in self.wrote if one[2][0]]
         count = len(self.read) + len(self.wrote)
@@ -228,58 +230,86 @@ class _Many:
         return self if self._cells else None
 
 
-class Ranges:
+class Ranges(Buffers):
     """By buffer, who has read and written which range of it: any segments.
 
     Args:
-        every: after so many kernels what has run is thrown out.
-        few: segments of a buffer are compared one by one with a new one; where more are left then, it is cut into cells.
+        whole: a buffer is as in `Buffers` until a kernel names another range of it than those there do: then it is cut.
+        few: segments of a cut buffer are compared one by one with a new one; of more it is disjoint cells.
+        every: after so many segments of cut buffers what has run is thrown out.
     """
 
-    def __init__(self, every: int = 512, few: int = 16) -> None:
-        self._held: dict[int, Kernel] = {}
-        self._bits: dict[int, list[int]] = {}  # by slot
-        self._buffers: defaultdict[int, _Few | _Many] = defaultdict(_Few)
-        self._all = self._buffers[ANY.buffer] = _Few()
-        self._every = self._due = every
-        self._few = few
+    def __init__(self, whole: bool = False, few: int = 16, every: int = 4_096) -> None:
+        self._whole, self._few, self._every = whole, few, every
+        self._due = every
+        self._bits: dict[int, list[int]] = {}  # by slot, of the kernels that cut buffers know of
+        super().__init__()
+
+    def _cell(self) -> list[Any]:
+        """And its segments once it is cut, and till then from where to where it has been named."""
+        return [0, 0, None if self._whole else _Few(), 0, 0]
 
     def add(self, slot: int, kernel: Kernel) -> int:
-        bit, buffers, everything, upstream = [1 << slot], self._buffers, self._all, 0
+        bit, cells, upstream = 1 << slot, self._cells, 0
+        own: list[int] = []
         for s in kernel.reads:
-            upstream |= buffers[s.buffer].reads(s.start, s.stop, bit)
+            cell = cells[s.buffer]
+            if cell[3] == s.start and cell[4] == s.stop:
+                upstream |= cell[0]
+                cell[1] |= bit
+            elif cell[2] or cell[0] or cell[1]:
+                own = own or self._bit(slot)
+                upstream |= (cell[2] or self._cut(cell)).reads(s.start, s.stop, own)
+            else:
+                cell[1], cell[3], cell[4] = bit, s.start, s.stop
         for s in kernel.writes:
-            upstream |= buffers[s.buffer].writes(s.start, s.stop, bit)
-        self._held[slot], self._bits[slot] = kernel, bit
-        if everything.read or everything.wrote:
-            wrote, read = (
-                sum({by[0] for *_, by in part}) for part in (everything.wrote, everything.read)
-            )
-            upstream |= _barriers(kernel, bit[0], wrote, read, self._held)
-        self._due -= 1
-        if not self._due:
-            self._due = self._every
-            self._tidy({*buffers})
-        elif len(kernel.reads) + len(kernel.writes) > 64:
-            self._tidy({s.buffer for s in (*kernel.reads, *kernel.writes)})
-        return upstream & ~bit[0]
+            cell = cells[s.buffer]
+            if cell[3] == s.start and cell[4] == s.stop:
+                upstream |= cell[1] or cell[0]
+                cell[0] = bit
+                cell[1] = 0
+            elif cell[2] or cell[0] or cell[1]:
+                own = own or self._bit(slot)
+                upstream |= (cell[2] or self._cut(cell)).writes(s.start, s.stop, own)
+            else:
+                cell[0], cell[3], cell[4] = bit, s.start, s.stop
+        self._held[slot] = kernel
+        if self._all[0] or self._all[1]:
+            upstream |= self._barriers(kernel, bit)
+        if own:
+            self._due -= len(kernel.reads) + len(kernel.writes)
+            if self._due <= 0:
+                self._due = self._every
+                for cell in cells.values():
+                    if cell[2]:
+                        cell[2] = cell[2].tidied(self._few) or _Few()
+        return upstream & ~bit
 
     def remove(self, slot: int) -> None:
-        del self._held[slot]
-        self._bits.pop(slot)[0] = 0
+        super().remove(slot)
+        self._bits.pop(slot, [0])[0] = 0
 
-    def _tidy(self, which: set[int]) -> None:
-        self._all.tidied(self._few)
-        for buffer in which - {ANY.buffer}:
-            left = self._buffers[buffer].tidied(self._few)
-            if left is None:
-                del self._buffers[buffer]
-            else:
-                self._buffers[buffer] = left
+    def _bit(self, slot: int) -> list[int]:
+        return self._bits.setdefault(slot, [1 << slot])
+
+    def _cut(self, cell: list[Any]) -> _Few:
+        """Remember by segments what is known of a buffer as a whole."""
+        wrote, read, _, lo, hi = cell
+        parts = _Few()
+        parts.wrote = [(lo, hi, self._bit(by)) for by in slots(wrote)]
+        parts.read = [(lo, hi, self._bit(by)) for by in slots(read)]
+        cell[:] = 0, 0, parts, 0, 0
+        return parts
+
+    def _forget(self) -> None:
+        for cell in self._cells.values():
+            if cell[2]:
+                cell[2] = cell[2].tidied(self._few)
+        super()._forget()
 
 
 FINDERS: Final[Mapping[str, Callable[[], Finder]]] = {
-    "auto": Ranges,
+    "auto": partial(Ranges, whole=True),
     "buffers": Buffers,
     "ranges": Ranges,
     "pairwise": Pairwise,

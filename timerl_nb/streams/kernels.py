@@ -51,12 +51,22 @@ class Kernel:
     def __str__(self) -> str:
         return f"{self.name} at {self.line}" if self.line else self.name
 
+    @property
+    def said(self) -> tuple[str, str, tuple[int, ...]]:
+        """What a report says of it."""
+        return self.name, self.line, self.op_ids
+
     def to_json(self) -> dict[str, Any]:
         """All of it but how it is run."""
         said = {f.name: getattr(self, f.name) for f in fields(self) if f.compare}
         for part in ("reads", "writes"):
             said[part] = [[s.buffer, s.start, s.stop] for s in said[part]]
         return {**said, "op_ids": list(self.op_ids)}
+
+
+def blocks_of(elements: int) -> int:
+    """How many blocks make so many elements."""
+    return max(1, -(-elements // THREADS))
 
 
 # Where kernels go that a thread calls; a kernel that nobody takes just runs.

@@ -17,8 +17,9 @@ class Window:
 
     Attributes:
         kernels: by slot; None where it is free.
-        upstream: by slot, the mask of the slots that it waits for.
-        downstream: by slot, the mask of those that wait for it.
+        upstream: by slot, the mask of the slots that its kernel had to wait for as it came.
+        waits: by slot, how many of these have not run.
+        downstream: by slot, those that wait for it, the first first.
         ready: slots whose upstream is empty, in the order in which it became so.
         free: slots without a kernel.
 
@@ -29,7 +30,8 @@ class Window:
     def __init__(self, size: int, finder: Finder) -> None:
         self.size = integer("the size of a window", size, least=1)
         self.kernels: list[Kernel | None] = [None] * size
-        self.upstream, self.downstream = [0] * size, [0] * size
+        self.upstream, self.waits = [0] * size, [0] * size
+        self.downstream: list[list[int]] = [[] for _ in range(size)]
         self.ready: deque[int] = deque()
         self.free = list(range(size - 1, -1, -1))
         self._add, self._remove = finder.add, finder.remove
@@ -46,24 +48,25 @@ class Window:
     def state(self, slot: int) -> Literal["free", "pending", "ready", "executing"]:
         if self.kernels[slot] is None:
             return "free"
-        if self.upstream[slot]:
+        if self.waits[slot]:
             return "pending"
         return "ready" if slot in self.ready else "executing"
 
     def insert(self, kernel: Kernel) -> int:
         """Put a kernel into a free slot."""
         slot = self.free.pop()
-        upstream = self._add(slot, kernel)
         self.kernels[slot] = kernel
-        self.upstream[slot] = upstream
+        upstream = self.upstream[slot] = self._add(slot, kernel)
         if not upstream:
             self.ready.append(slot)
-        else:
-            bit, downstream = 1 << slot, self.downstream
-            while upstream:
-                lowest = upstream & -upstream
-                downstream[lowest.bit_length() - 1] |= bit
-                upstream ^= lowest
+            return slot
+        downstream, count = self.downstream, 0
+        while upstream:
+            lowest = upstream & -upstream
+            downstream[lowest.bit_length() - 1].append(slot)
+            upstream ^= lowest
+            count += 1
+        self.waits[slot] = count
         return slot
 
     def take(self) -> int:
@@ -73,16 +76,11 @@ class Window:
     def complete(self, slot: int) -> None:
         """Free the slot of a kernel that has run, which may make others ready."""
         self._remove(slot)
-        waiting = self.downstream[slot]
-        if waiting:
-            bit, upstream = 1 << slot, self.upstream
-            self.downstream[slot] = 0
-            while waiting:
-                lowest = waiting & -waiting
-                other = lowest.bit_length() - 1
-                left = upstream[other] = upstream[other] ^ bit
-                if not left:
-                    self.ready.append(other)
-                waiting ^= lowest
+        waits = self.waits
+        for other in self.downstream[slot]:
+            left = waits[other] = waits[other] - 1
+            if not left:
+                self.ready.append(other)
+        self.downstream[slot] = []
         self.kernels[slot] = None
         self.free.append(slot)

@@ -119,9 +119,9 @@ def _range(view: Any) -> Segment:
         reach = sum((n - 1) * k for n, k in zip(view.shape, view.stride(), strict=True)) + 1
         first = view.storage_offset() * view.element_size()
         last = first + (reach * view.element_size() if view.numel() else 0)
-    if last > length:
+    if first < 0 or last > length:
         raise ShapeError(
-            f"the view ends at byte {last} of a buffer that has {length}: its memory has been given back.",
+            f"the view is bytes {first} up to {last} of a buffer that has {length}: its memory has been given back.",
             hint="keep buffers until the kernels that name them have run.",
         )
     return Segment(buffer, first, last)

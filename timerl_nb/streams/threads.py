@@ -40,19 +40,19 @@ class Threads:
         streams: int,
         how: str = "window",
         *,
-        check: bool = False,
+        alone: Callable[[Kernel], object] | None = None,
         record: int = 10_000,
         lanes: Sequence[Lane] = (),
         ahead: Sequence[tuple[int, ...]] = (),
     ) -> None:
         """
         Args:
+            alone: runs a kernel as it is submitted, on the thread that does so; there are no others then.
             ahead: of each kernel that is in the window already, those that it waits for.
         """
         self.streams = integer("streams", streams, least=1)
         self._window = window
-        self._check = Check() if check else None
-        self._how = f"{how}, checked" if check else how
+        self._alone, self._how = alone, how
         self._queue: deque[Kernel] = deque()  # of what is not in the window yet
         self._tokens: SimpleQueue[None] = SimpleQueue()  # each lets an idle worker go on
         self._news: SimpleQueue[None] = SimpleQueue()  # what the submitter waits for has come
@@ -82,14 +82,14 @@ class Threads:
             )
         if is_taken():
             raise ExecutionError(
-                "a window is opened within another, or within a kernel or a recording.",
+                "a window is opened, or a recording made, within another or within a kernel.",
                 hint="end the outer block first; one window finds what may run at once among all kernels.",
             )
         self._state, self._thread = "open", get_ident()
         self._takes = taken_by(self.submit)
         self._takes.__enter__()
         self._begun = self._last = perf_counter()
-        for lane in range(0 if self._check else self.streams):
+        for lane in range(0 if self._alone else self.streams):
             name = f"timerl-stream-{lane}"
             self._workers.append(Thread(target=self._work, args=(lane,), name=name, daemon=True))
             self._workers[-1].start()
@@ -98,15 +98,14 @@ class Threads:
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         if self._state == "open":
             self._close(drop=error is not None)
-        if error is None and self._failed is not None:
-            raise self._failed
+        if error is None:
+            self._say_failure()
 
     def close(self) -> None:
         """Wait for all kernels, and end the threads; what the block calls from then on just runs."""
         self._check_usable()
         self._close(drop=False)
-        if self._failed is not None:
-            raise self._failed
+        self._say_failure()
 
     def submit(self, *kernels: Kernel) -> None:
         """Launch kernels, each when those have run that it must wait for; returns at once, unless very many wait.
@@ -118,13 +117,12 @@ class Threads:
             self._check_usable()
         for first in range(0, len(kernels), _MOST_QUEUED // 2):
             some = kernels[first : first + _MOST_QUEUED // 2]
-            if self._failed is not None:
-                raise self._failed
+            self._say_failure()
             for kernel in some:
                 runnable(kernel)
-            if self._check is not None:
+            if self._alone is not None:
                 for kernel in some:
-                    self._run_alone(kernel, self._check)
+                    self._run_alone(kernel, self._alone)
                 continue
             self._queue.extend(some)
             if self._idle:
@@ -140,8 +138,7 @@ class Threads:
         """
         self._check_usable()
         self._wait("end")
-        if self._failed is not None:
-            raise self._failed
+        self._say_failure()
 
     @property
     def report(self) -> Report:
@@ -149,8 +146,18 @@ class Threads:
         with self._lock:
             ran, count = list(self._ran), self._entered - self._window.count
             last = ran[-1][-1] if ran else self._last
-        launches = Launches(len(ran), lambda: [_launch(self._begun, *one) for one in ran])
+
+        def made() -> list[Launch]:
+            found: list[Launch] = []
+            for slot, (kernel, waits, entered), lane, said, *times in ran:
+                came, started, over = ((t - self._begun) * 1e6 for t in (entered, *times))
+                name, line, op_ids = said
+                place = lane, slot, waits
+                found.append(Launch(kernel, name, line, op_ids, *place, came, started, over))
+            return found
+
         us = (last - self._begun) * 1e6
+        launches = Launches(len(ran), made)
         return Report(self._how, self._window.size, self.streams, us, launches, count)
 
     def _check_usable(self) -> None:
@@ -165,6 +172,10 @@ class Threads:
                 "the window is another thread's.",
                 hint="launch kernels from the thread that opened it: their order there is what is kept.",
             )
+
+    def _say_failure(self) -> None:
+        if self._failed is not None:
+            raise self._failed
 
     def _wake(self) -> None:
         """Let an idle worker go on, if there is something for it."""
@@ -210,20 +221,19 @@ class Threads:
             for worker in self._workers:
                 worker.join()
             self._queue.clear()
-            self._check = self._check and Check()  # which keeps arrays
+            self._alone = None  # a check keeps arrays
 
-    def _run_alone(self, kernel: Kernel, check: Check) -> None:
+    def _run_alone(self, kernel: Kernel, run: Callable[[Kernel], object]) -> None:
         begun = perf_counter()
         try:
             with taken_by(refuse):
-                check.run(kernel)
+                run(kernel)
         except Exception as error:
             self._fail(kernel, error)
             raise (self._failed or error) from error
         finally:
             self._last = perf_counter()
-            said = kernel.name, kernel.line, kernel.op_ids
-            self._ran.append((0, (self._entered, (), begun), 0, said, begun, self._last))
+            self._ran.append((0, (self._entered, (), begun), 0, kernel.said, begun, self._last))
             self._entered += 1
 
     # --- the workers' threads --------------------------------------------------------------------
@@ -239,8 +249,7 @@ class Threads:
                 with lock:
                     if kernel is not None:
                         if recorded:
-                            said = kernel.name, kernel.line, kernel.op_ids
-                            ran.append((slot, held[slot], lane, said, begun, ended))
+                            ran.append((slot, held[slot], lane, kernel.said, begun, ended))
                         complete(slot)
                         kernel = None
                     if queue and free:
@@ -316,19 +325,6 @@ def runnable(kernel: Kernel) -> Callable[[], object]:
     return kernel.run
 
 
-def _launch(
-    first: float,
-    slot: int,
-    held: tuple[int, tuple[int, ...], float],
-    lane: int,
-    said: tuple[str, str, tuple[int, ...]],
-    begun: float,
-    ended: float,
-) -> Launch:
-    entered, started, over = ((t - first) * 1e6 for t in (held[2], begun, ended))
-    return Launch(held[0], *said, lane, slot, held[1], entered, started, over)
-
-
 @asked
 def window(
     size: int = 32,
@@ -363,11 +359,21 @@ def window(
         OptionError: there is no such `deps`.
         ExecutionError: from the block: a kernel has failed.
     """
-    return Threads(Window(size, finder(deps)), streams, check=check, record=record)
+    alone, how = (Check().run, "window, checked") if check else (None, "window")
+    return Threads(Window(size, finder(deps)), streams, how, alone=alone, record=record)
+
+
+def one_by_one(how: str, run: Callable[[Kernel], object], record: int) -> Threads:
+    """As a window of one kernel, each of which `run` runs on the thread that submits it."""
+    return Threads(Window(1, finder("buffers")), 1, how, alone=run, record=record)
 
 
 def run_window(stream: Stream, **options: Any) -> Report:
     """In a window on threads; options are those of `window`."""
-    with window(**options) as opened:
-        opened.submit(*stream.kernels)
-    return opened.report
+    return run_in(window(**options), stream)
+
+
+def run_in(window: Threads, stream: Stream) -> Report:
+    with window:
+        window.submit(*stream.kernels)
+    return window.report

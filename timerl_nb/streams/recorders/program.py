@@ -7,7 +7,6 @@ the resources there, keep their order. The kernels are the interpreter's, compil
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil
 from typing import Any, Final
 
 from timerl_nb.arrays import Array
@@ -20,7 +19,7 @@ from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Run
 from timerl_nb.runtime.kernel import Kernel as Compiled
-from timerl_nb.streams.kernels import THREADS, Kernel
+from timerl_nb.streams.kernels import Kernel, blocks_of
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.stream import Stream
 
@@ -135,7 +134,7 @@ class _Recorded(Run):
                 tuple(dict.fromkeys(cell.segment for cell in reads)),
                 (*(cell.segment for cell in out), *writes),
                 run,
-                max(1, ceil(elements / THREADS)),
+                blocks_of(elements),
                 float(operations * elements),
                 float(sum(cell.segment.stop for cell in (*reads, *out))),
                 line="" if op is None else op.origin.place,

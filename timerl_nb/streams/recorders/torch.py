@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from math import ceil
 from typing import Any
 
 from timerl_nb.errors import CallError
-from timerl_nb.streams.kernels import THREADS, Kernel
+from timerl_nb.streams.kernels import Kernel, blocks_of
 from timerl_nb.streams.segments import extent, segments_of
 from timerl_nb.streams.stream import Stream
 
@@ -62,7 +61,7 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
                 reads,
                 writes,
                 run,
-                max(1, ceil(elements / THREADS)),
+                blocks_of(elements),
                 float(counted(*args, **kwargs, out_val=out)) if counted else float(elements),
                 float(sum(s.stop - s.start for s in (*reads, *writes))),
                 keep=(given, made, changed),

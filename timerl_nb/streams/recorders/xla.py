@@ -16,7 +16,7 @@ from timerl_nb.errors import CallError, ExecutionError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.runtime.xla.hlo import Counting
 from timerl_nb.runtime.xla.hlo_text import NAMES, Computation, Instruction, computations
-from timerl_nb.streams.kernels import THREADS, Kernel
+from timerl_nb.streams.kernels import Kernel, blocks_of
 from timerl_nb.streams.segments import Segment
 from timerl_nb.streams.stream import Stream
 
@@ -111,20 +111,11 @@ class _Walk:
         if id(one) not in self._costs:
             work = self._counting.launch(one, around)
             most = max((prod(shape) for _, shape in one.arrays), default=1)
-            blocks = max(1, -(-most // THREADS))
-            self._costs[id(one)] = blocks, float(work.products + work.elements), float(work.nbytes)
-        blocks, operations, nbytes = self._costs[id(one)]
+            operations = float(work.products + work.elements)
+            self._costs[id(one)] = blocks_of(most), operations, float(work.nbytes)
         read = dict.fromkeys((*self._asked, *(s for value in operands for s in _leaves(value))))
-        self.kernels.append(
-            Kernel(
-                one.name,
-                tuple(read),
-                tuple(_leaves(made)),
-                blocks=blocks,
-                operations=operations,
-                nbytes=nbytes,
-            )
-        )
+        segments = tuple(read), tuple(_leaves(made))
+        self.kernels.append(Kernel(one.name, *segments, None, *self._costs[id(one)]))
         return made
 
     def _loop(self, one: Instruction, value: _Value) -> _Value:

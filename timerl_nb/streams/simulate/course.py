@@ -67,7 +67,7 @@ class Course(ABC):
         self.size, self.streams, self.scheduled = size, streams, scheduled
         self.clock = Clock()
         self.processors = Processors(self.clock, gpu, self.kernels, self.registers)
-        self.ran = [Launch(k, one.name, one.line, one.op_ids) for k, one in enumerate(self.kernels)]
+        self.ran = [Launch(k, *one.said) for k, one in enumerate(self.kernels)]
         self._lanes: list[int] = []
         self._most = 0
 
