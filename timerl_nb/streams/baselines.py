@@ -31,7 +31,7 @@ class Graph:
 
     kernels: tuple[Kernel, ...]
     upstream: tuple[tuple[int, ...], ...]
-    downstream: tuple[tuple[int, ...], ...]
+    downstream: tuple[list[int], ...]
     construction: float
 
 
@@ -43,8 +43,7 @@ def graph(stream: Stream) -> Graph:
     for k, waits in enumerate(upstream):
         for u in waits:
             downstream[u].append(k)
-    lists = tuple(map(tuple, downstream))
-    return Graph(stream.kernels, upstream, lists, (perf_counter() - begun) * 1e6)
+    return Graph(stream.kernels, upstream, tuple(downstream), (perf_counter() - begun) * 1e6)
 
 
 class Unfolding(Window):
@@ -55,7 +54,7 @@ class Unfolding(Window):
         self.size = len(self.kernels)
         self.free = []
         self.waits = [len(waits) for waits in graph.upstream]
-        self.downstream = [*map(list, graph.downstream)]
+        self.downstream = [*graph.downstream]
         self.ready = deque(k for k, count in enumerate(self.waits) if not count)
         self._remove = _nothing
 
