@@ -130,7 +130,7 @@ def test_what_is_remembered_is_from_the_window(alpha: float | None) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("dqn", {"steps": 2, "alpha": 0.6}),
+        ("dqn", {"steps": 2, "alpha": 0.6, "scale": (1.0, 0.5, 4.0, 0.5)}),
         ("ddpg", {"lasting": 0.5, "env": "MountainCarContinuous-v0"}),
     ],
     ids=str,

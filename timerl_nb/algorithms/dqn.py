@@ -7,6 +7,7 @@ where asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf, prod
 
 from timerl_nb.driver.context import Context
@@ -15,8 +16,9 @@ from timerl_nb.env.spaces import Discrete
 from timerl_nb.errors import EnvError
 from timerl_nb.frontend.arguments import number, numbers
 from timerl_nb.frontend.draws import random_randint
-from timerl_nb.frontend.sources import like, random_uniform, value, where
+from timerl_nb.frontend.sources import constant, like, random_uniform, value, where
 from timerl_nb.frontend.sources import minimum as min
+from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.nn.layers import MLP, orthogonal
 from timerl_nb.optim import Adam
 from timerl_nb.rl.episode_returns import episode_returns
@@ -41,6 +43,7 @@ def dqn(
     epsilon: tuple[float, float, int] = (1.0, 0.01, 3_000),
     after: int = 500,
     max_norm: float = 10.0,
+    scale: Sequence[float] | None = None,
 ) -> Context:
     """B environments, T steps of each, one update per step from `after` on.
 
@@ -61,6 +64,7 @@ def dqn(
         target_every: after so many steps the target takes the network's parameters over.
         epsilon: how often an action is drawn at random: at first, at last, and from which step on.
         after: the step from which on it learns.
+        scale: what observations are times these is what the network sees, where some vary by far less than others.
     """
     env = make(env, autoreset="same_step") if isinstance(env, str) else env
     if env.autoreset != "same_step" or not isinstance(env.act_space, Discrete):
@@ -76,13 +80,14 @@ def dqn(
             sizes = (prod(env.obs_space.shape), *hidden, actions)
             q = MLP(sizes, domain=(t,), init=orthogonal, name="q")
             o = like(env.obs_space, domain=(b, t)).named("o")
-            o[b, 0] = env.reset(domain=(b,))
+            o[b, 0] = _scaled(env.reset(domain=(b,)), scale)
             explores = first + (last - first) * min(value(t).floating() / until, 1.0)
             drawn = random_randint(actions, domain=(b, t))
             best = q(o).argmax(-1)
             a = where(random_uniform((), domain=(b, t)) < explores, drawn, best).named("a")
             step = env.step(a)
-            o[b, t + 1] = step.obs
+            o[b, t + 1] = _scaled(step.obs, scale)
+            step = replace(step, final_obs=_scaled(step.final_obs, scale))
         with ctx.region("replay"):
             memory = window(length, over=t, steps=steps)
             past = Remembered(memory, batch, domain=(b, t), alpha=alpha, beta=beta)
@@ -109,3 +114,7 @@ def dqn(
         ctx.output("episodes", episodes)
         ctx.output("loss", loss)
     return ctx
+
+
+def _scaled(obs: RecurrentTensor, scale: Sequence[float] | None) -> RecurrentTensor:
+    return obs if scale is None else obs * constant(tuple(scale), "f32")
