@@ -68,23 +68,23 @@ def test_draws_are_in_proportion_and_stratified(size: int, fanout: int) -> None:
         assert (ends[index + 1] >= k / count - 1e-6).all()
 
 
-Descent = Callable[[Any, Any, Any, int], Any]
+Descent = Callable[[Any, Any, int], Any]
 
 
 def _same_bits(right: Descent) -> Descent:
     """A descent with the random numbers of the first level at all of them."""
     first: list[Any] = []
 
-    def chosen(found: Any, sums: Any, share: Any, size: int) -> Any:
+    def chosen(sums: Any, share: Any, size: int) -> Any:
         first.append(share)
-        return right(found, sums, first[0], size)
+        return right(sums, first[0], size)
 
     return chosen
 
 
 def _one_further(right: Descent) -> Descent:
     """A descent that counts the child that goes beyond, too."""
-    return lambda found, sums, share, size: trl.min(right(found, sums, share, size) + 1, size - 1)
+    return lambda sums, share, size: trl.min(right(sums, share, size) + 1, size - 1)
 
 
 @pytest.mark.parametrize("wrong", [_same_bits, _one_further])
@@ -178,7 +178,8 @@ def test_levels_are_written_in_place(over: tuple[str, ...]) -> None:
     assert f"f32[{many}1008]" in start
     for size in (1008, 64, 16):
         assert re.search(rf"f32\[{many}{size}\]\S* (?:scatter|fusion)\(", text), size
-        assert not re.findall(rf"f32\[{many}{size}\]\S* copy\(", text), size
+        if size > 16:  # running sums of the first level have its shape
+            assert not re.findall(rf"f32\[{many}{size}\]\S* copy\(", text), size
 
 
 @pytest.mark.parametrize(
@@ -201,5 +202,5 @@ def test_trees_of_different_sizes_are_not_the_same() -> None:
     with trl.Context("t") as ctx:
         ((t, _),) = ctx.dims
         tree = trl.replay.device_tree(8, domain=(t,))
-        with pytest.raises(trl.errors.ShapeError, match="no tree of 8 by 16"):
+        with pytest.raises(trl.errors.ShapeError, match="no tree of 8 by 8"):
             tree[0] = trl.replay.device_tree(9)

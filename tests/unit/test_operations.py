@@ -218,6 +218,7 @@ CASES: dict[str, Case] = {
     ),
     "exclusive or": Case(lambda x: (x > 0) ^ (x < 1), lambda x: (x > 0) ^ (x < 1), smooth=False),
     "cumsum": Case(lambda x: x.cumsum(1, reverse=True), lambda x: jax.lax.cumsum(x, 1, True)),
+    "cumsum in order": Case(lambda x: x.cumsum(0, ordered=True), lambda x: jax.lax.cumsum(x, 0)),
     "cumprod": Case(lambda x: x.cumprod(0), lambda x: jnp.cumprod(x, 0)),
     "cumprod from the end": Case(
         lambda x: (x - _FIRST).cumprod(1, reverse=True),  # zeros among the factors

@@ -231,9 +231,15 @@ class AxisOps(Arithmetic):
 
     # --- scans -----------------------------------------------------------------------------------
 
-    def cumsum(self, axis: int = 0, *, reverse: bool = False) -> Self:
-        """The running sum along an axis, from its far end where `reverse`."""
+    def cumsum(self, axis: int = 0, *, reverse: bool = False, ordered: bool = False) -> Self:
+        """The running sum along an axis, from its far end where `reverse`.
+
+        `ordered` adds one element after the other on every device, so that sums of what is not negative never fall.
+        """
         x = self._counted()
+        if ordered:
+            attrs = ScanAttrs(x._axis(axis), bool(reverse), ordered=True)
+            return x._operand(1, x.dtype)._expanded(x.shape)._made("linear_scan", attrs, x)
         return x._made("sliding_sum", SlidingAttrs(self._axis(axis), 1.0, None, bool(reverse)))
 
     def cumprod(self, axis: int = 0, *, reverse: bool = False) -> Self:

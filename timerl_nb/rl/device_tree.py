@@ -75,7 +75,7 @@ class DeviceTree:
     @property
     def total(self) -> Tensor:
         """Their sum, as draws have it."""
-        return self.levels[0].cumsum().take(self.fanout - 1)
+        return self.levels[0].cumsum(ordered=True).take(self.fanout - 1)
 
     def with_leaves(self, at: Any, priority: Any) -> DeviceTree:
         """The tree with other priorities at some leaves; of one that is named twice the last counts.
@@ -119,36 +119,36 @@ class DeviceTree:
                 found = self._children(level, group)
             else:
                 share = (arange(count).floating() + share) / count
-            sums = found.cumsum(-1)
+            sums = found.cumsum(-1, ordered=True)
             total = sums.take(self.fanout - 1, 1) if total is None else total
-            child = chosen(found, sums, share, self.fanout)
+            child = chosen(sums, share, self.fanout)
             priority = where(arange(self.fanout) == child.unsqueeze(-1), found, 0.0).sum(axis=-1)
             group = group * self.fanout + child
         return Draws(group, priority, priority / maximum(total, np.float32(1e-38)))
 
     def _children(self, level: Tensor, group: Tensor) -> Tensor:
         """The groups of a level: [count, fanout]; zeros for one that is none."""
-        return level.take(group.unsqueeze(-1) * self.fanout + arange(self.fanout))
+        return level.reshape(-1, self.fanout).take(group)
 
 
-def chosen(found: Tensor, sums: Tensor, share: Tensor, size: int) -> Tensor:
+def chosen(sums: Tensor, share: Tensor, size: int) -> Tensor:
     """The child of each group at a share of the group's sum: the first that goes beyond it.
 
-    Only one that has any priority, whatever roundings there are in the sums; the last of those where all
-    sums stay below.
+    Sums that are added up in order grow only where there is a priority, so that the child has one; at the end, where
+    a share may be rounded to the whole sum, it is the first that reaches that. It is the first of all where none has any.
 
     Args:
-        found, sums: the children of a group, and their running sums: [count, size].
+        sums: of a group's children, running: [count, size].
         share: [count].
     """
-    place, some = arange(size), found > 0
-    reached = some & (sums > (share * sums.take(size - 1, 1)).unsqueeze(-1))
-    first = where(reached, place, size).min(axis=-1)
-    last = where(some, place, 0).max(axis=-1)
-    return where(first < size, first, last)
+    whole = sums.take(size - 1, 1)
+    below = (sums <= (share * whole).unsqueeze(-1)) & (sums < whole.unsqueeze(-1))
+    return below.cast("i32").sum(
+        axis=-1
+    )  # XLA adds up several at once, and takes minima one by one
 
 
-def device_tree(size: int, fanout: int = 16, *, domain: Any = None) -> DeviceTree:
+def device_tree(size: int, fanout: int = 8, *, domain: Any = None) -> DeviceTree:
     """A sum tree of `size` leaves for prioritised replay inside a program.
 
     Without a domain all its priorities are 0. With one it is a recurrent tree, whose equations follow::
