@@ -74,6 +74,8 @@ def dqn(
         )
     actions, gamma = env.act_space.n, number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("epsilon", epsilon, (0, 1), (0, 1), (1, inf))
+    if scale is not None:
+        scale = numbers("scale", scale, *[(-inf, inf)] * prod(env.obs_space.shape[-1:]))
     with Context("b", "t") as ctx:
         (b, _), (t, T) = ctx.dims
         with ctx.region("acting"):
@@ -117,4 +119,4 @@ def dqn(
 
 
 def _scaled(obs: RecurrentTensor, scale: Sequence[float] | None) -> RecurrentTensor:
-    return obs if scale is None else obs * constant(tuple(scale), "f32")
+    return obs if scale is None else obs * constant(scale, "f32")
