@@ -219,3 +219,8 @@ def test_environments_that_do_not_fit(wrong: Any, message: str) -> None:
 def test_numbers_that_do_not_fit(write: Any, given: dict[str, Any], message: str) -> None:
     with pytest.raises(trl.errors.ShapeError, match=message):
         write(**given)
+
+
+def test_a_scale_is_a_number_for_each_observation() -> None:
+    with pytest.raises(trl.errors.ShapeError, match="scale must be 2 numbers"):
+        trl.algorithms.dqn("MountainCar-v0", scale=(15.0,))
