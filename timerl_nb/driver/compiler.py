@@ -42,6 +42,7 @@ from timerl_nb.loops.nodes import Execute, Loop
 from timerl_nb.loops.tiles import Tile, find_tiles
 from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner, refusal
+from timerl_nb.memory.lifetimes import KnownLifetimes
 from timerl_nb.memory.lower_bound import inevitable, lower_bound
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.share import least_share
@@ -159,6 +160,7 @@ class Compiler:
         self._unswapped: Known = Lru(
             POINTS // 8, lambda plans: max(plans.points, POINTS // 8 // SEARCHED)
         )
+        self._lifetimes = KnownLifetimes(SEARCHED)
         # the last search's plan, until it is asked for: plans are large
         self._searched: tuple[object, MemoryPlan | None] = None, None
         # a ceiling is another bound than the number that it is: its text tells them apart
@@ -257,7 +259,8 @@ class Compiler:
 
     def _search(self, options: Options, bounds: Mapping[str, int]) -> Search:
         limit = device_limit(options)
-        return Search(self.pdg, options, bounds, self._trials_of(options), limit, self._unswapped)
+        known = self._unswapped, self._lifetimes
+        return Search(self.pdg, options, bounds, self._trials_of(options), limit, *known)
 
     def _trials_of(self, options: Options) -> Trials:
         ceiling, again = options.isl_operations, is_remade(options)
@@ -361,7 +364,7 @@ class Compiler:
         known = self._plans.known((front, bounds_text(bounds), other))
         if known is not None and how.budget is None:
             return how.fitted([known.plan])
-        return how(front.constraints, front.tree, bounds)
+        return how(front.constraints, front.tree, bounds, self._lifetimes)
 
     def _suggestions(
         self, front: Front, needed: int, budget: int, options: Options, bounds: Mapping[str, int]
@@ -379,7 +382,7 @@ class Compiler:
             if (floor := each(lower_bound(of.constraints.statements, actual))) > budget:
                 return floor
             how = replace(planner(changed), lowered=False)
-            plans = how.plans(of.constraints, of.tree, actual)
+            plans = how.plans(of.constraints, of.tree, actual, self._lifetimes)
             least = each(plans.least(swap=how.swap))
             return least if least > budget else how.fitted(plans).needed
 

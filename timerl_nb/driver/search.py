@@ -28,6 +28,7 @@ from timerl_nb.lru import Lru
 from timerl_nb.memory.budget import Planner
 from timerl_nb.memory.cost import graph_seconds
 from timerl_nb.memory.forecast import forecast
+from timerl_nb.memory.lifetimes import KnownLifetimes
 from timerl_nb.memory.live_across import live_across
 from timerl_nb.memory.lower_bound import lower_bound, lower_bound_swapped, unfused
 from timerl_nb.memory.place import Plans
@@ -72,6 +73,7 @@ class Search:
         trials: whose work is shared.
         budget: device bytes; None for no limit.
         known: plans without swaps, which are the same for all budgets.
+        lifetimes: those of schedules, which are the same under all bounds.
     """
 
     def __init__(
@@ -82,8 +84,9 @@ class Search:
         trials: Trials,
         budget: int | None,
         known: Known,
+        lifetimes: KnownLifetimes,
     ) -> None:
-        self._known = known
+        self._known, self._lifetimes = known, lifetimes
         self._pdg, self._options, self._bounds = pdg, options, bounds
         self._trials, self._limited, self._budget = trials, budget is not None, budget or 0
         self._machine = machine_here()
@@ -329,7 +332,7 @@ class Search:
         how = replace(planner(self._options), budget=None, most=MOST_POINTS)
         return self._known.get(
             (pdg, bounds_text(self._bounds), how),
-            lambda: how.plans(*self._trials.scheduled(pdg), self._bounds),
+            lambda: how.plans(*self._trials.scheduled(pdg), self._bounds, self._lifetimes),
         )
 
     def _bound(self, decision: Decision) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from timerl_nb.errors import BudgetError, Origin
 from timerl_nb.memory.folded import laid_out, layout_of
+from timerl_nb.memory.lifetimes import KnownLifetimes
 from timerl_nb.memory.place import Plans
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.share import Share
@@ -45,12 +46,28 @@ class Planner:
     devices: int = 1
     most: int | None = None
 
-    def __call__(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> MemoryPlan:
+    def __call__(
+        self,
+        constraints: Constraints,
+        tree: ScheduleTree,
+        bounds: Point,
+        known: KnownLifetimes | None = None,
+    ) -> MemoryPlan:
         """The memory plan; without blocks where these need too much, since they stay as they are."""
-        return self.fitted(self.plans(constraints, tree, bounds))
+        return self.fitted(self.plans(constraints, tree, bounds, known))
 
-    def plans(self, constraints: Constraints, tree: ScheduleTree, bounds: Point) -> Plans:
-        """What there is to choose from, whether values wait on the host or not."""
+    def plans(
+        self,
+        constraints: Constraints,
+        tree: ScheduleTree,
+        bounds: Point,
+        known: KnownLifetimes | None = None,
+    ) -> Plans:
+        """What there is to choose from, whether values wait on the host or not.
+
+        Args:
+            known: see `Plans`.
+        """
         return Plans(
             constraints,
             tree,
@@ -59,6 +76,7 @@ class Planner:
             donation=self.donation,
             lowered=self.is_laid_out,
             most=self.most,
+            known=known,
         )
 
     def fitted(self, plans: Iterable[MemoryPlan]) -> MemoryPlan:

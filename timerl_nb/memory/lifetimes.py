@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
 
 from timerl_nb.errors import CeilingError
 from timerl_nb.ir.ops import Tensor
 from timerl_nb.ir.pdg import Pdg
+from timerl_nb.lru import Lru
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.statements.statements import statement_name
 from timerl_nb.symbolic.domain import Domain
@@ -44,9 +44,7 @@ class Lifetime:
 
 
 # They are of a schedule, whatever the bounds and the budget.
-_KNOWN: WeakKeyDictionary[Constraints, WeakKeyDictionary[ScheduleTree, tuple[Lifetime, ...]]] = (
-    WeakKeyDictionary()
-)
+KnownLifetimes = Lru[tuple[Constraints, ScheduleTree], tuple[Lifetime, ...]]
 
 
 def find_lifetimes(
@@ -58,18 +56,7 @@ def find_lifetimes(
         blocks: tensors whose values along a dimension (its position in the domain) are one block,
             which lives from the first of them that is made to the last that is read.
     """
-    if blocks:
-        return _lifetimes(constraints, schedule, blocks)
-    known = _KNOWN.setdefault(constraints, WeakKeyDictionary())
-    if schedule not in known:
-        known[schedule] = _lifetimes(constraints, schedule, {})
-    return known[schedule]
-
-
-def _lifetimes(
-    constraints: Constraints, schedule: ScheduleTree, blocks: Mapping[Tensor, int]
-) -> tuple[Lifetime, ...]:
-    pdg = constraints.pdg
+    pdg, blocks = constraints.pdg, blocks or {}
     whole = {tensor: _projection(pdg, tensor, k) for tensor, k in blocks.items()}
     readers: dict[Tensor, dict[tuple[str, Likeness], Edge]] = {}  # many read the same points
     for use in constraints.uses:

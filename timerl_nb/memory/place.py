@@ -24,7 +24,7 @@ from timerl_nb.memory.donation import donate
 from timerl_nb.memory.folded import FoldedPlan, laid_out
 from timerl_nb.memory.folded_timeline import Unlike
 from timerl_nb.memory.folds import Fold, Unfolded, find_fold
-from timerl_nb.memory.lifetimes import Lifetime, find_lifetimes
+from timerl_nb.memory.lifetimes import KnownLifetimes, Lifetime, find_lifetimes
 from timerl_nb.memory.plan import MemoryPlan
 from timerl_nb.memory.slices import is_picked
 from timerl_nb.schedule.clock import Clock, most_points
@@ -60,6 +60,7 @@ class Plans:
         exact: programs of more executed points than this (`EXACT`) are planned by a few of their
             turns, where these say what all do.
         most: so many points may be looked at one by one; a BoundsError says that they are more.
+        known: lifetimes that were found under other bounds, or for another budget.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Plans:
         lowered: bool = False,
         exact: int | None = None,
         most: int | None = None,
+        known: KnownLifetimes | None = None,
     ) -> None:
+        self._known = KnownLifetimes(1) if known is None else known
         self._constraints, self._schedule, self._bounds = constraints, schedule, bounds
         self._smallest, self._donation, self._most = smallest, donation, most
         self._lowered = lowered
@@ -161,7 +164,8 @@ class Plans:
 
     @cached_property
     def _lifetimes(self) -> tuple[Lifetime, ...]:
-        return find_lifetimes(self._constraints, self._schedule)
+        of = self._constraints, self._schedule
+        return self._known.get(of, lambda: find_lifetimes(*of))
 
     @cached_property
     def _fold(self) -> Fold | Unfolded | None:
