@@ -84,8 +84,7 @@ class Buffers:
         self._cells[ANY.buffer] = self._all
         self._most = KEPT
 
-    @staticmethod
-    def _cell() -> list[Any]:
+    def _cell(self) -> list[Any]:
         """Of a buffer: who has written it, and who has read it since."""
         return [0, 0]
 
