@@ -60,10 +60,8 @@ def ddpg(
         )
     box, gamma = env.act_space, number("gamma", gamma, least=0, most=1)
     first, last, until = numbers("noise", noise, (0, inf), (0, inf), (1, inf))
-    at_first, lasting = (
-        numbers("lr", lr, (0, inf), (0, inf)),
-        number("lasting", lasting, least=0, most=1),
-    )
+    at_first = numbers("lr", lr, (0, inf), (0, inf))
+    lasting = number("lasting", lasting, least=0, most=1)
     half, middle = (box.high - box.low) / 2, (box.high + box.low) / 2
     width, actions = prod(env.obs_space.shape), prod(box.shape)
     with Context("b", "t") as ctx:

@@ -143,9 +143,8 @@ def chosen(sums: Tensor, share: Tensor, size: int) -> Tensor:
     """
     whole = sums.take(size - 1, 1)
     below = (sums <= (share * whole).unsqueeze(-1)) & (sums < whole.unsqueeze(-1))
-    return below.cast("i32").sum(
-        axis=-1
-    )  # XLA adds up several at once, and takes minima one by one
+    # XLA adds up several at once, and takes minima one by one
+    return below.cast("i32").sum(axis=-1)
 
 
 def device_tree(size: int, fanout: int = 8, *, domain: Any = None) -> DeviceTree:
