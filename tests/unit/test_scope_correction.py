@@ -193,15 +193,10 @@ def clock(recorder_in: str, monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(blocks, "thread_time_ns", made)
 
     def timed(lane: ThreadLane) -> None:
-        lane.recorder.say_costs(
-            {
-                **{kind: made.quiet[kind] + made.less[kind] for kind in made.loud},
-                **{f"silent {kind}": ns for kind, ns in made.quiet.items()},
-                **{
-                    f"inside {kind}": (made.quiet[kind] + made.less[kind]) / 2 for kind in made.loud
-                },
-            }
-        )
+        costs = {kind: made.quiet[kind] + made.less[kind] for kind in made.loud}
+        silent = {f"silent {kind}": ns for kind, ns in made.quiet.items()}
+        inside = {f"inside {kind}": ns / 2 for kind, ns in costs.items()}
+        lane.recorder.say({"costs": {**costs, **silent, **inside}})
 
     monkeypatch.setattr(sys.modules["timerl_nb.scope.record"], "timed", timed)
     return made

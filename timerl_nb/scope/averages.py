@@ -19,7 +19,7 @@ from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.calibration import API, TRACER, Calibration, Cost, interval
-from timerl_nb.scope.delta import LOOSE, check_drift, sampled, weighed
+from timerl_nb.scope.delta import check_drift, moved, sampled, weighed
 from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, Kind, Library
 from timerl_nb.scope.frames import frames, unobserved
 from timerl_nb.scope.lanes import Lane, Lanes, Process
@@ -234,11 +234,4 @@ def _fitted(rows: Sequence[_Rows]) -> Array:
     (common,), *_ = weighed(x.sum(1, keepdims=True), y)
     left = y - x.sum(1) * common
     _, weights, spread = weighed(x, left)
-    root = np.sqrt(weights)
-    prior = np.eye(x.shape[1]) * spread / (LOOSE * max(abs(common), 1.0))
-    moved, *_ = np.linalg.lstsq(
-        np.vstack([x * root[:, None], prior]),
-        np.append(left * root, np.zeros(x.shape[1])),
-        rcond=None,
-    )
-    return common + moved
+    return common + moved(x, left, weights, x.shape[1], spread / max(abs(common), 1.0))

@@ -22,7 +22,9 @@ KINDS: Final = (CALL, ANNOTATION)
 DRAWS: Final = 200  # samples of a measurement
 _ROUNDS: Final = 6  # of weighing
 _FAR: Final = 1.345  # deviations from which on a pair weighs less (Huber)
-LOOSE: Final = 0.5  # by how much the kinds' costs may differ from one common factor, as a deviation
+_LOOSE: Final = (
+    0.5  # by how much the kinds' costs may differ from one common factor, as a deviation
+)
 _DRIFT: Final = 3.5  # deviations between both halves of a run
 _ELSE: Final = (
     "something else differs between them; calibrate by whole runs, on a machine that does less meanwhile: "
@@ -171,15 +173,23 @@ def _fitted(pairs: Pairs, loop: Array) -> Array:
     middle = factor * loop
     design = np.column_stack([x * loop, other])
     left = y - x @ middle
-    spread = _spread(left - other @ common[1:])
-    prior = np.zeros((len(loop), design.shape[1]))
-    prior[np.arange(len(loop)), np.arange(len(loop))] = max(spread, 1e-9) / (LOOSE * factor)
-    root = np.sqrt(weights)
-    rows = np.vstack([design * root[:, None], prior])
-    moved, *_ = np.linalg.lstsq(rows, np.append(left * root, np.zeros(len(loop))), rcond=None)
+    spread = max(_spread(left - other @ common[1:]), 1e-9)
     if common[0] <= 1:  # no more than the tight loop: what kind it is cannot be said
         return common[0] * loop
-    return middle + moved[: len(loop)] * loop
+    return middle + moved(design, left, weights, len(loop), spread / factor) * loop
+
+
+def moved(design: Array, left: Array, weights: Array, kinds: int, spread: float) -> Array:
+    """What the first coefficients, of so many kinds, differ by from one that they share, as far as rows tell them apart.
+
+    Args:
+        left: what that one leaves.
+        spread: the deviation of that, by what is shared.
+    """
+    root, prior = np.sqrt(weights), np.eye(kinds, design.shape[1]) * (spread / _LOOSE)
+    rows = np.vstack([design * root[:, None], prior])
+    found, *_ = np.linalg.lstsq(rows, np.append(left * root, np.zeros(kinds)), rcond=None)
+    return found[:kinds]
 
 
 def weighed(design: Array, y: Array, given: Array | float = 1.0) -> tuple[Array, Array, float]:

@@ -329,10 +329,6 @@ class _Recorder:
         except OSError as error:
             self.fail(error)
 
-    def say_costs(self, costs: Mapping[str, float]) -> None:
-        """Say what was timed in a tight loop."""
-        self.say({"costs": dict(costs)})
-
     def fail(self, error: OSError) -> None:
         """Record no more; the program goes on."""
         if not self.failed:

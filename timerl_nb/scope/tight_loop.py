@@ -63,7 +63,7 @@ def timed(lane: ThreadLane) -> None:
         costs[f"silent {kind}"] = between
         costs[kind] = between + max(0.0, recorded - still)
         costs[f"inside {kind}"] = min(max(0.0, within), costs[kind])
-    lane.recorder.say_costs(costs)
+    lane.recorder.say({"costs": costs})
 
 
 def _kept(written: list[mmap.mmap]) -> mmap.mmap:
