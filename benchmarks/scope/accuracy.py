@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gc
 import json
 import math
@@ -22,7 +23,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -106,6 +107,14 @@ class _DearTap(pure.Tap):
 
 class _DearMethodTap(_DearTap, pure.MethodTap):
     __slots__ = ()
+
+    def __new__(cls, of: Any, function: Any, name: str, library: int, guess: Any = None) -> Any:
+        made = pure.MethodTap.__new__(cls, of, function, name, library, guess)
+        if type(made) is FunctionType:
+            known, made = vars(made), functools.wraps(function)(_dear(made, name))
+            vars(made).update(known)
+            pure.FUNCTIONS.add(made.__code__)
+        return made
 
 
 def recorders() -> dict[str, Any]:

@@ -438,4 +438,4 @@ def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any)
     return call
 
 
-FUNCTION: Final = _recorded(len, "", 0, None).__code__  # of taps that are functions
+FUNCTIONS: Final = {_recorded(len, "", 0, None).__code__}  # of taps that are functions

@@ -26,7 +26,7 @@ _MISSING: Final = object()
 def is_tap(thing: Any) -> bool:
     """Whether something is a tap, of either recorder."""
     kind = type(thing)
-    return kind in _TAPS or (kind is types.FunctionType and thing.__code__ is pure.FUNCTION)
+    return kind in _TAPS or (kind is types.FunctionType and thing.__code__ in pure.FUNCTIONS)
 
 
 _TAPS: Final = {kind for module in (pure, native.module) for kind in (module.Tap, module.MethodTap)}
