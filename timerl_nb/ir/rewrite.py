@@ -14,7 +14,7 @@ from timerl_nb.errors import Origin
 from timerl_nb.ir.attrs import NO_ATTRS
 from timerl_nb.ir.choice import Choice
 from timerl_nb.ir.kinds import KINDS
-from timerl_nb.ir.ops import Op, Output, Read, is_sliced, read_symbols
+from timerl_nb.ir.ops import Op, Output, Read, is_own, is_sliced, read_symbols
 from timerl_nb.ir.orders import Order, carried
 from timerl_nb.ir.pdg import Pdg, at_own_point, crosses, read_type
 from timerl_nb.symbolic.domain import Dims, Domain
@@ -244,6 +244,8 @@ def compose(read: Read, domain: Domain, inner: Read) -> Read | None:
     A slice passes through only where the inner index moves with it (`d` or `d + c`) and the slices
     keep their order, for else the axes would come out differently.
     """
+    if is_own(read.index, domain):  # most are
+        return Read(inner.source, inner.out, inner.index, all_of(read.cond, inner.cond))
     entries: dict[str, Entry] = dict(zip(domain, read.index, strict=True))
     points = {name: e for name, e in entries.items() if isinstance(e, Lin)}
     slices = [name for name, e in entries.items() if isinstance(e, Slice)]
