@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.workers import GIVEN, dealt, devices_of, keep_contexts, settings, tried
+from tests.workers import GIVEN, dealt, devices_of, keep_calls, keep_contexts, settings, tried
 
 SHARED = "TIMERL_TESTS_CACHE"  # the folder of all processes of a session, which the first one makes
 OWNER = SHARED not in os.environ
@@ -22,6 +23,10 @@ if OWNER:
 # What XLA and MLIR allocate is small, and freed by thousands: glibc keeps seven of a size at hand, and to look for
 # others takes a tenth of a session. It is asked as a process begins: by workers, and by what tests begin.
 os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.tcache_count=4096")
+
+# Where a shell runs tests in the background it has them ignore interrupts, of which some tests are.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # ahead of the first import of JAX, which asks for them once
 XLA_FLAGS = settings(devices_of(os.environ.get("PYTEST_XDIST_WORKER", "")))
@@ -98,6 +103,7 @@ def pytest_collection_finish() -> None:
     os.environ.pop("TIMERL_EXECUTOR", None)
     gc.set_threshold(20_000, 20, 20)
     keep_contexts()
+    keep_calls()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

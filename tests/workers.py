@@ -93,3 +93,18 @@ def keep_contexts() -> None:
         return kept.context
 
     lowering.make_ir_context = make_ir_context  # type: ignore[union-attr]
+
+
+CALLS = 1 << 20  # of functions that are compiled; JAX has room for 8,192
+
+
+def keep_calls() -> None:
+    """Let JAX remember how each function that is compiled is called.
+
+    Where there is no more room it forgets the newest ones, which then pass through Python at each call, and count as
+    never compiled.
+    """
+    calling: Any = sys.modules.get("jax._src.pjit")
+    if calling is not None:
+        kept = calling.make_jit_cpp_cache(CALLS)
+        calling._get_cpp_global_cache = lambda contains_explicit_attributes: kept

@@ -18,7 +18,7 @@ import pytest
 import timerl_nb as trl
 from tests.conftest import SHARED
 from tests.reinforce import reinforce
-from tests.workers import COUNT, LOWERINGS, dealt, devices_of, settings, tried
+from tests.workers import CALLS, COUNT, LOWERINGS, dealt, devices_of, settings, tried
 from timerl_nb.errors import OptionError
 from timerl_nb.memory.share import Share
 
@@ -59,6 +59,14 @@ def test_each_worker_begins_with_what_takes_long(count: int) -> None:
     assert all(share.count("browser") in (0, 5) for share in shares)
     rest = [one for share in shares for one in share if one.isdigit()]
     assert rest == others and all(share[-1].isdigit() for share in shares)
+
+
+def test_jax_remembers_how_very_many_functions_are_called() -> None:
+    from jax._src import pjit
+
+    assert {pjit._get_cpp_global_cache(explicit).capacity() for explicit in (True, False)} == {
+        CALLS
+    }
 
 
 def test_a_thread_keeps_a_context_for_many_lowerings(monkeypatch: pytest.MonkeyPatch) -> None:
