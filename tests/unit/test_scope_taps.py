@@ -37,8 +37,9 @@ from timerl_nb.scope.taps import Taps, is_tap, untapped
 
 
 def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str]]:
-    """The calls of a lane: library and name."""
-    (one,) = recording.lanes if lane is None else (lane,)
+    """The calls of a lane, by default this thread's: library and name. Other tests' threads may go on."""
+    here = threading.get_native_id()
+    (one,) = (x for x in recording.lanes if x.thread == here) if lane is None else (lane,)
     return [
         (Library(top >> NAME_BITS).name.lower(), recording.names[top & ((1 << NAME_BITS) - 1)])
         for _, top, kind, _ in one.edges.tolist()
