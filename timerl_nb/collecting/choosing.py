@@ -229,11 +229,8 @@ class _Race:
         if len(speeds) == 1:
             return name, "no other one was measured"
         second = max(speeds.keys() - {name}, key=lambda name: speeds[name])
-        first, other, ratio = (
-            self.runners[name],
-            self.runners[second],
-            speeds[name] / speeds[second],
-        )
+        first, other = self.runners[name], self.runners[second]
+        ratio = speeds[name] / speeds[second]
         if ratio < 1:
             few = f"less than the {other.wanted:.1f} times that are wanted of it"
             return name, f"{second} is {1 / ratio:.2f} times as fast, {few}"

@@ -26,9 +26,7 @@ class Scan(Way):
 
     def prepared(self, task: Task) -> Prepared:
         program = self._program(task)
-        counts = cache(
-            lambda: self.counted(program)
-        )  # which waits for XLA, and reads what it has made
+        counts = cache(lambda: self.counted(program))  # waits for XLA, and reads what it made
         return lambda seed: Turns(program, task, seed, counts)
 
     def _program(self, task: Task) -> Program:

@@ -98,17 +98,12 @@ def number(
     Raises:
         ShapeError: it is none, or below `least`, or above `most`.
     """
-    beyond = least is not None and is_number(value) and not (least <= value <= most and value < inf)
-    if beyond or not is_number(value):
-        upto = (
-            ""
-            if least is None
-            else f" of at least {least:g}"
-            if most == inf
-            else f" from {least:g} to {most:g}"
-        )
-        raise ShapeError(f"{what} must be a number{upto}, not {value!r}.", hint=hint)
-    return float(value)
+    within = ""
+    if least is not None:
+        within = f" of at least {least:g}" if most == inf else f" from {least:g} to {most:g}"
+    if is_number(value) and (least is None or (least <= value <= most and isfinite(value))):
+        return float(value)
+    raise ShapeError(f"{what} must be a number{within}, not {value!r}.", hint=hint)
 
 
 def numbers(what: str, value: Any, *bounds: tuple[float | None, float]) -> tuple[float, ...]:
