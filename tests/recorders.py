@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Final
 
 import pytest
 
 from timerl_nb.scope import native, pure
+from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.recording import Recording
 
 PYTHON_ALONE: Final = "from timerl_nb.scope import native, pure; native.module = pure\n"
 
@@ -24,3 +27,10 @@ def recorder_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
             )
         pytest.skip("the recorder in C was not built")
     return request.param
+
+
+def own_lane(recording: Recording) -> Lane:
+    """The lane of this thread: others may go on, as the one of a progress bar, which waits in a tap."""
+    here = os.getpid(), threading.get_native_id()
+    (lane,) = (one for one in recording.lanes if (one.process, one.thread) == here)
+    return lane

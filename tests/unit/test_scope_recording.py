@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
-from tests.recorders import PYTHON_ALONE
+from tests.recorders import PYTHON_ALONE, own_lane
 from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
 from timerl_nb.scope import native, pure, recorder, writing
@@ -292,7 +292,7 @@ def test_tapping_is_no_part_of_what_is_recorded(
         monkeypatch.setattr(Tapping, name, partialmethod(switched, getattr(Tapping, name)))
     with trl.scope.record(tmp_path / "r", calibrated=False) as rec:
         pass
-    (lane,) = rec.read().lanes
+    lane = own_lane(rec.read())
     _, tapped, untapping, _ = at
     assert tapped <= lane.edges["ts"][0] <= lane.end <= untapping
 

@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.recorders import own_lane
 from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import OptionError, TimeRLWarning
 from timerl_nb.scope import writing
@@ -37,22 +38,19 @@ from timerl_nb.scope.taps import Taps, is_tap, untapped
 
 
 def calls(recording: Recording, lane: Lane | None = None) -> list[tuple[str, str]]:
-    """The calls of a lane, by default this thread's: library and name. Other tests' threads may go on."""
-    here = threading.get_native_id()
-    (one,) = (x for x in recording.lanes if x.thread == here) if lane is None else (lane,)
+    """The calls of a lane, by default this thread's: library and name."""
     return [
         (Library(top >> NAME_BITS).name.lower(), recording.names[top & ((1 << NAME_BITS) - 1)])
-        for _, top, kind, _ in one.edges.tolist()
+        for _, top, kind, _ in (own_lane(recording) if lane is None else lane).edges.tolist()
         if kind == Kind.CALL_ENTER
     ]
 
 
 def told(recording: Recording) -> list[str]:
     """What is entered and left, and how much passed ahead of it: calls, or operations."""
-    (one,) = recording.lanes
     return [
         f"{top} {('calls', 'operations')[depth]}" if kind == Kind.PASSED else Kind(kind).name
-        for _, top, kind, depth in one.edges.tolist()
+        for _, top, kind, depth in own_lane(recording).edges.tolist()
         if kind <= Kind.ON or kind == Kind.PASSED
     ]
 
@@ -239,7 +237,7 @@ def test_a_call_that_ends_its_recording_and_begins_another(tmp_path: Path) -> No
         second.__exit__()
     assert calls(first.read()) == [("backend", "switched")]
     assert calls(second.read()) == [("api", "zlib.crc32")]
-    kinds = [Kind(kind) for kind in second.read().lanes[0].edges["kind"].tolist()]
+    kinds = [Kind(kind) for kind in own_lane(second.read()).edges["kind"].tolist()]
     assert kinds == [Kind.MARK, Kind.CALL_ENTER, Kind.CALL_EXIT]
 
 
@@ -364,7 +362,7 @@ def test_steps_of_environments_are_guessed_and_annotations_win() -> None:
     recording = rec.read()
     entered = [
         recording.names[top & ((1 << NAME_BITS) - 1)]
-        for _, top, kind, _ in recording.lanes[0].edges.tolist()
+        for _, top, kind, _ in own_lane(recording).edges.tolist()
         if kind == Kind.OPERATION_ENTER
     ]
     assert entered == ["simulation (guessed)"] * 3 + ["collect"]
@@ -383,8 +381,7 @@ def test_waiting_is_a_category_of_its_own() -> None:
         thread.join()
         time.sleep(0.001)
     recording = rec.read()
-    main = next(lane for lane in recording.lanes if lane.name == threading.current_thread().name)
-    found = [name for library, name in calls(recording, main) if library == "waiting"]
+    found = [name for library, name in calls(recording) if library == "waiting"]
     assert [n for n in found if "Event" not in n] == [
         "queue.Queue.get",
         "threading.Thread.join",
