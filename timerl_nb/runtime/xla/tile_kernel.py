@@ -6,7 +6,7 @@ for each turn stay where they are, and are read and written place by place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from timerl_nb.loops.tiles import Tile
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 from timerl_nb.runtime.xla.access import InPlace
+from timerl_nb.runtime.xla.cells import InCells, Place, scalar
 
 State = dict[str, Any]
 # From where a block starts, its parts and what all share to its parts after all turns.
@@ -79,27 +80,39 @@ class TileKernel:
         names, made = list(arrays), [name for name in arrays if name in self.written]
         taken = [*arrays.values(), *leaves]
         axes = [self.axes.get(name) for name in names] + [None] * len(leaves)
-        specs = [
-            pl.BlockSpec(*self._part(_at_least_1d(x).shape, a))
-            for x, a in zip(taken, axes, strict=True)
+        parts = [
+            jax.ShapeDtypeStruct(_with(x.shape, axis, self.tile.size), x.dtype)
+            for x, axis in zip(taken, axes, strict=True)
         ]
+        specs = [
+            pl.BlockSpec(part.shape or (1,), _which(part.shape, axis))
+            for part, axis in zip(parts, axes, strict=True)
+        ]
+        whole = {name: parts[k] for k, name in enumerate(names) if name not in self.tile.in_place}
 
         def kernel(*refs: Any) -> None:
-            given = dict(zip(names, refs, strict=False))
-            out = dict(zip(made, refs[len(taken) :], strict=True))
-            inner: State = {}
-            for name, ref in given.items():
-                if name in self.tile.in_place:
-                    inner[name] = InPlace(out.get(name, ref))
-                else:
-                    inner[name] = _value(ref, arrays[name])
-            rest = refs[len(names) : len(taken)]
-            others = [_value(ref, x) for ref, x in zip(rest, leaves, strict=True)]
+            places = [Place(ref, axis) for ref, axis in zip(refs, axes, strict=False)]
+            by_name = dict(zip(names, places, strict=False))
+            outputs = zip(made, refs[len(taken) :], strict=True)
+            changed = {n: Place(ref, self.axes.get(n)) for n, ref in outputs}
+            by_name |= {n: place for n, place in changed.items() if n in self.tile.in_place}
+            in_place = {n: InPlace(by_name[n].ref) for n in names if n not in whole}
+
+            def turns(start: Any, inner: State, others: Any) -> State:
+                found = self.run(start, {**in_place, **inner}, tree.unflatten(others))
+                return {name: found[name] for name in changed if name in whole}
+
+            cells = InCells(self.tile.size, by_name.values())
             start = pl.program_id(0) * self.tile.size
-            found = self.run(start, inner, tree.unflatten(others))
-            for name in made:
-                if name not in self.tile.in_place:
-                    out[name][...] = found[name].reshape(out[name].shape)
+            found = cells.call(
+                turns,
+                scalar(start),
+                {name: by_name[name].all(part.shape) for name, part in whole.items()},
+                [place.all(x.shape) for place, x in zip(places[len(names) :], leaves, strict=True)],
+                like=[start, whole, leaves],
+            )
+            for name, value in found.items():
+                changed[name].put_all(cells.along(value, self.axes.get(name)))
 
         call = pl.pallas_call(
             kernel,
@@ -109,20 +122,26 @@ class TileKernel:
             out_shape=[jax.ShapeDtypeStruct(arrays[n].shape, arrays[n].dtype) for n in made],
             input_output_aliases={names.index(name): k for k, name in enumerate(made)},
             interpret=self.interpret,
+            **({} if self.interpret else {"compiler_params": _triton(self.tile.size)}),
         )
         return dict(zip(made, call(*map(_at_least_1d, taken)), strict=True))
 
-    def _part(
-        self, shape: tuple[int, ...], axis: int | None
-    ) -> tuple[tuple[int, ...], Callable[[Any], tuple[Any, ...]]]:
-        """The shape of a block's part of an array, and which part it is."""
-        mine = tuple(self.tile.size if k == axis else n for k, n in enumerate(shape))
-        return mine, lambda k: tuple(k if n == axis else 0 for n in range(len(shape)))
+
+def _triton(size: int) -> Any:
+    """Triton's way to a GPU: JAX has others, and which it takes by itself depends on its version."""
+    from jax.experimental.pallas import triton  # noqa: PLC0415 (only where there is a GPU)
+
+    return triton.CompilerParams(num_warps=max(1, min(size // 32, 8)))
+
+
+def _with(shape: Sequence[int], axis: int | None, size: int) -> tuple[int, ...]:
+    return tuple(size if k == axis else n for k, n in enumerate(shape))
+
+
+def _which(shape: Sequence[int], axis: int | None) -> Callable[[Any], tuple[Any, ...]]:
+    """By the number of a program, its part of an array."""
+    return lambda k: tuple(k if n == axis else 0 for n in range(len(shape) or 1))
 
 
 def _at_least_1d(x: JaxArray) -> JaxArray:
     return x if x.ndim else jnp.reshape(x, (1,))
-
-
-def _value(ref: Any, like: JaxArray) -> JaxArray:
-    return ref[...] if like.ndim else ref[0]

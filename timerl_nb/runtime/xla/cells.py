@@ -1,0 +1,434 @@
+"""A traced function again, with the elements of a point's values apart: each is an array over the points of a block.
+
+Kernels on a GPU hold arrays of a power of two elements, and do not take them apart. So a state of four numbers for each of
+256 points is four arrays of 256 there, and what slices, joins or reshapes it is a choice among these that leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from math import prod
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import DropVar, Literal
+
+_MOST: Final = 4096  # elements of a point's value: each is an instruction of its own
+
+_ELEMENTWISE: Final = frozenset(
+    (
+        *("abs", "acos", "acosh", "add", "and", "asin", "asinh", "atan", "atan2", "atanh", "cbrt"),
+        *("ceil", "clamp", "convert_element_type", "copy", "cos", "cosh", "div", "eq", "erf"),
+        *("erf_inv", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le"),
+        *("log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow"),
+        *("rem", "round", "rsqrt", "select_n", "shift_left", "shift_right_arithmetic"),
+        *("shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub"),
+        *("tan", "tanh", "xor"),
+    )
+)
+_REDUCED: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "reduce_and": lax.bitwise_and,
+    "reduce_max": lax.max,
+    "reduce_min": lax.min,
+    "reduce_or": lax.bitwise_or,
+    "reduce_prod": lax.mul,
+    "reduce_sum": lax.add,
+}
+_INLINED: Final = {
+    "closed_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+}
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A value.
+
+    Attributes:
+        each: its elements, scalars; of its shape, but with one place along `lane`, where each is an array of all there.
+        lane: that axis, if there is one.
+    """
+
+    each: np.ndarray
+    lane: int | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A reference of Pallas', whose elements along `lane` are read and written together."""
+
+    ref: Any
+    lane: int | None
+
+    def get(self, index: Sequence[Any]) -> Cells:
+        """
+        Args:
+            index: by axis, a scalar, or None for all of it.
+        """
+        kept = [k for k, at in enumerate(index) if at is None]
+        shape = [1 if k == self.lane else self.ref.shape[k] for k in kept]
+        _refuse_many(prod(shape))
+        cells = [self.ref[at] for at in self._places(index, shape)]
+        return Cells(_array(cells, shape), self.lane_of(index))
+
+    def put(self, value: Cells, index: Sequence[Any]) -> None:
+        """
+        Args:
+            value: with the lane that is written.
+        """
+        for at, cell in zip(self._places(index, value.each.shape), value.each.flat, strict=True):
+            self.ref[at] = cell
+
+    def all(self, shape: Sequence[int]) -> Cells:
+        """Of a shape; a reference has an axis where a scalar has none."""
+        return self.get([None] * len(shape) if shape else [0])
+
+    def put_all(self, value: Cells) -> None:
+        self.put(value, [None] * value.each.ndim if value.each.ndim else [0])
+
+    def lane_of(self, index: Sequence[Any]) -> int | None:
+        """The axis of what is there that is the lane."""
+        return None if self.lane is None else sum(at is None for at in index[: self.lane])
+
+    def _places(self, index: Sequence[Any], shape: Sequence[int]) -> Iterable[tuple[Any, ...]]:
+        for found in product(*map(range, shape)):
+            rest = iter(found)
+            places = [next(rest) if at is None else at for at in index]
+            yield tuple(slice(None) if k == self.lane else at for k, at in enumerate(places))
+
+
+class InCells:
+    """Calls functions with their elements apart.
+
+    Args:
+        size: of the axes that are kept together.
+        places: what functions may close over.
+    """
+
+    def __init__(self, size: int, places: Iterable[Place]) -> None:
+        self._size, self._places = size, [*places]
+
+    def call(self, function: Callable[..., Any], *args: Any, like: Sequence[Any]) -> Any:
+        """What a function returns, in cells.
+
+        Args:
+            args: a tree of cells for each argument.
+            like: shapes and dtypes of these.
+
+        Raises:
+            NotImplementedError: it does what cannot be done so.
+        """
+        traced, out = jax.make_jaxpr(function, return_shape=True)(*like)
+        flat = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, Cells))
+        made = self._run(traced.jaxpr, [*map(self._taken, traced.consts)], flat)
+        return jax.tree.unflatten(jax.tree.structure(out), made)
+
+    def _run(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+
+        def value(x: Any) -> Any:
+            if isinstance(x, Literal):
+                return self._constant(np.asarray(x.val, x.aval.dtype))
+            return known[x]
+
+        for equation in jaxpr.eqns:
+            made = self._equation(equation, [value(x) for x in equation.invars])
+            many = made if isinstance(made, list) else [made]
+            known.update(zip(equation.outvars, many, strict=True))
+        return [value(x) for x in jaxpr.outvars]
+
+    def _taken(self, const: Any) -> Cells | Place:
+        """What a function closes over."""
+        place = next((x for x in self._places if x.ref is const), None)
+        if place is not None:
+            return place
+        return (
+            scalar(const)
+            if isinstance(const, jax.core.Tracer)
+            else self._constant(np.asarray(const))
+        )
+
+    def _equation(self, equation: Any, taken: Sequence[Any]) -> Any:
+        name, params = equation.primitive.name, equation.params
+        if name in _ELEMENTWISE:
+            bind = lambda *cells: equation.primitive.bind(*cells, **params)  # noqa: E731
+            return self._elementwise(bind, equation.outvars[0].aval.shape, taken)
+        if name in _INLINED:
+            inner = params[_INLINED[name]]
+            return self._run(inner.jaxpr, [*map(self._taken, inner.consts)], taken)
+        rule = _RULES.get(name)
+        if rule is None:
+            raise NotImplementedError(f"{name} is not done to elements of a point one by one")
+        return rule(self, equation, *taken)
+
+    def _elementwise(self, bind: Any, shape: Sequence[int], taken: Sequence[Cells]) -> Cells:
+        lane = self._common(taken)
+        cores = [_core(self.with_lane(x, lane) if x.each.ndim else x.each) for x in taken]
+        small = np.broadcast_shapes(*(x.shape for x in cores))
+        rows = [np.broadcast_to(x, small).flat for x in cores]
+        made = _array([self._bind(bind, cells) for cells in zip(*rows, strict=True)], small)
+        return Cells(np.broadcast_to(made, _without(shape, lane)), lane)
+
+    def _bind(self, bind: Any, cells: Sequence[Any]) -> Any:
+        if all(isinstance(x, np.generic) for x in cells):
+            cpu = jax.local_devices(backend="cpu")[0]
+            with jax.ensure_compile_time_eval(), jax.default_device(cpu):
+                return np.asarray(bind(*cells))[()]
+        if any(jnp.ndim(x) for x in cells):
+            cells = [self._spread(x) for x in cells]
+        return bind(*cells)
+
+    def _spread(self, cell: Any) -> Any:
+        return cell if jnp.ndim(cell) else jnp.full((self._size,), cell)
+
+    def _common(self, values: Sequence[Cells]) -> int | None:
+        """The axis that values of one rank have together."""
+        lanes = {x.lane for x in values if x.lane is not None}
+        if len(lanes) > 1:
+            raise NotImplementedError(f"two axes of {self._size} elements in one operation")
+        return lanes.pop() if lanes else None
+
+    def with_lane(self, x: Cells, lane: int | None) -> np.ndarray:
+        """The elements, where an axis of equal ones may be kept together."""
+        if lane is None or x.lane == lane:
+            return x.each
+        first = x.each.take([0], lane)
+        if any(a is not b for a, b in zip(x.each.flat, np.broadcast_to(first, x.each.shape).flat)):  # noqa: B905
+            raise NotImplementedError(f"an axis of {self._size} elements that are not points")
+        return first
+
+    def _reduce(self, equation: Any, x: Cells) -> Cells:
+        axes = equation.params["axes"]
+        if x.lane in axes:
+            raise NotImplementedError("a reduction over points")
+        moved = np.moveaxis(x.each, axes, range(len(axes)))
+        shape = moved.shape[len(axes) :]
+        rows = moved.reshape(-1, prod(shape))
+        if not len(rows):
+            raise NotImplementedError("a reduction of no elements")
+        join = _REDUCED[equation.primitive.name]
+        cells = [reduce(lambda a, b: self._bind(join, [a, b]), column) for column in rows.T]
+        return Cells(_array(cells, shape), _after(x.lane, axes))
+
+    def _broadcast(self, equation: Any, x: Cells, *_: Any) -> Cells:
+        shape, axes = equation.params["shape"], equation.params["broadcast_dimensions"]
+        wide = [1] * len(shape)
+        for k, axis in enumerate(axes):
+            wide[axis] = x.each.shape[k]
+        lane = None if x.lane is None else axes[x.lane]
+        return Cells(np.broadcast_to(x.each.reshape(wide), _without(shape, lane)), lane)
+
+    def _reshape(self, equation: Any, x: Cells) -> Cells:
+        shape = equation.params["new_sizes"]
+        if x.lane is None:
+            return Cells(x.each.reshape(shape))
+        ahead = prod(x.each.shape[: x.lane])
+        places = (k for k, n in enumerate(shape) if n == self._size and prod(shape[:k]) == ahead)
+        lane = next(places, None)
+        if lane is None:
+            raise NotImplementedError("points are joined with another axis")
+        return Cells(x.each.reshape(_without(shape, lane)), lane)
+
+    def _squeeze(self, equation: Any, x: Cells) -> Cells:
+        axes = equation.params["dimensions"]
+        return Cells(x.each.squeeze(axes), _after(x.lane, axes))
+
+    def _transpose(self, equation: Any, x: Cells) -> Cells:
+        order = equation.params["permutation"]
+        return Cells(x.each.transpose(order), None if x.lane is None else order.index(x.lane))
+
+    def _join(self, equation: Any, *xs: Cells) -> Cells:
+        axis, lane = equation.params["dimension"], self._common(xs)
+        if axis == lane:
+            raise NotImplementedError("points are joined with others")
+        return Cells(np.concatenate([self.with_lane(x, lane) for x in xs], axis), lane)
+
+    def _stack(self, equation: Any, *xs: Cells) -> Cells:
+        axis, lane = equation.params["axis"], self._common(xs)
+        made = np.stack([self.with_lane(x, lane) for x in xs], axis)
+        return Cells(made, None if lane is None else lane + (axis <= lane))
+
+    def _unstack(self, equation: Any, x: Cells) -> list[Cells]:
+        axis = equation.params["axis"]
+        if axis == x.lane:
+            raise NotImplementedError("points are taken apart")
+        lane = _after(x.lane, [axis])
+        return [
+            Cells(part.squeeze(axis), lane)
+            for part in np.split(x.each, len(equation.outvars), axis)
+        ]
+
+    def _slice(self, equation: Any, x: Cells) -> Cells:
+        params = equation.params
+        steps = params["strides"] or [1] * x.each.ndim
+        starts, ends = params["start_indices"], params["limit_indices"]
+        if x.lane is not None and (ends[x.lane] - starts[x.lane]) < self._size:
+            raise NotImplementedError("some of the points are taken apart")
+        every = zip(starts, ends, steps, strict=True)
+        cut = [slice(None) if k == x.lane else slice(*part) for k, part in enumerate(every)]
+        return Cells(x.each[tuple(cut)], x.lane)
+
+    def _dynamic_slice(self, equation: Any, x: Cells, *starts: Cells) -> Cells:
+        cells, sizes = x.each, equation.params["slice_sizes"]
+        for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            if axis != x.lane:
+                cells = self._window(cells, axis, start.each[()], size)
+            elif size < self._size:
+                raise NotImplementedError("some of the points are taken apart")
+        return Cells(cells, x.lane)
+
+    def _window(self, cells: np.ndarray, axis: int, start: Any, size: int) -> np.ndarray:
+        """So many along an axis; each is chosen among all that it may be, where the first is not known."""
+        last = cells.shape[axis] - size
+        if isinstance(start, np.generic):
+            first = min(max(int(start), 0), last)
+            return cells.take(range(first, first + size), axis)
+        made = cells.take(range(size), axis)
+        for k in range(1, last + 1):
+            later = cells.take(range(k, k + size), axis)
+            pairs = zip(made.flat, later.flat, strict=True)
+            chosen = [self._bind(jnp.where, [start >= k, new, old]) for old, new in pairs]
+            made = _array(chosen, made.shape)
+        return made
+
+    def _iota(self, equation: Any, *_: Any) -> Cells:
+        shape, axis = equation.params["shape"], equation.params["dimension"]
+        counted = np.arange(shape[axis], dtype=equation.params["dtype"])
+        wide = counted.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+        return self._constant(np.broadcast_to(wide, shape))
+
+    def _constant(self, x: np.ndarray) -> Cells:
+        """Numbers that are known; those that count points are made in the kernel, which has no arrays of its own."""
+        for axis, n in enumerate(x.shape):
+            steps = np.diff(x, axis=axis) if n == self._size and x.dtype.kind in "iu" else None
+            if steps is not None and n > 1 and np.all(steps == 1):
+                count = lax.iota(x.dtype, n)
+                first = x.take([0], axis)
+                return Cells(_array([count + at for at in first.flat], first.shape), axis)
+        return Cells(_array([*x.flat], x.shape))
+
+    def _get(self, equation: Any, place: Place, *flat: Cells) -> Cells:
+        return place.get(_index(equation, flat, place))
+
+    def _swap(self, equation: Any, place: Place, value: Cells, *flat: Cells) -> Cells | None:
+        index = _index(equation, flat, place)
+        [was] = equation.outvars
+        old = None if isinstance(was, DropVar) else place.get(index)
+        place.put(self.along(value, place.lane_of(index)), index)
+        return old
+
+    def along(self, x: Cells, lane: int | None) -> Cells:
+        """The value, whose elements along an axis are arrays."""
+        if lane is None:
+            if x.lane is not None:
+                raise NotImplementedError("points are written where there is no place for each")
+            return x
+        each = self.with_lane(x, lane)
+        return Cells(_array([*map(self._spread, each.flat)], each.shape), lane)
+
+    def _likely(self, x: Cells) -> int | None:
+        """The axis that is a lane, or is as long as one: handed on, equal elements are no longer known to be so."""
+        axes = (k for k, n in enumerate(x.each.shape) if n == self._size)
+        return next(axes, None) if x.lane is None else x.lane
+
+    def _scan(self, equation: Any, *taken: Any) -> list[Cells]:
+        """Turns of a loop that hands on values, and has none of its own."""
+        inner, count = equation.params["jaxpr"], len(equation.outvars)
+        shapes = [x.aval.shape for x in (*equation.invars, *equation.outvars)]
+        if shapes != [x.shape for x in (*inner.in_avals, *inner.out_avals)]:
+            raise NotImplementedError("a loop over elements")
+        fixed, begun = taken[:-count], taken[-count:]
+        kinds = [aval.dtype for aval in inner.out_avals]
+        lanes = [self._likely(x) for x in begun]
+        while True:
+            forms = [self.along(x, lane) for x, lane in zip(begun, lanes, strict=True)]
+            found = [*lanes]
+
+            def turn(_: Any, flat: list[list[Any]]) -> list[list[Any]]:
+                parts = zip(flat, forms, strict=True)  # noqa: B023
+                values = [Cells(_array(cells, x.each.shape), x.lane) for cells, x in parts]
+                made = self._run(inner.jaxpr, [*map(self._taken, inner.consts)], [*fixed, *values])
+                for k, (x, lane) in enumerate(zip(made, lanes, strict=True)):  # noqa: B023
+                    found[k] = x.lane if lane is None else lane  # noqa: B023
+                if found != lanes:  # noqa: B023
+                    return flat
+                made = [self.along(x, lane) for x, lane in zip(made, lanes, strict=True)]  # noqa: B023
+                return _flat(made, kinds)
+
+            done = lax.fori_loop(0, equation.params["length"], turn, _flat(forms, kinds))
+            if found == lanes:
+                parts = zip(done, forms, strict=True)
+                return [Cells(_array(cells, x.each.shape), x.lane) for cells, x in parts]
+            lanes = found
+
+
+_RULES: Final[dict[str, Callable[..., Any]]] = {
+    **dict.fromkeys(_REDUCED, InCells._reduce),
+    "broadcast_in_dim": InCells._broadcast,
+    "concatenate": InCells._join,
+    "dynamic_slice": InCells._dynamic_slice,
+    "get": InCells._get,
+    "iota": InCells._iota,
+    "reshape": InCells._reshape,
+    "scan": InCells._scan,
+    "slice": InCells._slice,
+    "squeeze": InCells._squeeze,
+    "stack": InCells._stack,
+    "swap": InCells._swap,
+    "transpose": InCells._transpose,
+    "unstack": InCells._unstack,
+}
+
+
+def scalar(x: Any) -> Cells:
+    """A traced scalar."""
+    return Cells(_array([x], ()))
+
+
+def _array(cells: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
+    """Of a shape, whatever the cells are themselves."""
+    _refuse_many(len(cells))
+    return np.fromiter(cells, object, len(cells)).reshape(shape)
+
+
+def _core(cells: np.ndarray) -> np.ndarray:
+    """One of each axis along which all are the same."""
+    return cells[(..., *(slice(0, 1) if n == 0 else slice(None) for n in cells.strides))]
+
+
+def _without(shape: Sequence[int], lane: int | None) -> tuple[int, ...]:
+    return tuple(1 if k == lane else n for k, n in enumerate(shape))
+
+
+def _after(lane: int | None, gone: Sequence[int]) -> int | None:
+    """Where an axis is as others are gone."""
+    return None if lane is None else lane - sum(axis < lane for axis in gone)
+
+
+def _flat(values: Sequence[Cells], kinds: Sequence[Any]) -> list[list[Any]]:
+    pairs = zip(values, kinds, strict=True)
+    return [[jnp.asarray(cell, kind) for cell in x.each.flat] for x, kind in pairs]
+
+
+def _index(equation: Any, flat: Sequence[Cells], place: Place) -> list[Any]:
+    """By axis of a reference, a scalar, or None for all of it."""
+    [found] = jax.tree.unflatten(equation.params["tree"], [x.each[()] for x in flat])
+    for k, (at, n) in enumerate(zip(found.indices, place.ref.shape, strict=True)):
+        is_part = hasattr(at, "stride") and (at.start, at.size, at.stride) != (0, n, 1)
+        if is_part or (k == place.lane and not hasattr(at, "stride")):
+            raise NotImplementedError("some places of a buffer's value")
+    return [None if hasattr(at, "stride") else at for at in found.indices]
+
+
+def _refuse_many(count: int) -> None:
+    if count > _MOST:
+        raise NotImplementedError(f"{count} elements of each point, more than {_MOST}")
