@@ -137,7 +137,7 @@ class InCells:
 
         def value(x: Any) -> Any:
             if isinstance(x, Literal):
-                return self._constant(np.asarray(x.val, x.aval.dtype))
+                return self._constant(np.asarray(x.val, jax.dtypes.result_type(x.aval)))
             return known[x]
 
         for equation in jaxpr.eqns:
