@@ -67,6 +67,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     return tracer
 
 
+def test_that_recording_times_itself_is_no_step(made: Made, tmp_path: Path) -> None:
+    """It does behind the first operation, by more of them than are asked for."""
+    with record(tmp_path / "r", devices=2) as rec:
+        for name in "abcde":
+            with operation(name):
+                sum(range(10_000))
+    by = rec.table().by("operation", "used")
+    assert {name for name, used in by if name and used is not Used.UNTRACED} == {"b", "c"}
+
+
 def test_some_steps_behind_the_first_are_traced(made: Made, tmp_path: Path) -> None:
     with record(tmp_path / "r", taps=False, devices=2) as rec:
         for name in "abcde":

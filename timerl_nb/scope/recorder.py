@@ -104,7 +104,8 @@ def each_step(told: Stepped) -> None:
     """Have somebody be told where a thread's outermost phase (true) or operation ends."""
 
     def ended(is_phase: bool) -> None:
-        if (lane := this_lane()) is not None:
+        lane = this_lane()
+        if lane is not None and not lane.is_aside:
             told(lane, is_phase)
 
     if _now is not None:
@@ -177,9 +178,14 @@ def known_thread() -> threading.Thread | None:
 
 
 class ThreadLane:
-    """Where a thread's edges go."""
+    """Where a thread's edges go.
+
+    Attributes:
+        is_aside: what it does is not of the program.
+    """
 
     def __init__(self, recorder: _Recorder) -> None:
+        self.is_aside = False
         self.recorder, self.thread = recorder, get_ident()
         self.number = threading.get_native_id()
         segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
@@ -204,7 +210,7 @@ class ThreadLane:
     @contextmanager
     def aside(self, segments: Callable[[], mmap.mmap]) -> Iterator[None]:
         """Meanwhile what is recorded of the thread, of which nothing is open, goes elsewhere."""
-        writer = self.writer
+        writer, self.is_aside = self.writer, True
         self.writer = type(writer)(segments)
         if writer.tallies is not None:  # they count, which costs, and no block ends
             self.writer.tallies, self.writer.left = {}, sys.maxsize
@@ -212,7 +218,7 @@ class ThreadLane:
         try:
             yield
         finally:
-            self.writer = writer
+            self.writer, self.is_aside = writer, False
             self.install()
 
     def mark(self, name: str) -> None:
