@@ -15,7 +15,7 @@ What it takes to answer a page that zooms into ten million edges: `python -m ben
 What a tapped call costs: `python -m benchmarks taps`.
 Times corrected of what recording adds, beside uninstrumented: `python -m benchmarks accuracy [--works a,b] [--rounds 40]`.
 What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
-Paper 004's figures, simulated, into `docs/acs.md`: `python -m benchmarks acs [FIGURE …]`.
+Paper 004's figures, simulated, into `docs/acs.md`: `python -m benchmarks acs [FIGURE …]`; on a GPU's streams: `… acs gpu`.
 How steps of environments are collected, by us and others: `python -m benchmarks collect [--full] [throughput complexity …]`;
 what `trl.collect` chooses beside what is fastest: `… collect choices`; the cost model fitted to this machine: `… collect fit`.
 Replay buffers, ours and others', and training beside acting: `.venv-peers/bin/python -m benchmarks replay [buffers trees protocol moves]`.
@@ -54,7 +54,7 @@ from benchmarks import (
     temporaries,
     tiles,
 )
-from benchmarks.acs import page
+from benchmarks.acs import on_gpu, page
 from benchmarks.scope import accuracy
 
 
@@ -123,6 +123,8 @@ def main(*words: str) -> None:
             overlap.main()
         case ("scope", *names) if set(names) <= {*scope.PARTS}:
             scope.main(names)
+        case ("acs", "gpu", *rounds):
+            on_gpu.main(*rounds)
         case ("acs", *names):
             page.main(*names)
         case ("collect", *names):

@@ -1,4 +1,4 @@
-"""Windows and graphs on a GPU's streams, by PyTorch. *No GPU was there to try this on*: tests run it on an imitation.
+"""Windows and graphs on a GPU's streams, by PyTorch; tests run them on an imitation.
 
 A kernel's `run` launches on PyTorch's current stream, and does not wait.
 """
@@ -10,7 +10,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import Any
 
-from timerl_nb.errors import MissingPartError
+from timerl_nb.errors import ExecutionError, MissingPartError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.streams.dependences import finder, slots
 from timerl_nb.streams.kernels import Kernel, refuse, taken_by
@@ -105,10 +105,13 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
     with taken_by(refuse):
         for k, kernel in enumerate(stream.kernels):
             if window.full:
-                next(iter(flying.values()))[1].synchronize()
-            for slot in [s for s, (_, event) in flying.items() if event.query()]:
-                window.complete(slot)
-                del flying[slot]
+                done = [s for s, (_, event) in flying.items() if event.query()]
+                if not done:
+                    done = [next(iter(flying))]
+                    flying[done[0]][1].synchronize()
+                for slot in done:
+                    window.complete(slot)
+                    del flying[slot]
             slot = window.insert(kernel)
             window.ready.clear()  # all are launched: the device waits
             upstream = slots(window.upstream[slot])
@@ -123,24 +126,37 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
 
 
 def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
-    """All kernels in a CUDA graph, captured from as many streams; its construction is timed apart."""
+    """All kernels in a CUDA graph, captured from as many streams; its construction is timed apart.
+
+    Raises:
+        ExecutionError: a kernel cannot be captured, as one that copies to the host cannot.
+    """
     cuda = _cuda("cuda-graph")
     lanes = [cuda.Stream() for _ in range(integer("streams", streams, least=1))]
     cuda.synchronize()
     begun = perf_counter()
     graph, main, launcher = cuda.CUDAGraph(), cuda.Stream(), _Launcher(cuda, lanes)
     made: list[tuple[int, Any]] = []
-    with cuda.graph(graph, stream=main), taken_by(refuse):
-        fork = cuda.Event()
-        fork.record(main)
-        for lane in lanes:
-            lane.wait_event(fork)
-        for kernel, upstream in zip(stream.kernels, stream.edges, strict=True):
-            made.append(launcher.launch(kernel, [made[u] for u in upstream]))
-        for lane in lanes:
-            join = cuda.Event()
-            join.record(lane)
-            main.wait_event(join)
+    try:
+        with cuda.graph(graph, stream=main), taken_by(refuse):
+            fork = cuda.Event()
+            fork.record(main)
+            for lane in lanes:
+                lane.wait_event(fork)
+            for kernel, upstream in zip(stream.kernels, stream.edges, strict=True):
+                made.append(launcher.launch(kernel, [made[u] for u in upstream]))
+            for lane in lanes:
+                join = cuda.Event()
+                join.record(lane)
+                main.wait_event(join)
+    except Exception as error:
+        if len(made) == len(stream):
+            raise
+        first_said: BaseException = error.__context__ or error  # what ends the capture fails, too
+        raise ExecutionError(
+            f"kernel {len(made)}, {stream.kernels[len(made)]}, cannot be in a CUDA graph: {first_said}",
+            hint='run it by "events", or "stream-sync"; nothing of it may wait for the device or copy to the host.',
+        ) from error
     first = perf_counter()
     graph.replay()
     cuda.synchronize()

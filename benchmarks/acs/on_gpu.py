@@ -1,0 +1,166 @@
+"""Kernels on a real GPU's streams (figures 10 and 21): `python -m benchmarks acs gpu [ROUNDS]`, where PyTorch finds one.
+
+Networks that PyTorch recorded run as they are. Of all other streams only what each kernel reads, writes and does is known; in its place one
+waits as long as the simulation of one queue says that it takes, on one multiprocessor, so that what is compared is when kernels are launched.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from time import perf_counter
+from typing import Any, Final
+
+from benchmarks.acs.figures import NETWORK, STEP, table
+from benchmarks.acs.kinds import DYNAMIC, SIMULATIONS, STATIC
+from timerl_nb.streams.recorders import record
+from timerl_nb.streams.simulate.gpu import RTX3070
+from timerl_nb.streams.stream import Stream
+from timerl_nb.streams.workloads import workload
+
+# µs for an operation of a thread
+WAITING: Final = {**dict.fromkeys(SIMULATIONS, STEP), **dict.fromkeys(STATIC, NETWORK)}
+STREAMS: Final = (2, 4, 8)
+
+
+def main(rounds: str = "7") -> None:
+    """Print both figures.
+
+    Raises:
+        SystemExit: there is no GPU.
+    """
+    torch: Any = importlib.import_module("torch")
+    if not torch.cuda.is_available():
+        raise SystemExit("PyTorch finds no GPU: python -m benchmarks acs simulates one.")
+    print(
+        f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, median of {rounds} rounds\n"
+    )
+    print("### Launching and waiting (figure 10)\n")
+    print(_overheads(torch))
+    print("\n### Over one queue (figure 21)\n")
+    print(_speedups(torch, int(rounds)))
+
+
+def _overheads(torch: Any) -> str:
+    """Microseconds of the host for what scheduling by streams is made of."""
+    cuda = torch.cuda
+    one, other, event = cuda.Stream(), cuda.Stream(), cuda.Event()
+
+    def entered() -> None:
+        with cuda.stream(one):
+            pass
+
+    def launched() -> None:
+        cuda._sleep(1)
+
+    def waited() -> None:
+        cuda._sleep(1)
+        cuda.current_stream().synchronize()
+
+    what: dict[str, Callable[[], object]] = {
+        "launch a kernel that does nothing": launched,
+        "launch it, and wait for its stream": waited,
+        "make a stream the current one": entered,
+        "record an event": lambda: event.record(one),
+        "have a stream wait for an event": lambda: other.wait_event(event),
+        "ask whether an event has happened": event.query,
+        "launch a graph of one kernel": _captured(torch, 1).replay,
+    }
+    rows = [(name, f"{_each(torch, call):.1f}") for name, call in what.items()]
+    many = _captured(torch, 1000)
+    many.replay()
+    torch.cuda.synchronize()
+    begun = perf_counter()
+    many.replay()
+    torch.cuda.synchronize()
+    rows.append(("from one kernel of a graph to the next", f"{(perf_counter() - begun) * 1e3:.1f}"))
+    return table(["", "µs"], rows)
+
+
+def _captured(torch: Any, count: int) -> Any:
+    """A graph of kernels that do nothing, one after the other."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            torch.cuda._sleep(1)
+    return graph
+
+
+def _each(torch: Any, call: Callable[[], object], times: int = 500, rounds: int = 9) -> float:
+    found = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        begun = perf_counter()
+        for _ in range(times):
+            call()
+        found.append((perf_counter() - begun) / times * 1e6)
+    return median(found)
+
+
+def _speedups(torch: Any, rounds: int) -> str:
+    rows: list[Sequence[Any]] = []
+    for name in DYNAMIC:
+        drawn = importlib.import_module("benchmarks.acs.torched").drawn
+        module, image = drawn(name, 0)
+        with torch.no_grad():
+            rows.append(_row(torch, name, record(module.cuda(), image.cuda()), rounds))
+    cycles = _cycles(torch)
+    for name, operation in WAITING.items():
+        stream, gpu = workload(name), replace(RTX3070, operation=operation)
+        waits = [
+            replace(k, run=partial(torch.cuda._sleep, round(gpu.microseconds(k) * cycles)))
+            for k in stream.kernels
+        ]
+        rows.append(_row(torch, name, Stream(name, tuple(waits)), rounds))
+    ways = [f"{how} {n}" for how in ("stream-sync", "events") for n in STREAMS]
+    return table(["", "kernels", "width", "µs", *ways, "cuda-graph 4", "constructed, ms"], rows)
+
+
+def _cycles(torch: Any) -> float:
+    """Of the GPU's clock, in a microsecond."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(10_000_000)
+    begin.record()
+    torch.cuda._sleep(10_000_000)
+    end.record()
+    torch.cuda.synchronize()
+    return 10_000_000 / (begin.elapsed_time(end) * 1e3)
+
+
+def _row(torch: Any, name: str, stream: Stream, rounds: int) -> Sequence[Any]:
+    """How many times as fast as its kernels launched in order, on one stream."""
+
+    def in_order() -> None:
+        for kernel in stream.kernels:
+            assert kernel.run is not None
+            kernel.run()
+
+    ways: dict[str, Callable[[], Any]] = {
+        f"{how} {n}": partial(stream.run, how, streams=n)
+        for how in ("stream-sync", "events")
+        for n in STREAMS
+    }
+    took: dict[str, list[float]] = {"": [], **{way: [] for way in ways}}
+    graph, constructed = [], []
+    for k in range(rounds + 1):
+        for way, run in {"": in_order, **ways}.items():
+            torch.cuda.synchronize()
+            begun = perf_counter()
+            run()
+            torch.cuda.synchronize()
+            if k:
+                took[way].append((perf_counter() - begun) * 1e6)
+        try:
+            report = stream.run("cuda-graph", streams=4)
+        except Exception as error:
+            print(f"{name}: {error}\n")
+        else:
+            graph.append(report.us)
+            constructed.append(report.construction / 1e3)
+    base = median(took.pop(""))
+    gains = [f"{base / median(times):.2f}" for times in took.values()]
+    whole = [f"{base / median(graph):.2f}", f"{median(constructed):.1f}"] if graph else ["-", "-"]
+    return [name, len(stream), f"{stream.width:.2f}", round(base), *gains, *whole]
