@@ -7,12 +7,13 @@ from importlib.util import find_spec
 from typing import Final
 
 from benchmarks.finding import Finding, table
-from benchmarks.scope import devices, inside, overhead, selfplay
+from benchmarks.scope import devices, inside, on_gpu, overhead, selfplay
 from benchmarks.scope.findings import FINDINGS
 
 # By name, what prints a table, and the packages that it needs.
 TABLES: Final[Mapping[str, tuple[Callable[[], None], Sequence[str]]]] = {
     "devices": (devices.main, ()),
+    "gpu": (on_gpu.main, ("torch", "stable_baselines3")),
     "inside": (inside.main, ("torch", "stable_baselines3")),
     "selfplay": (selfplay.main, ()),
     "overhead": (overhead.main, ("torch", "stable_baselines3")),
