@@ -7,7 +7,7 @@ waits as long as the simulation of one queue says that it takes, on one multipro
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from benchmarks.acs.figures import NETWORK, STEP, table
 from benchmarks.acs.kinds import DYNAMIC, SIMULATIONS, STATIC
+from timerl_nb.errors import ExecutionError
 from timerl_nb.streams.recorders import record
 from timerl_nb.streams.simulate.gpu import RTX3070
 from timerl_nb.streams.stream import Stream
@@ -23,7 +24,11 @@ from timerl_nb.streams.workloads import workload
 
 # µs for an operation of a thread
 WAITING: Final = {**dict.fromkeys(SIMULATIONS, STEP), **dict.fromkeys(STATIC, NETWORK)}
-STREAMS: Final = (2, 4, 8)
+MOST: Final = 8  # streams
+WAYS: Final[dict[str, Callable[[Stream], Any]]] = {
+    f"{how} {n}": partial(Stream.run, how=how, streams=n)
+    for how, n in (("stream-sync", 2), ("stream-sync", MOST), ("events", MOST))
+}
 
 
 def main(rounds: str = "7") -> None:
@@ -41,7 +46,10 @@ def main(rounds: str = "7") -> None:
     print("### Launching and waiting (figure 10)\n")
     print(_overheads(torch))
     print("\n### Over one queue (figure 21)\n")
-    print(_speedups(torch, int(rounds)))
+    heads = ["", "kernels", "width", "µs in order", *WAYS, f"cuda-graph {MOST}", "constructed, ms"]
+    print(table(heads, []))
+    for stream in _streams(torch):
+        print(table([], [_row(torch, stream, int(rounds))]).splitlines()[-1], flush=True)
 
 
 def _overheads(torch: Any) -> str:
@@ -100,13 +108,12 @@ def _each(torch: Any, call: Callable[[], object], times: int = 500, rounds: int 
     return median(found)
 
 
-def _speedups(torch: Any, rounds: int) -> str:
-    rows: list[Sequence[Any]] = []
+def _streams(torch: Any) -> Iterator[Stream]:
+    drawn = importlib.import_module("benchmarks.acs.torched").drawn
     for name in DYNAMIC:
-        drawn = importlib.import_module("benchmarks.acs.torched").drawn
         module, image = drawn(name, 0)
         with torch.no_grad():
-            rows.append(_row(torch, name, record(module.cuda(), image.cuda()), rounds))
+            yield replace(record(module.cuda(), image.cuda()), name=name)
     cycles = _cycles(torch)
     for name, operation in WAITING.items():
         stream, gpu = workload(name), replace(RTX3070, operation=operation)
@@ -114,9 +121,7 @@ def _speedups(torch: Any, rounds: int) -> str:
             replace(k, run=partial(torch.cuda._sleep, round(gpu.microseconds(k) * cycles)))
             for k in stream.kernels
         ]
-        rows.append(_row(torch, name, Stream(name, tuple(waits)), rounds))
-    ways = [f"{how} {n}" for how in ("stream-sync", "events") for n in STREAMS]
-    return table(["", "kernels", "width", "µs", *ways, "cuda-graph 4", "constructed, ms"], rows)
+        yield Stream(name, tuple(waits))
 
 
 def _cycles(torch: Any) -> float:
@@ -130,37 +135,29 @@ def _cycles(torch: Any) -> float:
     return 10_000_000 / (begin.elapsed_time(end) * 1e3)
 
 
-def _row(torch: Any, name: str, stream: Stream, rounds: int) -> Sequence[Any]:
+def _row(torch: Any, stream: Stream, rounds: int) -> Sequence[Any]:
     """How many times as fast as its kernels launched in order, on one stream."""
 
-    def in_order() -> None:
+    def in_order(_: Stream) -> None:
         for kernel in stream.kernels:
             assert kernel.run is not None
             kernel.run()
 
-    ways: dict[str, Callable[[], Any]] = {
-        f"{how} {n}": partial(stream.run, how, streams=n)
-        for how in ("stream-sync", "events")
-        for n in STREAMS
-    }
-    took: dict[str, list[float]] = {"": [], **{way: [] for way in ways}}
-    graph, constructed = [], []
+    took: dict[str, list[float]] = {}
     for k in range(rounds + 1):
-        for way, run in {"": in_order, **ways}.items():
+        for way, run in {"": in_order, **WAYS}.items():
             torch.cuda.synchronize()
             begun = perf_counter()
-            run()
+            run(stream)
             torch.cuda.synchronize()
             if k:
-                took[way].append((perf_counter() - begun) * 1e6)
-        try:
-            report = stream.run("cuda-graph", streams=4)
-        except Exception as error:
-            print(f"{name}: {error}\n")
-        else:
-            graph.append(report.us)
-            constructed.append(report.construction / 1e3)
+                took.setdefault(way, []).append((perf_counter() - begun) * 1e6)
     base = median(took.pop(""))
-    gains = [f"{base / median(times):.2f}" for times in took.values()]
-    whole = [f"{base / median(graph):.2f}", f"{median(constructed):.1f}"] if graph else ["-", "-"]
-    return [name, len(stream), f"{stream.width:.2f}", round(base), *gains, *whole]
+    row = [stream.name, len(stream), f"{stream.width:.2f}", round(base)]
+    row += [f"{base / median(times):.2f}" for times in took.values()]
+    try:
+        found = [stream.run("cuda-graph", streams=MOST) for _ in range(rounds + 1)][1:]
+    except ExecutionError as error:
+        return [*row, f"- ({error.what})", ""]
+    made = median(one.construction for one in found) / 1e3
+    return [*row, f"{base / median(one.us for one in found):.2f}", f"{made:.1f}"]

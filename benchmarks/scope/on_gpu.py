@@ -16,13 +16,13 @@ from timerl_nb.scope.overlap import Breakdown
 
 # By algorithm, its environment, and how many steps are looked at.
 WORKS: Final = {
-    "DDPG": ("Pendulum-v1", 200),
-    "SAC": ("Pendulum-v1", 100),
-    "DQN": ("CartPole-v1", 500),
-    "A2C": ("CartPole-v1", 500),
-    "PPO": ("CartPole-v1", 512),
+    "DDPG": ("Pendulum-v1", 100),
+    "SAC": ("Pendulum-v1", 60),
+    "DQN": ("CartPole-v1", 400),
+    "A2C": ("CartPole-v1", 400),
+    "PPO": ("CartPole-v1", 256),
 }
-ROUNDS: Final = 3
+PLAIN: Final = 2  # rounds ahead of the traced one, and behind it
 LEARNING: Final = [f"{name} (guessed)" for name in ("inference", "learn", "backward", "update")]
 
 
@@ -40,10 +40,12 @@ def main() -> None:
         one = agent(name, env, device="cuda")
         one.learn(max(steps, 200))
         learn = _learning(one, steps, torch)
+        plain = [learn() for _ in range(PLAIN)]
         with trl.scope.record(calibrated=False) as rec, trl.scope.devices():
-            learn()
+            traced = learn()
+        plain += [learn() for _ in range(PLAIN)]
         tables[name], said[name] = rec.table(), rec.utilization()[0]
-        slower[name] = _slower(learn)
+        slower[name] = traced / median(plain)
         print(f"{name}\n\n```text\n{rec.table()}\n{said[name]}\n```\n", flush=True)
     most = max(said, key=lambda name: said[name].reported - said[name].busy)
     print(
@@ -75,23 +77,13 @@ def main() -> None:
     )
 
 
-def _learning(one: Any, steps: int, torch: Any) -> Callable[[], None]:
-    def learn() -> None:
+def _learning(one: Any, steps: int, torch: Any) -> Callable[[], float]:
+    """Learns for so many more steps; how many seconds that took."""
+
+    def learn() -> float:
+        begun = perf_counter()
         one.learn(steps, reset_num_timesteps=False)
         torch.cuda.synchronize()
+        return perf_counter() - begun
 
     return learn
-
-
-def _slower(learn: Callable[[], None]) -> float:
-    """How many times as long it takes where all is recorded and traced, by turns."""
-    plain, traced = list[float](), list[float]()
-    for _ in range(ROUNDS):
-        begun = perf_counter()
-        learn()
-        plain.append(perf_counter() - begun)
-        with trl.scope.record(calibrated=False), trl.scope.devices():
-            begun = perf_counter()
-            learn()
-            traced.append(perf_counter() - begun)
-    return median(traced) / median(plain)

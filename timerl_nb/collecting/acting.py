@@ -113,9 +113,11 @@ def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
     Raises:
         ExecutionError: it is; the step and the environment are said.
     """
-    for name, x in made.items():
-        array = np.asarray(x)
-        if array.dtype.kind == "f" and np.isnan(array.sum()) and np.isnan(array).any():
+    floats = {name: x for name, x in made.items() if x.dtype.kind == "f"}
+    if not backend.is_accelerated():  # where they are, and sooner summed up
+        floats = {name: np.asarray(x) for name, x in floats.items()}
+    for name, x in floats.items():
+        if np.isnan(x.sum()) and np.isnan(array := np.asarray(x)).any():
             step, env, *_ = np.argwhere(np.isnan(array))[0]
             raise ExecutionError(
                 f"the policy's {name} is NaN at step {first + step} of the batch, in environment {env}.",

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -116,7 +117,7 @@ class TorchTracer:
             raise held(self.name)
         module = self._torch.profiler
         which = [getattr(module.ProfilerActivity, self._activity)]
-        self._profile = module.profile(activities=which)
+        self._profile = module.profile(activities=which, acc_events=True)
         self._profile.start()
         return ""
 
@@ -130,7 +131,20 @@ class TorchTracer:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             self._profile.export_chrome_trace(str(path))
-            return kineto(path)
+            return _by_native(kineto(path))
+
+
+def _by_native(trace: Trace) -> Trace:
+    """With threads as the system counts them.
+
+    Where it looks at devices alone PyTorch's profiler counts them as CUPTI does: by the lower half of what pthreads
+    calls them, which is Python's name for them, too.
+    """
+    called = trace.called.copy()
+    for one in threading.enumerate():
+        if one.ident is not None and one.native_id is not None:
+            called["thread"][trace.called["thread"] == one.ident & 0xFFFFFFFF] = one.native_id
+    return replace(trace, called=called)
 
 
 class JaxTracer:
