@@ -95,8 +95,10 @@ class Cuda:
     def graph(self, graph: CUDAGraph, stream: Stream) -> Iterator[None]:
         self.run(lambda: False)
         self.is_capturing = True
-        yield
-        self.is_capturing = False
+        try:
+            yield
+        finally:
+            self.is_capturing = False
         graph.captured = [(one, [*one.queue]) for one in self.streams]
         for one in self.streams:
             one.queue.clear()

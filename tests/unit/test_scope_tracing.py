@@ -67,6 +67,15 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     return tracer
 
 
+def test_threads_that_cupti_counts_are_the_systems() -> None:
+    """By the lower half of Python's names for them, where PyTorch's profiler looks at devices alone."""
+    rows = Rows()
+    rows.call("cudaLaunchKernel", 1, 2, threading.get_ident(), 1)
+    rows.call("cudaLaunchKernel", 3, 4, 17, 2)  # a thread of PyTorch's own
+    found = tracers._by_native(rows.trace(os.getpid(), "", 0, 9, {0: "gpu"}))
+    assert found.called["thread"].tolist() == [threading.get_native_id(), 17]
+
+
 def test_that_recording_times_itself_is_no_step(made: Made, tmp_path: Path) -> None:
     """It does behind the first operation, by more of them than are asked for."""
     with record(tmp_path / "r", devices=2) as rec:

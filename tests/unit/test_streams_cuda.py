@@ -1,4 +1,4 @@
-"""Ways of running that need a GPU, on an imitation of one; nothing of this has run on a real one."""
+"""Ways of running that need a GPU, on an imitation of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import timerl_nb as trl
 from tests.fake_cuda import Cuda
 from tests.property.test_streams import BYTES, Memory, drawn, in_order
-from timerl_nb.errors import MissingPartError
+from timerl_nb.errors import ExecutionError, MissingPartError
 from timerl_nb.streams import Kernel, Stream
 
 WAYS = {
@@ -54,3 +54,17 @@ def test_a_device_that_runs_late_gives_what_order_gives(
         assert cuda.ran == cuda.launched == report.count == len(kernels)
         assert report.how == how and {one.lane for one in report.launches} <= {0, 1, 2}
     assert trl.streams.Report is type(report)
+
+
+def test_what_no_graph_captures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda(0)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+
+    def copied() -> None:
+        raise RuntimeError("Cannot copy while it is captured")
+
+    kernels = Kernel("k", (), (), partial(cuda.launch, print)), Kernel("copy", (), (), copied)
+    why = "kernel 1, copy, cannot be in a CUDA graph: Cannot copy while it is captured"
+    with pytest.raises(ExecutionError, match=why) as raised:
+        Stream("two", kernels).run("cuda-graph")
+    assert 'run it by "events"' in str(raised.value)
