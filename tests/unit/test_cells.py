@@ -63,6 +63,7 @@ MADE: dict[str, Callable[..., Any]] = {
     ),
     "beyond the end": lambda x, y, w: lax.dynamic_slice_in_dim(x, w[2].astype(int) + 7, 2, 1),
     "the same for all": lambda x, y, w: jnp.broadcast_to(w[:1], (SIZE,)),
+    "numbers that are equal": lambda x, y, w: y * np.full(SIZE, 3, np.float32),
     "bits": lambda x, y, w: (y.astype(jnp.uint32) << 3) ^ jnp.uint32(5) % 3,
     "turned": turned,
 }  # fmt: skip
@@ -81,6 +82,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a sum of points": (lambda x, y, w: x + y.sum(), "a reduction over points"),
     "sums up to each": (lambda x, y, w: jnp.cumsum(x, axis=1), "is not done to elements"),
     "some points": (lambda x, y, w: jnp.concatenate([y[1:], y[:1]]), "some of the points"),
+    "every other point": (lambda x, y, w: y[::2], "some of the points"),
     "points mixed": (lambda x, y, w: x + x.T, "two axes of 4 elements"),
     "points flat": (lambda x, y, w: x.reshape(-1)[:4], "points are joined with another axis"),
     "a product": (lambda x, y, w: x[:, :3] @ w, "is not done to elements"),

@@ -19,7 +19,9 @@ import numpy as np
 from jax import lax
 from jax.extend.core import DropVar, Literal
 
-_MOST: Final = 4096  # elements of a point's value: each is an instruction of its own
+_MOST: Final = (
+    256  # elements of a point's value: each takes an instruction of its own in every operation
+)
 
 _ELEMENTWISE: Final = frozenset(
     (
@@ -149,13 +151,9 @@ class InCells:
     def _taken(self, const: Any) -> Cells | Place:
         """What a function closes over."""
         place = next((x for x in self._places if x.ref is const), None)
-        if place is not None:
-            return place
-        return (
-            scalar(const)
-            if isinstance(const, jax.core.Tracer)
-            else self._constant(np.asarray(const))
-        )
+        if place is None and isinstance(const, jax.core.Tracer):
+            return scalar(const)
+        return self._constant(np.asarray(const)) if place is None else place
 
     def _equation(self, equation: Any, taken: Sequence[Any]) -> Any:
         name, params = equation.primitive.name, equation.params
@@ -202,7 +200,8 @@ class InCells:
         if lane is None or x.lane == lane:
             return x.each
         first = x.each.take([0], lane)
-        if any(a is not b for a, b in zip(x.each.flat, np.broadcast_to(first, x.each.shape).flat)):  # noqa: B905
+        every = zip(x.each.flat, np.broadcast_to(first, x.each.shape).flat, strict=True)
+        if not all(a is b or _is_same_number(a, b) for a, b in every):
             raise NotImplementedError(f"an axis of {self._size} elements that are not points")
         return first
 
@@ -271,7 +270,10 @@ class InCells:
         params = equation.params
         steps = params["strides"] or [1] * x.each.ndim
         starts, ends = params["start_indices"], params["limit_indices"]
-        if x.lane is not None and (ends[x.lane] - starts[x.lane]) < self._size:
+        if (
+            x.lane is not None
+            and len(range(starts[x.lane], ends[x.lane], steps[x.lane])) < self._size
+        ):
             raise NotImplementedError("some of the points are taken apart")
         every = zip(starts, ends, steps, strict=True)
         cut = [slice(None) if k == x.lane else slice(*part) for k, part in enumerate(every)]
@@ -335,10 +337,10 @@ class InCells:
         each = self.with_lane(x, lane)
         return Cells(_array([*map(self._spread, each.flat)], each.shape), lane)
 
-    def _likely(self, x: Cells) -> int | None:
-        """The axis that is a lane, or is as long as one: handed on, equal elements are no longer known to be so."""
-        axes = (k for k, n in enumerate(x.each.shape) if n == self._size)
-        return next(axes, None) if x.lane is None else x.lane
+    def _handed_on(self, x: Cells) -> Cells:
+        """The same, in the form in which it goes from turn to turn: what is equal in one turn need not be in the next."""
+        lanes = (k for k, n in enumerate(x.each.shape) if x.lane is None and n == self._size)
+        return self.along(x, next(lanes, x.lane))
 
     def _scan(self, equation: Any, *taken: Any) -> list[Cells]:
         """Turns of a loop that hands on values, and has none of its own."""
@@ -346,29 +348,23 @@ class InCells:
         shapes = [x.aval.shape for x in (*equation.invars, *equation.outvars)]
         if shapes != [x.shape for x in (*inner.in_avals, *inner.out_avals)]:
             raise NotImplementedError("a loop over elements")
-        fixed, begun = taken[:-count], taken[-count:]
-        kinds = [aval.dtype for aval in inner.out_avals]
-        lanes = [self._likely(x) for x in begun]
-        while True:
-            forms = [self.along(x, lane) for x, lane in zip(begun, lanes, strict=True)]
-            found = [*lanes]
+        fixed, begun = taken[: len(taken) - count], taken[len(taken) - count :]
+        forms = [*map(self._handed_on, begun)]
 
-            def turn(_: Any, flat: list[list[Any]]) -> list[list[Any]]:
-                parts = zip(flat, forms, strict=True)  # noqa: B023
-                values = [Cells(_array(cells, x.each.shape), x.lane) for cells, x in parts]
-                made = self._run(inner.jaxpr, [*map(self._taken, inner.consts)], [*fixed, *values])
-                for k, (x, lane) in enumerate(zip(made, lanes, strict=True)):  # noqa: B023
-                    found[k] = x.lane if lane is None else lane  # noqa: B023
-                if found != lanes:  # noqa: B023
-                    return flat
-                made = [self.along(x, lane) for x, lane in zip(made, lanes, strict=True)]  # noqa: B023
-                return _flat(made, kinds)
+        def shaped(flat: list[list[Any]]) -> list[Cells]:
+            parts = zip(flat, forms, strict=True)
+            return [Cells(_array(cells, x.each.shape), x.lane) for cells, x in parts]
 
-            done = lax.fori_loop(0, equation.params["length"], turn, _flat(forms, kinds))
-            if found == lanes:
-                parts = zip(done, forms, strict=True)
-                return [Cells(_array(cells, x.each.shape), x.lane) for cells, x in parts]
-            lanes = found
+        def flat(values: Sequence[Cells]) -> list[list[Any]]:
+            parts = zip(values, forms, inner.out_avals, strict=True)
+            made = [(self.along(x, form.lane), aval.dtype) for x, form, aval in parts]
+            return [[jnp.asarray(cell, dtype) for cell in x.each.flat] for x, dtype in made]
+
+        def turn(_: Any, carry: list[list[Any]]) -> list[list[Any]]:
+            consts = [*map(self._taken, inner.consts)]
+            return flat(self._run(inner.jaxpr, consts, [*fixed, *shaped(carry)]))
+
+        return shaped(lax.fori_loop(0, equation.params["length"], turn, flat(forms)))
 
 
 _RULES: Final[dict[str, Callable[..., Any]]] = {
@@ -400,6 +396,10 @@ def _array(cells: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
     return np.fromiter(cells, object, len(cells)).reshape(shape)
 
 
+def _is_same_number(a: Any, b: Any) -> bool:
+    return isinstance(a, np.generic) and isinstance(b, np.generic) and bool(a == b)
+
+
 def _core(cells: np.ndarray) -> np.ndarray:
     """One of each axis along which all are the same."""
     return cells[(..., *(slice(0, 1) if n == 0 else slice(None) for n in cells.strides))]
@@ -412,11 +412,6 @@ def _without(shape: Sequence[int], lane: int | None) -> tuple[int, ...]:
 def _after(lane: int | None, gone: Sequence[int]) -> int | None:
     """Where an axis is as others are gone."""
     return None if lane is None else lane - sum(axis < lane for axis in gone)
-
-
-def _flat(values: Sequence[Cells], kinds: Sequence[Any]) -> list[list[Any]]:
-    pairs = zip(values, kinds, strict=True)
-    return [[jnp.asarray(cell, kind) for cell in x.each.flat] for x, kind in pairs]
 
 
 def _index(equation: Any, flat: Sequence[Cells], place: Place) -> list[Any]:
