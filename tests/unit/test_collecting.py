@@ -169,6 +169,8 @@ def test_a_batch_stays_as_it_is_and_is_not_copied() -> None:
         first.obs = 0
     with pytest.raises(AttributeError, match="a batch has no 'advantage'"):
         _ = first.advantage
+    with pytest.raises(AttributeError, match="did you mean reward"):
+        _ = first.rewards
 
 
 def test_memory_is_flat() -> None:
@@ -178,6 +180,16 @@ def test_memory_is_flat() -> None:
             c.next()
             held.append(sum(x.nbytes for x in jax.live_arrays()))
     assert len(set(held[2:])) == 1
+
+
+def test_batches_come_one_by_one_until_the_collector_is_closed() -> None:
+    with collector() as one, collector() as other:
+        np.testing.assert_array_equal(next(one).obs, other.next().obs)
+        for k, batch in enumerate(one):
+            np.testing.assert_array_equal(batch.obs, other.next().obs)
+            if k == 1:
+                one.close()
+    assert k == 1 and next(one, None) is None
 
 
 def test_newer_weights() -> None:
@@ -365,6 +377,7 @@ def refusals() -> Iterator[tuple[str, type[Exception], dict[str, Any]]]:
     yield "7 is no environment", EnvError, {**given, "env": 7}
     yield "7 is no policy", OptionError, {**given, "policy": 7}
     yield "how='skan' is no way", OptionError, {**given, "how": "skan"}
+    yield "the seed must be an integer, not None", OptionError, {**given, "seed": None}
     yield "the policy sees f32.4., and", EnvError, {**given, "env": trl.env.make("synthetic")}
     yield (
         "'scan' does not apply: the policy is a function on the host",

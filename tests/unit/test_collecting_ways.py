@@ -18,7 +18,7 @@ from timerl_nb.collecting.policies import Random
 from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import Counts, Way
 from timerl_nb.collecting.ways import Row, Speed, Ways
-from timerl_nb.errors import EnvError, OptionError
+from timerl_nb.errors import EnvError, MissingNameError, OptionError
 from timerl_nb.runtime.backends.jax import device_count
 from timerl_nb.runtime.disk_cache import DiskCache
 
@@ -104,8 +104,10 @@ def test_the_fastest_is_taken_and_measured_apart() -> None:
     for way in (slow, fast):
         assert way.batches == 1 + 5 and way.closed == 1 == way.ready
         assert way.seeds != [5]  # the trajectories' own
-    row = found.ways[0]
-    assert row.speed == pytest.approx((500, 500, 500))
+    row = found.ways["slow"]
+    assert row.speed == pytest.approx((500, 500, 500)) and found.ways[0] is row
+    with pytest.raises(MissingNameError, match="did you mean slow"):
+        found.ways["slwo"]
     assert replace(row, speed=None) == Row("slow", "ours", None, 7, None, 2)
 
 

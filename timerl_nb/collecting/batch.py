@@ -162,7 +162,8 @@ class Batch:
         if name in extras:
             return extras[name]
         words = {"log_prob": _ADDED, "value": _ADDED, "done": "terminated | truncated."}
-        raise missing("a batch", name, [*dir(type(self)), *extras], words)
+        words["next_obs"] = "obs[1:] and last_obs; where episodes ended, final.obs."
+        raise missing("a batch", name, [*_ARRAYS, *dir(type(self)), *extras], words)
 
     def __repr__(self) -> str:
         more = "".join(f", {name}" for name in self.extras)

@@ -195,9 +195,13 @@ class Collector:
             source.close()
 
     def __iter__(self) -> Iterator[Batch]:
-        """Batches without an end."""
-        while not self._closed:
-            yield self.next()
+        """Batches until it is closed."""
+        return self
+
+    def __next__(self) -> Batch:
+        if self._closed:
+            raise StopIteration
+        return self.next()
 
     def __enter__(self) -> Self:
         return self
@@ -259,6 +263,7 @@ def collect(
         OptionError: the policy is none, or the way does not apply, and why.
         ShapeError: the weights are not those of the policy.
     """
+    steps, seed = integer("steps", steps, least=1), seed_of(seed)
     name, sim, vector = found(env)
     acting = acting_of(policy, spaces(sim, vector), seed)
     if params is not None:
@@ -269,7 +274,6 @@ def collect(
         raise OptionError(
             f"envs={count}, and the vector environment has {many}.", hint="leave out envs."
         )
-    steps, seed = integer("steps", steps, least=1), seed_of(seed)
     task = Task(name, sim, vector, acting, count, steps, seed)
     check(WAYS, task, how)
     return Collector(task, how)

@@ -9,6 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from timerl_nb.columns import aligned
+from timerl_nb.frontend.foreign import missing
 
 
 class Speed(NamedTuple):
@@ -74,8 +75,14 @@ class Ways:
     why: str
     remembered: bool = False
 
-    def __getitem__(self, at: int) -> Row:
-        return self.rows[at]
+    def __getitem__(self, at: int | str) -> Row:
+        """The row of a way's name, or of a number."""
+        if not isinstance(at, str):
+            return self.rows[at]
+        named = {row.name: row for row in self}
+        if at not in named:
+            raise missing("the table of ways", at, named, {})
+        return named[at]
 
     def __len__(self) -> int:
         return len(self.rows)
