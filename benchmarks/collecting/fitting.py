@@ -88,7 +88,7 @@ def _terms(load: Load, device: Device) -> tuple[float, ...]:
     is_working = not device.overlaps or not is_launching
     is_computing = is_working and computing >= crossing
     return (
-        load.calls,
+        load.calls + load.arrays,
         load.launches * is_launching,
         load.products * is_computing,
         load.elements * is_computing,

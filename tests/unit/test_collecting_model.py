@@ -34,7 +34,7 @@ def runs(device: Device) -> list[Run]:
     wide = replace(LARGE, row=0)
     loads = [
         SMALL.loads(4, 32)["step"],
-        SMALL.loads(4, 256)["scan"],
+        replace(SMALL, arrays=9).loads(4, 256)["scan"],
         SMALL.loads(65_536, 16)["scan"],
         policy.loads(65_536, 16)["scan"],
         wide.loads(65_536, 8)["scan"],
@@ -112,8 +112,11 @@ def test_steps_are_counted_or_estimated_from_sizes() -> None:
     task = Task("CartPole-v1", env, None, Random({}, env.act_space), 64, 16, 0)
     about = Step.of(task)
     assert (about.products, about.state, about.row) == (0, 16, 16 + 4 + 4 + 2)
+    with trl.collect("CartPole-v1", trl.policies.random, envs=2, steps=2, how="scan") as c:
+        c.next()
+        assert about.arrays == len(next(c._source.program.turns(0)))
     counted = Step.of(task, Work(320, 1024 * 50, 1024 * 70, 1))
-    assert counted == Step(20, 50, 70, about.state, about.row)
+    assert counted == Step(20, 50, 70, about.state, about.row, about.arrays)
     order = [way.name for way in likely(task, WAYS[::-1])]
     assert order.index("scan") < order.index("step") < order.index("loop")
 

@@ -1,6 +1,8 @@
 """How long batches take, by what they call, launch, compute and move: the cost model (001_f998719943c1fa99.txt §4).
 
-    T = calls · c + [launches · l, work],    work = max(arithmetic / F, bytes / BW)
+    T = (calls + arrays) · c + [launches · l, work],    work = max(arithmetic / F, bytes / BW)
+
+Arrays are those that go in and out by way of Python: each takes about what a call does, which counts in small batches.
 
 A CPU runs kernel by kernel: launches and work add up. A GPU launches ahead while it computes: the longer of
 both. The ways differ in their counts alone. What is said of a device that is not there is predicted, and
@@ -34,6 +36,7 @@ _DRAW: Final = 100  # integer operations of a draw: threefry's twenty rounds
 _KERNELS: Final = 20  # that XLA makes of a step of CartPole under random actions
 _CALLS: Final = 2  # by which `step` makes it
 _BLOCK: Final = 256  # environments in a block
+_MADE: Final = 9  # arrays of a batch, with what its statistics are of
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Device:
 
     Attributes:
         name: in tables and figures.
-        machine: its constants: `launch` is c, a call from Python; `call` is l, a kernel within a program;
+        machine: its constants: `launch` is c, a call from Python or an array handed over; `call` is l, a kernel within a program;
             `flops` and `elements` are F, of contractions and of all else; `bandwidth` is BW, for what outgrows
             the cache (`near`, `far`).
         overlaps: whether it launches ahead while it computes.
@@ -100,6 +103,7 @@ class Load:
         products, elements: multiplications and additions of contractions, and elements of other arithmetic.
         moved: bytes that are read and written, and for each how many bytes live beside them: what fits the cache
             stays there.
+        arrays: given to the calls, and made by them.
     """
 
     calls: int
@@ -107,6 +111,7 @@ class Load:
     products: float
     elements: float
     moved: Sequence[tuple[float, float]]
+    arrays: int = 0
 
     def crossing(self, machine: Machine) -> float:
         """The bytes that cross to memory."""
@@ -119,7 +124,7 @@ class Load:
         computing = self.products / of.flops + self.elements / of.elements
         work = max(computing, self.crossing(of) / of.bandwidth)
         launching = self.launches * of.call
-        calling = self.calls * of.launch
+        calling = (self.calls + self.arrays) * of.launch
         return calling + (max(launching, work) if device.overlaps else launching + work)
 
 
@@ -131,6 +136,7 @@ class Step:
         kernels: n_f, for however many environments there are.
         products, elements: as of `Load`.
         state, row: bytes that a step takes over from the one before, and that it leaves in the batch.
+        arrays: that are given for a batch, and make it up.
     """
 
     kernels: float
@@ -138,6 +144,7 @@ class Step:
     elements: float
     state: float
     row: float
+    arrays: int = 0
 
     @staticmethod
     def of(task: Task, work: Work | None = None) -> Step:
@@ -146,13 +153,14 @@ class Step:
         obs, action = task.env.obs_space, task.env.act_space
         state = prod(obs.shape) * NUMPY[obs.dtype].itemsize
         row = state + prod(action.shape) * NUMPY[action.dtype].itemsize + 4 + 2  # reward, flags
+        arrays = _MADE + len(task.acting.weights)
         if work is not None:
             many = task.envs * task.steps
             kernels = work.launches / task.steps
-            return Step(kernels, work.products / many, work.elements / many, state, row)
+            return Step(kernels, work.products / many, work.elements / many, state, row, arrays)
         products = 2.0 * sum(prod(w.shape) for w in task.acting.weights.values())
         elements = 4 * prod(obs.shape) + _DRAW * (1 + prod(action.shape))
-        return Step(_KERNELS, products, elements, state, row)
+        return Step(_KERNELS, products, elements, state, row, arrays)
 
     def loads(self, envs: int, steps: int) -> Mapping[str, Load]:
         """What a batch is made by, by the name of the way."""
@@ -161,11 +169,12 @@ class Step:
         products, elements = many * self.products, many * self.elements
         each = [(steps * state, state), (rows, rows)]
         once = [(state, state), (rows, rows)]
+        scan = Load(1, launches, products, elements, each, self.arrays)
         return {
-            "step": Load(_CALLS * steps, launches, products, elements, each),
-            "scan": Load(1, launches, products, elements, each),
-            "blocks": Load(1, launches * ceil(envs / _BLOCK), products, elements, once),
-            "kernel": Load(1, 1, products, elements, once),
+            "step": replace(scan, calls=_CALLS * steps),
+            "scan": scan,
+            "blocks": replace(scan, launches=launches * ceil(envs / _BLOCK), moved=once),
+            "kernel": replace(scan, launches=1, moved=once),
         }
 
 
