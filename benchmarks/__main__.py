@@ -17,7 +17,9 @@ Times corrected of what recording adds, beside uninstrumented: `python -m benchm
 What RL-Scope found, and what recording costs and sees: `.venv-torch/bin/python -m benchmarks scope [F.10 inside …]`.
 Paper 004's figures, simulated, into `docs/acs.md`: `python -m benchmarks acs [FIGURE …]`; on a GPU's streams: `… acs gpu`.
 How steps of environments are collected, by us and others: `python -m benchmarks collect [--full] [throughput complexity …]`;
-what `trl.collect` chooses beside what is fastest: `… collect choices`; the cost model fitted to this machine: `… collect fit`.
+what `trl.collect` chooses beside what is fastest: `… collect choices`; figures beside what is asked: `… collect targets`;
+the cost model fitted to this machine: `… collect fit`;
+a learner in PyTorch on such batches: `.venv-torch/bin/python -m benchmarks collect learner`.
 Replay buffers, ours and others', and training beside acting: `.venv-peers/bin/python -m benchmarks replay [buffers trees protocol moves]`.
 Iterations as `trl.compose` predicts them, and as they are: `python -m benchmarks compose`.
 What a window of kernels costs and gains: `python -m benchmarks streams [costs empty …]`.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import report
-from benchmarks.collecting import choices
+from benchmarks.collecting import choices, learner, targets
 from benchmarks.collecting.cell import Cell
 from benchmarks.collecting.findings import found
 from benchmarks.collecting.fitting import fitted
@@ -20,6 +20,7 @@ from benchmarks.finding import table
 ROOT: Final = Path(__file__).parents[2]
 BATCHED: Final = ("NumPy, batched", "PyTorch, batched", "JAX, a call a step", "JAX, scan")
 OURS: Final = tuple(name for name in TABLE if name.startswith("ours, ") and " of " not in name)
+TWICE: Final = {f"ours, {how}" for how in ("native", "loop", "processes")}  # they are Gymnasium's
 MIB: Final = 2**20
 
 
@@ -34,7 +35,7 @@ def sweeps(*, full: bool) -> Mapping[str, Sweep]:
         "throughput": Sweep(
             "Fig. 4: steps of environments under a policy, over N",
             [Cell(n, 100 if n <= 2**16 else 10) for n in envs],
-            tuple(name for name, row in TABLE.items() if row.is_cartpole),
+            tuple(n for n, row in TABLE.items() if row.is_cartpole and n not in TWICE),
             to_plateau=True,
         )
     }
@@ -52,8 +53,8 @@ def sweeps(*, full: bool) -> Mapping[str, Sweep]:
             "Fig. 8: actions that are drawn, over K", [Cell(n, k, 0) for k in steps], few
         )
         found[f"wide-{n}"] = Sweep("A policy of 256", [Cell(n, 100, 256)], few)
-    shapes = [(1024, s, c) for s in (1, 64, 1024) for c in (1,)]
-    shapes += [(16384, s, c) for s, c in ((1, 1), (64, 1), (64, 16))]
+    shapes = [(n, s, 1) for n, states in ((1024, (1, 64, 1024)), (16384, (1, 64))) for s in states]
+    shapes.append((1024, 64, 4))
     if full:
         shapes = [
             (n, 2**s, 2**c)
@@ -69,10 +70,18 @@ def sweeps(*, full: bool) -> Mapping[str, Sweep]:
     return found
 
 
+_TABLES: Final = {
+    "choices": choices.table,
+    "learner": learner.table,
+    "targets": lambda: targets.table(ROOT),
+}
+
+
 def main(words: Sequence[str], rounds: int = 5) -> None:
     """Measure some sweeps, or all; print tables and findings, and write `runs/collect.csv`.
 
-    "choices" is what `trl.collect` chooses beside what is fastest; "fit" fits the cost model to this machine, and keeps it.
+    "choices" is what `trl.collect` chooses beside what is fastest; "targets" are figures beside what is asked of them;
+    "learner" trains one in PyTorch; "fit" fits the cost model to this machine, and keeps it.
 
     Raises:
         SystemExit: there is no such sweep.
@@ -80,10 +89,11 @@ def main(words: Sequence[str], rounds: int = 5) -> None:
     if "fit" in words:
         print(fitted())
         return
-    if "choices" in words:
-        for line in choices.table():
-            print(line, flush=True)
-        return
+    for name, lines in _TABLES.items():
+        if name in words:
+            for line in lines():
+                print(line, flush=True)
+            return
     full = "--full" in words
     known = sweeps(full=full)
     names = [word for word in words if word != "--full"]
@@ -91,16 +101,18 @@ def main(words: Sequence[str], rounds: int = 5) -> None:
     if len(chosen) < len(names):
         raise SystemExit(f"sweeps: {', '.join(known)}")
     path = Path("runs/collect.csv")
+    path.parent.mkdir(exist_ok=True)
     rows: list[Measured] = []
     with Workers(ROOT) as workers:
         for name in chosen:
-            made = list(over(workers, known[name], 2 * rounds if full else rounds))
+            made: list[Measured] = []
+            for m in over(workers, known[name], 2 * rounds if full else rounds):
+                made.append(m)
+                write(path, [*rows, *made])  # what is interrupted, keeps what it has
             print(
                 f"**{name}**. {known[name].title}\n\n" + "\n".join(shown(made)) + "\n", flush=True
             )
             rows += made
-            path.parent.mkdir(exist_ok=True)
-            write(path, rows)
     if findings := found(rows):
         print(table(findings))
 

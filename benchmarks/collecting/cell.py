@@ -32,3 +32,8 @@ class Cell:
     def points(self) -> int:
         """Steps of all environments."""
         return self.envs * self.steps
+
+    @property
+    def floats(self) -> int:
+        """How much all steps compute, about."""
+        return self.points * max(1, self.state) * self.compute

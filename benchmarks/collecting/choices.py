@@ -43,16 +43,20 @@ class Case:
 
 CASES: Final = (
     Case("CartPole-v1", 4, 16),
+    Case("CartPole-v1", 16, 128),
     Case("CartPole-v1", 64, 100),
+    Case("CartPole-v1", 256, 64),
     Case("CartPole-v1", 1024, 32),
     Case("CartPole-v1", 256, 100, 0),
     Case("CartPole-v1", 65_536, 16, 0),
+    Case("Pendulum-v1", 16, 100),
     Case("Pendulum-v1", 256, 64),
     Case("MountainCar-v0", 64, 64, 0),
-    Case("gym.CartPole-v1", 1, 100, 0),
-    Case("gym.CartPole-v1", 16, 64, 0),
-    Case("gym.CartPole-v1", 256, 16),
+    Case("MountainCarContinuous-v0", 16, 64),
     Case("gym.MountainCar-v0", 8, 64, 0),
+    Case("gym.MountainCar-v0", 128, 32, 0),
+    Case("gym.Acrobot-v1", 16, 32, 0),
+    Case("gym.Pendulum-v1", 2, 100, 0),
     Case("gym.Pendulum-v1", 32, 32, 0),
 )
 

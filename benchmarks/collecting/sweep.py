@@ -13,10 +13,10 @@ from benchmarks.collecting.table import MADE_BY, SIMULATIONS, TABLE, Row
 from benchmarks.collecting.worker import Worker
 
 WARM: Final = 1  # round that does not count
-MOST: Final = 2.0  # seconds of a batch, beyond which larger ones are left out
-GAIN: Final = (
-    1.1  # by which four times as many environments are faster where the plateau is not reached
-)
+MOST: Final = 2.0  # seconds that a batch may take, at the speed of the one before
+# Beyond the plateau is what is not so many times as fast with so many times as many environments.
+GAIN: Final = 1.1
+WIDER: Final = 16
 
 
 @dataclass(frozen=True)
@@ -120,15 +120,16 @@ def measured(
 def over(workers: Workers, sweep: Sweep, rounds: int) -> Iterator[Measured]:
     """The cells in order; what no longer gains, takes too long or does not run is left out of later ones."""
     best: dict[str, float] = {}
-    seconds: dict[str, float] = {}  # of a batch
-    flat: dict[str, int] = {}
+    before: dict[str, float] = {}  # of a batch, seconds for each float, at the cell before
+    gained: dict[str, int] = {}  # the environments with which it last was faster
+    last: dict[str, int] = {}
     left: set[str] = set()
     for cell in sweep.cells:
         found: list[Measured] = []
         for name in (n for n in sweep.names if n in best):
-            slow = seconds[name] > MOST
-            why_not = f"a smaller batch took {seconds[name]:.0f} s" if slow else ""
-            if sweep.to_plateau and flat[name] >= 2:
+            seconds = before[name] * cell.floats
+            why_not = f"a batch would take some {seconds:.0f} s" if seconds > MOST else ""
+            if sweep.to_plateau and last[name] >= WIDER * gained[name]:
                 why_not = "beyond its plateau"
             if why_not and name not in left:
                 found.append(Measured(name, cell, why_not=why_not))
@@ -139,8 +140,9 @@ def over(workers: Workers, sweep: Sweep, rounds: int) -> Iterator[Measured]:
             if not m.speeds:
                 left.add(m.name)
                 continue
-            grew = m.median > GAIN * best.get(m.name, 0.0)
-            flat[m.name] = 0 if grew else flat[m.name] + 1
+            if m.median > GAIN * best.get(m.name, 0.0):
+                gained[m.name] = cell.envs
+            last[m.name] = cell.envs
             best[m.name] = max(best.get(m.name, 0.0), m.median)
-            seconds[m.name] = cell.points / m.median
+            before[m.name] = cell.points / m.median / cell.floats
         yield from found

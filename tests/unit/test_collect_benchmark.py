@@ -143,8 +143,8 @@ def _root(tmp_path: Path) -> Path:
 def test_what_no_longer_gains_or_takes_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, list[str]]] = []
     speed = {
-        "flat": lambda n: 100.0,
-        "slow": lambda n: 50.0 * n,
+        "flat": lambda n: 1e4,
+        "slow": lambda n: min(210.0 * n, 1000.0),
         "none": None,
         "good": lambda n: 1e3 * n,
     }
@@ -161,20 +161,25 @@ def test_what_no_longer_gains_or_takes_long_is_left_out(monkeypatch: pytest.Monk
         return made
 
     monkeypatch.setattr("benchmarks.collecting.sweep.measured", measured)
-    cells = [Cell(n, 100) for n in (1, 2, 4, 8)]
+    cells = [Cell(n, 100) for n in (1, 4, 16, 64)]
     rows = list(over(Workers(Path()), Sweep("", cells, tuple(speed), to_plateau=True), 1))
     assert asked == [
         (1, ["flat", "slow", "none", "good"]),
-        (2, ["flat", "slow", "good"]),
         (4, ["flat", "slow", "good"]),
-        (8, ["slow", "good"]),
+        (16, ["flat", "slow", "good"]),
+        (64, ["good"]),
     ]
     why = {(m.name, m.cell.envs): m.why_not for m in rows if m.why_not}
-    assert why == {("none", 1): "it is not there", ("flat", 8): "beyond its plateau"}
+    slow = "a batch would take some 6 s"
+    assert why == {
+        ("none", 1): "it is not there",
+        ("flat", 64): "beyond its plateau",
+        ("slow", 64): slow,
+    }
     asked.clear()
-    cells = [Cell(1, 100), Cell(1, 101), Cell(1, 102)]
+    cells = [Cell(1, 400), Cell(1, 410), Cell(1, 430)]
     list(over(Workers(Path()), Sweep("", cells, ("slow",)), 1))
-    assert asked == [(1, ["slow"]), (1, ["slow"]), (1, [])]  # since it took more than 2 s
+    assert asked == [(1, ["slow"]), (1, ["slow"]), (1, [])]  # since it would take more than 2 s
 
 
 def verdicts(rows: list[Measured]) -> dict[str, str]:

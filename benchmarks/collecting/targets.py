@@ -1,0 +1,163 @@
+"""What collecting is to reach on a CPU: each figure in one run, by turns, beside what is asked of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, Final
+
+import gymnasium
+import numpy as np
+
+import timerl_nb as trl
+from benchmarks.collecting import fitting
+from benchmarks.collecting.cell import Cell
+from benchmarks.collecting.findings import EAGER, LOOPS, OURS, SCAN, Ratio
+from benchmarks.collecting.sweep import Measured, Workers, measured
+from timerl_nb.collecting.model import Device
+from timerl_nb.driver.machines import machine_here
+
+STEPS: Final = 64
+ROUNDS: Final = 11
+PEERS: Final = (SCAN, "gymnax, scan", EAGER, OURS)
+SIMULATION: Final = Cell(16_384, 100, 0, state=64)  # 16 MiB of state
+HOST: Final = (("native", 16), ("native", 256), ("loop", 16), ("processes", 2), ("processes", 16))
+START: Final = """
+from time import perf_counter
+import timerl_nb as trl
+policy = trl.DNNBuilder().from_env(trl.env.make("CartPole-v1"), hidden=[64, 64])
+import jax; jax.devices()
+began = perf_counter()
+trl.collect("CartPole-v1", policy, envs=256, steps=64, how="scan").next()
+print(perf_counter() - began)
+"""
+
+
+def table(root: Path) -> Iterator[str]:
+    """Rows of Markdown."""
+    yield "| what | found: median (least–greatest) | asked |"
+    yield "|---|---|---|"
+    with Workers(root) as workers:
+        for envs in (16, 256, 1024, 8192):
+            cell = Cell(envs, STEPS)
+            names = (*PEERS, LOOPS[0]) if envs == 256 else PEERS
+            by_name = {m.name: m for m in measured(workers, cell, names, ROUNDS)}
+            asked = {SCAN: "0.98 x", "gymnax, scan": "1.05 x"}
+            if envs == 256:
+                asked |= {EAGER: "4.5 x", LOOPS[0]: "120 x"}
+            yield from _ratios(f"{OURS} over {{}}, N = {envs:,}", by_name, OURS, asked)
+        both = {m.name: m for m in measured(workers, SIMULATION, ("ours", "ours, blocks"), ROUNDS)}
+        yield from _ratios(
+            "blocks over {}, 16 MiB of state", both, "ours, blocks", {"ours": "1.4 x"}
+        )
+    for how, envs in HOST:
+        yield f"| {how} beside a bare loop, N = {envs} | {overhead(how, envs)} of the time | 1.05 x |"
+    errors = sorted(model_errors())
+    on = f"{len(errors)} cells outside its five runs"
+    yield f"| the cost model's error, {on} | {median(errors):.0%} ({errors[0]:.0%}–{errors[-1]:.0%}) | 20 % |"
+    with TemporaryDirectory() as folder:
+        for what, asked in (("nothing kept", "3 s"), ("from the cache", "0.5 s")):
+            yield f"| first batch, a new process, {what} | {_first(folder):.2f} s | {asked} |"
+
+
+def _ratios(
+    what: str, by_name: dict[str, Measured], mine: str, asked: dict[str, str]
+) -> Iterator[str]:
+    for name, least in asked.items():
+        other = by_name[name]
+        found = str(Ratio.of(by_name[mine], other)) if other.speeds else other.why_not
+        yield f"| {what.format(name)}, K = {other.cell.steps} | {found} | {least} |"
+
+
+def _first(folder: str) -> float:
+    """Seconds until the first batch is there."""
+    env = os.environ | {"TIMERL_CACHE": folder}
+    made = subprocess.run(
+        [sys.executable, "-c", START], env=env, check=True, capture_output=True, text=True
+    )
+    return float(made.stdout.split()[-1])
+
+
+def overhead(how: str, envs: int, rounds: int = 41) -> Ratio:
+    """Of batches of a way of the host's, how many times as long they take as a bare loop around the same library."""
+    w = np.random.default_rng(0).standard_normal((4, 2)).astype(np.float32)
+
+    def act(obs: Any) -> Any:
+        return (obs @ w).argmax(-1)
+
+    with ExitStack() as stack:
+        c = stack.enter_context(
+            closing(trl.collect("gym.CartPole-v1", act, envs=envs, steps=STEPS, how=how))
+        )
+        bare = stack.enter_context(closing(Bare(how, envs, act)))
+        takes: list[tuple[float, float]] = []
+        for k in range(2 * rounds + 2):
+            first, second = (c.next, bare.next) if k % 2 else (bare.next, c.next)
+            one, two = _seconds(first), _seconds(second)
+            takes.append((one, two) if k % 2 else (two, one))
+    each = sorted(mine / other for mine, other in takes[2:])
+    low, high = each[len(each) // 4], each[-1 - len(each) // 4]
+    return Ratio(median(each), low, high)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = perf_counter()
+    call()
+    return perf_counter() - began
+
+
+class Bare:
+    """What one writes oneself: a loop that stacks what it saw."""
+
+    def __init__(self, how: str, envs: int, act: Callable[[Any], Any]) -> None:
+        mode = {"native": "vector_entry_point", "loop": "sync", "processes": "async"}[how]
+        options: dict[str, Any] = {}
+        if how != "native":
+            options = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP, "copy": False}
+        if how == "processes":
+            options["context"] = "spawn"
+        more = {"vector_kwargs": options} if options else {}
+        self._env: Any = gymnasium.make_vec("CartPole-v1", envs, mode, **more)
+        self._act = act
+        self._obs: Any = self._env.reset(seed=0)[0]
+
+    def next(self) -> Sequence[np.ndarray]:
+        rows: list[tuple[Any, ...]] = []
+        obs = self._obs
+        for _ in range(STEPS):
+            seen = np.array(obs)
+            action = self._act(seen)
+            obs, reward, ended, cut, _ = self._env.step(action)
+            rows.append((seen, action, np.array(reward), np.array(ended), np.array(cut)))
+        self._obs = obs
+        return [np.stack(x) for x in zip(*rows, strict=True)]
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def model_errors() -> Sequence[float]:
+    """By how much of what was measured the model is wrong, fitted to its five small runs, of others measured with these."""
+    cartpole, pendulum = trl.env.make("CartPole-v1"), trl.env.make("Pendulum-v1")
+    few = fitting.small()
+    others = [
+        fitting.Cell(cartpole, width, *sizes)
+        for width in (0, 64)
+        for sizes in ((16, 64), (256, 64), (2048, 32), (8192, 32))
+    ]
+    others += [
+        fitting.Cell(cartpole, 256, 256, 32),
+        fitting.Cell(pendulum, 0, 1024, 64),
+        fitting.Cell(cartpole, 0, 256, 16, by_step=True),
+        fitting.Cell(cartpole, 64, 64, 16, by_step=True),
+    ]
+    runs = fitting.measured([*few, *others])
+    here = Device("", fitting.fit(runs[: len(few)], machine_here()))
+    return [abs(run.load.seconds(here) / run.seconds - 1) for run in runs[len(few) :]]
