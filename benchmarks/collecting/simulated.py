@@ -21,6 +21,8 @@ BLOCK: Final = (
     128 * 1024
 )  # bytes of state that stay in a core's cache, with what a step makes of it
 
+WRITTEN: Final = 4  # repetitions of a step that ours may have; with 16 XLA compiles for minutes
+
 
 def start(cell: Cell) -> np.ndarray:
     """[envs, 4, S]."""
@@ -113,6 +115,8 @@ class Ours(Simulated):
 
     def __init__(self, cell: Cell, **options: Any) -> None:
         super().__init__(cell)
+        if cell.compute > WRITTEN:
+            raise ValueError(f"a step that is written out {cell.compute:,} times compiles too long")
         with trl.Context("b", "i", "t") as ctx:
             (b, B), (i, I), (t, T) = ctx.dims
             begin = trl.random.uniform((4, cell.state), -0.05, 0.05, domain=(b,))
