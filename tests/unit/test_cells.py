@@ -14,20 +14,22 @@ from jax.experimental import pallas as pl
 
 from timerl_nb.runtime.xla.cells import Cells, InCells, Place
 
-SIZE = 4  # as many points as there are elements, so that no axis is told by its length
+SIZE = 4  # as many points as there are elements, so that no axis is told by its length alone
 X = np.linspace(-2, 2, SIZE * SIZE, dtype=np.float32).reshape(SIZE, SIZE)
 Y = np.arange(SIZE, dtype=np.float32) - 1
 SHARED = np.array([0.5, -1.0, 2.0], np.float32)
 
 
-def in_kernel(function: Callable[..., Any], *arrays: Any, lanes: tuple[int | None, ...]) -> Any:
+def in_kernel(
+    function: Callable[..., Any], *arrays: Any, lanes: tuple[int | None, ...], guess: bool
+) -> Any:
     """What a function makes of arrays within a kernel, of which each lane is an axis of points; points come first."""
     like = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     out = jax.eval_shape(function, *like)
 
     def kernel(*refs: Any) -> None:
         places = [Place(ref, lane) for ref, lane in zip(refs, (*lanes, 0), strict=True)]
-        inside = InCells(SIZE, places)
+        inside = InCells(SIZE, places, guess=guess)
         taken = [place.all(x.shape) for place, x in zip(places[:-1], like, strict=True)]
         made: Cells = inside.call(function, *taken, like=like)
         places[-1].put_all(inside.along(made, 0))
@@ -69,11 +71,31 @@ MADE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", MADE)
-def test_elements_apart_are_those_of_the_whole(what: str) -> None:
-    function = MADE[what]
+# Which are of as many elements as there are points, and so are not told from these by their number.
+AS_MANY: dict[str, Callable[..., Any]] = {
+    "as many elements counted": lambda x, y, w: x + jnp.arange(SIZE),
+    "as many elements of each kind": lambda x, y, w: x * np.array([3, 1, 4, 1]) + y[:, None],
+    "as many elements in turns": lambda x, y, w: (
+        lax.fori_loop(0, 3, lambda k, c: c * 2 + k, jnp.zeros((1, SIZE))) + x
+    ),
+    "points counted among them": lambda x, y, w: (x + jnp.arange(SIZE)) * jnp.arange(SIZE)[:, None],
+    "a table of points": lambda x, y, w: y * np.array([3, 1, 4, 1], np.float32),
+    "points after two turns": lambda x, y, w: lax.fori_loop(
+        0, 3, lambda k, c: (c[1], c[0] + y), (jnp.zeros(SIZE), jnp.zeros(SIZE))
+    )[0],
+}
+
+
+@pytest.mark.parametrize("what", [*MADE, *AS_MANY])
+@pytest.mark.parametrize("guess", [True, False])
+def test_elements_apart_are_those_of_the_whole(what: str, guess: bool) -> None:
+    function = (MADE | AS_MANY)[what]
     want = jax.jit(function)(X, Y, SHARED)
-    have = in_kernel(function, X, Y, SHARED, lanes=(0, 0, None))
+    try:
+        have = in_kernel(function, X, Y, SHARED, lanes=(0, 0, None), guess=guess)
+    except NotImplementedError:
+        assert guess and what in AS_MANY
+        return
     assert have.dtype == want.dtype
     np.testing.assert_allclose(have, want, rtol=2e-7, atol=0)
 
@@ -86,8 +108,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "points mixed": (lambda x, y, w: x + x.T, "two axes of 4 elements"),
     "points flat": (lambda x, y, w: x.reshape(-1)[:4], "points are joined with another axis"),
     "a product": (lambda x, y, w: x[:, :3] @ w, "is not done to elements"),
-    # told from points by their number alone
-    "as many elements counted": (lambda x, y, w: x + jnp.arange(SIZE), "two axes of 4 elements"),
 }
 
 
@@ -95,4 +115,4 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 def test_what_mixes_points_is_refused(what: str) -> None:
     function, why = REFUSED[what]
     with pytest.raises(NotImplementedError, match=why):
-        in_kernel(function, X, Y, SHARED, lanes=(0, 0, None))
+        in_kernel(function, X, Y, SHARED, lanes=(0, 0, None), guess=False)

@@ -114,10 +114,12 @@ class InCells:
     Args:
         size: of the axes that are kept together.
         places: what functions may close over.
+        guess: axes of this size are of points wherever they begin, with numbers that count or a value of a loop. Otherwise only
+            where they meet points: a function whose values have other axes of this size, too, may take many more operations.
     """
 
-    def __init__(self, size: int, places: Iterable[Place]) -> None:
-        self._size, self._places = size, [*places]
+    def __init__(self, size: int, places: Iterable[Place], *, guess: bool) -> None:
+        self._size, self._places, self._guess = size, [*places], guess
 
     def call(self, function: Callable[..., Any], *args: Any, like: Sequence[Any]) -> Any:
         """What a function returns, in cells.
@@ -196,14 +198,22 @@ class InCells:
         return lanes.pop() if lanes else None
 
     def with_lane(self, x: Cells, lane: int | None) -> np.ndarray:
-        """The elements, where an axis of equal ones may be kept together."""
-        if lane is None or x.lane == lane:
+        """The elements, with those along an axis kept together."""
+        if lane is None or x.each.shape[lane] == 1:
             return x.each
-        first = x.each.take([0], lane)
-        every = zip(x.each.flat, np.broadcast_to(first, x.each.shape).flat, strict=True)
-        if not all(a is b or _is_same_number(a, b) for a, b in every):
+        rows = np.moveaxis(x.each, lane, -1).reshape(-1, self._size)
+        return _array([*map(self._together, rows)], _without(x.each.shape, lane))
+
+    def _together(self, cells: Sequence[Any]) -> Any:
+        first, *others = cells
+        if all(x is first or _is_same_number(x, first) for x in others):
+            return first
+        if self._guess:
             raise NotImplementedError(f"an axis of {self._size} elements that are not points")
-        return first
+        point, made = lax.iota(np.int32, self._size), self._spread(first)
+        for k, x in enumerate(others, 1):
+            made = jnp.where(point < k, made, x)
+        return made
 
     def _reduce(self, equation: Any, x: Cells) -> Cells:
         axes = equation.params["axes"]
@@ -311,7 +321,8 @@ class InCells:
     def _constant(self, x: np.ndarray) -> Cells:
         """Numbers that are known; those that count points are made in the kernel, which has no arrays of its own."""
         for axis, n in enumerate(x.shape):
-            steps = np.diff(x, axis=axis) if n == self._size and x.dtype.kind in "iu" else None
+            may_count = self._guess and n == self._size and x.dtype.kind in "iu"
+            steps = np.diff(x, axis=axis) if may_count else None
             if steps is not None and n > 1 and np.all(steps == 1):
                 count = lax.iota(x.dtype, n)
                 first = x.take([0], axis)
@@ -339,7 +350,8 @@ class InCells:
 
     def _handed_on(self, x: Cells) -> Cells:
         """The same, in the form in which it goes from turn to turn: what is equal in one turn need not be in the next."""
-        lanes = (k for k, n in enumerate(x.each.shape) if x.lane is None and n == self._size)
+        free = x.lane is None and self._guess
+        lanes = (k for k, n in enumerate(x.each.shape) if free and n == self._size)
         return self.along(x, next(lanes, x.lane))
 
     def _scan(self, equation: Any, *taken: Any) -> list[Cells]:
@@ -350,6 +362,7 @@ class InCells:
             raise NotImplementedError("a loop over elements")
         fixed, begun = taken[: len(taken) - count], taken[len(taken) - count :]
         forms = [*map(self._handed_on, begun)]
+        made: list[Cells] = []
 
         def shaped(flat: list[list[Any]]) -> list[Cells]:
             parts = zip(flat, forms, strict=True)
@@ -357,13 +370,25 @@ class InCells:
 
         def flat(values: Sequence[Cells]) -> list[list[Any]]:
             parts = zip(values, forms, inner.out_avals, strict=True)
-            made = [(self.along(x, form.lane), aval.dtype) for x, form, aval in parts]
-            return [[jnp.asarray(cell, dtype) for cell in x.each.flat] for x, dtype in made]
+            along = [(self.along(x, form.lane), aval.dtype) for x, form, aval in parts]
+            return [[jnp.asarray(cell, dtype) for cell in x.each.flat] for x, dtype in along]
+
+        def body(carry: list[list[Any]]) -> None:
+            consts = [*map(self._taken, inner.consts)]
+            made[:] = self._run(inner.jaxpr, consts, [*fixed, *shaped(carry)])
 
         def turn(_: Any, carry: list[list[Any]]) -> list[list[Any]]:
-            consts = [*map(self._taken, inner.consts)]
-            return flat(self._run(inner.jaxpr, consts, [*fixed, *shaped(carry)]))
+            body(carry)
+            return flat(made)
 
+        # What is of points after a turn need be from the first.
+        is_known = self._guess
+        while not is_known:
+            jax.eval_shape(body, flat(forms))
+            pairs = zip(forms, made, strict=True)
+            after = [self.along(x, y.lane) if x.lane is None else x for x, y in pairs]
+            is_known = [x.lane for x in after] == [x.lane for x in forms]
+            forms[:] = after
         return shaped(lax.fori_loop(0, equation.params["length"], turn, flat(forms)))
 
 

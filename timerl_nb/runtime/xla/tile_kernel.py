@@ -74,6 +74,15 @@ class TileKernel:
             arrays: all that it looks into, by name.
             shared: scalars and small arrays, which all blocks have whole.
         """
+        try:
+            return self._called(arrays, shared, guess=True)
+        except NotImplementedError as error:
+            try:
+                return self._called(arrays, shared, guess=False)
+            except NotImplementedError:
+                raise error from None
+
+    def _called(self, arrays: Mapping[str, JaxArray], shared: Any, *, guess: bool) -> State:
         from jax.experimental import pallas as pl  # noqa: PLC0415 (half a second, which few programs need)
 
         leaves, tree = jax.tree.flatten(shared)
@@ -102,7 +111,7 @@ class TileKernel:
                 found = self.run(start, {**in_place, **inner}, tree.unflatten(others))
                 return {name: found[name] for name in changed if name in whole}
 
-            cells = InCells(self.tile.size, by_name.values())
+            cells = InCells(self.tile.size, by_name.values(), guess=guess)
             start = pl.program_id(0) * self.tile.size
             found = cells.call(
                 turns,
