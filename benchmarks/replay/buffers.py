@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from statistics import median
+from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
@@ -155,7 +155,7 @@ def _module(name: str) -> Any:
 
 def main() -> None:
     print(
-        "| entries, batch, rows | system | insert, µs | sample, µs | update, µs | ratio to cpprb |"
+        "| entries, batch, rows | system | insert, µs | sample, µs | update, µs | ratio to cpprb (quartiles) |"
     )
     print("|---|---|---|---|---|---|")
     lacking: dict[str, str] = {}
@@ -216,6 +216,8 @@ def _line(
     each = " | ".join(f"{1e6 * median(x):,.0f}" for x in zip(*times, strict=True))
     ratio = "–"
     if reference is not None:
-        ratio = f"{median(sum(a) / sum(b) for a, b in zip(times, reference, strict=True)):.2f}"
+        ratios = [sum(a) / sum(b) for a, b in zip(times, reference, strict=True)]
+        low, middle, high = quantiles(ratios, n=4)
+        ratio = f"{middle:.2f} ({low:.2f} to {high:.2f})"
     kind = "small" if fields is SMALL else "frames"
     return f"| {entries:,}, {batch:,}, {kind} | {name} | {each} | {ratio} |"

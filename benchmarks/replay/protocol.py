@@ -101,7 +101,10 @@ def main() -> None:
             one.run.stop()
         each = " | ".join(f"{1e3 * median(parts[x]):.2f}" for x in ("acting", "learning"))
         faster = " | ".join(
-            f"{median(a / b for a, b in zip(found['serial'], found[m], strict=True)):.2f} ×"
-            for m in ("exact", "free")
+            f"{median(x):.2f} × ({min(x):.2f} to {max(x):.2f})"
+            for x in (
+                [a / b for a, b in zip(found["serial"], found[m], strict=True)]
+                for m in ("exact", "free")
+            )
         )
         print(f"| {name} | {1e3 * median(found['serial']):.2f} | {each} | {faster} |", flush=True)

@@ -91,7 +91,7 @@ class AgainstAList(RuleBasedStateMachine):
         for n, error in zip(ticket.serial, errors, strict=True):
             if n in self.there:
                 self.errors[n] = abs(error)
-        self.greatest = max(self.greatest, *map(abs, errors))
+                self.greatest = max(self.greatest, abs(error))
 
     @rule()
     def save_and_load(self) -> None:
@@ -287,7 +287,7 @@ def test_what_is_no_row_is_refused(given: Any, what: str) -> None:
 
 
 def test_what_is_no_update_is_refused() -> None:
-    buffer, other = (Replay(8, FIELDS, priority=Proportional()) for _ in range(2))
+    buffer, other = (Replay(8, FIELDS, priority=Proportional(alpha=1.0)) for _ in range(2))
     for one in (buffer, other):
         one.insert(rows(0, 8))
     ticket, before = buffer.sample(4).ticket, buffer.tree.priorities.copy()
@@ -298,6 +298,12 @@ def test_what_is_no_update_is_refused() -> None:
     for value in (np.nan, np.inf):
         with pytest.raises(trl.errors.ShapeError, match=f"the error at place 2 is {value}"):
             buffer.update(ticket, [1.0, 1.0, value, 1.0])
+    with pytest.raises(trl.errors.ShapeError, match="at place 0, is none"):
+        buffer.update(ticket, [1e308] * 4)
+    with pytest.raises(trl.errors.ShapeError, match="at place 0, is none"):
+        buffer.insert(rows(8, 1), errors=[1e308])
+    assert buffer.tree.priorities.tolist() == before.tolist()
+    buffer.insert(rows(8, 1))  # with the priority of the greatest error that was taken
     assert buffer.tree.priorities.tolist() == before.tolist()
     with pytest.raises(trl.errors.OptionError, match="no priorities"):
         Replay(8, FIELDS).update(ticket, [1.0] * 4)

@@ -200,6 +200,8 @@ class Replay:
         start = self.inserted % self.capacity
         if self._tree is not None:
             self._tree.insert(start, priorities[len(priorities) - written :])
+            if errors is not None:
+                self._remember(np.asarray(errors, np.float64))
         self._rows.write(start, rows)
         self.inserted += written
         return count
@@ -210,7 +212,7 @@ class Replay:
         given = np.asarray(errors, np.float64)
         if given.shape != (count,):
             raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
-        return given if self.priority is None else self._priorities(given)
+        return given if self.priority is None else self.priority.of(given)
 
     @property
     def _first(self) -> float:
@@ -221,12 +223,10 @@ class Replay:
             known = self._first_of = of, float(made[0])
         return known[1]
 
-    def _priorities(self, errors: Array) -> Array:
-        assert self.priority is not None
-        made = self.priority.of(errors)
-        if errors.size:
+    def _remember(self, errors: Array) -> None:
+        """The greatest error, for later rows, once the tree has taken what it makes: a refused one is of none."""
+        if errors.size and self.priority is not None:
             self._greatest = max(self._greatest, float(np.abs(errors).max()))
-        return made
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -317,8 +317,9 @@ class Replay:
             raise ShapeError(f"{len(ticket)} entries have {len(given)} errors.")
         with self._lock:
             there = ticket.serial >= self.inserted - self.capacity
-            priorities = self._priorities(given)[there]
-            tree.update(ticket.serial[there] % self.capacity, priorities)
+            assert self.priority is not None
+            tree.update(ticket.serial[there] % self.capacity, self.priority.of(given)[there])
+            self._remember(given[there])
             gone = int(len(there) - there.sum())
             self.dropped += gone
             return gone
