@@ -29,23 +29,34 @@ def module_name(path: Path) -> str:
 
 
 @cache
-def imports(path: Path) -> list[tuple[str, bool]]:
-    """The modules of ours that a file imports, and whether inside a function or class."""
+def import_nodes(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """What a file imports, and whether at its top."""
     tree = ast.parse(path.read_text())
     top = {id(node) for node in tree.body}
+    found = (one for one in ast.walk(tree) if isinstance(one, ast.Import | ast.ImportFrom))
+    return [(one, id(one) in top) for one in found]
+
+
+@cache
+def is_module(path: Path) -> bool:
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+@cache
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """The modules of ours that a file imports, and whether inside a function or class."""
     found: list[tuple[str, bool]] = []
-    for node in ast.walk(tree):
+    for node, is_top in import_nodes(path):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "timerl_nb":
             module = node.module or ""
             for alias in node.names:
                 inner = PACKAGE.parent / module.replace(".", "/") / alias.name
-                is_module = inner.with_suffix(".py").exists() or inner.is_dir()
-                names.append(f"{module}.{alias.name}" if is_module else module)
+                names.append(f"{module}.{alias.name}" if is_module(inner) else module)
         elif isinstance(node, ast.Import):
             names = [a.name for a in node.names if a.name.split(".")[0] == "timerl_nb"]
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative import"
-        found += [(name, id(node) not in top) for name in names]
+        found += [(name, not is_top) for name in names]
     return found
 
 
@@ -129,7 +140,7 @@ def test_isl_and_jax_have_one_door_each() -> None:
         ),
     }
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node, _ in import_nodes(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
@@ -154,7 +165,7 @@ def test_the_reference_resolves_accesses_itself() -> None:
 def test_the_independent_programs_share_nothing() -> None:
     """They see the public face alone, and none of the other tests: their mistakes are their own."""
     for path in sorted((ROOT / "tests/independent").glob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node, _ in import_nodes(path):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 assert not node.level, f"{path}: relative import"
