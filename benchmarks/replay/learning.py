@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 import timerl_nb as trl
+from benchmarks.replay.pytorch_dqn import script
 from timerl_nb.replay import Dqn, Proportional, Replay, train
 
 ENVS, BATCH, ROWS, ROUNDS = 8, 64, 16_000, 3
@@ -90,8 +91,22 @@ def sb3() -> Callable[[], float]:
     return run
 
 
+def by_script() -> Callable[[], float]:
+    """Plain PyTorch, as CleanRL writes it."""
+    more = script(ENVS, HIDDEN, ROWS, BATCH, 8 * BATCH)
+    more(50)
+
+    def run() -> float:
+        begun = perf_counter()
+        more(OTHERS)
+        return OTHERS / (perf_counter() - begun)
+
+    return run
+
+
 SYSTEMS: dict[str, Callable[[], Callable[[], float]]] = {
     "SB3": sb3,
+    "a script in PyTorch": by_script,
     "window": lambda: window(None),
     "window, by priority": lambda: window(0.6),
     "trl.replay.train": lambda: beside(None),
