@@ -38,6 +38,7 @@ def test_the_equations_are_those_of_gymnasium() -> None:
         assert ended == (equations.left(after[k]) > 0)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # EnvPool's spaces are of float64
 @pytest.mark.parametrize("name", [n for n, row in PEERS.items() if n != "Gymnasium, processes"])
 def test_peers_take_steps_of_the_equations(name: str) -> None:
     row = PEERS[name]
@@ -255,6 +256,7 @@ def test_other_simulators_have_to_move() -> None:
         equations.moves({"obs": obs, "reward": np.zeros((3, 2))})
 
 
+@pytest.mark.filterwarnings("ignore")  # Brax and JAXopt say that they are kept up no longer
 def test_brax_takes_steps() -> None:
     pytest.importorskip("brax", reason="Brax is not installed (make peers-env)")
     made, steps = advanced(BRAX["Brax, pendulum"], Cell(4, 20, 0))
