@@ -28,13 +28,7 @@ def window(alpha: float | None) -> Callable[[], float]:
     context = trl.algorithms.dqn(**how, steps=1, alpha=alpha, after=0)
     program = context.compile({"B": ENVS, "T": WINDOW}, trl.Options(executor="xla"))
     program.execute(progress=False)
-
-    def run() -> float:
-        begun = perf_counter()
-        program.execute(progress=False)
-        return WINDOW / (perf_counter() - begun)
-
-    return run
+    return _rate(WINDOW, lambda: program.execute(progress=False))
 
 
 def beside(priority: Proportional | None) -> Callable[[], float]:
@@ -54,13 +48,11 @@ def beside(priority: Proportional | None) -> Callable[[], float]:
     run.step(100)
     run.wait()
 
-    def more() -> float:
-        begun = perf_counter()
+    def more() -> None:
         run.step(BESIDE)
         run.wait()
-        return BESIDE / (perf_counter() - begun)
 
-    return more
+    return _rate(BESIDE, more)
 
 
 def sb3() -> Callable[[], float]:
@@ -82,24 +74,23 @@ def sb3() -> Callable[[], float]:
         device="cpu",
     )
     model.learn(8 * BATCH + 50 * ENVS)
-
-    def run() -> float:
-        begun = perf_counter()
-        model.learn(OTHERS * ENVS, reset_num_timesteps=False)
-        return OTHERS / (perf_counter() - begun)
-
-    return run
+    return _rate(OTHERS, lambda: model.learn(OTHERS * ENVS, reset_num_timesteps=False))
 
 
 def by_script() -> Callable[[], float]:
     """Plain PyTorch, as CleanRL writes it."""
     more = script(ENVS, HIDDEN, ROWS, BATCH, 8 * BATCH)
     more(50)
+    return _rate(OTHERS, lambda: more(OTHERS))
+
+
+def _rate(steps: int, take: Callable[[], object]) -> Callable[[], float]:
+    """Takes steps of learning, and returns how many a second."""
 
     def run() -> float:
         begun = perf_counter()
-        more(OTHERS)
-        return OTHERS / (perf_counter() - begun)
+        take()
+        return steps / (perf_counter() - begun)
 
     return run
 

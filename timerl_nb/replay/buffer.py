@@ -225,7 +225,7 @@ class Replay:
 
     def _remember(self, errors: Array) -> None:
         """The greatest error, for later rows, once the tree has taken what it makes: a refused one is of none."""
-        if errors.size and self.priority is not None:
+        if errors.size:
             self._greatest = max(self._greatest, float(np.abs(errors).max()))
 
     # --- reading ---------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class TileKernel:
             arrays: all that it looks into, by name.
             shared: scalars and small arrays, which all blocks have whole.
         """
-        try:
+        try:  # few operations, where no other axis has as many elements as a block has points
             return self._called(arrays, shared, guess=True)
         except NotImplementedError as error:
             try:
