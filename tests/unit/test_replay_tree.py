@@ -47,8 +47,7 @@ def test_loops_and_arrays_make_the_same_bits(fanout: int) -> None:
             index = index[np.unique(index, return_index=True)[1]]
             p = priorities(rng, len(index))
             tree.update(index, p)
-            sums[index], least[index] = p, np.where(p > 0, p, np.inf)
-            tree_loops.refresh(sums, least, starts, shift, index)
+            assert tree_loops.change(sums, least, starts, shift, capacity, 1e300, index, p) == -1
             assert sums.tobytes() == tree._sums.tobytes()
             assert least.tobytes() == tree._least.tobytes()
             targets = np.array([*rng.random(8), 0.0, 1.0, 1 + 1e-9]) * tree.total

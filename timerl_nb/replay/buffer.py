@@ -166,6 +166,8 @@ class Replay:
         Raises:
             ShapeError: they are no rows of the buffer.
         """
+        if steps is None and type(rows) is dict and self._rows.plain(rows):
+            return rows
         given = _rows_of(rows) if isinstance(rows, Batch) else rows
         if not isinstance(given, Mapping):
             raise ShapeError(
@@ -192,41 +194,36 @@ class Replay:
 
     def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
         count = len(next(iter(rows.values())))
-        priorities = self._first_priorities(count, errors)
+        priorities, greatest = self._first_priorities(count, errors)
         if count > self.capacity:  # the first of them would be overwritten at once
             rows = {n: x[-self.capacity :] for n, x in rows.items()}
+            priorities = priorities[-self.capacity :]
             self.inserted += count - self.capacity
-        written = len(next(iter(rows.values())))
         start = self.inserted % self.capacity
         if self._tree is not None:
-            self._tree.insert(start, priorities[len(priorities) - written :])
-            if errors is not None:
-                self._remember(np.asarray(errors, np.float64))
+            self._tree.insert(start, priorities)
+            self._greatest = max(self._greatest, greatest)  # a refused one is of none
         self._rows.write(start, rows)
-        self.inserted += written
+        self.inserted += min(count, self.capacity)
         return count
 
-    def _first_priorities(self, count: int, errors: Any) -> Array:
+    def _first_priorities(self, count: int, errors: Any) -> tuple[Array, float]:
+        """Of new rows, and the greatest of their errors."""
         if errors is None:
-            return np.full(count, self._first)
+            return np.full(count, self._first), 0.0
         given = np.asarray(errors, np.float64)
         if given.shape != (count,):
             raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
-        return given if self.priority is None else self.priority.of(given)
+        return (given, 0.0) if self.priority is None else self.priority.of(given)
 
     @property
     def _first(self) -> float:
         """The priority of an entry that nobody has learnt from."""
         of, known = self._greatest, self._first_of
         if known[0] != of:
-            made = np.array([of]) if self.priority is None else self.priority.of(np.array([of]))
-            known = self._first_of = of, float(made[0])
+            made = of if self.priority is None else float(self.priority.of(np.array([of]))[0][0])
+            known = self._first_of = of, made
         return known[1]
-
-    def _remember(self, errors: Array) -> None:
-        """The greatest error, for later rows, once the tree has taken what it makes: a refused one is of none."""
-        if errors.size:
-            self._greatest = max(self._greatest, float(np.abs(errors).max()))
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -276,11 +273,12 @@ class Replay:
                 np.full(count, 1 / size),
                 self._serial(index),
             )
-        index = self._tree.draw(count, self._random)
-        p = self._tree.priorities[index]
-        least = p.min() if self._by_batch else self._tree.least
-        weight = ((p / least) ** -beta).astype(np.float32)
-        return index, weight, p / self._tree.total, self._serial(index)
+        tree = self._tree
+        index = tree.draw(count, self._random)
+        p = tree.priorities[index]
+        weight = p / (p.min() if self._by_batch else tree.least)
+        weight **= -beta
+        return index, weight.astype(np.float32), p / tree.total, self._serial(index)
 
     def _gathered(self, index: Array, weight: Array, chance: Array, serial: Array) -> Sample:
         return Sample(self._rows.gather(index), index, weight, chance, self.ticket(serial))
@@ -291,7 +289,9 @@ class Replay:
 
     def _serial(self, index: Array) -> Array:
         """The how many-th row of all that is which lies at each place."""
-        return index + (self.inserted - 1 - index) // self.capacity * self.capacity
+        start = self.inserted % self.capacity  # from here on entries are of the turn before
+        turn = self.inserted - start
+        return index + np.where(index < start, turn, turn - self.capacity)
 
     def update(self, ticket: Ticket, errors: Any) -> int:
         """Say how wrong entries were; those that were overwritten since are left alone, and counted in `dropped`.
@@ -316,11 +316,16 @@ class Replay:
         if len(given) != len(ticket):
             raise ShapeError(f"{len(ticket)} entries have {len(given)} errors.")
         with self._lock:
-            there = ticket.serial >= self.inserted - self.capacity
             assert self.priority is not None
-            tree.update(ticket.serial[there] % self.capacity, self.priority.of(given)[there])
-            self._remember(given[there])
-            gone = int(len(there) - there.sum())
+            priorities, greatest = self.priority.of(given)
+            serial, gone = ticket.serial, 0
+            there = serial >= self.inserted - self.capacity
+            if not there.all():
+                serial, priorities, given = serial[there], priorities[there], given[there]
+                gone = len(there) - len(serial)
+                greatest = float(np.abs(given).max(initial=0.0))
+            tree.update(serial % self.capacity, priorities)
+            self._greatest = max(self._greatest, greatest)
             self.dropped += gone
             return gone
 

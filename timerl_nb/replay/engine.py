@@ -20,26 +20,18 @@ class Engine:
     """The work of a sum tree; `tree_arrays` says what each does."""
 
     name: str
-    write: Callable[[Array, Array, Array, Array], None]
-    refresh: Callable[[Array, Array, Array, int, Array], None]
+    change: Callable[[Array, Array, Array, int, int, float, Array, Array], int]
     descend: Callable[[Array, Array, int, Array], Array]
-    first_wrong: Callable[[Array, Array, int, float], int]
 
 
-_NUMPY = Engine(
-    "numpy",
-    tree_arrays.write,
-    tree_arrays.refresh,
-    tree_arrays.descend,
-    tree_arrays.first_wrong,
-)
+_NUMPY = Engine("numpy", tree_arrays.change, tree_arrays.descend)
 
 
 @functools.cache
 def _numba() -> Engine:
     """What Numba makes of the loops: once for all processes, in our folder of caches."""
     numba: Any = importlib.import_module("numba")
-    f, i = numba.float64[::1], numba.int64[::1]
+    f, i, whole = numba.float64[::1], numba.int64[::1], numba.int64
     folder = cache_folder()
     before = numba.config.CACHE_DIR
     # where a function is kept is settled as it is decorated; others' functions keep their own folder
@@ -50,10 +42,8 @@ def _numba() -> Engine:
         )
         return Engine(
             "numba",
-            compiled(numba.void(f, f, i, f))(tree_loops.write),
-            compiled(numba.void(f, f, i, numba.int64, i))(tree_loops.refresh),
-            compiled(i(f, i, numba.int64, f))(tree_loops.descend),
-            compiled(numba.int64(i, f, numba.int64, numba.float64))(tree_loops.first_wrong),
+            compiled(whole(f, f, i, whole, whole, numba.float64, i, f))(tree_loops.change),
+            compiled(i(f, i, whole, f))(tree_loops.descend),
         )
     finally:
         numba.config.CACHE_DIR = before

@@ -32,18 +32,22 @@ class Proportional:
             if not 0 <= value < np.inf:
                 raise OptionError(f"{name}={value!r} is none.", hint=f"{name} is 0 or more.")
 
-    def of(self, errors: Array) -> Array:
-        """The priorities of entries with such errors, f64.
+    def of(self, errors: Array) -> tuple[Array, float]:
+        """The priorities of entries with such errors, f64, and the greatest of the errors, of any sign; 0 of none.
 
         Raises:
             ShapeError: one is NaN or infinite.
         """
-        size = np.abs(errors.astype(np.float64))
-        if not np.isfinite(size).all():
+        size = np.abs(errors)
+        greatest = float(size.max(initial=0.0))
+        if not greatest < np.inf:  # as NaN is not
             at = int(np.argmin(np.isfinite(size)))
             raise ShapeError(
                 f"the error at place {at} is {errors.reshape(-1)[at]}; nothing was changed.",
                 hint="look at the loss that it comes from.",
             )
+        size += self.eps
+        if self.alpha <= 1:
+            return size**self.alpha, greatest
         with np.errstate(over="ignore"):  # the tree says of which entry it is too much
-            return (size + self.eps) ** self.alpha
+            return size**self.alpha, greatest

@@ -96,6 +96,21 @@ class Rows:
                 hint="choose a folder with space left.",
             ) from None
 
+    def plain(self, rows: Mapping[str, Any]) -> bool:
+        """Whether rows are arrays [count, …] of all fields, of their very types, as they mostly are."""
+        if rows.keys() != self.fields.keys():
+            return False
+        counts = set()
+        for name, field in self.fields.items():
+            x = rows[name]
+            if not isinstance(x, np.ndarray) or x.dtype != field.dtype or not x.ndim:
+                return False
+            count, *shape = x.shape
+            if tuple(shape) != field.shape:
+                return False
+            counts.add(count)
+        return len(counts) == 1
+
     def checked(self, rows: Mapping[str, Any], names: Any) -> dict[str, Array]:
         """Rows as arrays [steps, count, …] of the fields' types.
 
@@ -108,9 +123,6 @@ class Rows:
         for name in (n for n in names if n in rows):
             field = self.fields.get(name, _FLAG)
             x = np.asarray(rows[name])
-            if x.ndim and x.dtype == field.dtype and x.shape[1:] == field.shape:  # as it mostly is
-                ahead[name], found[name] = x.shape[:1], x[None]
-                continue
             lead = x.ndim - len(field.shape)
             if lead not in (1, 2) or x.shape[lead:] != field.shape:
                 wrong.append(
@@ -143,7 +155,7 @@ class Rows:
 
     def gather(self, index: Array) -> dict[str, Array]:
         """Copies of rows, [count, …] by field."""
-        return {name: np.take(x, index, axis=0) for name, x in self._arrays.items()}
+        return {name: x.take(index, axis=0) for name, x in self._arrays.items()}
 
     def first(self, count: int) -> dict[str, Array]:
         """The first rows as they lie there."""

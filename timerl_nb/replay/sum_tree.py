@@ -96,7 +96,8 @@ class SumTree:
         """
         values = np.asarray(priority, np.float64)
         many = len(values) if count is None else count
-        self._write((start + np.arange(many)) % self.capacity, values)
+        at = np.arange(start, start + many)
+        self._write(at if start + many <= self.capacity else at % self.capacity, values)
 
     def _write(self, at: Array, priority: Any) -> None:
         values = np.asarray(priority, np.float64)
@@ -107,11 +108,19 @@ class SumTree:
                 raise ShapeError(
                     f"{len(at)} entries have {list(np.shape(priority))} priorities."
                 ) from None
-        wrong = self._engine.first_wrong(at, values, self.capacity, self._most)
+        levels = self.levels
+        wrong = self._engine.change(
+            self._sums,
+            self._least,
+            levels.starts,
+            levels.shift,
+            self.capacity,
+            self._most,
+            at,
+            values,
+        )
         if wrong >= 0:
             raise self._refusal(wrong, int(at[wrong]), float(values[wrong]))
-        self._engine.write(self._sums, self._least, at, values)
-        self._engine.refresh(self._sums, self._least, self.levels.starts, self.levels.shift, at)
 
     def _refusal(self, place: int, entry: int, value: float) -> ShapeError:
         if not 0 <= entry < self.capacity:
@@ -155,14 +164,18 @@ class SumTree:
             raise ExecutionError(
                 "there is nothing to draw: all priorities are zero.", hint="insert entries first."
             )
-        at = random.random(count)
+        shares = random.random(count)
         if stratified:
-            at = (np.arange(count) + at) / max(count, 1)
-        return self.at(at)
+            shares += np.arange(count)
+            shares /= max(count, 1)
+        shares *= total
+        return self._descend(shares)
 
     def at(self, shares: Any) -> Array:
         """The entries at these shares of the whole, numbers from 0 to 1."""
-        targets = np.array(shares, np.float64) * self.total
+        return self._descend(np.array(shares, np.float64) * self.total)
+
+    def _descend(self, targets: Array) -> Array:
         return self._engine.descend(self._sums, self.levels.starts, self.levels.shift, targets)
 
     def path(self, share: float) -> list[tuple[int, list[float], int, float]]:

@@ -7,25 +7,27 @@ import numpy as np
 from timerl_nb.arrays import Array
 
 
-def write(sums: Array, least: Array, index: Array, values: Array) -> None:
-    """Give leaves their priorities; the last counts of one that is named twice."""
+def change(
+    sums: Array,
+    least: Array,
+    starts: Array,
+    shift: int,
+    capacity: int,
+    most: float,
+    index: Array,
+    values: Array,
+) -> int:
+    """Give leaves their priorities, and make what lies above them anew; the last counts of one that is named twice.
+
+    Returns the first place whose index is no leaf's, or whose value no priority, and changes nothing then; −1 where there is none.
+    """
+    right = (index >= 0) & (index < capacity) & (values >= 0) & (values <= most)
+    if not right.all():
+        return int(np.argmin(right))
     sums[index] = values
     least[index] = np.where(values > 0, values, np.inf)
-
-
-def refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) -> None:
-    """Make all that lies above these leaves anew, f64[levels]: sums of each two, of each two of these, and so on."""
-    fanout = 1 << shift
-    groups = index
-    for level in range(len(starts) - 2):
-        groups = np.unique(groups >> shift)
-        at = starts[level] + (groups[:, None] << shift) + np.arange(fanout)
-        part = sums[at]
-        while part.shape[1] > 1:
-            part = part[:, 0::2] + part[:, 1::2]
-        above = starts[level + 1] + groups
-        sums[above] = part[:, 0]
-        least[above] = least[at].min(axis=1)
+    _refresh(sums, least, starts, shift, index)
+    return -1
 
 
 def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
@@ -46,7 +48,16 @@ def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
     return found
 
 
-def first_wrong(index: Array, values: Array, capacity: int, most: float) -> int:
-    """The first place whose index is no leaf's, or whose value no priority; −1 where there is none."""
-    right = (index >= 0) & (index < capacity) & (values >= 0) & (values <= most)
-    return -1 if right.all() else int(np.argmin(right))
+def _refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) -> None:
+    """Make all that lies above these leaves anew, f64[levels]: sums of each two, of each two of these, and so on."""
+    fanout = 1 << shift
+    groups = index
+    for level in range(len(starts) - 2):
+        groups = np.unique(groups >> shift)
+        at = starts[level] + (groups[:, None] << shift) + np.arange(fanout)
+        part = sums[at]
+        while part.shape[1] > 1:
+            part = part[:, 0::2] + part[:, 1::2]
+        above = starts[level + 1] + groups
+        sums[above] = part[:, 0]
+        least[above] = least[at].min(axis=1)

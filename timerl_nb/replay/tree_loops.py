@@ -10,13 +10,22 @@ import numpy as np
 from timerl_nb.arrays import Array
 
 
-def write(sums: Array, least: Array, index: Array, values: Array) -> None:
+def change(
+    sums: Array,
+    least: Array,
+    starts: Array,
+    shift: int,
+    capacity: int,
+    most: float,
+    index: Array,
+    values: Array,
+) -> int:
+    for k in range(len(index)):
+        if not (0 <= index[k] < capacity and 0 <= values[k] <= most):
+            return k
     for k in range(len(index)):
         sums[index[k]] = values[k]
         least[index[k]] = values[k] if values[k] > 0 else np.inf
-
-
-def refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) -> None:
     fanout = 1 << shift
     groups = index.copy()
     count = len(groups)
@@ -37,9 +46,11 @@ def refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) 
             at = base + (group << shift)
             low = np.inf
             for child in range(fanout):
-                part[child] = sums[at + child]
-                low = min(low, least[at + child])
-            width = fanout
+                low = least[at + child] if least[at + child] < low else low
+            # the first two of each pair are summed as they are read
+            width = fanout >> 1
+            for child in range(width):
+                part[child] = sums[at + 2 * child] + sums[at + 2 * child + 1]
             while width > 1:
                 width >>= 1
                 for child in range(width):
@@ -49,6 +60,7 @@ def refresh(sums: Array, least: Array, starts: Array, shift: int, index: Array) 
             groups[done] = group
             done += 1
         count = done
+    return -1
 
 
 def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
@@ -58,25 +70,17 @@ def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
     for level in range(len(starts) - 3, -1, -1):
         for k in range(len(found)):  # one level of all: their misses of the cache overlap
             at = starts[level] + (found[k] << shift)
-            x, ahead, chosen = left[k], 0.0, -1
-            last, before = 0, 0.0
-            for child in range(fanout):
-                one = sums[at + child]
-                if x < ahead + one:
-                    chosen = child
-                    break
-                if one > 0:
-                    last, before = child, ahead
-                ahead += one
-            if chosen < 0:
-                chosen, ahead = last, before
-            left[k] = x - ahead
+            x, ahead, before, chosen = left[k], 0.0, 0.0, 0
+            for child in range(fanout):  # to the end, without a branch that is guessed wrong
+                ahead += sums[at + child]
+                chosen += ahead <= x
+                before = ahead if ahead <= x else before
+            if chosen == fanout:  # a rounded sum leads beyond the last child that has any
+                ahead = 0.0
+                for child in range(fanout):
+                    if sums[at + child] > 0:
+                        chosen, before = child, ahead
+                    ahead += sums[at + child]
+            left[k] = x - before
             found[k] = (found[k] << shift) + chosen
     return found
-
-
-def first_wrong(index: Array, values: Array, capacity: int, most: float) -> int:
-    for k in range(len(index)):
-        if not (0 <= index[k] < capacity and 0 <= values[k] <= most):
-            return k
-    return -1
