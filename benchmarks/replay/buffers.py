@@ -181,7 +181,7 @@ def main() -> None:
             times = found[name]
             print(_line(entries, batch, fields, name, times, found.get("cpprb")), flush=True)
     for name, why in lacking.items():
-        print(f"\n{name} was not there: {why}")
+        print(f"\n{name} was left out: {why}")
 
 
 def _fill(systems: Mapping[str, Any], entries: int, fields: Mapping[str, Any]) -> None:

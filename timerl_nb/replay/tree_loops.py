@@ -65,16 +65,20 @@ def change(
 
 def descend(sums: Array, starts: Array, shift: int, targets: Array) -> Array:
     fanout = 1 << shift
+    width = min(fanout, 8)
     found = np.zeros(len(targets), np.int64)
     left = targets.copy()
     for level in range(len(starts) - 3, -1, -1):
         for k in range(len(found)):  # one level of all: their misses of the cache overlap
             at = starts[level] + (found[k] << shift)
             x, ahead, before, chosen = left[k], 0.0, 0.0, 0
-            for child in range(fanout):  # to the end, without a branch that is guessed wrong
-                ahead += sums[at + child]
-                chosen += ahead <= x
-                before = ahead if ahead <= x else before
+            for first in range(0, fanout, width):  # so many without a branch that is guessed wrong
+                for child in range(first, first + width):
+                    ahead += sums[at + child]
+                    chosen += ahead <= x
+                    before = ahead if ahead <= x else before
+                if chosen < first + width:
+                    break
             if chosen == fanout:  # a rounded sum leads beyond the last child that has any
                 ahead = 0.0
                 for child in range(fanout):
