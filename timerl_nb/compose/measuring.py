@@ -166,8 +166,8 @@ class _Here:
         alone, beside = (dict[str, list[float]]() for _ in "ab")
         state = graph.moved(self._algorithm.begin(self._seed), place)
         with closing(Learner(self._algorithm, place, division.trainers, settled())) as learner:
-            for _ in range(_WARM + self._rounds):
-                for found in (alone, beside):
+            for found in (alone, beside):  # in turn, actors would make a block in every other round
+                for _ in range(_WARM + self._rounds):
                     state = self._round(learner, state, division, found, found is beside)
         return _latencies(alone), _latencies(beside)
 
