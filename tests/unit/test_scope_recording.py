@@ -16,6 +16,7 @@ from functools import partial, partialmethod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -257,6 +258,8 @@ def test_a_folder_that_cannot_be_recorded_into_is_refused_at_once(tmp_path: Path
     (tmp_path / "file").write_text("")
     with pytest.raises(ExecutionError, match="nothing can be recorded into"):
         record(tmp_path / "file" / "r").__enter__()
+    with pytest.raises(ExecutionError, match="nothing can be recorded into"):
+        record(tmp_path / "zero \0 byte").__enter__()
     with record(tmp_path / "r") as rec:
         with pytest.raises(ExecutionError, match="goes on"):
             record(tmp_path / "other").__enter__()
@@ -301,6 +304,23 @@ def test_long_names_are_cut_and_say_so(tmp_path: Path) -> None:
     with record(tmp_path / "r") as rec, operation("x" * 10_000):
         pass
     assert told(rec.read())[0][1] == "x" * 1_000 + "… (cut)"
+
+
+def test_what_cannot_be_written_down_of_a_name_is_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["runs/\udcff.py"])  # whose name is not of UTF-8
+    with record(tmp_path / "r") as rec:
+        for name in ("\ud800", "a\nb", "\x1b[31m", "ü → 🎉"):
+            with phase(name), operation(name):
+                pass
+    recording = rec.read()
+    escaped = {r"\ud800", r"a\nb", r"\x1b[31m", "ü → 🎉"}
+    assert {cell.operation for cell in overlap_of(recording).cells} == {"", *escaped}
+    assert recording.processes[0].command == r"runs/\udcff.py"
+    for text in (str(rec), str(trl.scope.processes(recording)), str(rec.compare(recording))):
+        assert text.encode() and all(name in text for name in escaped) and "\x1b" not in text
+    ElementTree.fromstring(rec._repr_mimebundle_()["image/svg+xml"])
 
 
 def test_a_full_disk_ends_the_recording_and_not_the_program(

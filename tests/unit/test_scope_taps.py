@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -141,6 +142,54 @@ def test_a_method_in_python_is_told_from_what_wraps_it() -> None:
     assert vars(Env)["step"] is before
     names = {name for _, name in calls(rec.read())}
     assert len(calls(rec.read())) == 2 and names == {f"{__name__}.Env.step"}
+
+
+def test_a_tap_binds_to_instances_where_its_function_does() -> None:
+    with trl.scope.record() as rec:
+
+        class Paced:
+            factor = 3
+            pause = time.sleep
+            take = queue.Queue.get
+
+            @functools.partial(jax.jit, static_argnums=0)
+            def scaled(self, x: float) -> Any:
+                return self.factor * x
+
+            @classmethod
+            @functools.partial(jax.jit, static_argnums=0)
+            def doubled(cls, x: float) -> Any:
+                return 2 * x
+
+        one, full = Paced(), queue.Queue[int]()
+        full.put(1)
+        one.pause(0)  # a built-in function is no method
+        assert Paced.take(full) == 1
+        assert (float(one.scaled(2.0)), float(one.doubled(2.0))) == (6, 4)
+        assert not inspect.ismethoddescriptor(time.sleep)
+    assert {"time.sleep", "jit scaled", "jit doubled"} <= {name for _, name in calls(rec.read())}
+    assert float(one.scaled(2.0)) == 6
+
+
+def test_taps_are_pickled_as_what_they_wrap() -> None:
+    with trl.scope.record():
+
+        class Env(gymnasium.Env[Any, Any]):
+            def step(self, action: Any) -> Any:
+                return action + 1
+
+        told = [time.sleep, gymnasium.Env.step, queue.Queue.get, jax.jit]
+        pickled = [pickle.dumps(one) for one in told]
+        sent = cloudpickle.dumps([*told, lambda: Env()])
+        assert [pickle.loads(one) for one in pickled] == told
+        assert (time.sleep.__module__, time.sleep.__doc__) == (
+            "time",
+            untapped(time.sleep).__doc__,
+        )
+    *found, made = cloudpickle.loads(sent)
+    assert found == [time.sleep, gymnasium.Env.step, queue.Queue.get, jax.jit]
+    assert [pickle.loads(one) for one in pickled] == found
+    assert made().step(1) == 2 and not is_tap(vars(type(made()))["step"])
 
 
 def test_what_was_bound_before_is_tapped_and_all_is_put_back() -> None:

@@ -22,6 +22,13 @@ from timerl_nb.symbolic.expr import Lin
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
+def printable(text: str) -> str:
+    """A text from elsewhere, with escapes for what cannot be written down."""
+    if text.isprintable():
+        return text
+    return "".join(ascii(c)[1:-1] if category(c) in _UNPRINTABLE else c for c in text)
+
+
 def checked_name(name: Any, of: str = "a name") -> str:
     """A name that the user gives to something.
 

@@ -370,7 +370,7 @@ static PyObject *tap_call(PyObject *o, PyObject *const *args, size_t n, PyObject
     return recorded(self, lane, args, n, named);
 }
 
-static PyTypeObject TapType, MethodTapType;
+static PyTypeObject TapType, MethodTapType; /* the latter binds to instances */
 static int is_tap(PyObject *o) { return Py_TYPE(o) == &TapType || Py_TYPE(o) == &MethodTapType; }
 static PyObject *tap_new(PyTypeObject *type, PyObject *args, PyObject *named) {
     PyObject *taps, *function, *name, *guess = Py_None; unsigned int library;
@@ -401,7 +401,7 @@ static void tap_dealloc(Tap *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 static PyObject *tap_get(PyObject *self, PyObject *instance, PyObject *type) {
-    if (!instance || instance == Py_None || Py_TYPE(self) != &MethodTapType) return Py_NewRef(self);
+    if (!instance || instance == Py_None) return Py_NewRef(self);
     return PyMethod_New(self, instance);
 }
 static PyObject *tap_getattro(PyObject *o, PyObject *name) {
@@ -418,7 +418,10 @@ static PyObject *tap_compare(PyObject *a, PyObject *b, int how) {
     return PyObject_RichCompare(is_tap(a) ? ((Tap *)a)->function : a, is_tap(b) ? ((Tap *)b)->function : b, how);
 }
 static PyObject *tap_reduce(PyObject *o, PyObject *protocol) {
-    return PyObject_CallMethod(((Tap *)o)->function, "__reduce_ex__", "O", protocol);
+    PyObject *function = ((Tap *)o)->function;
+    if (PyFunction_Check(function)) /* which itself does not say its name */
+        return PyObject_GetAttrString(function, "__qualname__");
+    return PyObject_CallMethod(function, "__reduce_ex__", "O", protocol);
 }
 static PyObject *tap_itself(PyObject *o, PyObject *_) { return Py_NewRef(o); }
 static PyMethodDef tap_methods[] = {
@@ -438,7 +441,7 @@ static PyTypeObject TapType = {
     .tp_clear = (inquiry)tap_clear, .tp_call = PyVectorcall_Call, .tp_vectorcall_offset = offsetof(Tap, vectorcall),
     .tp_getattro = tap_getattro, .tp_repr = tap_repr, .tp_hash = tap_hash, .tp_richcompare = tap_compare,
     .tp_weaklistoffset = offsetof(Tap, weak), .tp_methods = tap_methods, .tp_getset = tap_getset,
-    .tp_members = tap_members, .tp_descr_get = tap_get,
+    .tp_members = tap_members,
 };
 
 /* --- the module -------------------------------------------------------------------------------- */
@@ -475,6 +478,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_tap", "Lanes, annot
 PyMODINIT_FUNC PyInit__tap(void) {
     MethodTapType = TapType;
     MethodTapType.tp_name = "timerl_nb.scope._tap.MethodTap";
+    MethodTapType.tp_descr_get = tap_get;
     MethodTapType.tp_flags |= Py_TPFLAGS_METHOD_DESCRIPTOR; /* called with its instance: no bound method is made */
     OperationType = PhaseType = NamedType;
     OperationType.tp_name = "timerl_nb.scope._tap.Operation";

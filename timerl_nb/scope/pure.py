@@ -348,7 +348,10 @@ class Tap:
         return repr(self._function)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._function.__reduce_ex__(protocol)
+        function = self._function
+        if type(function) is types.FunctionType:  # which itself does not say its name
+            return function.__qualname__
+        return function.__reduce_ex__(protocol)
 
     def __copy__(self) -> Tap:
         return self
@@ -358,15 +361,17 @@ class Tap:
 
 
 class MethodTap(Tap):
-    """The same of a function that is looked up in a class, and called with an instance.
+    """The same of a function that binds to instances.
 
-    Of a function in Python it is another one: Python binds and calls that in a third of the time.
+    Of a function in Python it is another one: Python binds and calls that in a third of the time. Not so where
+    `cloudpickle` takes functions apart, for workers of environments: what is taken apart is what is tapped then.
     """
 
     __slots__ = ()
+    __doc__, __module__ = Tap.__doc__, Tap.__module__  # of this class would hide them
 
     def __new__(cls, taps: Any, function: Any, name: str, library: int, guess: Any = None) -> Any:
-        if type(function) is not types.FunctionType:
+        if type(function) is not types.FunctionType or _is_taken_apart(function):
             return object.__new__(cls)
         made = functools.wraps(function)(_recorded(function, name, int(library), guess))
         vars(made).update(_taps=taps, _function=function)
@@ -374,6 +379,11 @@ class MethodTap(Tap):
 
     def __get__(self, instance: Any, cls: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+
+def _is_taken_apart(function: types.FunctionType) -> bool:
+    """Whether other processes do not find a function by its name."""
+    return function.__module__ == "__main__" or "<locals>" in function.__qualname__
 
 
 def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any) -> Any:

@@ -48,7 +48,7 @@ def tapped(taps: Taps, torch: ModuleType) -> None:
     for name, method in {**vars(torch._C.TensorBase), **own}.items():  # the base cannot be changed
         if type(method) in _DESCRIPTORS and name not in _LEFT:
             called = f"torch.Tensor.{name}"
-            tap = taps.made(method, called, Library.BACKEND, is_method=True)
+            tap = taps.made(method, called, Library.BACKEND)
             taps.replace(torch.Tensor, name, tap)
     engine, called = torch.autograd.graph._engine_run_backward, "torch.autograd.run_backward"
     taps.made(engine, called, Library.BACKEND, guessed=BACKWARD)

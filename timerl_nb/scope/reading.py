@@ -18,6 +18,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
+from timerl_nb.frontend.arguments import printable
 from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, NAMELESS, Kind
 from timerl_nb.scope.lanes import Lane, Process
 from timerl_nb.scope.recording import Recording
@@ -111,7 +112,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
                 process,
                 about["parent"],
                 about["forked_by"],
-                " ".join(about["command"]),
+                printable(" ".join(about["command"])),
                 begin["monotonic"],
                 end and end["monotonic"],
                 end and end["cpu"] - begin["cpu"],
@@ -170,8 +171,8 @@ def _said(path: Traversable) -> _Said:
     for kind, ns in (one for line in found for one in line.get("costs", {}).items()):
         costs.setdefault(kind, []).append(ns)
     return _Said(
-        ["", *[one["name"] for one in found if "name" in one]],
-        {one["thread"]: one["called"] for one in found if "thread" in one},
+        ["", *[printable(one["name"]) for one in found if "name" in one]],
+        {one["thread"]: printable(one["called"]) for one in found if "thread" in one},
         {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one},
         {kind: median(each) for kind, each in costs.items()},
     )

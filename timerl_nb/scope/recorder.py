@@ -23,6 +23,7 @@ from timerl_nb.scope import native, pure
 from timerl_nb.scope.annotations import written_by
 from timerl_nb.scope.blocks import Blocks
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.shapes import cause
 from timerl_nb.scope.writing import (
     LONGEST,
     MANIFEST,
@@ -85,7 +86,7 @@ def make_fresh(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a zero byte in its name
         raise _not_written(folder, error) from error
     if any(MANIFEST.fullmatch(path.name) for path in folder.iterdir()):
         raise ExecutionError(
@@ -93,9 +94,9 @@ def make_fresh(folder: Path) -> None:
         )
 
 
-def _not_written(folder: Path, error: OSError) -> ExecutionError:
+def _not_written(folder: Path, error: OSError | ValueError) -> ExecutionError:
     return ExecutionError(
-        f"nothing can be recorded into {folder}: {error.strerror or error}.",
+        f"nothing can be recorded into {folder}: {cause(error)}.",
         hint="name a folder that can be written.",
     )
 

@@ -79,15 +79,16 @@ class Taps:
         name: str,
         library: Library,
         *,
-        is_method: bool = False,
         guessed: str | Callable[[], operation] | None = None,
     ) -> Any:
         """A tap of a function that is not remembered: it goes when its user lets go of it.
 
+        It binds to instances where the function does: `jax.jit` decorates methods, and `time.sleep` in a class is none.
+
         Args:
             guessed: the operation that a call is, where no other is open, or what says so as it is called; None for none.
         """
-        kind = "MethodTap" if is_method else "Tap"
+        kind = "MethodTap" if hasattr(type(function), "__get__") else "Tap"
         opened = guess(guessed) if isinstance(guessed, str) else guessed
         return getattr(native.module, kind)(self, function, name, library, opened)
 
@@ -103,7 +104,7 @@ class Taps:
         """Tap the native methods of a class that says so itself, as far as it can be changed."""
         for name, thing in list(vars(cls).items()):
             if is_native(thing) and (not name.startswith("__") or name == "__call__"):
-                tap = self.made(thing, f"{cls.__qualname__}.{name}", library, is_method=True)
+                tap = self.made(thing, f"{cls.__qualname__}.{name}", library)
                 if not self.replace(cls, name, tap):
                     return
 
@@ -119,7 +120,7 @@ class Taps:
         if callable(thing) and untapped(thing) is thing:
             where = f"{owner.__module__}." if isinstance(owner, type) else ""
             called = f"{where}{owner.__name__}.{name}"
-            tap = self.made(thing, called, library, is_method=True, guessed=guessed)
+            tap = self.made(thing, called, library, guessed=guessed)
             self.replace(owner, name, tap)
 
     def stand_in(self, function: Any, other: Any) -> None:
