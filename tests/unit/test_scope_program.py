@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.recorders import own_lane
 from tests.reinforce import reinforce
 from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.launches import WAIT
 from timerl_nb.scope.recording import Recording
 
 BOUNDS = {"B": 4, "I": 6, "T": 8}
@@ -37,6 +39,13 @@ def launches(recording: Recording, lane: Lane) -> list[tuple[str, tuple[int, ...
             name, point = found[-1]
             found[-1] = name, (*point, top)
     return found
+
+
+def called(recording: Recording) -> list[str]:
+    """What was called in this thread."""
+    edges = own_lane(recording).edges
+    tops = edges["top"][edges["kind"] == Kind.CALL_ENTER] & ((1 << NAME_BITS) - 1)
+    return [recording.names[top] for top in tops.tolist()]
 
 
 @pytest.mark.parametrize("executor", ["interpret", "xla"])
@@ -74,6 +83,14 @@ def test_it_stops_after_some_turns_and_waits_for_them(executor: str) -> None:
     assert int((lane.edges["kind"] == Kind.PHASE_ENTER).sum()) == 2
     waits = int((lane.edges["top"] >> NAME_BITS == Library.WAITING).sum())
     assert waits == (executor == "xla")
+
+
+def test_what_is_waited_for_is_told_once_where_that_is_tapped() -> None:
+    program = learning("xla")
+    with trl.scope.record(calibrated=False) as rec:
+        program.execute(seed=3, progress=False)
+    waits = {"jax.block_until_ready", WAIT} & set(called(rec.read()))
+    assert waits == {"jax.block_until_ready"}
 
 
 def test_host_functions_are_python_and_may_be_annotated_inside() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -13,6 +14,7 @@ from timerl_nb.events import Event
 from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
 from timerl_nb.scope.recorder import ThreadLane, this_lane
+from timerl_nb.scope.taps import is_tap
 
 TURN: Final = "turn"
 WAIT: Final = "wait for the device"
@@ -44,7 +46,8 @@ class Launches:
             self._begin(lane, event.name, event.point)
         elif event.kind in ("launch", "done"):
             self._end(lane)
-        elif event.kind == "wait":
+        elif event.kind == "wait" and not is_tap(sys.modules["jax"].block_until_ready):
+            # else that has told of it, and nothing may be written ahead of it any more
             begun = time.monotonic_ns() - round(event.seconds * 1e9)
             lane.called(lane.recorder.top(Library.WAITING, WAIT), begun)
             lane.returned()
