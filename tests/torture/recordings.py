@@ -61,7 +61,8 @@ def tried(folder: Path, written: str, processes: int, seconds: float) -> tuple[i
             _record(folder, written, processes)
         finally:
             os._exit(1)
-    while len(list(folder.glob("*.count"))) < 2 * processes:
+    # a file is empty until its thread gives it a size
+    while sum(path.stat().st_size > 0 for path in folder.glob("*.count")) < 2 * processes:
         if os.waitpid(child, os.WNOHANG)[0]:
             return 0, ["its process ended by itself"]
         time.sleep(0.001)
