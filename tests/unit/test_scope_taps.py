@@ -447,6 +447,8 @@ def test_a_library_that_is_imported_later_is_tapped(
     (package / "__init__.py").write_text("from ale_py._ale_py import crc\n")
     (package / "_ale_py.py").write_text("from zlib import crc32 as crc\n")
     monkeypatch.syspath_prepend(tmp_path)
+    for name in ("ale_py", "ale_py._ale_py"):  # Stable-Baselines3 has imported the real one
+        monkeypatch.delitem(sys.modules, name, raising=False)
     finders = list(sys.meta_path)
     try:
         with trl.scope.record() as rec:
