@@ -24,6 +24,7 @@ from timerl_nb.symbolic.expr import (
     const,
     eq,
     gt,
+    invented,
     negate,
     sym,
 )
@@ -35,7 +36,7 @@ from timerl_nb.symbolic.substitute import subst
 # When a turn ends: the components of time as far as its loop's. What runs at these, or ahead of them, is done.
 Time = tuple[int, ...]
 
-_TURN: Final = "turn"
+_TURN: Final = invented("turn")
 
 
 class LivePoints:

@@ -20,12 +20,11 @@ from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op, Read, Tensor
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.symbolic.arrays import values
 from timerl_nb.symbolic.evaluate import evaluate
-from timerl_nb.symbolic.expr import Cond, Lin, Slice, const, sym
+from timerl_nb.symbolic.expr import Cond, Lin, Slice, const, invented, sym
 from timerl_nb.symbolic.polyhedra import Point
 from timerl_nb.symbolic.substitute import subst
 
-# Stands for the point along the slice; no dimension has such a name.
-_ALONG = "along'"
+_ALONG = invented("along")  # the point along the slice
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from timerl_nb.ir.accesses import Access
 from timerl_nb.ir.kinds import SINKS
@@ -30,6 +31,7 @@ from timerl_nb.symbolic.expr import (
     all_of,
     any_of,
     eq,
+    invented,
     lt,
     maximum,
     minimum,
@@ -38,6 +40,8 @@ from timerl_nb.symbolic.expr import (
 from timerl_nb.symbolic.polyhedra import Relation, Set, primed, union
 from timerl_nb.symbolic.scheduling import Edge
 from timerl_nb.symbolic.substitute import subst, subst_cond
+
+_VALUE: Final = invented("value")
 
 
 @dataclass(frozen=True)
@@ -193,8 +197,8 @@ class Constraints:
         along = tuple(d for d in self.pdg.dims.ordered(e.symbols) if d not in op.domain)
         axes = {d: sym(primed(d)) for d in along}
         if isinstance(e, Lin):
-            value = eq(sym(primed("value")), subst(e, axes))
-            return Relation.of(self.pdg.dims, op.domain, (*along, "value"), all_of(here, value))
+            value = eq(sym(primed(_VALUE)), subst(e, axes))
+            return Relation.of(self.pdg.dims, op.domain, (*along, _VALUE), all_of(here, value))
         return Relation.of(self.pdg.dims, op.domain, along, all_of(here, subst_cond(e, axes)))
 
     @cached_property

@@ -233,6 +233,11 @@ def sym(name: str) -> Lin:
     return _of(_make(Sym, name))
 
 
+def invented(word: str) -> str:
+    """Return a symbol's name that no program has: a program's are identifiers, at most primed."""
+    return word + "''"
+
+
 def lin(value: Lin | int) -> Lin:
     return value if isinstance(value, Lin) else const(value)
 

@@ -26,6 +26,7 @@ from timerl_nb.symbolic.expr import (
     const,
     eq,
     ge,
+    invented,
     lt,
     maximum,
     minimum,
@@ -42,6 +43,9 @@ _PARAM, _DIV = isl.dim_type.param, isl.dim_type.div
 def primed(name: str) -> str:
     """The name of a relation's target dimension inside a condition over both sides."""
     return name + "'"
+
+
+_VALUE, _LENGTH = invented("value"), invented("length")
 
 
 class Likeness:
@@ -292,7 +296,7 @@ class Set:
 
     def greatest(self, e: Lin, bounds: Point) -> int:
         """The greatest value of an expression over the set, under actual bounds; 0 over none."""
-        value = _map_of(self.dims.bounds, self.domain, ("v",), eq(sym("v"), e))
+        value = _map_of(self.dims.bounds, self.domain, (_VALUE,), eq(sym(_VALUE), e))
         image = spend(isl.Set.apply, self.at(bounds).raw, value)
         if image.is_empty():
             return 0
@@ -343,13 +347,12 @@ def _at_some_length(raw: Any, dims: Dims) -> Any:
     """{ x : x in raw for some length of 1 to the ceiling }, of a set or a map."""
     assert dims.dynamic is not None
     bound = dims.dynamic.bound
-    length = f"{bound}_here"  # no bound has this name: they are in upper case, or end in _bound
-    raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), length)
-    within = all_of(ge(sym(length), 1), ge(sym(bound), sym(length)))
-    upto = points(within, Space((length, bound), ())).params()
+    raw = raw.set_dim_name(_PARAM, dims.bounds.index(bound), _LENGTH)
+    within = all_of(ge(sym(_LENGTH), 1), ge(sym(bound), sym(_LENGTH)))
+    upto = points(within, Space((_LENGTH, bound), ())).params()
     kind: Any = type(raw)
     raw = spend(kind.intersect_params, raw, upto)
-    raw = spend(kind.project_out, raw, _PARAM, raw.find_dim_by_name(_PARAM, length), 1)
+    raw = spend(kind.project_out, raw, _PARAM, raw.find_dim_by_name(_PARAM, _LENGTH), 1)
     return raw.align_params(_params_set(dims, TRUE).get_space())
 
 
@@ -496,9 +499,8 @@ class Relation:
         dim = self.dims.dynamic
         assert dim is not None
         n, params = len(self.left), _params_set(self.dims, TRUE).get_space()
-        length = primed(dim.bound)
-        within = all_of(ge(sym(length), 1), lt(sym(length), sym(dim.bound)))
-        early = points(within, Space(self.dims.bounds, (*self.left, length)))
+        within = all_of(ge(sym(_LENGTH), 1), lt(sym(_LENGTH), sym(dim.bound)))
+        early = points(within, Space(self.dims.bounds, (*self.left, _LENGTH)))
         ended = self.raw.move_dims(_IN, n, _PARAM, self.dims.bounds.index(dim.bound), 1)
         ended = _anonymous_in(ended.align_params(params)).intersect_domain(early)
         going = _anonymous_in(self.raw.insert_dims(_IN, n, 1)).intersect_domain(early)
@@ -506,8 +508,8 @@ class Relation:
         one, two = (spend(isl.Map.domain, part) for part in parts)
         differ = isl.Map.from_domain(spend(isl.Set.union, one, two))
         last = spend(isl.Map.lexmax, differ.move_dims(_OUT, 0, _IN, n, 1))
-        before = eq(sym("v"), sym(length) - 1)
-        shift = _map_of(self.dims.bounds, (length,), ("v",), before)
+        before = eq(sym(_VALUE), sym(_LENGTH) - 1)
+        shift = _map_of(self.dims.bounds, (_LENGTH,), (_VALUE,), before)
         return Relation(self.dims, self.left, (dim.name,), _anonymous_in(last).apply_range(shift))
 
     def beside(self, other: Relation, right: Domain) -> Relation:

@@ -31,6 +31,7 @@ from timerl_nb.symbolic.expr import (
     any_of,
     compare,
     const,
+    invented,
     maximum,
     minimum,
     pick,
@@ -169,7 +170,7 @@ class _Turns(Generic[Node]):
 
 
 def _turn(k: int) -> str:
-    return f"turn{k}"  # no bound has this name: they are in upper case, or end in _bound
+    return invented(f"turn{k}")
 
 
 def _turns(parts: Sequence[isl.Set]) -> isl.Schedule:
