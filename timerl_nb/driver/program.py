@@ -395,7 +395,7 @@ class Program:
         """
         run_begins(self)
         self._check_run(on_event, outputs)
-        supply = self._supply(given)
+        supply = self._supply(given, copied=False)
         loggers = () if log is None else loggers_of(log, LogFolder)
         ends = self._open
         if ends is not None:
@@ -499,8 +499,11 @@ class Program:
             return keeper.begun(seed, checkpoint, every)
         return keeper.resumed(seed, checkpoint, every, resume)
 
-    def _supply(self, given: Any) -> Supply:
-        """Where a run with an end has what it is given from.
+    def _supply(self, given: Any, *, copied: bool) -> Supply:
+        """Return the source of the values of `trl.given`, for a run with an end.
+
+        Args:
+            copied: whether the run goes on after the caller has control again.
 
         Raises:
             OptionError: the program has no end; or something is not given, or not known.
@@ -513,7 +516,9 @@ class Program:
                 hint="for out in program.turns(): runs it turn by turn.",
             )
         inlets = given_of(self.pdg.dims, self.pdg)
-        return WholeRun(inlets, self.bounds, given) if inlets or given else NothingGiven()
+        if not inlets and not given:
+            return NothingGiven()
+        return WholeRun(inlets, self.bounds, given, copied=copied)
 
     def _check_run(self, on_event: Recorder | None, outputs: Sequence[str] | None) -> None:
         """Refuse what no run can be made with."""
@@ -689,7 +694,7 @@ class Program:
             BudgetError: it needs more memory than the machine has.
         """
         run_begins(self)
-        supply = self._supply(given)
+        supply = self._supply(given, copied=True)
         self._check_begin(recorded=on_event is not None)
         return self._make_run(
             self._seed(seed), on_event, progress, on_call, waits=waits, supply=supply
@@ -736,7 +741,7 @@ class Program:
         """
         run_begins(self)
         self._check_run(on_event, outputs)
-        supply = self._supply(given)
+        supply = self._supply(given, copied=True)
         loggers = () if log is None else loggers_of(log, LogFolder)
         is_saved = checkpoint is not None or resume is not None
         self._check_begin(recorded=on_event is not None, saved=is_saved)

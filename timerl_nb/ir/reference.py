@@ -61,7 +61,7 @@ class Reference:
         self._reached: dict[tuple[int, ...], int] = {}
         self._host = Host(pdg.dims, bounds, seed)
         if given is not None:
-            self._host.supply = WholeRun(given_of(pdg.dims, pdg), bounds, given)
+            self._host.supply = WholeRun(given_of(pdg.dims, pdg), bounds, given, copied=False)
         self._sizes = {d.name: d.count(self.bounds) for d in pdg.dims}
 
     # --- what a user asks for --------------------------------------------------------------------

@@ -119,12 +119,12 @@ class Inlet:
         return (*(self.dims[d].count(bounds) for d in over), *sizes)
 
     def checked(self, value: Any, shape: tuple[int, ...], turn: int | None) -> Any:
-        """What was given for it: an array of that shape and a type that fits.
+        """Return a given array, converted to the tensor's type.
 
-        An array that lies on a device stays there.
+        An array on a device stays there.
 
         Raises:
-            ExecutionError: it is something else.
+            ExecutionError: it has another shape, or a type that does not fit.
         """
         kind = NUMPY[self.kind.dtype]
         if not (hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "devices")):
@@ -153,21 +153,35 @@ class Inlet:
         )
 
 
+def _own(array: Any) -> Any:
+    """Return a copy of an array of the host; arrays on devices never change.
+
+    XLA reads its arguments after a call has returned, when the producer of a turn's values may have written
+    those of the next turn to the same array.
+    """
+    return np.array(array) if isinstance(array, np.ndarray) else array
+
+
 class WholeRun:
     """Given arrays of all turns: `execute(given={name: array[I, …]})`."""
 
-    def __init__(self, inlets: Mapping[str, Inlet], bounds: Mapping[str, int], given: Any) -> None:
-        """Look at them.
+    def __init__(
+        self, inlets: Mapping[str, Inlet], bounds: Mapping[str, int], given: Any, *, copied: bool
+    ) -> None:
+        """Check the arrays.
+
+        Args:
+            copied: copy the host's arrays, for a run that goes on after the caller has control again.
 
         Raises:
             OptionError: they are no mapping, one is missing, or a name is unknown.
             ExecutionError: one has another shape or type.
         """
         values = by_name(inlets, given)
-        self._arrays = {
-            name: inlet.checked(values[name], inlet.shape(bounds, whole=True), None)
-            for name, inlet in inlets.items()
-        }
+        self._arrays: dict[str, Any] = {}
+        for name, inlet in inlets.items():
+            array = inlet.checked(values[name], inlet.shape(bounds, whole=True), None)
+            self._arrays[name] = _own(array) if copied else array
 
     def turn(self, number: int) -> Turn:
         return {name: array[number] for name, array in self._arrays.items()}
@@ -239,7 +253,7 @@ class TurnByTurn:
                 break
             values = by_name(self._inlets, given, self._next)
             self._last[self._next] = {
-                name: inlet.checked(values[name], inlet.shape(self._bounds), self._next)
+                name: _own(inlet.checked(values[name], inlet.shape(self._bounds), self._next))
                 for name, inlet in self._inlets.items()
             }
             self._last.pop(self._next - _KEPT, None)

@@ -39,7 +39,7 @@ class Growing:
     def replace(self, values: Array, at: Array | None = None) -> None:
         self._at = np.arange(len(values)) if at is None else np.array(at)  # of frames, no others'
         self._count = len(values)
-        self._values = np.asarray(values, np.float64)
+        self._values = np.array(values, np.float64)
 
     def curve(self) -> Curve:
         at, values = self._at[: self._count], self._values[: self._count]

@@ -1,4 +1,4 @@
-"""A writer of one thread's: its rows wait until there are enough of them."""
+"""Writers of single threads: a writer collects rows and inserts them in groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ Entries = dict[str, Array]
 
 
 class Actor:
-    """What one thread writes into a buffer by. `Replay.actor` makes it.
+    """Writer of one thread into a buffer. `Replay.actor` makes it.
+
+    Staged rows are copies: the caller may write into its arrays again as soon as a call returns.
 
     Args:
-        entries: makes whole entries of rows.
-        insert: writes them into the buffer.
-        stage: so many are inserted at once.
+        entries: converts rows to whole entries, which may be the caller's own arrays.
+        insert: writes entries into the buffer, which copies them.
+        stage: the number of entries that one insertion takes.
     """
 
     def __init__(
@@ -32,34 +34,40 @@ class Actor:
 
     @property
     def staged(self) -> int:
-        """How many entries wait."""
+        """The number of staged entries."""
         return sum(map(_count, self._staged))
 
     def put(self, rows: Any) -> None:
         """Add rows, as `Replay.insert` takes them.
 
         Raises:
-            ShapeError: they are no rows of the buffer; what waits stays.
+            ShapeError: they are no rows of the buffer; staged entries stay.
         """
-        self.keep(rows)
+        made = self._entries(rows)
+        if not self._staged and _count(made) >= self._stage:  # nothing outlives this call
+            self._insert(made)
+            return
+        self._keep(made)
         if self.staged >= self._stage:
             self.flush()
 
     __call__ = put
 
     def keep(self, rows: Any) -> None:
-        """Add rows that wait for `taken` or `flush`, however many they are."""
-        made = self._entries(rows)
-        if _count(made):
-            self._staged.append(made)
+        """Stage rows until `taken` or `flush`, however many they are."""
+        self._keep(self._entries(rows))
+
+    def _keep(self, entries: Mapping[str, Array]) -> None:
+        if _count(entries):
+            self._staged.append({name: np.array(x) for name, x in entries.items()})
 
     def taken(self) -> Entries:
-        """What waits, for who inserts it himself (`Replay.insert_entries`); empty where there is nothing."""
+        """Return the staged entries for `Replay.insert_entries`; empty without any."""
         staged, self._staged = self._staged, []
         return joined(staged)
 
     def flush(self) -> int:
-        """Insert what waits; returns how many entries that were."""
+        """Insert the staged entries, and return their number."""
         entries = self.taken()
         return self._insert(entries) if entries else 0
 
@@ -71,11 +79,11 @@ class Actor:
 
 
 def joined(parts: list[Entries]) -> Entries:
-    """Entries one behind the other."""
+    """Concatenate entries."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
 
 
-def _count(entries: Entries) -> int:
+def _count(entries: Mapping[str, Array]) -> int:
     return len(next(iter(entries.values())))

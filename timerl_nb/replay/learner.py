@@ -125,7 +125,7 @@ class Learner:
             backend.wait(gradient)
             sync, begun = perf_counter() - done, perf_counter()
             state = backend.wait(self._algorithm.step(state, gradient, batch))
-            params = self._algorithm.acting(state)
+            params = graph.frozen(self._algorithm.acting(state))
             if self._device is not None:
                 params = graph.moved(params, self._home)
             params = backend.wait(params)

@@ -93,8 +93,8 @@ class TrainingCourse(Course):
         self.moves: list[Move] = []
         self.deaths: list[Death] = []
         self.experience = 0
-        self.learnt = graph.moved(algorithm.begin(asked.seed), device)
-        self.slots = WeightSlots(graph.moved(algorithm.acting(self.learnt), None))
+        self.learnt = graph.moved(graph.frozen(algorithm.begin(asked.seed)), device)
+        self.slots = WeightSlots(graph.moved(graph.frozen(algorithm.acting(self.learnt)), None))
         self._device = device
         self._staged: list[Block] = []
         self._lost = [0] * len(groups)
@@ -284,7 +284,7 @@ class TrainingCourse(Course):
             return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
 
         self.learnt = graph.moved(graph.with_leaves(self.learnt, of("learner ")), self._device)
-        params = graph.moved(self._algorithm.acting(self.learnt), None)
+        params = graph.moved(graph.frozen(self._algorithm.acting(self.learnt)), None)
         self.slots.restore(params, about["version"])
         self._buffer.restore(of("buffer "))
         values = of("values of ")

@@ -54,8 +54,8 @@ class Training(Running):
 
     @property
     def learnt(self) -> Any:
-        """All that learning carries now."""
-        return self._training.learnt
+        """The algorithm's state now: all that it carries from step to step."""
+        return graph.frozen(self._training.learnt)
 
     @property
     def allocation(self) -> Allocation:

@@ -77,7 +77,8 @@ class LearntPolicy:
     """
 
     def __init__(self, actor: Actor, weights: Mapping[str, Array], name: str) -> None:
-        self.weights, self.name, self.actor = dict(weights), name, actor
+        self.weights = {name: np.array(x) for name, x in weights.items()}
+        self.name, self.actor = name, actor
 
     def __call__(self, observation: Any, *, seed: int | np.random.Generator | None = None) -> Any:
         """The action for an observation, or for each of many.

@@ -118,6 +118,15 @@ def moved(tree: Any, device: Any) -> Any:
     return jax.device_put(tree, device)
 
 
+def frozen(tree: Any) -> Any:
+    """A tree whose arrays nobody can write to: copies of NumPy's as arrays of JAX.
+
+    JAX on a CPU may read the memory of an array of NumPy that it is given, later as well.
+    """
+    own = lambda x: jax.device_put(np.array(x)) if isinstance(x, np.ndarray) else x  # noqa: E731
+    return jax.tree_util.tree_map(own, tree)
+
+
 def hlo_of(function: Callable[..., Any], *args: Any) -> str:
     """What XLA makes of a function of trees of arrays, optimised, as text."""
     text = jax.jit(function).lower(*args).compile().as_text()
