@@ -1,7 +1,7 @@
 """Arrays that outlive a call: writing into them afterwards changes nothing.
 
-Each case calls a public function that keeps an array or returns one, and passes the array to `write`. A case runs twice,
-with a `write` that does nothing and with one that overwrites the array; both runs return the same values.
+Each case calls a public function that keeps an array or returns one, and passes the array to `write`. It runs twice: `write`
+does nothing in the first run and overwrites the array in the second. Both runs return the same values.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def tensors(write: Write) -> Any:
 
 
 def sums(executor: str, end: Any, size: int) -> trl.Program:
-    """The sum of what is given, after work that takes longer than bringing the next turn's values."""
+    """A sum of given values, whose turns take XLA longer than the producer of these values."""
     with trl.Context("i") as ctx:
         ((i, _),) = ctx.dims
         g = trl.given("g", (size,), domain=(i,))

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from threading import RLock
@@ -22,7 +23,7 @@ from timerl_nb.frontend.foreign import asked, missing
 from timerl_nb.replay.actor import Actor
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.rows import Field, Rows, fields_of
-from timerl_nb.replay.sample import Sample, Ticket
+from timerl_nb.replay.sample import Epoch, Sample, Ticket
 from timerl_nb.replay.steps import Steps
 from timerl_nb.replay.sum_tree import SumTree
 from timerl_nb.runtime.checkpoint import safetensors_of
@@ -91,6 +92,7 @@ class Replay:
         self._by_batch = weights == "batch"
         self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
         self._name = secrets.token_hex(8)
+        self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
         self.inserted = 0
         self.dropped = 0
@@ -238,7 +240,8 @@ class Replay:
             ExecutionError: there are none, or all their priorities are zero.
         """
         with self._lock:
-            return self._gathered(*self._draw(count, beta))
+            index, weight, chance, serial = self._draw(count, beta)
+            return Sample(self._rows.gather(index), index, weight, chance, self.ticket(serial))
 
     def parts(self, count: int, beta: float = 0.4, *, chunks: int) -> Iterator[Sample]:
         """The same entries as `sample` draws, in so many parts whose rows are gathered as they are asked for.
@@ -250,12 +253,16 @@ class Replay:
         """
         many = integer("the number of parts", chunks, least=1)
         with self._lock:
-            drawn = self._draw(count, beta)
+            *drawn, serial = self._draw(count, beta)
+            ticket = self.ticket(serial)
         ends = [count * k // many for k in range(many + 1)]
 
         def part(first: int, last: int) -> Sample:
+            index, weight, chance = (x[first:last] for x in drawn)
             with self._lock:
-                return self._gathered(*(x[first:last] for x in drawn))
+                rows = self._rows.gather(index)
+            mine = replace(ticket, serial=ticket.serial[first:last])
+            return Sample(rows, index, weight, chance, mine)
 
         return (part(a, b) for a, b in pairwise(ends) if a < b)
 
@@ -280,12 +287,9 @@ class Replay:
         weight **= -beta
         return index, weight.astype(np.float32), p / tree.total, self._serial(index)
 
-    def _gathered(self, index: Array, weight: Array, chance: Array, serial: Array) -> Sample:
-        return Sample(self._rows.gather(index), index, weight, chance, self.ticket(serial))
-
     def ticket(self, serial: Array) -> Ticket:
-        """The ticket of the rows that were the how many-th of all to be inserted, i64[count]."""
-        return Ticket(self._name, serial)
+        """Return the ticket of rows of this epoch and those before it, by their serial numbers, i64[count]."""
+        return Ticket(self._name, serial, self._epochs)
 
     def _serial(self, index: Array) -> Array:
         """The how many-th row of all that is which lies at each place."""
@@ -294,17 +298,21 @@ class Replay:
         return index + np.where(index < start, turn, turn - self.capacity)
 
     def update(self, ticket: Ticket, errors: Any) -> int:
-        """Say how wrong entries were; those that were overwritten since are left alone, and counted in `dropped`.
+        """Set the priorities of a sample's entries by their errors.
+
+        Rows that were overwritten since, or undone by `load`, are left alone and counted in `dropped`.
 
         Args:
-            ticket: of a sample.
-            errors: of its entries, [count], of any sign; or of PyTorch or JAX.
+            ticket: of the sample.
+            errors: [count], of any sign; of NumPy, PyTorch or JAX.
 
-        Returns how many were left alone.
+        Returns:
+            The number of rows that were left alone.
 
         Raises:
-            OptionError: the ticket is another buffer's, or entries have no priorities.
-            ShapeError: one is NaN or infinite; nothing is changed then.
+            OptionError: the ticket is another buffer's or names rows that were never inserted, or entries have
+                no priorities.
+            ShapeError: an error is NaN or infinite; nothing is changed.
         """
         tree = self.tree
         if not isinstance(ticket, Ticket) or ticket.buffer != self._name:
@@ -319,7 +327,7 @@ class Replay:
             assert self.priority is not None
             priorities, greatest = self.priority.of(given)
             serial, gone = ticket.serial, 0
-            there = serial >= self.inserted - self.capacity
+            there = (serial >= self.inserted - self.capacity) & (serial < self._shared(ticket))
             if not there.all():
                 serial, priorities, given = serial[there], priorities[there], given[there]
                 gone = len(there) - len(serial)
@@ -328,6 +336,25 @@ class Replay:
             self._greatest = max(self._greatest, greatest)
             self.dropped += gone
             return gone
+
+    def _shared(self, ticket: Ticket) -> int:
+        """Return the number of first rows that the histories of a ticket and of this buffer have in common.
+
+        Raises:
+            OptionError: the ticket names rows that were never inserted.
+        """
+        own, theirs, serial = self._epochs, ticket.epochs, ticket.serial
+        if len(serial) and (serial.min() < 0 or (own == theirs and serial.max() >= self.inserted)):
+            wrong = int(serial.min() if serial.min() < 0 else serial.max())
+            raise OptionError(
+                f"the ticket names row {wrong:,}, and {self.inserted:,} rows were ever inserted.",
+                hint="update takes sample(…).ticket as it is.",
+            )
+        last = max((k for k, one in enumerate(own) if one in theirs), default=-1)
+        if last < 0:  # all rows of that time were overwritten before the last load
+            return 0
+        later = own[last + 1 :][:1] + theirs[theirs.index(own[last]) + 1 :][:1]
+        return min((one.start for one in later), default=self.inserted)
 
     # --- keeping ---------------------------------------------------------------------------------
 
@@ -384,6 +411,7 @@ class Replay:
             arrays |= self._steps.state()
         return arrays, {
             "name": self._name,
+            "epochs": [[one.name, one.start] for one in self._epochs],
             "capacity": self.capacity,
             "inserted": self.inserted,
             "dropped": self.dropped,
@@ -424,7 +452,16 @@ class Replay:
                 steps.restore(arrays)
             self.inserted, self.dropped = about["inserted"], about["dropped"]
             self._name, self._greatest = about["name"], float.fromhex(about["greatest"])
+            self._epochs = self._epochs_after(about)
             self._random.bit_generator.state = about["random"]
+
+    def _epochs_after(self, about: Mapping[str, Any]) -> tuple[Epoch, ...]:
+        """Return the epochs after a load: those of the saved buffer that left rows, and a new one."""
+        before = [Epoch(*one) for one in about.get("epochs", [[about["name"], 0]])]
+        made = [*before, Epoch(secrets.token_hex(8), about["inserted"])]
+        first = about["inserted"] - self.capacity
+        gone = [one.start == two.start or two.start <= first for one, two in pairwise(made)]
+        return tuple(one for one, empty in zip(made, [*gone, False], strict=True) if not empty)
 
     def __getattr__(self, name: str) -> Any:
         words = {"add": "insert(rows).", "push": "insert(rows).", "store": "insert(rows)."}

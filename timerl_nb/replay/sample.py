@@ -1,4 +1,4 @@
-"""What is drawn from a buffer."""
+"""Samples of a replay buffer, and the tickets by which their priorities are updated."""
 
 from __future__ import annotations
 
@@ -13,17 +13,31 @@ from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.runtime.backends import jax_graph as graph
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """The time between two loads of a buffer, which begins at a number of inserted rows.
+
+    Two buffers that load the same file, or one that loads it twice, insert other rows under the same serial numbers.
+    An epoch tells these apart.
+    """
+
+    name: str
+    start: int
+
+
 @dataclass(frozen=True, repr=False)
 class Ticket:
-    """Which entries were drawn: whoever has overwritten one since has made another of it.
+    """The rows of a sample, by which `Replay.update` finds those that are still in the buffer.
 
     Attributes:
-        buffer: whose they are.
-        serial: the how many-th row of all that were ever inserted each is, i64[count].
+        buffer: the name of their buffer, which `Replay.load` takes over.
+        serial: i64[count], the number of rows that were inserted before each.
+        epochs: those of the buffer when the sample was drawn.
     """
 
     buffer: str
     serial: Array
+    epochs: tuple[Epoch, ...]
 
     def __len__(self) -> int:
         return len(self.serial)
