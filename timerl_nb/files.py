@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
+from weakref import WeakSet
 
 try:
     import fcntl
@@ -83,6 +84,39 @@ def lock(file: IO[bytes]) -> None:
         raise BlockingIOError(error.errno, error.strerror) from None
     finally:
         file.seek(at)
+
+
+# open lock files; a set of weak references, since a lock ends with the file object that holds it
+_HELD: Final = WeakSet[IO[bytes]]()
+
+
+def hold(path: Path, mode: str = "ab") -> IO[bytes]:
+    """Open a file, made if need be, and hold it until it is closed or the process ends.
+
+    A process that is forked later does not hold it: there the file is closed.
+
+    Raises:
+        BlockingIOError: somebody else holds it.
+        OSError: it cannot be made, or files cannot be held here.
+    """
+    file = cast("IO[bytes]", open(path, mode, buffering=0))  # noqa: SIM115
+    try:
+        lock(file)
+    except BaseException:
+        file.close()
+        raise
+    _HELD.add(file)
+    return file
+
+
+def _close_inherited() -> None:
+    """Close lock files after a fork, so that a lock ends with the process that took it."""
+    for file in [*_HELD]:
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
 def clear_drafts(folder: Path, idle: float = 0.0) -> None:

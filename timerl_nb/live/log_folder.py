@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from timerl_nb.errors import ExecutionError, OptionError, warn
-from timerl_nb.files import clear_drafts, lock, write_whole
+from timerl_nb.files import clear_drafts, hold, write_whole
 from timerl_nb.live.run_log import TIMES, Row
 
 JSONL: Final = "log.jsonl"
@@ -224,12 +224,7 @@ class _Lines:
 
     def __init__(self, path: Path) -> None:
         # opened so that it is made, and never cut; written at its end alone
-        self._file: IO[bytes] = open(path, "a+b", buffering=0)  # noqa: SIM115
-        try:
-            lock(self._file)
-        except BaseException:
-            self.close()
-            raise
+        self._file: IO[bytes] = hold(path, "a+b")
         self.size = os.fstat(self._file.fileno()).st_size
 
     def content(self) -> bytes:

@@ -51,10 +51,11 @@ class Replay:
         seed: of what is drawn.
         fanout, engine: of the tree (`trl.replay.SumTree`).
         above: more bytes of rows lie in files, memory-mapped, in `folder`.
-        folder: by default a temporary one, which goes with the buffer.
+        folder: one buffer at a time has its rows in it. The default is a temporary one, which is removed with the buffer.
 
     Raises:
         OptionError, ShapeError: an argument is of another kind.
+        ExecutionError: another buffer has its rows in the folder, or it cannot be written to.
     """
 
     @asked
@@ -94,6 +95,7 @@ class Replay:
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
+        self._claimed_by: int | None = None  # the process whose training run it is
         self.inserted = 0
         self.dropped = 0
         self._greatest = 1.0
@@ -226,6 +228,24 @@ class Replay:
             made = of if self.priority is None else float(self.priority.of(np.array([of]))[0][0])
             known = self._first_of = of, made
         return known[1]
+
+    def claim(self) -> None:
+        """Keep other training runs from this buffer until `release`.
+
+        Raises:
+            ExecutionError: a training run has it.
+        """
+        with self._lock:
+            if self._claimed_by == os.getpid():
+                raise ExecutionError(
+                    "another training run inserts into this buffer.",
+                    hint="stop that run, or give this one a buffer of its own.",
+                )
+            self._claimed_by = os.getpid()
+
+    def release(self) -> None:
+        """Let another training run have this buffer."""
+        self._claimed_by = None
 
     # --- reading ---------------------------------------------------------------------------------
 

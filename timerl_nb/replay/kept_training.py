@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import clear_drafts, lock, write_whole
+from timerl_nb.files import clear_drafts, hold, write_whole
 from timerl_nb.runtime.checkpoint import safetensors_of
 from timerl_nb.runtime.loading import loaded
 from timerl_nb.runtime.run_folder import LOCK, RunFolder
@@ -38,8 +38,7 @@ class KeptTraining:
         """
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self._folder / LOCK, "ab")  # noqa: SIM115
-            lock(self._lock)
+            self._lock = hold(self._folder / LOCK)
             clear_drafts(self._folder)
         except BlockingIOError:
             self.leave()

@@ -123,7 +123,7 @@ class TrainingCourse(Course):
             state = "failed"
             self._failed(error)
             self._curves.error = str(error)
-        ends = [self._actors.close, self._learner.close]
+        ends = [self._actors.close, self._learner.close, self._buffer.release]
         for end in ends if self._kept is None else [*ends, self._kept.leave]:
             try:
                 end()

@@ -1,4 +1,4 @@
-"""Rows by field, in a ring: arrays in memory, or in files where there is too much of them."""
+"""Rows by field, in a ring: arrays in memory, or in memory-mapped files above a size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
 import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
+from timerl_nb.files import hold
 from timerl_nb.frontend.arguments import element_type, integer
 from timerl_nb.ir.shapes import NUMPY
 
@@ -59,10 +60,14 @@ def fields_of(given: Any) -> dict[str, Field]:
 
 
 class Rows:
-    """So many rows as arrays [capacity, …], by field.
+    """Rows as arrays [capacity, …], by field.
 
     Args:
-        folder: where files lie, where they take more than `above` bytes; by default one that goes with the buffer.
+        folder: the folder of the files, in which no other rows can be meanwhile. The default is a temporary one.
+        above: the number of bytes above which rows are in files.
+
+    Raises:
+        ExecutionError: other rows are in the folder, or it cannot be written to.
     """
 
     def __init__(
@@ -75,10 +80,13 @@ class Rows:
         self.capacity, self.fields = capacity, dict(fields)
         self.nbytes = capacity * sum(f.nbytes for f in fields.values())
         place = None
+        self._lock: IO[bytes] | None = None  # of the folder; a forked process has it closed
         if self.nbytes > above:
             place = Path(tempfile.mkdtemp(prefix="replay-") if folder is None else folder)
             if folder is None:
-                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+                weakref.finalize(self, _remove, place, os.getpid())
+            self._lock = _held(place)
+            weakref.finalize(self, self._lock.close)
         self._arrays = {name: self._made(name, f, place) for name, f in self.fields.items()}
 
     def _made(self, name: str, field: Field, place: Path | None) -> Array:
@@ -86,15 +94,23 @@ class Rows:
         if place is None:
             return np.zeros(shape, field.dtype)
         try:
-            place.mkdir(parents=True, exist_ok=True)
             # a name of the user's may be none of a file
             path = place / f"{list(self.fields).index(name)}.rows"
             return np.asarray(np.memmap(path, field.dtype, "w+", shape=shape))
         except OSError as error:
+            raise _unwritable(place, error) from None
+
+    def _check_process(self) -> None:
+        """Refuse a forked process, whose writes would change the rows of the other one.
+
+        Raises:
+            ExecutionError: another process made the files.
+        """
+        if self._lock is not None and self._lock.closed:
             raise ExecutionError(
-                f"rows of {name!r} cannot be kept in {place}: {error.strerror}.",
-                hint="choose a folder with space left.",
-            ) from None
+                "the rows of this buffer are in files of another process, from which this one was forked.",
+                hint="make a buffer with a folder of its own here, or send rows to that process.",
+            )
 
     def plain(self, rows: Mapping[str, Any]) -> bool:
         """Whether rows are arrays [count, …] of all fields, of their very types, as they mostly are."""
@@ -145,6 +161,7 @@ class Rows:
 
     def write(self, start: int, rows: Mapping[str, Array]) -> None:
         """Write rows one after the other from a place on, the first again after the last."""
+        self._check_process()
         count = len(next(iter(rows.values())))
         split = min(count, self.capacity - start)
         for name, x in rows.items():
@@ -155,13 +172,47 @@ class Rows:
 
     def gather(self, index: Array) -> dict[str, Array]:
         """Copies of rows, [count, …] by field."""
+        self._check_process()
         return {name: x.take(index, axis=0) for name, x in self._arrays.items()}
 
     def first(self, count: int) -> dict[str, Array]:
         """The first rows as they lie there."""
+        self._check_process()
         return {name: x[:count] for name, x in self._arrays.items()}
 
 
+def _held(place: Path) -> IO[bytes]:
+    """Make a folder and lock it.
+
+    Raises:
+        ExecutionError: other rows are in it, or it cannot be written to.
+    """
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        return hold(place / _LOCK)
+    except BlockingIOError:
+        raise ExecutionError(
+            f"another buffer has its rows in {place}.",
+            hint="give this one a folder of its own, or `del` the other buffer first.",
+        ) from None
+    except OSError as error:
+        raise _unwritable(place, error) from None
+
+
+def _unwritable(place: Path, error: OSError) -> ExecutionError:
+    return ExecutionError(
+        f"rows cannot be written to {place}: {error.strerror}.",
+        hint="choose a folder with space left.",
+    )
+
+
+def _remove(place: Path, process: int) -> None:
+    """Remove a temporary folder, in the process that made it."""
+    if os.getpid() == process:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+_LOCK: Final = "rows.lock"
 _FLAG = Field((), np.dtype(np.bool_))
 
 

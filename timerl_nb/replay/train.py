@@ -140,7 +140,7 @@ def train(
     Raises:
         OptionError, ShapeError: an argument is of another kind.
         EnvError: there is no such environment.
-        ExecutionError: the folder is another run's.
+        ExecutionError: another run has the folder or the buffer.
     """
     if mode not in _MODES:
         raise OptionError(f"mode={mode!r} is none.", hint=one_of(str(mode), _MODES))
@@ -206,7 +206,12 @@ def train(
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
     asked = {n: x for n, x in plain.items() if n not in apart} | {"algorithm": repr(algorithm)}
     kept = None if folder is None else KeptTraining(folder, asked)
-    saved = None if kept is None else kept.enter()
+    held.claim()
+    try:
+        saved = None if kept is None else kept.enter()
+    except BaseException:
+        held.release()
+        raise
     try:
         control = RunControl(held=bool(paused), turn=0 if saved is None else saved[1]["turn"])
         curves = Curves(control, wanted.turns)
@@ -227,6 +232,7 @@ def train(
             course.restore(*saved)
         return Training(control, curves, course, wanted.turns)
     except BaseException:
+        held.release()
         if kept is not None:
             kept.leave()
         raise

@@ -21,7 +21,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
-from timerl_nb.files import clear_drafts, lock, write_whole
+from timerl_nb.files import clear_drafts, hold, write_whole
 from timerl_nb.loops.cuts import Cut
 from timerl_nb.runtime.checkpoint import TYPES, arrays_of
 
@@ -96,8 +96,7 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / LOCK, "ab")  # noqa: SIM115
-            lock(self._lock)
+            self._lock = hold(self.path / LOCK)
             clear_drafts(self.path)
             with suppress(ExecutionError):  # what is damaged is left as it is
                 self._clear("" if self.is_empty else self.manifest().state)
