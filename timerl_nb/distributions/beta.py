@@ -67,7 +67,8 @@ class Beta(Distribution):
     def mode(self) -> RecurrentTensor:
         """What is most likely where alpha and beta are above 1; else the mean, which has no peak."""
         a, b = self.alpha, self.beta
-        return where((a > 1.0) & (b > 1.0), (a - 1.0) / (a + b - 2.0), a / (a + b))
+        peaked = (a > 1.0) & (b > 1.0)
+        return where(peaked, (a - 1.0) / where(peaked, a + b - 2.0, 1.0), a / (a + b))
 
     def _kl(self, other: Beta) -> RecurrentTensor:
         a, b, c, d = self.alpha, self.beta, other.alpha, other.beta
@@ -78,12 +79,13 @@ class Beta(Distribution):
 def log_gamma(x: RecurrentTensor) -> RecurrentTensor:
     """The logarithm of the gamma function where x is positive, by Stirling's series above 6."""
     above = x + 6.0
-    first, second = x * (x + 1.0) * (x + 2.0), (x + 3.0) * (x + 4.0) * (x + 5.0)
     inverse = 1.0 / above
+    ratios = [(x + float(k)) * inverse for k in range(6)]  # a product of the x + k may overflow
+    first, second = (ratios[k] * ratios[k + 1] * ratios[k + 2] for k in (0, 3))
     square = inverse * inverse
     series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260)))
     return (
-        (above - 0.5) * above.log()
+        (above - 6.5) * above.log()
         - above
         + 0.5 * log(2 * pi)
         + series

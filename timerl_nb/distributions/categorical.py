@@ -1,4 +1,4 @@
-"""Distributions over what is counted: `Categorical`, `MultiCategorical`, `Bernoulli`."""
+"""Distributions over finite choices: `Categorical`, `MultiCategorical`, `Bernoulli`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,49 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from timerl_nb.distributions.distribution import Distribution, Stream, expect_draw, numbers
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.arguments import integer, is_whole
 from timerl_nb.frontend.sources import random_gumbel, random_uniform, stack, where
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
-from timerl_nb.ir.shapes import is_integer
+from timerl_nb.ir.shapes import NUMPY, is_integer, same_size
 
 
 class Categorical(Distribution):
     """One of the positions of the last axis, with probability softmax(logits).
 
+    A logit of -inf gives a position probability 0. A logit of inf makes a position certain; several
+    have equal log-probabilities, and the first is drawn. Neither receives a gradient.
+
     Args:
         logits: unnormalised log-probabilities, shape (…, n).
+        mask: the allowed positions: booleans, or zeros and ones, of the logits' shape or broadcast to
+            it. The others have the logit -inf. At least one position of each row must be allowed.
+            Constant masks are checked at once. If a row without an allowed position is computed, its
+            log-probabilities are -inf, its entropy and divergence are 0, and its draw and its mode are
+            position 0.
+
+    Raises:
+        ShapeError: the logits or the mask have another type or shape, or a constant mask allows none.
     """
 
-    def __init__(self, logits: RecurrentTensor) -> None:
+    def __init__(self, logits: RecurrentTensor, mask: Any = None) -> None:
         logits = operand(None, logits)
         if not logits.rank:
             raise ShapeError(f"logits are floating-point and have at least one axis, not {logits}.")
-        self.logits = numbers("logits", logits)
-        shifted = logits - logits.max(axis=-1).unsqueeze(-1).detach()
-        self.log_probs = shifted - shifted.exp().sum(axis=-1).unsqueeze(-1).log()
+        logits = numbers("logits", logits)
+        if mask is not None:
+            logits = _masked(logits, allowed_positions(mask, logits))
+        self.logits = logits
+        # what handles infinities adds little to the gradients: most of it is detached
+        ends = finfo(NUMPY[logits.dtype])
+        most = logits.max(axis=-1).unsqueeze(-1).detach()
+        shifted = logits - most.maximum(float(ends.min))
+        shifted = where(most == inf, where(logits == inf, 0.0, -inf), shifted)
+        total = shifted.exp().sum(axis=-1).unsqueeze(-1)  # at least 1, or 0
+        self.log_probs = shifted - (total + float(ends.smallest_normal)).log()
 
     def sample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
@@ -53,16 +73,14 @@ class Categorical(Distribution):
     def entropy(self) -> RecurrentTensor:
         """-sum p log p, in nats, the shape without the last axis."""
         p = self.log_probs.exp()
-        return -where(p <= 0.0, 0.0, p * self.log_probs).sum(axis=-1)
+        return -(p * where(p <= 0.0, 0.0, self.log_probs)).sum(axis=-1)
 
     def mode(self) -> RecurrentTensor:
         """The most likely position."""
         return self.logits.argmax(-1)
 
     def _kl(self, other: Categorical) -> RecurrentTensor:
-        p = self.log_probs.exp()
-        apart = where(p <= 0.0, 0.0, p * (self.log_probs - other.log_probs))
-        return apart.sum(axis=-1)
+        return _divergence(self.log_probs.exp(), self.log_probs, other.log_probs).sum(axis=-1)
 
 
 class MultiCategorical(Distribution):
@@ -71,9 +89,10 @@ class MultiCategorical(Distribution):
     Args:
         logits: shape (…, sum(sizes)), those of one choice after those of another.
         sizes: how many positions each choice has.
+        mask: the allowed positions of all choices, side by side as the logits are; see `Categorical`.
     """
 
-    def __init__(self, logits: RecurrentTensor, sizes: Sequence[int]) -> None:
+    def __init__(self, logits: RecurrentTensor, sizes: Sequence[int], mask: Any = None) -> None:
         logits = numbers("logits", logits)
         self.sizes = tuple(sizes) if isinstance(sizes, Sequence | np.ndarray) else ()
         counted = all(is_whole(n) and n > 0 for n in self.sizes)
@@ -83,10 +102,10 @@ class MultiCategorical(Distribution):
                 hint="their last axis is as long as all choices together.",
             )
         ends = list(accumulate(self.sizes))
-        self.parts = [
-            Categorical(logits.slice(hi - n, hi, -1))
-            for n, hi in zip(self.sizes, ends, strict=True)
-        ]
+        spans = [slice(hi - n, hi) for n, hi in zip(self.sizes, ends, strict=True)]
+        if mask is not None:
+            logits = _masked(logits, allowed_positions(mask, logits, spans))
+        self.parts = [Categorical(logits.slice(span.start, span.stop, -1)) for span in spans]
 
     def sample(
         self, domain: Any = None, stream: Stream = None, *, shared: bool = False
@@ -144,17 +163,73 @@ class Bernoulli(Distribution):
 
     def entropy(self) -> RecurrentTensor:
         """In nats, of all elements together."""
-        p = self.logits.sigmoid()
-        return (self.logits.softplus() - p * self.logits).sum()
+        size = abs(self.logits)
+        rare = (-size).sigmoid()  # the probability of the less likely value
+        return ((-size).softplus() + rare * where(rare <= 0.0, 0.0, size)).sum()
 
     def mode(self) -> RecurrentTensor:
         """Yes where that is more likely than no."""
         return self.logits > 0.0
 
     def _kl(self, other: Bernoulli) -> RecurrentTensor:
-        p = self.logits.sigmoid()
-        apart = p * (self.logits - other.logits) + other.logits.softplus() - self.logits.softplus()
-        return apart.sum()
+        def given_sign(x: RecurrentTensor, y: RecurrentTensor) -> RecurrentTensor:
+            return _divergence(x.sigmoid(), x.log_sigmoid(), y.log_sigmoid())
+
+        no = given_sign(-self.logits, -other.logits)
+        return (given_sign(self.logits, other.logits) + no).sum()
+
+
+def _divergence(p: RecurrentTensor, log_p: RecurrentTensor, log_q: RecurrentTensor) -> Any:
+    """p * (log p - log q), whose value and gradients are 0 where p is."""
+    none = p <= 0.0
+    return p * (where(none, 0.0, log_p) - where(none, 0.0, log_q))
+
+
+def _masked(logits: RecurrentTensor, allowed: RecurrentTensor) -> RecurrentTensor:
+    return where(allowed, logits, -inf)
+
+
+def allowed_positions(
+    mask: Any, logits: RecurrentTensor, spans: Sequence[slice] = (slice(None),)
+) -> RecurrentTensor:
+    """Return a mask of positions as booleans.
+
+    Args:
+        mask: booleans, or integers of which 0 means forbidden.
+        logits: the tensor that it applies to.
+        spans: the parts of the last axis, each of which needs an allowed position.
+
+    Raises:
+        ShapeError: it has another type, a shape that does not broadcast, or its constant values allow
+            no position of a part.
+    """
+    given = operand(logits.ctx, mask)
+    if given.dtype != "bool" and not is_integer(given.dtype):
+        raise ShapeError(
+            f"a mask is boolean, or zeros and ones, not {given.type}.",
+            hint="mask=m > 0 makes booleans; True allows a position.",
+        )
+    aligned = (1,) * (logits.rank - given.rank) + given.shape
+    if len(aligned) != logits.rank or any(
+        not (n == 1 or same_size(n, m)) for n, m in zip(aligned, logits.shape, strict=False)
+    ):
+        raise ShapeError(
+            f"a mask {given.type} does not go with logits {logits.type}.",
+            hint="its shape is that of the logits, or broadcasts to it.",
+        )
+    if given.op.kind in ("const", "data") and given.rank:
+        values = given.op.attrs.value.array != 0
+        for span in spans if values.shape[-1] > 1 else spans[:1]:
+            barred = ~values[..., span].any(axis=-1)
+            if barred.any():
+                row = tuple(map(int, np.argwhere(barred)[0]))
+                where_ = f"row {row} of the mask allows" if row else "the mask allows"
+                part = "" if len(spans) == 1 else f" among {span.start} to {span.stop - 1}"
+                raise ShapeError(
+                    f"{where_} no position{part}.",
+                    hint="allow at least one; a row that is not used may allow all.",
+                )
+    return given if given.dtype == "bool" else given != 0
 
 
 def _total(parts: list[RecurrentTensor]) -> RecurrentTensor:

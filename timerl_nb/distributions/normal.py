@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from math import e, log, pi
+from math import e, inf, log, pi
 from typing import Any
+
+from ml_dtypes import finfo
 
 from timerl_nb.distributions.distribution import INSIDE, Distribution, Stream, alike, expect_draw
 from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.arguments import number
-from timerl_nb.frontend.sources import random_normal
+from timerl_nb.frontend.sources import random_normal, where
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.ir.shapes import NUMPY
 
 
 class _Reparametrised(Distribution):
@@ -54,7 +57,7 @@ class Normal(_Reparametrised):
         return self._log_density(expect_draw(a, self.mean)).sum()
 
     def _log_density(self, a: RecurrentTensor) -> RecurrentTensor:
-        scaled = (a - self.mean) / self.log_std.exp()
+        scaled = (a - self.mean) / _divisor(self.log_std)
         return scaled.square() * -0.5 - self.log_std - 0.5 * log(2 * pi)
 
     def entropy(self) -> RecurrentTensor:
@@ -66,9 +69,10 @@ class Normal(_Reparametrised):
         return self.mean
 
     def _kl(self, other: Normal) -> RecurrentTensor:
-        apart = (self.mean - other.mean) / other.log_std.exp()
+        apart = (self.mean - other.mean) / _divisor(other.log_std)
         wider = self.log_std - other.log_std
-        return (((wider * 2.0).exp() + apart.square() - 1.0) * 0.5 - wider).sum()
+        grown = (wider * 2.0).expm1()  # infinite where `wider` is: not inf - inf
+        return ((grown + apart.square()) * 0.5 - where(wider == inf, 0.0, wider)).sum()
 
 
 class TanhNormal(_Reparametrised):
@@ -134,3 +138,13 @@ class TanhNormal(_Reparametrised):
         if (self._middle, self._half) != (other._middle, other._half):
             raise ShapeError("two intervals with other ends do not compare.")
         return self.normal.kl(other.normal)  # tanh is one to one
+
+
+def _divisor(log_std: RecurrentTensor) -> RecurrentTensor:
+    """The standard deviation, within the normal numbers of its type.
+
+    A quotient by 0 or by infinity would have NaN gradients, as would 0 / 0.
+    """
+    ends = finfo(NUMPY[log_std.dtype])
+    low, high = (log(float(end)) for end in (ends.smallest_normal, ends.max))
+    return log_std.clip(low + 0.25, high - 0.25).exp()

@@ -226,12 +226,14 @@ class Arithmetic(ABC):
     def hypot(self, y: Any) -> Self:
         """sqrt(x**2 + y**2), without overflow on the way; its derivative at (0, 0) is 0."""
         x, y = self.floating(), self._operand(y).floating()
+        endless = x.isinf() | y.isinf()
+        x, y = endless._where(0.0, x), endless._where(0.0, y)
         most = abs(x).maximum(abs(y)).detach()
-        scale = ((most > 0) & (most < float("inf")))._where(most, 1.0)
+        scale = (most > 0)._where(most, 1.0)
         squares = (x / scale).square() + (y / scale).square()
         positive = squares > 0
         root = positive._where(positive._where(squares, 1.0).sqrt(), squares.detach())
-        return (x.isinf() | y.isinf())._where(float("inf"), root * scale)
+        return endless._where(float("inf"), root * scale)
 
     def sinh(self) -> Self:
         """The hyperbolic sine, exact also where x is small."""

@@ -254,8 +254,14 @@ def _running(node: Node, g: Tensor) -> Sequence[Tensor]:
 
 
 def _atan2(g: Tensor, y: Tensor, x: Tensor, z: Tensor) -> Sequence[Tensor]:
-    scaled = g / (x * x + y * y)
-    return scaled * x, -(scaled * y)
+    # scaled, since squares overflow and vanish; 0 at infinity, and at the origin, which has no angle
+    most = abs(x).maximum(abs(y)).detach()
+    near = most < np.inf
+    size = where((most > 0.0) & near, most, 1.0)
+    u, v = where(near, x, 0.0) / size, where(near, y, 0.0) / size
+    squares = u * u + v * v
+    scaled = g / where(squares > 0.0, squares, 1.0) / size
+    return scaled * u, -(scaled * v)
 
 
 def _transpose(node: Node, g: Tensor) -> Sequence[Tensor]:

@@ -40,8 +40,9 @@ class Draws:
 
     def weight(self, beta: Any) -> Tensor:
         """(p / the least of those drawn) ** -beta, 1 at most; 0 where there was nothing to draw."""
-        ratio = self.priority / self.priority.min(axis=0)
-        return where(self.priority > 0, ratio ** -operand(None, beta), 0.0)
+        there = self.priority > 0
+        ratio = where(there, self.priority, 1.0) / where(there, self.priority.min(axis=0), 1.0)
+        return where(there, ratio ** -operand(None, beta), 0.0)
 
 
 @dataclass(frozen=True)

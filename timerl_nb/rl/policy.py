@@ -98,13 +98,26 @@ class Policy(Module):
             return x
         return trunk(x).tanh().named(f"h{len(trunk.layers) - 1}")
 
-    def __call__(self, o: RecurrentTensor) -> Actions:
-        """The distribution over actions for the observation `o`."""
+    def __call__(self, o: RecurrentTensor, mask: Any = None) -> Actions:
+        """Return the distribution over actions for the observation `o`.
+
+        Args:
+            mask: the allowed actions, as for `trl.distributions.Categorical`. Its draws, modes,
+                log-probabilities and entropy are those of the allowed actions.
+
+        Raises:
+            ShapeError: the mask does not fit, or actions are numbers, which have no mask.
+        """
+        if mask is not None and self.log_std is not None:
+            raise ShapeError(
+                "a mask is for discrete actions, but this policy's actions are numbers.",
+                hint="clip the actions, or give the space the ends that are allowed.",
+            )
         made = self.actor(self._features(o))
         if self._sizes is not None:
-            return MultiCategorical(made.named("logits"), self._sizes)
+            return MultiCategorical(made.named("logits"), self._sizes, mask)
         if self.log_std is None:
-            return Categorical(made.named("logits"))
+            return Categorical(made.named("logits"), mask)
         return Normal(made.reshape(self._act_shape).named("mean"), self.log_std)
 
     def value(self, o: RecurrentTensor) -> RecurrentTensor:
@@ -116,9 +129,15 @@ class Policy(Module):
         seen = self._layers(o, self.critic_trunk) if self._apart else self._features(o)
         return self.critic(seen).reshape(())
 
-    def sample(self, o: RecurrentTensor, **options: Any) -> RecurrentTensor:
-        """An action for the observation `o`; `log_prob` knows the distribution it came from."""
-        dist = self(o)
+    def sample(self, o: RecurrentTensor, *, mask: Any = None, **options: Any) -> RecurrentTensor:
+        """Draw an action for the observation `o`; `log_prob` knows the distribution it came from.
+
+        Args:
+            mask: the allowed actions, as for a call. `log_prob` of the action applies it, too. For
+                an entropy, use the distribution: `dnn(o, mask).entropy()`.
+            options: passed on to the distribution's `sample`.
+        """
+        dist = self(o, mask)
         a = dist.sample(**options)
         self._made[a.read.source] = (a, dist)
         return a
