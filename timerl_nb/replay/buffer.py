@@ -20,6 +20,7 @@ from timerl_nb.errors import ExecutionError, OptionError, ShapeError, one_of
 from timerl_nb.files import write_whole
 from timerl_nb.frontend.arguments import integer, number
 from timerl_nb.frontend.foreign import asked, missing
+from timerl_nb.ir.shapes import dtype_name
 from timerl_nb.replay.actor import Actor
 from timerl_nb.replay.priority import Proportional
 from timerl_nb.replay.rows import Field, Rows, fields_of
@@ -31,6 +32,10 @@ from timerl_nb.runtime.loading import loaded
 
 _WEIGHTS = ("buffer", "batch")
 _FORMAT = "timerl-nb replay 1"
+_RESERVED = {
+    "valid": "rows with a false `valid` are no steps, and are left out",
+    "discount": "`Replay(n_step=…)` adds the discount of the value after n steps under this name",
+}
 
 
 class Replay:
@@ -82,16 +87,20 @@ class Replay:
                 f"{priority!r} is no priority.", hint="trl.replay.Proportional(alpha=0.6), or None."
             )
         known = fields_of(fields)
+        _check_names(known)
         count = integer("n_step", n_step, least=1)
         by = number("gamma", gamma, least=0, most=1)
         self._steps = Steps(known, count, by) if count > 1 else None
         if self._steps is not None:
             known["discount"] = Field((), known["reward"].dtype)
-        self._rows = Rows(self.capacity, known, folder, integer("above", above, least=0))
+        above = integer("above", above, least=0)
+        self._rows = Rows(self.capacity, known, folder, above)
         self.priority = priority
         self._tree = None if priority is None else SumTree(self.capacity, fanout, engine=engine)
         self._by_batch = weights == "batch"
         self._random = np.random.default_rng(integer("the seed", seed) % 2**64)
+        # of a copy, which has no folder in common with this buffer
+        self._arguments = {"n_step": count, "gamma": by, "weights": weights, "above": above}
         self._name = secrets.token_hex(8)
         self._epochs: tuple[Epoch, ...] = (Epoch(self._name, 0),)
         self._lock = RLock()
@@ -199,16 +208,16 @@ class Replay:
     def _insert(self, rows: Mapping[str, Array], errors: Any = None) -> int:
         count = len(next(iter(rows.values())))
         priorities, greatest = self._first_priorities(count, errors)
-        if count > self.capacity:  # the first of them would be overwritten at once
-            rows = {n: x[-self.capacity :] for n, x in rows.items()}
-            priorities = priorities[-self.capacity :]
-            self.inserted += count - self.capacity
-        start = self.inserted % self.capacity
+        skipped = max(count - self.capacity, 0)  # they would be overwritten at once
+        if skipped:
+            rows = {n: x[skipped:] for n, x in rows.items()}
+            priorities = priorities[skipped:]
+        start = (self.inserted + skipped) % self.capacity
         if self._tree is not None:
-            self._tree.insert(start, priorities)
-            self._greatest = max(self._greatest, greatest)  # a refused one is of none
+            self._tree.insert(start, priorities)  # refuses; nothing is changed before
+            self._greatest = max(self._greatest, greatest)
         self._rows.write(start, rows)
-        self.inserted += min(count, self.capacity)
+        self.inserted += count
         return count
 
     def _first_priorities(self, count: int, errors: Any) -> tuple[Array, float]:
@@ -397,32 +406,31 @@ class Replay:
             ) from None
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Take over what another buffer of the same capacity and fields has saved; tickets of it are valid then.
+        """Load a saved buffer of the same capacity, fields and options; tickets of its rows are valid then.
 
         Raises:
-            ExecutionError: the file is damaged, or of another buffer.
+            ExecutionError: the file is damaged, or the buffer differs; nothing is changed.
         """
         arrays, said = loaded(Path(path))
         if said.get("format") != _FORMAT:
-            raise ExecutionError(
-                f"{path} is no buffer that was saved.", hint="Replay.save writes one."
-            )
-        self._take_over(arrays, json.loads(said["buffer"]), str(path))
+            raise ExecutionError(f"{path} is not a saved buffer.", hint="Replay.save writes one.")
+        self._take_over(arrays, said.get("buffer"), str(path))
 
     def state(self) -> dict[str, Array]:
-        """All of it as arrays by name, for a file with more in it."""
+        """Return the buffer as arrays by name, for a file with other things in it."""
         with self._lock:
             arrays, about = self._content()
             arrays = {name: x.copy() for name, x in arrays.items()}
         return {**arrays, "about": np.frombuffer(json.dumps(about).encode(), np.uint8)}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Take over what `state` of another buffer of the same capacity and fields has said; as `load`."""
-        about = json.loads(np.asarray(state["about"], np.uint8).tobytes())
-        self._take_over({n: np.asarray(x) for n, x in state.items()}, about, "what was saved")
+        """Load a buffer from its `state`, as `load` does from a file."""
+        arrays = {n: np.asarray(x) for n, x in state.items()}
+        about = arrays.pop("about", np.zeros(0)).astype(np.uint8).tobytes()
+        self._take_over(arrays, about, "the state")
 
     def _content(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Arrays as they lie there, and what is said of them; the lock is held."""
+        """Return views of all arrays and a description; the lock is held."""
         size = len(self)
         arrays = {f"row {n}": x for n, x in self._rows.first(size).items()}
         if self._tree is not None:
@@ -433,47 +441,91 @@ class Replay:
             "name": self._name,
             "epochs": [[one.name, one.start] for one in self._epochs],
             "capacity": self.capacity,
+            "options": self._options,
             "inserted": self.inserted,
             "dropped": self.dropped,
             "greatest": self._greatest.hex(),
             "random": self._random.bit_generator.state,
         }
 
-    def _take_over(self, arrays: Mapping[str, Array], about: dict[str, Any], where: str) -> None:
-        size = min(about["inserted"], about["capacity"])
-        saved = {n: Field(x.shape[1:], x.dtype) for n, x in _named(arrays, "row ").items()}
-        # arrays of no rows say nothing else
-        if about["capacity"] != self.capacity or saved != self.fields:
-            raise ExecutionError(
-                f"{where} is of another buffer.",
-                hint="one of the same capacity and fields takes it over.",
-                evidence=[
-                    f"{side}: {count:,} rows of {', '.join(f'{n} {x}' for n, x in sorted(rows.items()))}"
-                    for side, count, rows in (
-                        ("there", about["capacity"], saved),
-                        ("here", self.capacity, self.fields),
-                    )
-                ],
-            )
-        if ("priority" in arrays) != (self._tree is not None):
-            raise ExecutionError(f"{where} is of a buffer with other priorities.")
-        steps = self._steps
-        if steps is not None and steps.held_in(arrays) != steps.count:
-            raise ExecutionError(
-                f"{where} is of a buffer with returns of {steps.held_in(arrays)} steps, not {steps.count}."
-            )
-        with self._lock:
-            self._rows.write(0, _named(arrays, "row "))
-            if self._tree is not None:
-                values = np.zeros(self.capacity)
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The options on which rows, priorities and weights depend."""
+        priority, steps = self.priority, self._steps
+        return {
+            "alpha": None if priority is None else priority.alpha,
+            "eps": None if priority is None else priority.eps,
+            "weights": "batch" if self._by_batch else "buffer",
+            "n_step": 1 if steps is None else steps.count,
+            "gamma": None if steps is None else steps.gamma,
+        }
+
+    def _take_over(self, arrays: Mapping[str, Array], text: Any, where: str) -> None:
+        """Load saved arrays with their description, a JSON text; everything is checked before anything changes."""
+        tree, steps = self._tree, None if self._steps is None else self._steps.another()
+        rows, values = _named(arrays, "row "), np.zeros(self.capacity)
+        random = np.random.PCG64()
+        try:
+            about: Any = json.loads(text)
+            if not isinstance(about, dict):
+                raise ValueError("its description is no mapping")
+            self._check_alike(arrays, about, where)
+            size = min(about["inserted"], self.capacity)
+            if {len(x) for x in rows.values()} != {size}:
+                raise ValueError(f"its arrays do not have {size:,} rows")
+            if tree is not None:
                 values[:size] = arrays["priority"]
-                self._tree.insert(0, values)
+                tree.check(values)
             if steps is not None:
                 steps.restore(arrays)
-            self.inserted, self.dropped = about["inserted"], about["dropped"]
-            self._name, self._greatest = about["name"], float.fromhex(about["greatest"])
-            self._epochs = self._epochs_after(about)
-            self._random.bit_generator.state = about["random"]
+            greatest, epochs = float.fromhex(about["greatest"]), self._epochs_after(about)
+            dropped, name = int(about["dropped"]), str(about["name"])
+            random.state = about["random"]
+        except (KeyError, TypeError, ValueError, ShapeError) as error:
+            why = error.what if isinstance(error, ShapeError) else f"{error}."
+            raise ExecutionError(
+                f"{where} is damaged: {why}", hint="load another one; nothing was changed."
+            ) from None
+        with self._lock:
+            self._rows.write(0, rows)
+            if tree is not None:
+                tree.insert(0, values)
+            self._steps = steps
+            self.inserted, self.dropped = about["inserted"], dropped
+            self._name, self._epochs, self._greatest = name, epochs, greatest
+            self._random.bit_generator.state = random.state
+
+    def _check_alike(
+        self, arrays: Mapping[str, Array], about: Mapping[str, Any], where: str
+    ) -> None:
+        """Refuse rows of another buffer: of other fields, or with other meanings of priorities and returns.
+
+        Raises:
+            ExecutionError: the saved buffer has another capacity, or other fields or options.
+        """
+        own = self._options
+        options = about.get("options")
+        if options is None:  # a file of an earlier version, of which arrays tell this much
+            options = dict(own)
+            if ("priority" in arrays) != (self._tree is not None):
+                options["alpha"] = "none" if self._tree is not None else "some"
+            if self._steps is not None:
+                options["n_step"] = self._steps.held_in(arrays)
+        fields = {n: Field(x.shape[1:], x.dtype) for n, x in _named(arrays, "row ").items()}
+        there, here = (
+            {"capacity": capacity, **{f"field {n}": str(x) for n, x in some.items()}, **rest}
+            for capacity, some, rest in (
+                (about["capacity"], fields, options),
+                (self.capacity, self.fields, own),
+            )
+        )
+        differs = [n for n in there | here if there.get(n) != here.get(n)]
+        if differs:
+            raise ExecutionError(
+                f"{where} is of another buffer: {', '.join(differs)} differ{'s' * (len(differs) == 1)}.",
+                evidence=[f"{n}: {there.get(n)} there, {here.get(n)} here" for n in differs[:20]],
+                hint="make a buffer of the same capacity, fields and options, and load it there.",
+            )
 
     def _epochs_after(self, about: Mapping[str, Any]) -> tuple[Epoch, ...]:
         """Return the epochs after a load: those of the saved buffer that left rows, and a new one."""
@@ -488,9 +540,46 @@ class Replay:
         words["update_priorities"] = "update(sample.ticket, errors)."
         raise missing("a buffer", name, dir(type(self)), words)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the buffer with its rows and random state."""
+        arguments = {**self._arguments, "priority": self.priority}
+        if self._tree is not None:
+            arguments["fanout"] = self._tree.fanout
+            if self._tree.engine == "numpy":  # the other one is not installed everywhere
+                arguments["engine"] = "numpy"
+        names = self.fields if self._steps is None else self._steps.names
+        fields = {n: (self.fields[n].shape, dtype_name(self.fields[n].dtype)) for n in names}
+        return _restored, (self.capacity, fields, arguments, self.state())
+
     def __repr__(self) -> str:
         how = "all alike" if self.priority is None else repr(self.priority)
         return f"Replay({len(self):,} of {self.capacity:,} rows: {', '.join(self.fields)}; {how})"
+
+
+def _restored(
+    capacity: int,
+    fields: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    state: Mapping[str, Array],
+) -> Replay:
+    """Make the copy of a buffer."""
+    made = Replay(capacity, fields, **arguments)
+    made.restore(state)
+    return made
+
+
+def _check_names(fields: Mapping[str, Field]) -> None:
+    """Refuse fields with names that rows have for something else.
+
+    Raises:
+        OptionError: a name is reserved.
+    """
+    for name, meaning in _RESERVED.items():
+        if name in fields:
+            raise OptionError(
+                f"a field cannot be called {name!r}: {meaning}.",
+                hint=f'give it another name, such as "my_{name}".',
+            )
 
 
 def _flat(rows: Mapping[str, Array], names: list[str]) -> dict[str, Array]:

@@ -35,13 +35,13 @@ class Steps:
                 hint="reward, next_obs (what a step led to) and terminated; discount is added.",
             )
         self._fields = {n: f for n, f in fields.items() if n != "discount"}
-        self.count, self._gamma = count, gamma
+        self.count, self.gamma = count, gamma
         self._held: dict[str, Array] = {}
         self._length = self._head = np.zeros(0, np.int64)
 
     def another(self) -> Steps:
         """The same of other environments."""
-        return Steps(self._fields, self.count, self._gamma)
+        return Steps(self._fields, self.count, self.gamma)
 
     @property
     def names(self) -> Sequence[str]:
@@ -96,10 +96,10 @@ class Steps:
         reward = self._held["reward"]
         total = np.zeros((len(envs), *self._fields["reward"].shape))
         for k in range(self.count):
-            one = self._gamma**k * reward[envs, (head + k) % self.count].astype(np.float64)
+            one = self.gamma**k * reward[envs, (head + k) % self.count].astype(np.float64)
             total += np.where((k < length).reshape(-1, *[1] * (total.ndim - 1)), one, 0)
         found["reward"] = total.astype(reward.dtype)
-        found["discount"] = self._gamma ** length.astype(np.float64)
+        found["discount"] = self.gamma ** length.astype(np.float64)
         self._head[envs] = (head + 1) % self.count
         self._length[envs] -= 1
         return found

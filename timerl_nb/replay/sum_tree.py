@@ -132,6 +132,17 @@ class SumTree:
             hint=f"priorities are numbers from 0 to {self._most:.3g}; nothing was changed.",
         )
 
+    def check(self, priorities: Array) -> None:
+        """Check priorities without a change.
+
+        Raises:
+            ShapeError: one is negative, NaN or too great.
+        """
+        right = (priorities >= 0) & (priorities <= self._most)
+        if not right.all():
+            wrong = int(np.argmin(right))
+            raise self._refusal(wrong, wrong, float(priorities[wrong]))
+
     def retrieve(self, index: Any) -> Array:
         """The priorities of entries, f64[count].
 
