@@ -138,7 +138,7 @@ BEHAVIOURS: Final = {
     ),
     "reader-forgotten": Behaviour(
         "the last of several readers of a point gives it no gradient",
-        "frontend.adjoint_access:_inverted",
+        "frontend.adjoint_access:_ends",
         _result(
             lambda back: replace(
                 back,

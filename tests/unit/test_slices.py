@@ -246,3 +246,42 @@ def test_a_slice_that_begins_beyond_the_end_is_empty(options: dict[str, Any]) ->
     for steps in (1, 3):
         want = Reference(ctx.pdg(), {"T": steps}).outputs()
         assert_same(want, ctx.compile({T: steps}, trl.Options(**options)).execute(), str(steps))
+
+
+@pytest.mark.parametrize("executor", ["interpret", "xla"])
+@pytest.mark.parametrize("use", ["sums", "points", "both"])
+@pytest.mark.parametrize("is_downwards", [False, True])
+def test_starts_of_recurrences_that_are_read_alone(
+    is_downwards: bool, use: str, executor: str
+) -> None:
+    """Initial values may lie in a block of their own dimension, and start a recurrence along another."""
+    with trl.Context("a", "b") as ctx:
+        (a, A), (b, B) = ctx.dims
+        x = trl.value(a).cast("f32")
+        s = trl.tensor((), domain=(a, b))
+        starts = [B - 1, B - 2, B - 3] if is_downwards else [0, 1, 2]
+        for k, at in enumerate(starts):
+            s[a, at] = x + k
+        if is_downwards:
+            s[a, b - 3] = s[a, trl.max(b - 1, 0)] + s * 2.0
+        else:
+            s[a, b + 3] = s[a, trl.min(b + 1, B - 1)] + s * 2.0
+        for k, at in enumerate(starts):
+            if use != "points":
+                ctx.output(f"sum{k}", s[0:A, at].sum(axis=0))
+            if use != "sums":
+                ctx.output(f"one{k}", s[a, at])
+        ctx.output("row", s[1, b])
+    want = np.zeros((3, 6))
+    for k in range(3):
+        want[:, k] = np.arange(3) + k
+    for k in range(3, 6):
+        want[:, k] = want[:, k - 2] + 2 * want[:, k - 3]
+    options = trl.Options(vectorize=False, executor=executor)
+    found = ctx.compile({A: 3, B: 6}, options).execute(progress=False)
+    np.testing.assert_array_equal(found["row"], want[1, ::-1] if is_downwards else want[1])
+    for k in range(3):
+        if use != "points":
+            assert found[f"sum{k}"] == want[:, k].sum()
+        if use != "sums":
+            np.testing.assert_array_equal(found[f"one{k}"], want[:, k])

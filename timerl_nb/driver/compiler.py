@@ -29,7 +29,14 @@ from timerl_nb.driver.pipeline import (
 from timerl_nb.driver.search import Known, Search
 from timerl_nb.driver.serialization import deserialized, serialized
 from timerl_nb.driver.stages import Listing, See, Stage, unseen
-from timerl_nb.errors import BoundsError, ShapeError
+from timerl_nb.errors import (
+    BoundsError,
+    CeilingError,
+    ScheduleError,
+    ShapeError,
+    TimeRLError,
+    VerificationError,
+)
 from timerl_nb.garbage import uncollected
 from timerl_nb.ir.attrs import ConstAttrs
 from timerl_nb.ir.digest import Digest, digest
@@ -53,7 +60,7 @@ from timerl_nb.runtime.disk_cache import DiskCache, disk_cache, key_of
 from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.xla.compiled_calls import CompiledCalls
 from timerl_nb.runtime.xla.shards import devices
-from timerl_nb.schedule.explain import refuse_circles
+from timerl_nb.schedule.explain import dims_to_fix, persists, refuse_circles
 from timerl_nb.schedule.schedule import Schedule
 from timerl_nb.schedule.trial import SEARCHED, Trials
 from timerl_nb.symbolic.ceiling import bounded
@@ -142,15 +149,19 @@ class Compiler:
 
     Raises:
         VerificationError: it is not well-formed.
-        ScheduleError: a tensor needs its own value.
     """
 
     def __init__(self, pdg: Pdg) -> None:
         start = time.perf_counter()
         self.pdg = pdg
         verify(pdg)
-        refuse_circles(pdg)
+        self._refused: ScheduleError | None = None  # for any bounds
+        try:
+            refuse_circles(pdg)
+        except ScheduleError as error:
+            self._refused = error
         self._verified = time.perf_counter() - start
+        self._at: Lru[str, Compiler] = Lru(MOST)
         self._trials: dict[tuple[int, bool], Trials] = {}
         self._proved: Lru[str, float] = Lru(MOST)
         self._fronts: Lru[tuple[object, ...], Front] = Lru(MOST)
@@ -200,7 +211,11 @@ class Compiler:
         *,
         least: bool = True,
     ) -> Front:
-        """What holds for any bounds; these matter where something is chosen within a budget.
+        """Return the passes and the schedule, which as a rule hold for any bounds.
+
+        The bounds matter if something is chosen within a budget.
+
+        If no order of execution holds for all bounds, an order for these bounds alone is looked for.
 
         Args:
             see: gets each of its stages, in order, as soon as it is there.
@@ -209,7 +224,48 @@ class Compiler:
         Raises:
             BudgetError: nothing fits, and not that is asked for.
             OptionError: there are not so many devices.
+            ScheduleError: there is no order of execution, or isl reached its ceiling.
         """
+        try:
+            if self._refused is not None:
+                raise self._refused
+            return self._front(options, bounds, see, least=least)
+        except (ScheduleError, VerificationError) as error:
+            is_final = isinstance(error, CeilingError) or self.pdg.dims.values
+            if is_final or persists(self.pdg, error, bounds):
+                raise
+            return self._front_at(error, options, bounds, see, least=least)
+
+    def _front_at(
+        self,
+        refusal: TimeRLError,
+        options: Options,
+        bounds: Mapping[str, int],
+        see: See,
+        *,
+        least: bool,
+    ) -> Front:
+        """Return the stages where some bounds have these values alone: few bounds, or else all.
+
+        Raises:
+            ScheduleError: there is no order under the bounds either.
+        """
+        for names in dims_to_fix(self.pdg, bounds):
+            dims = self.pdg.dims.with_values(names, bounds)
+            key = bounds_text({d.bound: d.value for d in dims if d.value is not None})
+            graph = Pdg(dims, self.pdg.ops, self.pdg.orders)
+            try:
+                at = self._at.get(key, lambda graph=graph: Compiler(graph))
+                return at.front(options, bounds, see, least=least)
+            except ScheduleError as error:
+                refusal = error
+            except VerificationError:
+                pass
+        raise refusal
+
+    def _front(
+        self, options: Options, bounds: Mapping[str, int], see: See, *, least: bool
+    ) -> Front:
         devices(options.devices)
         shown: list[Stage] = []
 
@@ -320,6 +376,8 @@ class Compiler:
         summary = f"{len(constraints.points)} statements, {len(constraints.validity)} dependences"
         if front.parts is not None:
             summary += ", by parts"
+        if front.bounds:
+            summary += f", for {bounds_text(front.bounds)} alone"
         order = Stage("schedule", schedule, front.seconds, summary, known=front.known)
         see(order)
         planned = self._plans.get(
@@ -378,7 +436,8 @@ class Compiler:
                 return floor
             prove_reads(self.pdg, actual)
             # what fits without blocks is among what is then chosen from
-            of = self.front(unlimited(changed), actual) if changes else front
+            again = changes or (other and front.bounds)
+            of = self.front(unlimited(changed), actual) if again else front
             if (floor := each(lower_bound(of.constraints.statements, actual))) > budget:
                 return floor
             how = replace(planner(changed), lowered=False)

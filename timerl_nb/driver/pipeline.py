@@ -86,7 +86,7 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class Front:
-    """All stages that hold for any bounds."""
+    """All stages that hold for any bounds, or for some values of a few of them."""
 
     stages: tuple[Stage, ...]
     constraints: Constraints
@@ -96,6 +96,11 @@ class Front:
     known: bool = False  # whether a trial had found the schedule
     decision: Decision = field(default_factory=Decision)
     apart: tuple[Choice, ...] = ()  # of a search, whose passes have no stage
+
+    @property
+    def bounds(self) -> Mapping[str, int]:
+        """The values of bounds that the schedule is for alone; none where it is for any bounds."""
+        return self.tree.dims.values
 
     def asking(self, ask: Ask) -> Front:
         """The same stages, whose candidates nobody has compared ask for their forecasts."""

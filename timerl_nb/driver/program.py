@@ -279,7 +279,7 @@ class Program:
         """The same program under other bounds.
 
         The passes and the schedule are kept, unless they were chosen by the bounds: for a budget,
-        or, with XLA, for what fits a cache.
+        for what fits a cache (with XLA), or because no order of execution holds for all bounds.
 
         Args:
             bounds: the bounds to change, by symbol or name. The ceiling of a dynamic bound changes
@@ -307,7 +307,7 @@ class Program:
         changed = self.options.with_(**options) if options else self.options
         under = self._under({} if bounds is None else bounds)
         # what is chosen within a budget depends on the bounds
-        keeps = not options and holds_for_all_bounds(changed)
+        keeps = not options and holds_for_all_bounds(changed) and not self._front.bounds
         front = self._front if keeps else None
         made = Program(self._compiler, under, changed, self._owner, front, see, tell=tell)
         return made_known(made)

@@ -9,7 +9,7 @@ over the readers, and spreads nothing; where it has no rule, the general way rem
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,22 +36,30 @@ from timerl_nb.symbolic.expr import (
     span,
     sym,
 )
-from timerl_nb.symbolic.polyhedra import Set, primed
+from timerl_nb.symbolic.polyhedra import Relation, Set, primed
 from timerl_nb.symbolic.substitute import subst
+
+# Per operation the points that the loss depends on; None for none.
+Needed = Callable[[], Mapping[int, Set | None]]
 
 
 @dataclass(frozen=True)
 class Inverse:
-    """Who reads a source point: per dimension of the reader a range, as expressions of the source.
+    """The readers of a source point: per dimension of the reader a range, in terms of the source.
 
-    `first[d] <= d <= last[d]`, at the source points where `cond` holds; nobody reads the others.
-    Where it is not `exact`, some points of that box are no readers.
+    Attributes:
+        cond: the source points that have readers.
+        first: the first reader of such a point, per dimension.
+        last: the last one.
+        exact: whether all points of that box are readers.
+        readers: the reader's points that count; at others the gradient is zero.
     """
 
     cond: Cond
     first: Mapping[str, Lin]
     last: Mapping[str, Lin]
     exact: bool
+    readers: Cond
 
     @property
     def many(self) -> Domain:
@@ -61,18 +69,21 @@ class Inverse:
 
 # isl's operations for one inverse, some seconds; beyond them the general way is taken.
 _INVERSE = 10_000_000
+# A relation of more pieces is inverted as a whole.
+_MOST_PIECES = 8
 
 
-def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse:
-    """Invert a read's relation with isl.
+def inverses_of(graph: Pdg, op: Op, read: Read, needed: Needed) -> tuple[Inverse, ...]:
+    """Invert a read's relation with isl: one inverse, or one for each of several pieces.
 
-    The ends of an inverse that is not exact matter only where the source depends on its own slices;
-    otherwise they are those of whole dimensions, also, with a warning, where isl reaches its ceiling.
+    In a recurrence only readers count that the loss depends on: further readers would be dependences
+    that the program does not have, and might close a circle. Outside of recurrences an inverse that is
+    not exact spans whole dimensions. If isl reaches its ceiling it does too, with a warning.
     """
     recurrent = _depends(graph, read.source, op.id)
     try:
         with at_most(_INVERSE):
-            return _inverted(graph, op, read, recurrent)
+            return tuple(_inverted(graph, op, read, needed if recurrent else None))
     except TooMuchWork:
         if recurrent:
             raise
@@ -82,28 +93,48 @@ def inverse_of(graph: Pdg, op: Op, read: Read) -> Inverse:
             "more memory and time.",
             origin=op.origin,
         )
-        return _anywhere(graph, op)
+        return (_anywhere(graph, op, read),)
 
 
-def _anywhere(graph: Pdg, op: Op) -> Inverse:
+def _anywhere(graph: Pdg, op: Op, read: Read) -> Inverse:
     ends = {d: graph.dims[d].size - 1 for d in op.domain}
-    return Inverse(TRUE, dict.fromkeys(op.domain, ZERO), ends, exact=False)
+    readers = all_of(op.where, read.cond)
+    return Inverse(TRUE, dict.fromkeys(op.domain, ZERO), ends, exact=False, readers=readers)
 
 
-def _inverted(graph: Pdg, op: Op, read: Read, recurrent: bool) -> Inverse:
+def _inverted(graph: Pdg, op: Op, read: Read, needed: Needed | None) -> Iterator[Inverse]:
     source = graph.defined(read)
     relation = graph.reads(op, read).within(source)
-    back = relation.inverse()
+    back, readers = relation.inverse(), all_of(op.where, read.cond)
     exact = (back.box() - back).is_empty()
-    if not exact and not recurrent:
-        return _anywhere(graph, op)
+    if needed is None:
+        if exact:
+            yield _ends(graph, op, read, back, readers, exact=True)
+        else:
+            yield _anywhere(graph, op, read)
+        return
+    points = needed()[op.id]
+    if points is None:
+        return
+    back = relation.starting(points).inverse()
+    if back.is_empty():
+        return
+    pieces = [back] if (back.box() - back).is_empty() else back.parts()
+    for piece in pieces if len(pieces) <= _MOST_PIECES else [back]:
+        exact = (piece.box() - piece).is_empty()
+        of = piece.range().condition(Set.of(graph.dims, op.domain))
+        yield _ends(graph, op, read, piece, of, exact=exact)
+
+
+def _ends(graph: Pdg, op: Op, read: Read, back: Relation, readers: Cond, *, exact: bool) -> Inverse:
+    source = graph.defined(read)
     ends = {d: back.bounds(d) for d in op.domain}
     first, last = ({d: e[k] for d, e in ends.items()} for k in (0, 1))
     read_at = back.domain()
     cond = read_at.condition(source)
     if cond is not TRUE:  # what is written where nobody reads is asked of every point
         cond = read_at.condition(Set.of(graph.dims, source.domain))
-    return Inverse(cond, first, last, exact)
+    return Inverse(cond, first, last, exact, readers)
 
 
 def _is_own_point(graph: Pdg, op: Op, read: Read) -> bool:
@@ -116,12 +147,17 @@ def counted_at(c: Tensor, where: Cond) -> Tensor:
     return c if c.subset in (TRUE, where) else c.otherwise(0.0)
 
 
-def adjoint(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
-    """The sum, over the points that read a source point, of their `c` for it.
+def adjoint(graph: Pdg, op: Op, read: Read, c: Tensor, needed: Needed) -> Tensor:
+    """Return the sum, over the points that read a source point, of their `c` for it.
 
-    `c` is given at the reader's points and has the shape that the read has; the result is over the
-    source's domain and has the source's shape. Both are zero where they are not defined: a
-    gradient through conditional tensors is made at their points alone.
+    Both are zero where they are not defined: a gradient through conditional tensors is made at their
+    points alone.
+
+    Args:
+        c: at the reader's points, in the shape that the read has.
+        needed: the points of each operation that the loss depends on; `c` is zero at others.
+
+    Returns the gradient over the source's domain, in the source's shape.
     """
     if _is_own_point(graph, op, read):
         missing = tuple(d for d in op.domain if d not in graph.output(read).domain)
@@ -129,7 +165,20 @@ def adjoint(graph: Pdg, op: Op, read: Read, c: Tensor) -> Tensor:
             c = c.given(op.where)
         return _sum_over(c, missing)
     c = counted_at(c, op.where)
-    inverse = inverse_of(graph, op, read)
+    found = inverses_of(graph, op, read, needed)
+    parts = [_through(graph, op, read, c, inverse) for inverse in found]
+    return _summed(parts) if parts else zeros(graph.output(read).type.shape, c.dtype)
+
+
+def _summed(parts: Sequence[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _through(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Tensor:
+    """Return the part of the gradient that comes from the readers of one inverse."""
     if not inverse.exact or _varies(c, read, inverse):
         return _laid_out(graph, op, read, c, inverse)
     positions = [
@@ -169,9 +218,8 @@ def _laid_out(graph: Pdg, op: Op, read: Read, c: Tensor, inverse: Inverse) -> Te
         part = c if isinstance(entry, Slice) else c.unsqueeze(lead)
         c = apply("reindex", [part], ReindexAttrs.placed(lead, lo, ctx.space[d].size))
         lead += 1
-    cond = all_of(op.where, read.cond)
-    if cond is not TRUE:
-        c = _or_zero(c, cond, op.domain)
+    if inverse.readers is not TRUE:
+        c = _or_zero(c, inverse.readers, op.domain)
     if _depends(graph, read.source, op.id):
         there, axes = _readers(c, inverse)
         total = _added_up(there, axes, c, inverse)
@@ -234,19 +282,27 @@ def _or_zero(x: Tensor, cond: Cond, domain: Domain) -> Tensor:
     return guarded(x, cond, domain, zeros(x.shape, x.dtype))
 
 
-def through_slices(graph: Pdg, node: Node, g: Tensor) -> Tensor | None:
-    """The gradient through a reduction of all slices that it reads: a reduction over the readers.
+def through_slices(graph: Pdg, node: Node, g: Tensor, needed: Needed) -> Tensor | None:
+    """Return the gradient through a reduction of all slices that it reads: one over the readers.
 
-    None where the operation is none, or the readers of a point form no box.
+    None where the operation is none, or the readers of a point form no boxes.
     """
     op, read = node.op, node.op.inputs[0]
     slices = sum(isinstance(e, Slice) for e in read.index)
     if not slices or not _reduces(op, slices):
         return None
-    inverse = inverse_of(graph, op, read)
-    if not inverse.exact:
+    found = inverses_of(graph, op, read, needed)
+    if not all(inverse.exact for inverse in found):
         return None
     g = counted_at(g, op.where)
+    if not found:
+        return zeros(graph.output(read).type.shape, g.dtype)
+    return _summed([_reduced(graph, node, g, slices, inverse) for inverse in found])
+
+
+def _reduced(graph: Pdg, node: Node, g: Tensor, slices: int, inverse: Inverse) -> Tensor:
+    """Return the part of that which comes from the readers of one inverse."""
+    op, read = node.op, node.op.inputs[0]
     if op.kind == "discounted_sum":
         return _through_discount(graph, node, g, inverse)
     source = tensor_of(node.ctx, graph[read.source], read.out)

@@ -9,10 +9,11 @@ recurrence's gradient is a recurrence again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from timerl_nb.errors import GradientError, user_origin
-from timerl_nb.frontend.adjoint_access import adjoint, counted_at, through_slices
+from timerl_nb.frontend.adjoint_access import Needed, adjoint, counted_at, through_slices
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.foreign import asked
 from timerl_nb.frontend.paths import Paths
@@ -26,7 +27,7 @@ from timerl_nb.frontend.tensor import (
     tensor_of,
 )
 from timerl_nb.frontend.vjp import NO_VJP, VJP, Node, Tensor
-from timerl_nb.ir.needed import restricted
+from timerl_nb.ir.needed import needed_points, restricted
 from timerl_nb.ir.ops import Op, reached_from
 from timerl_nb.ir.pdg import Pdg, at_own_point
 from timerl_nb.ir.shapes import is_float
@@ -95,6 +96,9 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
     paths = Paths(ctx, loss.read.source, None if optional else targets)
     active = paths.active(graph)
     paths.hold(user_origin())
+    needed = cache(
+        lambda: needed_points(_behind(graph, loss.read.source), frozenset([loss.read.source]))
+    )
     total: dict[int, list[Tensor]] = {op_id: [] for op_id in active}
     if loss.read.source in active:
         total[loss.read.source].append(broadcast_to(constant(ctx, 1.0, loss.dtype), loss.shape))
@@ -117,14 +121,14 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
             pending[op_id] = _open(ctx, op)
             for read in op.inputs:
                 if read.source in active:
-                    total[read.source].append(adjoint(graph, op, read, pending[op_id]))
+                    total[read.source].append(adjoint(graph, op, read, pending[op_id], needed))
     for op_id in reversed(graph.order):
         op = graph[op_id]
         if op_id in active and op_id not in pending and op.kind != "merge":
             parts = total[op_id]
             if parts and op.kind in VJP:
                 with ctx.gradient_of(op):
-                    _differentiate(ctx, graph, op, _added(parts, op.where), total)
+                    _differentiate(ctx, graph, op, _added(parts, op.where), total, needed)
     for op_id, gradient in pending.items():
         parts, where = total.get(op_id), graph[op_id].where
         whole = _added(parts, where) if parts else zeros(gradient.shape, gradient.dtype)
@@ -146,6 +150,12 @@ def gradients(loss: Tensor, leaves: Sequence[Tensor], *, optional: bool) -> list
         else:
             raise _unreached(graph, paths, leaf)
     return result
+
+
+def _behind(graph: Pdg, root: int) -> Pdg:
+    """Return the part of a graph that an operation depends on."""
+    found = reached_from([root], lambda k: graph[k].sources)
+    return Pdg(graph.dims, {k: op for k, op in graph.ops.items() if k in found})
 
 
 def _open(ctx: Context, op: Op) -> Tensor:
@@ -191,13 +201,18 @@ def _unreached(graph: Pdg, paths: Paths, leaf: Tensor) -> GradientError:
 
 
 def _differentiate(
-    ctx: Context, graph: Pdg, op: Op, g: Tensor, total: dict[int, list[Tensor]]
+    ctx: Context,
+    graph: Pdg,
+    op: Op,
+    g: Tensor,
+    total: dict[int, list[Tensor]],
+    needed: Needed,
 ) -> None:
     """Add to each active operand's total what the operation contributes."""
     inputs = tuple(RecurrentTensor(ctx, read) for read in op.inputs)
     node = Node(ctx, op, inputs, tensor_of(ctx, op))
     slots = [k for k, read in enumerate(op.inputs) if read.source in total]
-    reduced = through_slices(graph, node, g) if slots else None
+    reduced = through_slices(graph, node, g, needed) if slots else None
     if reduced is not None:
         total[op.inputs[0].source].append(reduced.cast(graph.output(op.inputs[0]).type.dtype))
     elif slots:
@@ -207,7 +222,7 @@ def _differentiate(
             if part is not None:
                 read = op.inputs[slot]
                 of_type = graph.output(read).type.dtype
-                total[read.source].append(adjoint(graph, op, read, part).cast(of_type))
+                total[read.source].append(adjoint(graph, op, read, part, needed).cast(of_type))
 
 
 register_backward(backward)

@@ -54,9 +54,14 @@ def _restricted(pdg: Pdg, roots: Iterable[int], under: Point | None) -> Pdg:
             cond = points.condition(Set.of(pdg.dims, op.domain))
             restricted_op = op.with_(where=cond)
             current = Pdg(pdg.dims, {**current.ops, op_id: restricted_op}, pdg.orders)
-    dead = _readers_too(current, dropped)
+    return without(current, dropped)
+
+
+def without(pdg: Pdg, dropped: set[int]) -> Pdg:
+    """Return the graph without some operations, their readers, and the branches of their values."""
+    dead = _readers_too(pdg, dropped)
     orders = [order for order in pdg.orders if not {order.before, order.after} & dead]
-    ops = {k: _without(op, dead) for k, op in current.ops.items() if k not in dead}
+    ops = {k: _without(op, dead) for k, op in pdg.ops.items() if k not in dead}
     return Pdg(pdg.dims, ops, orders)
 
 

@@ -8,7 +8,7 @@ every value out of the block. The block is then read in slices (and by the run's
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -104,7 +104,6 @@ def candidates(statements: Statements, bounds: Point) -> Candidates:
             found.parts[op.id, slot] = parts
             for part in parts:
                 if part.along is None:
-                    points.add(part.tensor)
                     continue
                 known = found.along.setdefault(part.tensor, part.along)
                 reason = _unfit(pdg, op, part) or (
@@ -112,9 +111,22 @@ def candidates(statements: Statements, bounds: Point) -> Candidates:
                 )
                 if reason:
                     why[part.tensor] = reason
+    for (op_id, slot), parts in found.parts.items():
+        made = tuple(_as_row(part, found.along) for part in parts)
+        found.parts[op_id, slot] = made
+        for before, part in zip(parts, made, strict=True):
+            if part is not before and (reason := _unfit(pdg, pdg[op_id], part)):
+                why[part.tensor] = reason
     found.mixed = points & set(found.along)
     found.refuse(why)
     return found
+
+
+def _as_row(part: Part, along: Mapping[Tensor, int]) -> Part:
+    """Return a single value of a candidate as one row: the other branches are read from its block."""
+    if part.along is not None or part.tensor not in along:
+        return part
+    return replace(part, along=along[part.tensor])
 
 
 def _unfit(pdg: Pdg, reader: Op, part: Part) -> str | None:

@@ -172,6 +172,8 @@ def _repeats(
     inner: bool = False,
 ) -> Fold | Unfolded:
     """How the turns along a dimension repeat; or why that is not known, or does not pay."""
+    if dim.value is not None:
+        return Unfolded(f"no order of execution holds for all {dim.bound}")
     alone = [one for one in constraints.pdg.dims if one.bound == dim.bound] == [dim]
     places = turns_along(dim, schedule, inner=inner)
     moving = {name for name, at in places.items() if any(dim.name in e.symbols for e in at)}

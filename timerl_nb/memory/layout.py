@@ -329,33 +329,38 @@ class Layout:
 
     def _first_rows(self, tensor: Tensor, span: Span) -> Array:
         """The points of blocks as points of values: one of the rows."""
-        store = self.plan.stores[tensor]
-        row = np.full((len(span.points), 1), store.first, np.int64)
-        return np.concatenate(
-            [span.points[:, : store.position], row, span.points[:, store.position :]], axis=1
-        )
+        return self._in_row(tensor, span.points, self.plan.stores[tensor].first)
+
+    def _in_row(self, tensor: Tensor, points: Array, row: int) -> Array:
+        """Return the points of values in one row of blocks, given by the points of the blocks."""
+        at = self.plan.stores[tensor].position
+        return np.insert(points, at, row, axis=1)
 
     def _started(self, join: _Join, tensor: Tensor, at: tuple[Lin, ...]) -> LiveRanges:
-        """The values of an initial tensor among those of the recurrence, while the merge is read."""
-        own = self._ranges[tensor]
-        domain = self.plan.stores[tensor].domain
-        env = dict(zip(domain, own.coordinates.T, strict=True))
-        size = len(own.born)
-        columns = [np.broadcast_to(values(e, {**self.plan.bounds, **env}), size) for e in at]
-        rows = np.stack(columns, axis=1) if columns else np.zeros((size, 0), np.int64)
+        """Return the values of an initial tensor among the recurrence's, while the merge is read."""
+        own, store, clock = self._ranges[tensor], self.plan.stores[tensor], self.plan.clock
+        life, points = self.plan.lifetimes[store.lifetime], self._spans[tensor].points
+        born, last = own.born, own.last
         readers = self._readers(join.merge)
-        if any(op.kind in SINKS for op in readers):
-            return LiveRanges(rows, own.born, own.last)
-        last, clock = own.born.copy(), self.plan.clock
-        codes = clock.codes(domain, own.coordinates)
-        order = np.argsort(codes)
-        names = {statement_name(op) for op in readers}
-        for use in self.plan.lifetimes[self.plan.stores[tensor].lifetime].uses:
-            if use.sink in names:
-                made, points = used_pairs(clock, use)
-                which = order[np.searchsorted(codes, clock.codes(domain, made), sorter=order)]
-                np.maximum.at(last, which, clock.rank(use.sink, points))
-        return LiveRanges(rows, own.born, last)
+        if not any(op.kind in SINKS for op in readers):
+            last = born.copy()
+            codes = clock.codes(life.domain, points)
+            order = np.argsort(codes)
+            names = {statement_name(op) for op in readers}
+            for use in life.uses:
+                if use.sink in names:
+                    made, read = used_pairs(clock, use)
+                    found = np.searchsorted(codes, clock.codes(life.domain, made), sorter=order)
+                    np.maximum.at(last, order[found], clock.rank(use.sink, read))
+        rows = 1
+        if store.kind == "block":  # all its rows are placed, and live as the block does
+            rows = store.size
+            each = [self._in_row(tensor, points, store.first + k) for k in range(rows)]
+            points = np.concatenate(each)
+        env = dict(zip(store.domain, points.T, strict=True))
+        columns = [np.broadcast_to(values(e, {**self.plan.bounds, **env}), len(points)) for e in at]
+        placed = np.stack(columns, axis=1) if columns else np.zeros((len(points), 0), np.int64)
+        return LiveRanges(placed, np.tile(born, rows), np.tile(last, rows))
 
     def _readers(self, merge: int) -> list[Op]:
         """The operations that read a merge, through other merges or not."""

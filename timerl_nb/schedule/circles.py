@@ -7,6 +7,7 @@ away is followed point by point.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,29 +30,51 @@ MOST: Final = 200_000  # points that are followed at one size
 
 @dataclass(frozen=True)
 class Circle:
-    """Points each of which needs the next, the last being the first, where every bound is `size`."""
+    """Points each of which needs the next, the last being the first, under some bounds."""
 
     points: tuple[PointOf, ...]
-    size: int
+    bounds: Mapping[str, int]
 
 
 def find_circle(pdg: Pdg, sizes: Sequence[int]) -> Circle | None:
-    """A circle where all bounds are one of the sizes; None where there is none."""
+    """A circle where all bounds are one of the sizes; None where there is none.
+
+    Bounds that are fixed have their own value.
+    """
     home = {k: number for number, part in enumerate(suspects(pdg)) for k in part}
+    tried: list[Mapping[str, int]] = []
     for size in sizes:
-        count = sum(prod(size for _ in pdg[k].domain) for k in home)
-        found = _circle(pdg, size, home) if count <= MOST else None
+        bounds = {d.bound: d.value or size for d in pdg.dims}
+        count = sum(prod(pdg.dims[d].count(bounds) for d in pdg[k].domain) for k in home)
+        if bounds in tried or count > MOST:
+            continue
+        tried.append(bounds)
+        found = _circle(pdg, bounds, home)
         if found is not None:
-            return Circle(tuple(found), size)
+            return Circle(tuple(found), bounds)
     return None
+
+
+def is_circle(pdg: Pdg, circle: Circle) -> bool:
+    """Whether the points exist under the circle's bounds, and need each other."""
+
+    def exists(node: PointOf) -> bool:
+        counts = (pdg.dims[d].count(circle.bounds) for d in pdg[node[0]].domain)
+        return all(k < count for k, count in zip(node[1], counts, strict=True))
+
+    return all(
+        exists(node) and following in _needs(pdg, node, circle.bounds)
+        for node, following in itertools.pairwise(circle.points)
+    )
 
 
 def is_needed(pdg: Pdg, circle: Circle) -> bool:
     """Whether an output, or another sink, needs a point of the circle; or too many points to tell."""
-    bounds = {d.bound: circle.size for d in pdg.dims}
-    every = range(circle.size)
+    bounds = circle.bounds
+    if sum(prod(pdg.dims[d].count(bounds) for d in op.domain) for op in pdg.sinks) > MOST:
+        return True
     stack: list[PointOf] = [
-        (op.id, point) for op in pdg.sinks for point in product(every, repeat=len(op.domain))
+        (op.id, point) for op in pdg.sinks for point in _points(pdg, op, bounds)
     ]
     seen, wanted = set(stack), set(circle.points)
     while stack and len(seen) <= MOST:
@@ -128,16 +151,20 @@ def _along(entry: Entry, dim: str, sign: int, bound: Lin) -> int | None:
     return sign * step.const if step.is_const else None
 
 
-def _circle(pdg: Pdg, size: int, home: Mapping[int, int]) -> list[PointOf] | None:
+def _points(pdg: Pdg, op: Op, bounds: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """All points of an operation's domain."""
+    return product(*(range(pdg.dims[d].count(bounds)) for d in op.domain))
+
+
+def _circle(pdg: Pdg, bounds: Mapping[str, int], home: Mapping[int, int]) -> list[PointOf] | None:
     """A circle among operations with the same home."""
-    bounds = {d.bound: size for d in pdg.dims}
     state: dict[PointOf, int] = {}  # 1 on the path, 2 done
 
     def needs(node: PointOf) -> Iterator[PointOf]:
         return (n for n in _needs(pdg, node, bounds) if home.get(n[0]) == home[node[0]])
 
     for op_id in home:
-        for point in product(*(range(pdg.dims[d].count(bounds)) for d in pdg[op_id].domain)):
+        for point in _points(pdg, pdg[op_id], bounds):
             start = (op_id, point)
             if start in state:
                 continue
@@ -158,7 +185,7 @@ def _circle(pdg: Pdg, size: int, home: Mapping[int, int]) -> list[PointOf] | Non
     return None
 
 
-def _needs(pdg: Pdg, node: PointOf, bounds: dict[str, int]) -> Iterator[PointOf]:
+def _needs(pdg: Pdg, node: PointOf, bounds: Mapping[str, int]) -> Iterator[PointOf]:
     op = pdg[node[0]]
     env = {**bounds, **dict(zip(op.domain, node[1], strict=True))}
     if not evaluate(op.where, env):
@@ -169,7 +196,9 @@ def _needs(pdg: Pdg, node: PointOf, bounds: dict[str, int]) -> Iterator[PointOf]
     yield from _decisions(pdg, op, env, bounds)
 
 
-def _decisions(pdg: Pdg, op: Op, env: dict[str, int], bounds: dict[str, int]) -> Iterator[PointOf]:
+def _decisions(
+    pdg: Pdg, op: Op, env: dict[str, int], bounds: Mapping[str, int]
+) -> Iterator[PointOf]:
     """What says how a point is under a dynamic bound: its condition wherever that matters."""
     dim, bound = pdg.dims.dynamic, pdg.bound
     if dim is None or bound is None or not pdg.dims.know(op.domain) or op.kind == "merge":
@@ -191,7 +220,7 @@ def _decisions(pdg: Pdg, op: Op, env: dict[str, int], bounds: dict[str, int]) ->
 
 
 def _sources(
-    pdg: Pdg, source: Op, read: Read, env: dict[str, int], bounds: dict[str, int]
+    pdg: Pdg, source: Op, read: Read, env: dict[str, int], bounds: Mapping[str, int]
 ) -> Iterator[PointOf]:
     known: dict[str, range] = {}
     for d, entry in zip(pdg.output(read).domain, read.index, strict=True):

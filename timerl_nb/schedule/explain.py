@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from timerl_nb.errors import ScheduleError, VerificationError
+from timerl_nb.ir.needed import without
 from timerl_nb.ir.pdg import Pdg
 from timerl_nb.passes.dependence_cycles import components
-from timerl_nb.schedule.circles import Circle, find_circle, is_needed
+from timerl_nb.schedule.circles import Circle, find_circle, is_circle, is_needed
+from timerl_nb.symbolic.domain import Ceiling, Endless, bounds_text
+from timerl_nb.symbolic.expr import Lin, sym
 
 SMALL: Final = (1, 2, 3)  # bounds at which every program is looked through for circles
 LARGE: Final = (5, 8, 13, 21, 34)  # and one that cannot be compiled
+
+
+class CircleError(ScheduleError):
+    """A program in which values need each other in a circle."""
+
+    def __init__(self, what: str, *, circle: Circle | None = None, **parts: Any) -> None:
+        super().__init__(what, **parts)
+        self.circle = circle
 
 
 def refuse_circles(pdg: Pdg) -> None:
@@ -33,6 +44,35 @@ def refuse_circles(pdg: Pdg) -> None:
     for component in components(own):
         if len(component) > 1 or component[0] in own[component[0]]:
             raise find_cycle(pdg)
+
+
+def persists(pdg: Pdg, error: Exception, bounds: Mapping[str, int]) -> bool:
+    """Whether the circle that an error shows is one under actual bounds, too."""
+    if not isinstance(error, CircleError) or error.circle is None:
+        return False
+    there = Circle(error.circle.points, bounds)
+    return is_circle(pdg, there) and is_needed(pdg, there)
+
+
+def dims_to_fix(pdg: Pdg, bounds: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """Yield the dimensions to fix at their actual bounds: first a few, then all.
+
+    The few have an index or a condition that is more than a distance along one dimension.
+    """
+    dims = pdg.dims
+    free = [d for d in dims if not isinstance(bounds[d.bound], Ceiling | Endless)]
+    told: set[str] = set()
+    for op in pdg:
+        for read in op.inputs:
+            for d, entry in zip(pdg.output(read).domain, read.index, strict=True):
+                is_near = isinstance(entry, Lin) and (entry - sym(d)).is_const
+                if not is_near and dims.ordered(entry.symbols):
+                    told |= entry.symbols
+        for cond in (op.where, *(read.cond for read in op.inputs)):
+            if len(dims.ordered(cond.symbols)) > 1:
+                told |= cond.symbols
+    few = tuple(d.name for d in free if told & {d.name, d.bound})
+    yield from dict.fromkeys(names for names in (few, tuple(d.name for d in free)) if names)
 
 
 @contextmanager
@@ -56,9 +96,11 @@ def find_cycle(pdg: Pdg) -> ScheduleError:
     circle = find_circle(pdg, (*SMALL, *LARGE))
     if circle is not None:
         return _error(pdg, circle)
+    fixed = len(pdg.dims.values) == len(pdg.dims.all)
+    under = f"under {bounds_text(pdg.dims.values)}" if fixed else "at small bounds"
     return ScheduleError(
         "isl finds no schedule for this program.",
-        evidence="no values need each other in a circle at small bounds, so some order may exist, "
+        evidence=f"no values need each other in a circle {under}, so some order may exist, "
         "but none that is affine in the indices",
         hint="split a tensor that is written in several loops; or switch on a pass that is off.",
     )
@@ -74,16 +116,32 @@ def _error(pdg: Pdg, circle: Circle) -> ScheduleError:
         lines.append(f"{op.name}[{at}]   {op.origin}")
     if len(lines) > 12:
         lines = [*lines[:6], f"… {len(lines) - 12} more …", *lines[-6:]]
-    bounds = " = ".join([*(d.bound for d in pdg.dims), str(circle.size)])
+    bounds = circle.bounds
+    if len(set(bounds.values())) == 1:
+        under = " = ".join([*bounds, str(next(iter(bounds.values())))])
+    else:
+        under = bounds_text(bounds)
     inside = {op_id for op_id, _ in cycle}
     asked = [o for o in pdg.orders if {o.before, o.after} <= inside]
-    return ScheduleError(
-        "no order of execution satisfies this program: these values need each other in a circle.",
+    what = "no order of execution satisfies this program"
+    if _is_of_a_gradient(pdg, circle):
+        what = "the forward pass has an order of execution, but its gradient has none"
+    return CircleError(
+        f"{what}: these values need each other in a circle.",
+        circle=circle,
         origin=pdg[shown[0][0]].origin,
         others={f"%{o.before} is to run before %{o.after} by": o.origin for o in asked},
         evidence=[
-            f"each of these needs the next (where {bounds}):",
+            f"each of these needs the next (where {under}):",
             *("  " + line for line in lines),
         ],
         hint="let one of them read an earlier point (t - 1), or cut the circle with a branch.",
     )
+
+
+def _is_of_a_gradient(pdg: Pdg, circle: Circle) -> bool:
+    """Whether a circle passes through a gradient, and the program without gradients has none."""
+    written = {op.id for op in pdg if op.origin.gradient_of is not None}
+    if written.isdisjoint(op_id for op_id, _ in circle.points):
+        return False
+    return find_circle(without(pdg, written), [max(circle.bounds.values())]) is None

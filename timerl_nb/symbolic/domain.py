@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from timerl_nb.errors import DomainError
-from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, ge, lt, minimum, span, sym
+from timerl_nb.symbolic.expr import TRUE, Cond, Lin, Slice, all_of, eq, ge, lt, minimum, span, sym
 
 Domain = tuple[str, ...]
 # Marks a field that records had not from the first: at its default it does not count in a digest.
@@ -32,6 +32,8 @@ class Dim:
     One that counts `seeds` stands for runs side by side: its coordinate is added to the run's seed.
 
     One that is `endless` has no last point: nothing may depend on its bound, or be made ahead of its turn.
+
+    With a `value`, all sets and relations hold under that value of the bound alone.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Dim:
     over: Domain | None = None
     seeds: bool = field(default=False, metadata={LATER: True})
     endless: bool = field(default=False, metadata={LATER: True})
+    value: int | None = field(default=None, metadata={LATER: True})
 
     @property
     def var(self) -> Lin:
@@ -141,6 +144,18 @@ class Dims:
         """The same dimensions, the bound of one of them dynamic."""
         return Dims(tuple(replace(d, over=over) if d.name == name else d for d in self.all))
 
+    def with_values(self, names: Iterable[str], bounds: Mapping[str, int]) -> Dims:
+        """Return the same dimensions, the bounds of the named ones fixed at their actual values."""
+        wanted = set(names)
+        return Dims(
+            tuple(replace(d, value=bounds[d.bound]) if d.name in wanted else d for d in self.all)
+        )
+
+    @cached_property
+    def values(self) -> Mapping[str, int]:
+        """The bounds that are fixed at one value."""
+        return {dim.bound: dim.value for dim in self.all if dim.value is not None}
+
     def know(self, domain: Domain) -> bool:
         """Whether a dynamic bound has a value at a point of `domain`."""
         return self.dynamic is not None and set(self.dynamic.over or ()) <= set(domain)
@@ -170,8 +185,9 @@ class Dims:
         return tuple(dim.name for dim in self.all if dim.name in wanted)
 
     def inside(self, domain: Domain) -> Cond:
-        """0 <= d < D for each dimension of the domain."""
-        return all_of(TRUE, *(self[name].inside for name in domain))
+        """0 <= d < D for each dimension of the domain, and the values of fixed bounds."""
+        fixed = (eq(sym(bound), value) for bound, value in self.values.items())
+        return all_of(TRUE, *fixed, *(self[name].inside for name in domain))
 
 
 class Ceiling(int):

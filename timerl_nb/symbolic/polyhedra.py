@@ -316,6 +316,7 @@ def bounds_set(dims: Dims, bounds: Point, least: int = 1) -> isl.Set:
 
     A dynamic bound may be anything up to the given one, its ceiling.
     """
+    bounds = {**dims.values, **bounds}
     conds = [eq(sym(n), bounds[n]) if n in bounds else ge(sym(n), least) for n in dims.bounds]
     if dims.dynamic is not None and dims.dynamic.bound in bounds:
         name = dims.dynamic.bound
@@ -416,6 +417,12 @@ class Relation:
         large = _params_set(self.dims, all_of(*(ge(sym(n), least) for n in self.dims.bounds)))
         return self._like(spend(isl.Map.intersect_params, self.raw, large))
 
+    def starting(self, left: Set) -> Relation:
+        """Only the pairs that start in `left`."""
+        if left.domain != self.left:
+            raise AssertionError(f"domain {self.left} cut with {left.domain}")
+        return self._like(spend(isl.Map.intersect_domain, self.raw, left.raw))
+
     def within(self, right: Set) -> Relation:
         """Only the pairs whose target lies in `right`."""
         if right.domain != self.right:
@@ -459,6 +466,11 @@ class Relation:
             dict(zip(self.left, values[:cut], strict=True)) | _length(self.dims, point),
             dict(zip(self.right, values[cut:], strict=True)),
         )
+
+    def parts(self) -> list[Relation]:
+        """Return disjoint parts, each by one system of constraints."""
+        apart = spend(isl.Map.make_disjoint, coalesced(spend(isl.Map.compute_divs, self.raw)))
+        return [self._like(isl.Map.from_basic_map(one)) for one in apart.get_basic_maps()]
 
     def box(self) -> Relation:
         """Per left point all right points that lie, in each dimension, between two that it has."""
