@@ -284,21 +284,22 @@ def test_nan_is_named_and_closes() -> None:
         assert before.count == 120 and list(c) == []
 
 
-def test_an_interrupt_leaves_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    c = collector()
-    before = c.next()
-    copy = np.array(before.obs)
-
+@pytest.mark.parametrize("how", HOW)
+def test_an_interrupt_leaves_whole_batches(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("timerl_nb.runtime.backends.jax.wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        c.next()
-    monkeypatch.undo()
-    np.testing.assert_array_equal(before.obs, copy)
-    with pytest.raises(ExecutionError, match="KeyboardInterrupt"):
-        c.next()
+    with collector(how) as c, collector(how) as d:
+        before = c.next()
+        copy = np.array(before.obs)
+        assert_same(before, d.next())
+        monkeypatch.setattr("timerl_nb.runtime.backends.jax.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            c.next()
+        monkeypatch.undo()
+        np.testing.assert_array_equal(before.obs, copy)
+        for _ in range(3):  # as if nothing had been
+            assert_same(c.next(), d.next())
 
 
 def test_functions_of_jax_are_part_of_the_program() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.env.spaces import Discrete, MultiDiscrete
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.tensor import RecurrentTensor
@@ -20,7 +21,18 @@ from timerl_nb.runtime.backends import jax_graph as graph
 
 # What a policy makes of observations, by name: the action, and what it adds.
 Acted = dict[str, Any]
-OnHost = Callable[[Mapping[str, Any], Array], Acted]
+
+
+class OnHost(Protocol):
+    """A policy on the host."""
+
+    def __call__(self, weights: Mapping[str, Any], obs: Array, number: int = 0, /) -> Acted:
+        """What it makes of the observations of all environments at a step.
+
+        Args:
+            number: of the step: a policy of ours draws the same at the same step.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,17 @@ class Acting(ABC):
     """
 
     weights: Mapping[str, Any]
+    writes: ClassVar[bool] = False  # whether it may write into the observations that it is given
+
+    def check(self, observations: Any) -> None:  # noqa: B027 (most have nothing to refuse)
+        """Refuse what can be refused before the policy acts.
+
+        Args:
+            observations: their space.
+
+        Raises:
+            OptionError: it adds something under a name that batches have.
+        """
 
     @property
     def why_not_written(self) -> str | None:
@@ -99,9 +122,10 @@ def _fits(x: Any, like: Any) -> bool:
 
 
 def own(x: Any) -> Any:
-    """An array on the device that nobody else changes."""
+    """A copy of an array, on the device: nobody else can change or delete it."""
     found = graph.taken(x)
-    return backend.to_device(np.array(found)) if isinstance(found, np.ndarray) else found
+    is_ours = not isinstance(found, np.ndarray)
+    return backend.copied(found) if is_ours else backend.to_device(np.array(found))
 
 
 def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
@@ -123,3 +147,54 @@ def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:
                 f"the policy's {name} is NaN at step {first + step} of the batch, in environment {env}.",
                 hint="look at its weights, and at what it sees there.",
             )
+
+
+class Actions:
+    """The actions that an environment takes.
+
+    Integers outside a Discrete or MultiDiscrete space are refused. Numbers beyond the bounds of a Box are
+    passed on as they are: it is the environment that clips them.
+
+    Args:
+        space: of one environment.
+
+    Attributes:
+        sizes: of the space, less than which actions are: a number or one per element; None for a Box.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self.sizes: Any = None
+        if isinstance(space, Discrete):
+            self.sizes = space.n
+        elif isinstance(space, MultiDiscrete):
+            self.sizes = np.array(space.sizes)
+
+    def check(self, made: Any, first: int = 0) -> None:
+        """Refuse a batch with an action outside the space.
+
+        Args:
+            made: actions, [steps, envs, …].
+            first: the first step's number in its batch.
+
+        Raises:
+            ExecutionError: there is one; the first is named, with its step and environment.
+        """
+        if self.sizes is None:
+            return
+        if backend.is_accelerated() and not isinstance(made, np.ndarray):  # reduced where it lies
+            ends = made.min(axis=(0, 1)), made.max(axis=(0, 1))
+            if np.all(np.asarray(ends[0]) >= 0) and np.all(np.asarray(ends[1]) < self.sizes):
+                return
+        array = np.asarray(made)
+        whole = array.view(f"u{array.dtype.itemsize}")  # in which negative integers are huge
+        if np.all(np.maximum.reduce(whole, axis=(0, 1)) < self.sizes):
+            return
+        outside = (array < 0) | (array >= self.sizes)
+        at = tuple(np.argwhere(outside)[0])
+        size = self.sizes if len(at) == 2 else self.sizes[at[2]]
+        element = "" if len(at) == 2 else f", element {at[2]}"
+        raise ExecutionError(
+            f"the policy's action is {array[at]} at step {first + at[0]} of the batch, in environment "
+            f"{at[1]}{element}; the environment takes 0 to {size - 1}.",
+            hint="a policy returns integers from 0 on, each less than the size of its space.",
+        )

@@ -1,8 +1,9 @@
-"""What is collected: steps of several environments, time first, which never change afterwards."""
+"""Batches of collected steps: several environments, time first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.arrays import Array
+from timerl_nb.errors import ExecutionError, OptionError
 from timerl_nb.frontend.foreign import missing
 from timerl_nb.rl.learnt import Episodes
 from timerl_nb.runtime.backends import jax_graph as graph
@@ -32,22 +34,24 @@ class Final:
         return len(self.step)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ended:
-    """The episodes that ended, found when they are asked for.
+    """The episodes that ended in a batch, computed when they are first read.
+
+    Nobody else holds these arrays, so writing into a batch changes no episode.
 
     Attributes:
         reward, valid: of all steps, [steps, envs].
-        done: which steps ended an episode.
-        returns, lengths: of the episodes that go on at the first step, [envs].
-        seen: the observations that steps led to: of all, [steps, envs, …], or of those that ended an
-            episode, in their order.
-        is_all: whether they are of all.
+        done: whether a step ended an episode.
+        returns, lengths: at the first step, of the episodes in progress, [envs].
+        seen: the observations that steps led to: of all, [steps, envs, …], or only of those that ended
+            an episode, in their order.
+        is_all: whether `seen` has those of all steps.
     """
 
     reward: Any
     valid: Any
-    done: Callable[[], Array]
+    done: Any
     returns: Any
     lengths: Any
     seen: Any
@@ -55,8 +59,8 @@ class Ended:
 
     @cached_property
     def where(self) -> tuple[Array, Array]:
-        step, env = np.nonzero(self.done())
-        return step, env
+        step, env = np.nonzero(np.asarray(self.done))
+        return step.copy(), env.copy()  # each in memory of its own, as other libraries take it
 
     @cached_property
     def final(self) -> Final:
@@ -65,12 +69,16 @@ class Ended:
         return Final(step, env, seen[step, env] if self.is_all else seen)
 
     @cached_property
+    def count(self) -> int:
+        return int(np.asarray(self.valid).sum())
+
+    @cached_property
     def episodes(self) -> Episodes:
         step, env = self.where
         valid = np.asarray(self.valid)
         total = np.cumsum(np.where(valid, self.reward, 0), axis=0, dtype=np.float64)
         count = np.cumsum(valid, axis=0, dtype=np.int64)
-        order = np.lexsort((step, env))  # those of one environment behind each other
+        order = np.lexsort((step, env))  # episodes of one environment follow each other
         first = np.ones(len(order), bool)
         first[1:] = env[order][1:] != env[order][:-1]
 
@@ -83,16 +91,46 @@ class Ended:
 
         return Episodes(since(total, self.returns), since(count, self.lengths))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The results alone: a pickled batch needs no more."""
+        return {name: getattr(self, name) for name in ("final", "count", "episodes")}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A library whose arrays a batch consists of.
+
+    Attributes:
+        library: "numpy", "jax" or "torch".
+        device: of PyTorch's; None leaves arrays where they are.
+    """
+
+    library: str = "numpy"
+    device: Any = None
+
+    @property
+    def change(self) -> Callable[[Any], Any]:
+        """The conversion of anyone's array.
+
+        Raises:
+            MissingPartError: PyTorch is not installed.
+        """
+        if self.library == "numpy":
+            return np.asarray
+        return graph.exchanged(self.library, self.device)
+
 
 @dataclass(frozen=True, repr=False)
 class Batch:
-    """Steps of all environments; it never changes.
+    """Steps of all environments. Later batches share no memory with it.
+
+    It is a pytree of JAX, whose leaves are its arrays and `extras`; it can be copied and pickled.
 
     Attributes:
-        obs: what was seen ahead of each step, [steps, envs, …].
+        obs: the observation before each step, [steps, envs, …].
         action, reward, terminated, truncated: of each step.
         valid: False where a step only reset its environment: it counts for nothing.
-        last_obs: what is seen after the last step, [envs, …].
+        last_obs: the observation after the last step, [envs, …].
         extras: what the policy adds, by name: `batch.log_prob` and `batch.value`, say.
     """
 
@@ -104,8 +142,8 @@ class Batch:
     valid: Any
     last_obs: Any
     extras: Mapping[str, Any]
-    _ended: Ended = field(repr=False)
-    _shown: Callable[[Any], Any] = field(default=np.asarray, repr=False)
+    _ended: Ended | None = field(repr=False)
+    _form: Form = field(default_factory=Form, repr=False)
 
     @property
     def steps(self) -> int:
@@ -118,27 +156,37 @@ class Batch:
     @cached_property
     def count(self) -> int:
         """The steps of episodes."""
-        return int(np.asarray(self._ended.valid).sum())
+        return self._whole.count
 
     @cached_property
     def final(self) -> Final:
         """Where episodes ended, and their last observations."""
-        found = self._ended.final
-        return Final(*(self._shown(x) for x in (found.step, found.env, found.obs)))
+        found, change = self._whole.final, self._form.change
+        return Final(*(change(x) for x in (found.step, found.env, found.obs)))
 
     @cached_property
     def episodes(self) -> Episodes:
         """Returns and lengths of the episodes that ended, in the order of `final`; also what they had
-        before this batch."""
-        return self._ended.episodes
+        before this batch. They are those of the environments, even after rewards are overwritten."""
+        return self._whole.episodes
+
+    @property
+    def _whole(self) -> Ended:
+        if self._ended is None:
+            raise ExecutionError(
+                "this batch was made by a transformation of JAX, which passes on arrays alone: final, "
+                "episodes and count are not among them.",
+                hint="read them from the batch that the collector returned.",
+            )
+        return self._ended
 
     def numpy(self) -> Batch:
         """The batch as arrays of NumPy, without a copy where they lie in main memory."""
-        return self._with(np.asarray)
+        return self._in(Form("numpy"))
 
     def jax(self) -> Batch:
         """The batch as arrays of JAX, without a copy where it takes the memory as it is."""
-        return self._with(graph.exchanged("jax"))
+        return self._in(Form("jax"))
 
     def torch(self, device: Any = None) -> Batch:
         """The batch as tensors of PyTorch, without a copy.
@@ -149,13 +197,14 @@ class Batch:
         Raises:
             MissingPartError: PyTorch is not installed.
         """
-        return self._with(graph.exchanged("torch", device))
+        return self._in(Form("torch", device))
 
-    def _with(self, change: Callable[[Any], Any]) -> Batch:
+    def _in(self, form: Form) -> Batch:
+        change = form.change
         kept = {f.name: getattr(self, f.name) for f in fields(self)}
         arrays = {k: change(kept[k]) for k in _ARRAYS}
         extras = {name: change(x) for name, x in self.extras.items()}
-        return Batch(**(kept | arrays | {"extras": extras, "_shown": change}))
+        return Batch(**(kept | arrays | {"extras": extras, "_form": form}))
 
     def __getattr__(self, name: str) -> Any:
         extras = vars(self).get("extras", {})
@@ -174,3 +223,65 @@ class Batch:
 
 _ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
 _ADDED = "the policy adds none: log_prob is that of a distribution, value a critic's."
+_TAKEN = frozenset(
+    {f.name for f in fields(Batch)} | {n for n in vars(Batch) if not n.startswith("_")}
+)
+
+
+def check_names(extras: Mapping[Any, Any]) -> None:
+    """Refuse names of a policy's extras that a batch already has.
+
+    Raises:
+        OptionError: one is such a name, or is private, or no text.
+    """
+    if _TAKEN.isdisjoint(extras) and not any(str(n).startswith("_") for n in extras):
+        if all(isinstance(n, str) for n in extras):
+            return
+    wrong = [n for n in extras if n in _TAKEN or not isinstance(n, str) or n.startswith("_")]
+    raise OptionError(
+        f"the policy adds {', '.join(map(repr, wrong))}, and a batch has {'names' if len(wrong) > 1 else 'a name'} "
+        "of its own there.",
+        evidence=[f"a batch has {', '.join(sorted(_TAKEN))}, and names that begin with _"],
+        hint=f"give it another name: {{'policy_{str(wrong[0]).strip('_')}': …}}.",
+    )
+
+
+# --- as a tree of JAX ------------------------------------------------------------------------------
+
+
+class _Beside:
+    """What a batch has beside its arrays, as JAX keeps it.
+
+    All are equal, so that a function that JAX compiles for one batch is compiled for all. The episodes
+    belong to exactly those arrays of which they were counted: other leaves come without them.
+    """
+
+    def __init__(self, batch: Batch | None) -> None:
+        self._batch = (lambda: None) if batch is None else weakref.ref(batch)
+
+    def rebuilt(self, children: Iterable[Any]) -> Batch:
+        *arrays, extras = children
+        named = dict(zip(_ARRAYS, arrays, strict=True))
+        batch = self._batch()
+        if batch is None or batch._ended is None or not isinstance(extras, dict):
+            return Batch(**named, extras=extras, _ended=None)
+        same = all(x is getattr(batch, name) for name, x in named.items())
+        same = same and extras.keys() == batch.extras.keys()
+        same = same and all(x is batch.extras[name] for name, x in extras.items())
+        ended = batch._ended if same else None
+        return Batch(**named, extras=extras, _ended=ended, _form=batch._form)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Beside)
+
+    def __hash__(self) -> int:
+        return hash(_Beside)
+
+
+def _children(batch: Batch) -> tuple[tuple[Any, ...], _Beside]:
+    return (*(getattr(batch, name) for name in _ARRAYS), dict(batch.extras)), _Beside(batch)
+
+
+graph.register_tree(
+    Batch, (*_ARRAYS, "extras"), _children, lambda beside, children: beside.rebuilt(children)
+)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from threading import RLock
+from typing import Any, NoReturn, Self
 
-from timerl_nb.collecting.acting import check_numbers
+from timerl_nb.collecting.acting import Actions, check_numbers, own
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.blocks import Blocks
 from timerl_nb.collecting.choosing import ANY, AUTO, Choice, check, choose
@@ -21,7 +23,7 @@ from timerl_nb.collecting.sharded import Sharded
 from timerl_nb.collecting.step import StepByStep
 from timerl_nb.collecting.task import Task, found, spaces
 from timerl_nb.collecting.threads import Threads
-from timerl_nb.collecting.way import Counts, Source, Way
+from timerl_nb.collecting.way import LOST, Counts, Source, Way
 from timerl_nb.collecting.ways import Ways
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import ExecutionError, OptionError
@@ -46,35 +48,77 @@ class Collector:
     """Environments in progress. `trl.collect` makes it."""
 
     def __init__(self, task: Task, how: str) -> None:
-        self._task, self._how = task, how
-        self._weights = dict(task.acting.weights)
+        self._how = how
+        # as one value, which an interrupt leaves true
+        self._acts: tuple[Task, Mapping[str, Any]] = task, dict(task.acting.weights)
         self._choice: Choice | None = None
         self._source: Source | None = None
+        self._unseen: Batch | None = None  # an interrupt came before it was returned
         self._closed = ""
+        self._allowed = Actions(task.spaces[1])
+        self._lock = RLock()
+
+    @property
+    def _task(self) -> Task:
+        return self._acts[0]
+
+    @property
+    def _weights(self) -> Mapping[str, Any]:
+        return self._acts[1]
 
     def next(self, params: Any = None) -> Batch:
         """The next batch: the environments go on where the last one left them.
+
+        Threads take turns. After an interrupt the next call returns the batch that was not completed; only
+        where it came within a step of environments on the host, these begin new episodes, as the
+        interrupt says.
 
         Args:
             params: newer weights: arrays by name, `result.policy()` or a result; as `load`.
 
         Raises:
-            ExecutionError: the policy makes NaN, or the collector is closed.
+            ExecutionError: the policy makes NaN or an action outside its space; the collector is closed,
+                or is asked for a batch by its own policy or environment.
+            OptionError: the policy adds something under a name that batches have.
             EnvError: an environment failed.
             ShapeError: weights of other shapes; the collector goes on.
         """
-        if params is not None:
-            self.load(params)
+        batch: Batch | None = None
+        with self._lock:
+            try:
+                if params is not None:
+                    self.load(params)
+                batch = self._unseen or self._made()
+                if self._source is not None:
+                    self._source.handed_out()
+                self._unseen = None
+                return batch
+            except BaseException as error:
+                if batch is not None and not isinstance(error, Exception):
+                    if self._source is not None:
+                        self._source.handed_out()
+                    self._unseen = batch
+                elif self._source is not None and self._source.is_lost:
+                    error.add_note(LOST)
+                raise
+
+    def _made(self) -> Batch:
+        """A batch that is sound."""
         if self._closed:
             raise ExecutionError(
                 f"the collector is closed: {self._closed}.",
                 hint="batches that were collected stay; trl.collect(…) begins anew.",
             )
+        if _is_within(self):
+            raise ExecutionError(
+                "the collector is asked for a batch while it makes one.",
+                hint="a policy or an environment cannot call next() of its own collector.",
+            )
         try:
-            source = self._open()
-            batch = source.next(self._weights)
+            batch = self._open().next(self._weights)
             check_numbers({"action": batch.action, **batch.extras})
-        except BaseException as error:
+            self._allowed.check(batch.action)
+        except Exception as error:
             self._close(f"a batch was not completed ({type(error).__name__})")
             raise
         return batch
@@ -87,22 +131,23 @@ class Collector:
                 result; of a module of PyTorch's what its `load_state_dict` takes.
 
         Raises:
+            OptionError: a function of JAX adds something under a name that batches have.
             ShapeError: they are not those of the policy; those that it has stay.
         """
-        acting = self._task.acting
-        if (
-            self._source is None and not self._weights
-        ):  # parameters of any structure may be its first
-            acting = acting.begun(params)
-            self._task, self._weights = replace(self._task, acting=acting), dict(acting.weights)
-            self._choice = None
-        else:
-            self._weights = acting.taken(params)
+        with self._lock:
+            acting = self._task.acting
+            if self._source is None and not self._weights:
+                acting = acting.begun(params)  # parameters of any structure may be its first
+                acting.check(self._task.spaces[0])
+                self._choice = None
+                self._acts = replace(self._task, acting=acting), dict(acting.weights)
+            else:
+                self._acts = self._task, acting.taken(params)
 
     @property
     def weights(self) -> dict[str, Any]:
-        """Those that it acts by, by name."""
-        return dict(self._weights)
+        """Those that it acts by, by name: copies."""
+        return {name: own(x) for name, x in self._weights.items()}
 
     def _open(self) -> Source:
         if self._source is None:
@@ -111,9 +156,10 @@ class Collector:
 
     @property
     def _chosen(self) -> Choice:
-        if self._choice is None:
-            self._choice = choose(WAYS, self._task, self._how, self._weights, order=likely)
-        return self._choice
+        with self._lock:
+            if self._choice is None:
+                self._choice = choose(WAYS, self._task, self._how, self._weights, order=likely)
+            return self._choice
 
     @property
     def ways(self) -> Ways:
@@ -154,7 +200,7 @@ class Collector:
                 hint="give trl.collect the name of one: it makes as many as are asked for.",
             )
         found = Collector(replace(self._task, seed=seed_of(seed)), self._how)
-        found._choice, found._weights = self._chosen, dict(self._weights)
+        found._choice, found._acts = self._chosen, (found._task, self._weights)
         return found
 
     @property
@@ -185,29 +231,38 @@ class Collector:
         return self._task.steps
 
     def close(self) -> None:
-        """End all environments; batches stay."""
-        self._close("it was asked to")
+        """End all environments; batches stay. It waits for a batch that another thread is making."""
+        with self._lock:
+            self._close("it was asked to")
 
     def _close(self, why: str) -> None:
         self._closed = self._closed or why
-        source, self._source = self._source, None
-        if source is not None:
-            source.close()
+        self._unseen = None
+        if self._source is not None:
+            self._source.close()
+            self._source = None
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches until it is closed."""
         return self
 
     def __next__(self) -> Batch:
-        if self._closed:
-            raise StopIteration
-        return self.next()
+        with self._lock:
+            if self._closed:
+                raise StopIteration
+            return self.next()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise ExecutionError(
+            "a collector holds environments in progress, and can be neither copied nor pickled.",
+            hint="c.another(seed) is one of the same kind; batches can be copied and pickled.",
+        )
 
     def __getattr__(self, name: str) -> Any:
         words = {"step": "next(): a batch of steps.", "sample": "next()."}
@@ -217,6 +272,15 @@ class Collector:
         task = self._task
         state = f", closed: {self._closed}" if self._closed else ""
         return f"Collector({task.name}, {task.envs:,} environments, {task.steps:,} steps a batch{state})"
+
+
+def _is_within(collector: Collector) -> bool:
+    """Whether this thread is already making a batch of it."""
+    frame, code = sys._getframe(2), Collector._made.__code__
+    while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+        if frame.f_code is code and frame.f_locals.get("self") is collector:
+            return True
+    return False
 
 
 @asked
@@ -234,13 +298,13 @@ def collect(
 
     Args:
         env: a name, "CartPole-v1", or "gym.CartPole-v1" for that of Gymnasium, "envpool.…"; what `trl.env.make`
-            returns, which stays as it is; a vector environment of Gymnasium's, which goes on where it
-            was left, and is not closed.
+            returns, which stays as it is; a vector environment of Gymnasium's, which the first batch
+            resets, with `seed`, since it shows no observation otherwise; it is not closed.
         policy: `trl.DNNBuilder().from_env(env, hidden=[64, 64])`, a network that it has built,
             `result.policy()`, or `trl.policies.random`; a function of NumPy or a module of PyTorch,
             from the observations of all environments, [envs, …]; a pure function of JAX,
             `f(params, obs, key)`, from the observation of one. A function returns the actions; or a pair
-            of these and a dict of what is to be kept beside them.
+            of these and a dict of what is to be kept beside them, under names that batches do not have.
         envs: how many environments; one, or as many as the vector environment has.
         steps: of each in a batch.
         seed: of all chance.
@@ -260,7 +324,8 @@ def collect(
 
     Raises:
         EnvError: there is no such environment, or the policy sees something else.
-        OptionError: the policy is none, or the way does not apply, and why.
+        OptionError: the policy is none, or adds something under a name that batches have; or the way
+            does not apply, and why.
         ShapeError: the weights are not those of the policy.
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
@@ -268,6 +333,7 @@ def collect(
     acting = acting_of(policy, spaces(sim, vector), seed)
     if params is not None:
         acting = acting.begun(params)
+    acting.check(spaces(sim, vector)[0])
     many = getattr(vector, "num_envs", 1)
     count = many if envs is None else integer("envs, the number of environments,", envs, least=1)
     if vector is not None and count != many:

@@ -6,18 +6,20 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.collecting.acting import Acted, Acting, OnHost, own
+from timerl_nb.collecting.batch import check_names
 from timerl_nb.errors import OptionError, ShapeError
 from timerl_nb.frontend.given import given
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.jaxed import jaxed
 from timerl_nb.frontend.sources import random_bits
 from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends import jax_graph as graph
 
 
@@ -26,6 +28,7 @@ class HostFunction(Acting):
     """A function of the observations of all environments, which keeps its weights."""
 
     function: Callable[[Any], Any]
+    writes: ClassVar[bool] = True
 
     @property
     def why_not_written(self) -> str | None:
@@ -36,7 +39,7 @@ class HostFunction(Acting):
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         function = self.function
-        return lambda _, obs: named(function(obs))
+        return lambda _, obs, number=0: named(function(obs))
 
     @property
     def text(self) -> str:
@@ -48,7 +51,7 @@ class TorchModule(HostFunction):
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         call = graph.with_tensors(self.function)
-        return lambda _, obs: named(call(obs))
+        return lambda _, obs, number=0: named(call(obs))
 
     def begun(self, values: Any) -> Acting:
         self.taken(values)
@@ -88,13 +91,13 @@ class JaxFunction(Acting):
     def on_host(self, seed: int, space: Any) -> OnHost:
         rows = self._by_keys(seed)
 
-        def act(weights: Mapping[str, Any], obs: Array) -> Acted:
-            return {name: np.asarray(x) for name, x in rows(weights, obs).items()}
+        def act(weights: Mapping[str, Any], obs: Array, number: int = 0) -> Acted:
+            return {name: np.asarray(x) for name, x in rows(weights, obs, number).items()}
 
         return act
 
     @cached_property
-    def _by_keys(self) -> Callable[[int], Callable[[Mapping[str, Any], Any], Acted]]:
+    def _by_keys(self) -> Callable[[int], Callable[[Mapping[str, Any], Any, int], Acted]]:
         return graph.by_keys(self._acted)
 
     def _acted(self, weights: Mapping[str, Any], obs: Any, key: Any) -> Acted:
@@ -103,6 +106,18 @@ class JaxFunction(Acting):
     def begun(self, values: Any) -> Acting:
         weights = {name: own(x) for name, x in graph.leaves(values).items()}
         return replace(self, weights=weights, tree=values)
+
+    def check(self, observations: Any) -> None:
+        seen = graph.array_type(observations.shape, NUMPY[observations.dtype])
+        words = graph.array_type((2,), np.uint32)
+        try:
+            graph.type_of(
+                lambda w, o, k: self._acted(w, o, graph.key_of(k)), self.weights, seen, words
+            )
+        except OptionError:  # of a name
+            raise
+        except Exception:
+            return  # parameters may come later; what else is wrong is told where it acts
 
     def taken(self, values: Any) -> dict[str, Any]:
         return super().taken(graph.leaves(values))
@@ -119,10 +134,12 @@ def named(made: Any) -> Acted:
 
     Raises:
         ShapeError: it returns more.
+        OptionError: it adds something under a name that batches have.
     """
     if not isinstance(made, tuple):
         return {"action": made}
     if len(made) == 2 and isinstance(made[1], Mapping):
+        check_names(made[1])
         return {"action": made[0], **made[1]}
     if len(made) <= 3:
         return dict(zip(("action", "log_prob", "value"), made, strict=False))

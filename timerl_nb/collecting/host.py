@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
-from typing import Any, Protocol
+from time import perf_counter
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.collecting.acting import check_numbers
+from timerl_nb.collecting.acting import Actions, check_numbers
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.way import Counts, Prepared, Way, Weights
+from timerl_nb.collecting.way import (
+    APART,
+    Counts,
+    Prepared,
+    Way,
+    Weights,
+)
 from timerl_nb.errors import EnvError, ExecutionError, ShapeError
 from timerl_nb.ir.shapes import NUMPY, dtype_name
 
-_LINE = 64  # bytes: memory that begins so is shared with JAX as it is
+_LINE: Final = 64  # bytes: memory that begins so is shared with JAX as it is
 
 
 class Stepping(Protocol):
@@ -61,64 +69,160 @@ def memory(shape: Sequence[int], kind: Any) -> Array:
     return whole[at : at + size].view(kind).reshape(shape)
 
 
-class HostTurns:
-    """Environments in progress on the host."""
+class _Carried(NamedTuple):
+    """What environments carry from batch to batch.
 
-    def __init__(self, stepping: Stepping, task: Task, seed: int) -> None:
+    Attributes:
+        obs: their observations; None before they are reset.
+        over: which of them only reset at the next step.
+        returns, lengths: of the episodes in progress.
+        done: steps so far, of each environment.
+    """
+
+    obs: Array | None
+    over: Array
+    returns: Array
+    lengths: Array
+    done: int
+
+    @staticmethod
+    def first(envs: int, done: int = 0) -> _Carried:
+        return _Carried(None, np.zeros(envs, bool), np.zeros(envs), np.zeros(envs, np.int64), done)
+
+
+_UNKNOWN: Final[Any] = object()  # the result of a step that was interrupted
+
+
+class _Part:
+    """A batch in the making. An interrupt leaves it whole: the next call completes it.
+
+    Attributes:
+        at: the step, what the policy made at it, and what the environments did; None for what is
+            still to do. It is assigned as one value, so that it is always true.
+        whole: the batch and what the environments carry on from it, once both are there.
+    """
+
+    def __init__(self, task: Task, seen: tuple[Any, Any], acts: tuple[Any, Any]) -> None:
+        steps, envs = task.steps, task.envs
+        self.obs = memory((steps + 1, envs, *seen[0]), seen[1])
+        self.action = memory((steps, *acts[0]), acts[1])
+        self.reward = memory((steps, envs), np.float32)
+        self.ended, self.cut = np.empty((2, steps, envs), np.bool_)  # as the environments say
+        self.extras: dict[str, Array] = {}
+        self.last: dict[int, Array] = {}
+        self.at: tuple[int, Any, Any] = (0, None, None)
+        self.whole: tuple[Batch, _Carried] | None = None
+
+
+class HostTurns:
+    """Environments in progress on the host.
+
+    Args:
+        make: makes the environments, from a seed.
+    """
+
+    def __init__(self, make: Callable[[int], Stepping], task: Task, seed: int) -> None:
         seen, acts = task.spaces
-        self._stepping, self._steps, self._envs = stepping, task.steps, task.envs
+        self._make, self._task, self._seed = make, task, seed
+        self._stepping = make(seed)
+        self._steps, self._envs = task.steps, task.envs
         self._seen = (*seen.shape,), NUMPY[seen.dtype]
         self._acts = (task.envs, *acts.shape), NUMPY[acts.dtype]
+        self._allowed = Actions(acts)
         self._known: Any = None  # the last kind of actions that was looked at
-        self._act = task.acting.on_host(seed, stepping.space)
-        self._done = 0  # steps, of each environment
-        self._obs: Any = None
-        self._over = np.zeros(task.envs, bool)
-        self._returns, self._lengths = np.zeros(task.envs), np.zeros(task.envs, np.int64)
+        self._act = task.acting.on_host(seed, self._stepping.space)
+        self._lost = 0  # how often an interrupt came within a step
+        # what the last batch left, and the batch that is being made
+        self._now: tuple[_Carried, _Part | None] = (_Carried.first(task.envs), None)
         self.counts = Counts(0, None, 0)
+        self.speed: float | None = None
 
     def next(self, weights: Weights) -> Batch:
-        steps, envs = self._steps, self._envs
-        shape, kind = self._seen
-        obs = memory((steps + 1, envs, *shape), kind)
-        action = memory((steps, *self._acts[0]), self._acts[1])
-        reward = memory((steps, envs), np.float32)
-        terminated, truncated = (memory((steps, envs), np.bool_) for _ in "tt")
-        extras: dict[str, Array] = {}
-        last: list[Array] = []
-        obs[0] = self._first() if self._obs is None else self._obs
-        act, step, fits = self._act, self._stepping.step, self._known
-        for t, row in enumerate(action):
-            acted = act(weights, obs[t])
-            made = acted.pop("action")
+        carried, part = self._now
+        if part is not None and part.at[2] is _UNKNOWN:
+            carried, part = self._begin_again(carried, part)
+        if part is None:
+            part = _Part(self._task, self._seen, self._acts)
+            if carried.obs is None:
+                part.at = 0, None, _UNKNOWN
+                self._now = carried, part
+            part.obs[0] = self._first() if carried.obs is None else carried.obs
+            part.at = 0, None, None
+            self._now = carried, part
+        if part.whole is None:
+            self._complete(part, weights, carried.done)
+            part.whole = self._batch(part, carried)
+        return part.whole[0]
+
+    def handed_out(self) -> None:
+        """The last batch has reached its reader: the next one follows."""
+        part = self._now[1]
+        if part is not None and part.whole is not None:
+            self._now = part.whole[1], None
+
+    @property
+    def is_lost(self) -> bool:
+        carried, part = self._now
+        return carried.obs is not None and part is not None and part.at[2] is _UNKNOWN
+
+    def _complete(self, part: _Part, weights: Weights, done: int) -> None:
+        """Make the steps of a batch that are still to do."""
+        act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
+        obs, action, extras = part.obs, part.action, part.extras
+        reward, ended, cut = part.reward, part.ended, part.cut
+        writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
+        plain = "" if fits is None else f"u{fits[1].itemsize}"
+        for t in range(first, self._steps):
+            t, acted, stepped = part.at
+            if acted is None:
+                acted = act(weights, obs[t].copy() if writes else obs[t], done + t)
+                part.at = t, acted, None
+            made = acted["action"]
             if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
                 made = self._fitting(made)
-                fits = made.shape, made.dtype
-            row[...] = made
-            if acted or extras:
+                fits, plain = (made.shape, made.dtype), f"u{made.dtype.itemsize}"
+            # without their signs, negative actions are greater than any size
+            if sizes is not None and not (made.view(plain) < sizes).all():
+                self._allowed.check(made[None], t)
+            action[t] = made
+            if len(acted) > 1 or extras:
                 self._keep(extras, acted, t)
-            try:
-                obs[t + 1], reward[t], terminated[t], truncated[t], final = step(row)
-            except Exception as error:
-                raise self._failed(error, t, row) from error
+            if stepped is None:
+                part.at = t, acted, _UNKNOWN
+                try:
+                    # a copy: environments may keep an action, or write into it
+                    part.at = t, acted, step(action[t].copy())
+                except Exception as error:
+                    raise self._failed(error, done, t, action[t]) from error
+                stepped = part.at[2]
+            obs[t + 1], reward[t], ended[t], cut[t], final = stepped
             if final is not None:
-                last.append(np.asarray(final, kind))
-        self._done, self._known = self._done + steps, fits
-        self._obs = obs[steps]
-        self.counts = Counts(2 * steps, None, steps * (5 + len(extras)))
-        made = {
-            "action": action,
-            "reward": reward,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
-        return self._batch(obs, made, extras, last)
+                part.last[t] = np.asarray(final, self._seen[1])
+            part.at = t + 1, None, None
+            if t == 0:  # at which policies compile
+                began = perf_counter()
+        self._known = fits
+        counted = self._steps - max(first, 1)
+        self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
+        self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
 
     def _first(self) -> Any:
         try:
             return self._stepping.reset()
         except Exception as error:
-            raise self._failed(error, 0, None) from error
+            raise self._failed(error, 0, 0, None) from error
+
+    def _begin_again(self, carried: _Carried, part: _Part) -> tuple[_Carried, _Part | None]:
+        """Begin new episodes, as nobody knows how far a step came that was interrupted."""
+        lost = self._lost + (carried.obs is not None)
+        self._stepping.close()
+        self._stepping = self._make((self._seed + lost * APART) % 2**64)
+        self._lost = lost
+        if carried.obs is None:  # within their first reset
+            self._now = carried, None
+            return self._now
+        self._now = _Carried.first(self._envs, carried.done + part.at[0] + 1), None
+        return self._now
 
     def _fitting(self, made: Any) -> Array:
         """Actions, if they are what the environments take."""
@@ -135,13 +239,14 @@ class HostTurns:
 
     def _keep(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
         """Write what a policy adds at a step."""
+        added = {name: x for name, x in acted.items() if name != "action"}
         if t == 0:
-            for name, x in acted.items():
+            for name, x in added.items():
                 one = np.asarray(x)
                 kind = np.float32 if one.dtype == np.float64 else one.dtype
                 extras[name] = memory((self._steps, *one.shape), kind)
-        for name in {**extras, **acted}:
-            one = np.asarray(acted.get(name))
+        for name in {**extras, **added}:
+            one = np.asarray(added.get(name))
             wanted = extras[name].shape[1:] if name in extras else ()
             if one.shape != wanted or one.shape[:1] != (self._envs,):
                 raise ShapeError(
@@ -151,7 +256,7 @@ class HostTurns:
                 )
             extras[name][t] = one
 
-    def _failed(self, error: Exception, t: int, action: Any) -> Exception:
+    def _failed(self, error: Exception, done: int, t: int, action: Any) -> Exception:
         """What to say of an environment that raised, and when."""
         if action is not None:
             try:
@@ -168,46 +273,51 @@ class HostTurns:
             name += f" (seed {known}{', …' if len(which) > 8 else ''})"
         when = "as it was reset" if action is None else f"at step {t} of the batch"
         return EnvError(
-            f"{name} failed {when}, after {self._done + t} steps of each: {said}.",
+            f"{name} failed {when}, after {done + t} steps of each: {said}.",
             hint="the environments are closed; batches stay.",
         )
 
-    def _batch(
-        self, obs: Array, made: dict[str, Any], extras: dict[str, Array], last: list[Array]
-    ) -> Batch:
+    def _batch(self, part: _Part, before: _Carried) -> tuple[Batch, _Carried]:
         steps, at_once = self._steps, self._stepping.restarts_at_once
-        reward, terminated, truncated = (made[n] for n in ("reward", "terminated", "truncated"))
-        valid = memory(reward.shape, np.bool_)
+        obs, reward, over = part.obs, part.reward, before.over
+        valid, terminated, truncated = (memory(reward.shape, np.bool_) for _ in "vtt")
         valid[:] = True
+        done = part.ended | part.cut
         if not at_once:  # the step behind an end begins the next episode, and does nothing else
-            over = terminated | truncated
-            valid[0] = ~self._over
-            valid[1:] = ~over[:-1]
-            self._over = over[-1].copy()
-            terminated &= valid
-        truncated &= valid & ~terminated
-        done = terminated | truncated
-        seen: Array = obs[1:]
+            valid[0] = ~before.over
+            valid[1:] = ~done[:-1]
+            over = done[-1].copy()
+            done &= valid
+        np.logical_and(part.ended, valid, out=terminated)
+        np.logical_and(done, ~terminated, out=truncated)
         if at_once:
-            seen = np.concatenate(last) if last else obs[:0, 0]
+            seen = np.concatenate([*part.last.values()]) if part.last else obs[:0, 0].copy()
             if len(seen) != done.sum():
                 raise EnvError(
                     "environments that restart at once did not bring the last observations of all "
                     "episodes that ended.",
                     hint='their infos have "final_obs" in this mode, as those of Gymnasium.',
                 )
-        ended = Ended(
-            reward, valid, lambda: done, self._returns, self._lengths, seen, is_all=not at_once
+        else:
+            seen = obs[1:][done]
+        whole = Ended(
+            reward.copy(), valid.copy(), done, before.returns, before.lengths, seen, is_all=False
         )
         counted = reward * valid
         since = np.arange(steps)[:, None] > np.where(
             done.any(0), steps - 1 - done[::-1].argmax(0), -1
         )
         goes_on = ~done.any(0)
-        self._returns = self._returns * goes_on + (counted * since).sum(0, dtype=np.float64)
-        self._lengths = self._lengths * goes_on + (valid & since).sum(0)
-        own = {"obs": obs[:steps], "last_obs": obs[steps], "valid": valid}
-        return Batch(**own, **made, extras=extras, _ended=ended)
+        carried = _Carried(
+            obs[steps].copy(),
+            over,
+            before.returns * goes_on + (counted * since).sum(0, dtype=np.float64),
+            before.lengths * goes_on + (valid & since).sum(0),
+            before.done + steps,
+        )
+        flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
+        own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}
+        return Batch(**own, **flags, extras=part.extras, _ended=whole), carried
 
     def close(self) -> None:
         self._stepping.close()
@@ -229,4 +339,4 @@ class HostWay(Way):
         """Its environments, of which a task says how many."""
 
     def prepared(self, task: Task) -> Prepared:
-        return lambda seed: HostTurns(self.stepping(task, seed), task, seed)
+        return lambda seed: HostTurns(partial(self.stepping, task), task, seed)

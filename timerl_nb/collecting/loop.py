@@ -5,6 +5,7 @@ from __future__ import annotations
 from timerl_nb.collecting.host import HostWay, Stepping
 from timerl_nb.collecting.task import Task
 from timerl_nb.env.gym import distinct_seeds, gymnasium
+from timerl_nb.env.numbered import Numbered
 from timerl_nb.env.vector import VectorStepping
 
 NOT_THERE = "Gymnasium has no such environment"
@@ -28,6 +29,7 @@ class Loop(HostWay):
             task.gym.spec,
             task.envs,
             "sync",
+            wrappers=[lambda env: Numbered(env, 0, [0])],
             vector_kwargs={"copy": False, "autoreset_mode": library.vector.AutoresetMode.SAME_STEP},
         )
         return VectorStepping(env, distinct_seeds(seed, task.envs), is_given=False)

@@ -60,12 +60,10 @@ class Network(Acting):
             ctx.snapshot(), [x.read for x in acted.values()], o.read.source, given_at
         )
         draws = np.random.SeedSequence(seed % 2**64).generate_state(1, np.uint64)
-        step, kind = int(draws[0]), NUMPY[actor.dtype]
+        first, kind = int(draws[0]) + 1, NUMPY[actor.dtype]
 
-        def act(values: Mapping[str, Any], obs: Array) -> Acted:
-            nonlocal step
-            step = (step + 1) % 2**64
-            made = rows(values, np.asarray(obs, kind), step)
+        def act(values: Mapping[str, Any], obs: Array, number: int = 0) -> Acted:
+            made = rows(values, np.asarray(obs, kind), (first + number) % 2**64)
             return dict(zip(acted, map(backend.to_numpy, made), strict=True))
 
         return act

@@ -56,18 +56,22 @@ class Random(Acting):
     def on_host(self, seed: int, space: Any) -> OnHost:
         draw, kind = np.random.default_rng(seed % 2**64), NUMPY[self.space.dtype]
         own = (*self.space.shape,)
+        last: tuple[int, Any] = (-1, None)
 
-        def act(_: Mapping[str, Any], obs: Array) -> Acted:
-            shape = (len(obs), *own)
+        def drawn(shape: tuple[int, ...]) -> Array:
             if isinstance(self.space, Discrete):
-                made = draw.integers(space.n, size=shape)
-            elif isinstance(self.space, MultiDiscrete):
-                made = draw.integers(space.nvec, size=shape)
-            elif self._is_open:
-                made = draw.standard_normal(shape).clip(space.low, space.high)
-            else:
-                made = draw.uniform(space.low, space.high, shape)
-            return {"action": made.astype(kind)}
+                return draw.integers(space.n, size=shape)
+            if isinstance(self.space, MultiDiscrete):
+                return draw.integers(space.nvec, size=shape)
+            if self._is_open:
+                return draw.standard_normal(shape).clip(space.low, space.high)
+            return draw.uniform(space.low, space.high, shape)
+
+        def act(_: Mapping[str, Any], obs: Array, number: int = 0) -> Acted:
+            nonlocal last
+            if last[0] != number:  # a step that an interrupt repeats draws nothing new
+                last = number, drawn((len(obs), *own)).astype(kind)
+            return {"action": last[1]}
 
         return act
 

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from math import ceil
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import mkdtemp
 from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
@@ -50,23 +52,31 @@ class ProcessStepping:
         self.space, self.seeds = env.spaces[1], seeds
         width = ceil(many / min(many, cores()))
         parts = [range(many)[k : k + width] for k in range(0, many, width)]
-        self._folder = TemporaryDirectory(prefix="timerl-")
-        file = Path(self._folder.name, "at")
+        folder = mkdtemp(prefix="timerl-")
+        self._remove = finalize(self, rmtree, folder, ignore_errors=True)
+        file = Path(folder, "at")
         self._at = np.memmap(file, np.int64, "w+", shape=len(parts))
         self._actions: Any = None
         self._asked = False
         one = partial(share.Share, env.spec, env.spaces, width, str(file))
         makes = [partial(one, k, part, [seeds[n] for n in part]) for k, part in enumerate(parts)]
-        library = gymnasium()
+        vector = gymnasium().vector
+        self._env = vector.AsyncVectorEnv.__new__(vector.AsyncVectorEnv)
+        mode = vector.AutoresetMode.DISABLED
         try:
             with _by_value():
-                self._env = library.vector.AsyncVectorEnv(
-                    makes,
-                    copy=False,
-                    context="spawn",
-                    autoreset_mode=library.vector.AutoresetMode.DISABLED,
-                )
-        except (EOFError, OSError) as error:
+                self._env.__init__(makes, copy=False, context="spawn", autoreset_mode=mode)
+        except BaseException as error:
+            for process in getattr(
+                self._env, "processes", ()
+            ):  # it cannot end them: it was not made
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
+            self._env.closed = True
+            self._remove()
+            if not isinstance(error, EOFError | OSError):
+                raise
             raise EnvError(
                 f"processes for the environments did not begin ({type(error).__name__}).",
                 hint="a script that starts processes is read by each of them: let it begin with "
@@ -129,7 +139,7 @@ class ProcessStepping:
                     process.kill()
                     process.join()
                 self._env.closed = True
-        self._folder.cleanup()
+        self._remove()
 
 
 _ONE_AT_A_TIME = Lock()  # modules are registered for all threads

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from timerl_nb.arrays import Array
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.network import over
 from timerl_nb.collecting.task import Task
-from timerl_nb.collecting.way import Counts, Weights
+from timerl_nb.collecting.way import APART, Counts, Weights
 from timerl_nb.config import Options
 from timerl_nb.driver.context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.env.core import Simulation, Step
 from timerl_nb.frontend.sources import like, tensor, where
 from timerl_nb.frontend.tensor import RecurrentTensor
+from timerl_nb.live.turns import Turns as DriverTurns
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_graph as graph
 from timerl_nb.symbolic.domain import ENDLESS
@@ -26,6 +26,7 @@ from timerl_nb.symbolic.domain import ENDLESS
 _FLAGS = ("terminated", "truncated")
 _CARRIED = ("after", "returns", "lengths")
 _PLAIN = ("obs", "action", "reward", "last_obs")
+_ADDED = "policy_"  # before the names that a policy gives, which may be any of ours
 
 
 def collecting(task: Task, options: Options) -> Program:
@@ -59,10 +60,12 @@ def collecting(task: Task, options: Options) -> Program:
             total[b, i, t + 1] = left
             return total[0:B, i, 0]
 
-        made = {"obs": o, "action": action, "reward": step.reward, **acted}
+        made = {"obs": o, "action": action, "reward": step.reward}
         made |= {} if step.endless else _ends(step)
         for name, x in made.items():
             ctx.output(name, whole(over(x, o)))
+        for name, x in acted.items():
+            ctx.output(f"{_ADDED}{name}", whole(over(x, o)))
         ctx.output("last_obs", step.obs[0:B, i, T - 1])
         if not step.endless:
             one = where(step.alive, 1, 0)
@@ -82,6 +85,19 @@ def _same_step(env: Simulation) -> Simulation:
     return twin
 
 
+class _Supply:
+    """The weights of each turn: those that are current when it begins."""
+
+    def __init__(self) -> None:
+        self.weights: Weights = {}
+
+    def __iter__(self) -> _Supply:
+        return self
+
+    def __next__(self) -> Weights:
+        return self.weights
+
+
 class Turns:
     """Environments in the turns of a program, which runs them.
 
@@ -89,45 +105,76 @@ class Turns:
         counts: of a batch, where they are asked for.
     """
 
+    speed: float | None = None  # the first batch compiles, and so says nothing of it
+
     def __init__(
         self, program: Program, task: Task, seed: int, counts: Callable[[], Counts]
     ) -> None:
-        self.program, self._counts = program, counts
-        self._weights: Weights = {}
+        self.program, self._counts, self._task, self._seed = program, counts, task, seed
+        self._supply = _Supply()
         self._copies = 0
-        given = self._given() if task.acting.weights else None
-        self._turns = program.turns(seed, given=given, taken=graph.itself)
-        shape = task.steps, task.envs
-        self._always = backend.to_device(np.ones(shape, bool))
-        self._never = backend.to_device(np.zeros(shape, bool))
+        self._lost = 0  # how often an interrupt ended the run
+        self._is_repeatable = program.why_not_repeatable is None
+        self._turns = self._begun()
+        self._is_begun = False  # a batch that has not been handed out
 
-    def _given(self) -> Iterator[Weights]:
-        while True:
-            yield self._weights
+    def _begun(self) -> DriverTurns:
+        given = self._supply if self._task.acting.weights else None
+        seed = (self._seed + self._lost * APART) % 2**64
+        return self.program.turns(
+            seed, given=given, taken=graph.itself, repeatable=self._is_repeatable
+        )
 
     @property
     def counts(self) -> Counts:
         return replace(self._counts(), copies=self._copies)
 
     def next(self, weights: Weights) -> Batch:
-        self._weights = weights
+        if self._is_begun and not self._is_repeatable:
+            self._begin_again()
+        elif self._is_begun:
+            self._turns.back()
+        self._supply.weights = weights
+        if self._is_repeatable:
+            self._turns.hold()
+        self._is_begun = True
         made, self._copies = graph.together(next(self._turns))
         return self._batch(backend.wait(made))
 
+    def handed_out(self) -> None:
+        self._is_begun = False
+
+    @property
+    def is_lost(self) -> bool:
+        return self._is_begun and not self._is_repeatable
+
+    def _begin_again(self) -> None:
+        """Begin new episodes, as the program has effects that no turn can repeat."""
+        self._turns.close()
+        self._lost += 1
+        self._turns, self._is_begun = self._begun(), False
+
     def _batch(self, made: dict[str, Any]) -> Batch:
-        terminated, truncated = (made.pop(name, self._never) for name in _FLAGS)
-        after, returns, lengths = (made.pop(name, None) for name in _CARRIED)
-        plain: dict[str, Any] = {name: made.pop(name) for name in _PLAIN}
-
-        def done() -> Array:
-            return np.asarray(terminated) | np.asarray(truncated)
-
+        shape = self._task.steps, self._task.envs
+        is_near = not backend.is_accelerated()
+        flags = [made[name] if name in made else _filled(shape, False) for name in _FLAGS]
+        after, returns, lengths = (made.get(name) for name in _CARRIED)
+        plain: dict[str, Any] = {name: made[name] for name in _PLAIN}
+        extras = {n.removeprefix(_ADDED): x for n, x in made.items() if n.startswith(_ADDED)}
+        one, other = map(np.asarray, flags) if is_near else flags
         reward = plain["reward"]
         if after is None:  # episodes have no end
-            after, returns, lengths = plain["obs"], reward[0], reward[0]
-        ended = Ended(reward, self._always, done, returns, lengths, after, is_all=True)
-        flags = {"terminated": terminated, "truncated": truncated, "valid": self._always}
-        return Batch(**plain, **flags, extras=made, _ended=ended)
+            after, returns, lengths = reward, reward[0], reward[0]
+        kept = np.array(reward) if is_near else backend.copied(reward)
+        valid = np.broadcast_to(True, shape)
+        ended = Ended(kept, valid, one | other, returns, lengths, after, is_all=True)
+        named = dict(zip(_FLAGS, flags, strict=True)) | {"valid": _filled(shape, True)}
+        return Batch(**plain, **named, extras=extras, _ended=ended)
 
     def close(self) -> None:
         self._turns.close()
+
+
+def _filled(shape: tuple[int, ...], value: bool) -> Any:
+    """An array of one value, which nobody else has."""
+    return backend.to_device(np.full(shape, value))

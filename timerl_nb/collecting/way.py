@@ -5,12 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.collecting.task import Task
 
 Weights = Mapping[str, Any]  # by name
+APART: Final = 0xD1342543DE82EF95  # between the seeds of environments and of those after them
+
+LOST: Final = (
+    "the environments were within a step, which cannot be completed: with the next batch all of them begin "
+    "new episodes, and the steps since the last batch are dropped."
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,24 @@ class Source(Protocol):
     """Environments in progress."""
 
     def next(self, weights: Weights) -> Batch:
-        """The next steps of all environments."""
+        """The steps of all environments behind the last batch that was handed out.
+
+        After an interrupt it goes on from there: with the steps made since, or with the same ones anew.
+        """
+        ...
+
+    def handed_out(self) -> None:
+        """What `next` returned last has reached its reader."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether an interrupt came within a step of environments, which begin anew."""
+        ...
+
+    @property
+    def speed(self) -> float | None:
+        """Steps a second of the last batch, without what is done once; None if it was not measured."""
         ...
 
     @property

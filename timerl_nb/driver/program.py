@@ -37,7 +37,15 @@ from timerl_nb.ir.digest import digest_by_names
 from timerl_nb.ir.host import UdfAttrs
 from timerl_nb.ir.ops import OPERAND, DataflowAttrs, Op
 from timerl_nb.ir.pdg import Pdg
-from timerl_nb.ir.turns import NothingGiven, Supply, TurnByTurn, WholeRun, by_name, given_of
+from timerl_nb.ir.turns import (
+    NothingGiven,
+    Supply,
+    TurnByTurn,
+    WholeRun,
+    by_name,
+    given_of,
+    is_handed_out,
+)
 from timerl_nb.live.log_folder import LogFolder
 from timerl_nb.live.progress_bar import compiling, saying, turns_bar
 from timerl_nb.live.result_frame import Rows
@@ -61,6 +69,7 @@ from timerl_nb.runtime.executable import Executable
 from timerl_nb.runtime.interpret import Instruction, Run
 from timerl_nb.runtime.main_memory import main_memory_left
 from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.run_state import RunState
 from timerl_nb.runtime.xla.run import LoweredRun
 from timerl_nb.schedule.constraints import Constraints
 from timerl_nb.schedule.schedule import Schedule
@@ -422,6 +431,7 @@ class Program:
         every: int | str | None = None,
         resume: str | os.PathLike[str] | None = None,
         taken: Callable[[Any], Any] = np.asarray,
+        repeatable: bool = False,
     ) -> Turns:
         """Run a program without an end (`trl.endless`), turn by turn of its outermost loop.
 
@@ -430,6 +440,8 @@ class Program:
             given: for each turn the values of `trl.given`, by name; where they end, so does the run.
             checkpoint, every, resume: as for `execute`.
             taken: what is made of an array before it is handed out: by default NumPy's.
+            repeatable: an interrupt leaves the run open: after `hold()`, which copies what turns carry on,
+                `back()` has the next turn made anew. `given` is then asked again.
 
         Returns an iterator of what turns hand out, by name; `close()` frees all that the run holds.
 
@@ -453,19 +465,36 @@ class Program:
                 hint="pass an iterable of mappings, one a turn; itertools.repeat({…}) gives the same to all.",
             )
         is_saved = checkpoint is not None or resume is not None
+        why_not = "they are saved" if is_saved else self.why_not_repeatable
+        if repeatable and why_not is not None:
+            raise OptionError(f"no turn can be made anew: {why_not}.", hint="leave out repeatable.")
         self._check_begin(recorded=False, saved=is_saved)
         kept = self._kept(self._seed(seed), None, checkpoint, every, resume)
-        try:
-            supply = None
-            if given is not None:
-                supply = TurnByTurn(inlets, self.bounds, given, kept.turn)
+
+        def made(turn: int) -> tuple[RunProtocol, TurnByTurn | None]:
+            supply = None if given is None else TurnByTurn(inlets, self.bounds, given, turn)
             told = each(kept.saving.turned if kept.saving else None)
-            run = self._make_run(kept.seed, None, told, supply=supply)
+            return self._make_run(kept.seed, None, told, supply=supply), supply
+
+        def again(turn: int, state: RunState | None) -> tuple[RunProtocol, TurnByTurn | None]:
+            run, supply = made(turn)
+            if state is not None:
+                run.resume(state)
+            return run, supply
+
+        try:
+            run, supply = made(kept.turn)
             kept.of(run, self.fused)
-            return Turns(run, supply, kept.leave, kept.turn, taken)
+            return Turns(run, supply, kept.leave, kept.turn, taken, again if repeatable else None)
         except BaseException:
             kept.leave()
             raise
+
+    @property
+    def why_not_repeatable(self) -> str | None:
+        """Why no turn can be made anew; None where each can."""
+        effect = _effect([op for op in self.pdg if not is_handed_out(op)])
+        return None if effect is None else f"{effect.name} has effects on the host"
 
     def resume(self, folder: str | os.PathLike[str], **options: Any) -> Result:
         """Go on with the run that was saved in a folder: `execute(resume=folder)`.
@@ -1017,9 +1046,9 @@ class _Enough(Exception):
     """A run that is measured has gone far enough."""
 
 
-def _effect(pdg: Pdg) -> Op | None:
+def _effect(ops: Iterable[Op]) -> Op | None:
     """An operation that has effects on the host."""
-    for op in pdg:
+    for op in ops:
         resource = isinstance(op.attrs, UdfAttrs) and op.attrs.resource is not None
         if resource or op.kind in ("call", "checkpoint"):
             return op

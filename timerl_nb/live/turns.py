@@ -10,6 +10,10 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.ir.turns import TurnByTurn
 from timerl_nb.runtime.run_protocol import RunProtocol
+from timerl_nb.runtime.run_state import RunState
+
+# Makes a run that begins, or goes on from a state after so many turns, and what supplies it.
+Again = Callable[[int, RunState | None], tuple[RunProtocol, TurnByTurn | None]]
 
 
 class Turns(Iterator[dict[str, Any]]):
@@ -23,6 +27,8 @@ class Turns(Iterator[dict[str, Any]]):
         supply: brings what is given to the run, until there is no more.
         finish: is called when the run is over, however it ends.
         taken: makes of an array of the run's what is handed out; NumPy's, by default.
+        again: makes a run, and its supply, that goes on from a state, or begins; None where no turn is
+            made twice.
 
     Attributes:
         turn: how many turns are done.
@@ -35,15 +41,21 @@ class Turns(Iterator[dict[str, Any]]):
         finish: Callable[[], object],
         turn: int = 0,
         taken: Callable[[Any], Any] = np.asarray,
+        again: Again | None = None,
     ) -> None:
-        self._run, self._supply, self._finish, self._taken = run, supply, finish, taken
-        self.turn = turn
+        self._finish, self._taken, self._again = finish, taken, again
+        self._held: tuple[int, Callable[[], RunState] | None] | None = None
+        self._begin(run, supply, turn)
+
+    def _begin(self, run: RunProtocol, supply: TurnByTurn | None, turn: int) -> None:
+        # the run does not know of us, so that it ends with us
+        made = dict[str, Any]()
+        run.host.hand = lambda _, values: made.update(values)
+        self._made, self._supply, self.turn = made, supply, turn
         # which of the loop's turns has run last: some have nothing to do, and are passed over
         self._reached = turn - 1
+        self._run = run
         self._steps: Iterator[int] | None = run.turns()
-        # the run does not know of us, so that it ends with us
-        made = self._made = dict[str, Any]()
-        run.host.hand = lambda _, values: made.update(values)
 
     def __iter__(self) -> Self:
         return self
@@ -65,7 +77,8 @@ class Turns(Iterator[dict[str, Any]]):
             while self._reached < self.turn:
                 self._reached = next(self._steps)
         except BaseException as error:
-            self._end(error)
+            if self._again is None or isinstance(error, Exception):
+                self._end(error)
             raise
         self.turn += 1
         if self._reached >= self.turn:
@@ -73,6 +86,20 @@ class Turns(Iterator[dict[str, Any]]):
         made = {name: self._taken(x) for name, x in self._made.items()}
         self._made.clear()
         return made
+
+    def hold(self) -> None:
+        """Copy what the next turn needs of those before, so that `back` can have it made anew."""
+        if self._held is None or self._held[0] != self.turn:
+            self._held = self.turn, self._run.hold(self.turn) if self.turn else None
+
+    def back(self) -> None:
+        """Return to where `hold` was called last, also after an interrupt: that turn comes next."""
+        assert self._again is not None and self._held is not None
+        turn, held = self._held
+        run, supply = self._again(turn, None if held is None else held())
+        before = self._run
+        self._begin(run, supply, turn)
+        before.release()
 
     def close(self) -> None:
         """End the run, and let go of all it holds; what was handed out stays."""

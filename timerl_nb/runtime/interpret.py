@@ -293,13 +293,32 @@ class Run:
         if dim is not None:
             lengths = self.lengths()[dim.bound]
         made = self.executable.cuts(recorded=True).made
-        values = {t: self._held(t, made(t, points, lengths)) for t, points in live.items()}
+        values = {
+            t: self._held(t, made(t, points, lengths), self._stores[t])
+            for t, points in live.items()
+        }
         saved = self.host.save(resources_of(self.executable.pdg))
         return RunState(self._seed, turn, cut, values, lengths, saved)
 
-    def _held(self, tensor: Tensor, points: Array) -> Held:
-        """Those of some points that are held, and their values."""
-        plan, held, read = self.executable.plan, self._stores[tensor], dict[Any, Array]()
+    def hold(self, turn: int) -> Callable[[], RunState]:
+        """Copy the stores, which a turn's kernels take over."""
+        cuts = self.executable.cuts(recorded=True)
+        cut = cuts.after(turn)
+        if self.executable.plan.swaps.all:
+            state = self.state(turn, cut, cuts.live(cut))
+            return lambda: state
+        held = backend.all_copied({t: dict(store) for t, store in self._stores.items() if store})
+
+        def found() -> RunState:
+            live = cuts.live(cut).items()
+            values = {t: self._held(t, points, held.get(t, {})) for t, points in live}
+            return RunState(self._seed, turn, cut, values)
+
+        return found
+
+    def _held(self, tensor: Tensor, points: Array, held: Mapping[Any, Any]) -> Held:
+        """Those of some points that are held in a store, and their values."""
+        plan, read = self.executable.plan, dict[Any, Array]()
         store, found = plan.stores[tensor], list[Array]()
         there = np.zeros(len(points), np.bool_)
         for k, row in enumerate(points.tolist()):

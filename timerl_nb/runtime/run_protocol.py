@@ -79,6 +79,9 @@ class RunProtocol(Protocol):
     # between two turns: what it holds at points, by tensor; and the seed, the bound's lengths, the host's
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState: ...
 
+    # after so many turns: copy what the next one needs; the state comes of it whenever it is asked for
+    def hold(self, turn: int) -> Callable[[], RunState]: ...
+
     # ahead of its first turn: go on from there instead
     def resume(self, state: RunState) -> None: ...
 

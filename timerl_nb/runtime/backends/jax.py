@@ -107,6 +107,7 @@ def fresh(shape: tuple[int, ...], dtype: str, fill: float = 0) -> Callable[[], J
 
 
 copied = jax.jit(jnp.copy)  # an array of the same values that nobody else has
+all_copied = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))  # such copies of a tree's arrays
 
 
 def seed_words(seed: int) -> tuple[JaxArray, JaxArray]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -69,10 +68,11 @@ def by_rows(
 
 def by_keys(
     function: Callable[[Weights, Any, Any], dict[str, Any]],
-) -> Callable[[int], Callable[[Weights, Any], dict[str, JaxArray]]]:
-    """What makes, of a seed, a function of weights, a row and a key one of weights and rows, each with a key of its own.
+) -> Callable[[int], Callable[[Weights, Any, int], dict[str, JaxArray]]]:
+    """Map a function of weights, a row and a key over rows, each with a key of its own.
 
-    It is called with other keys each time; it is compiled once for all seeds.
+    Returns a function of a seed, which returns one of weights, rows and the number of the call. A call's
+    keys follow from the seed and its number alone. It is compiled once for all seeds.
     """
 
     @jax.jit
@@ -80,11 +80,43 @@ def by_keys(
         keys = jax.random.split(jax.random.fold_in(key, call), x.shape[0])
         return jax.vmap(function, in_axes=(None, 0, 0))(values, x, keys)
 
-    def seeded(seed: int) -> Callable[[Weights, Any], dict[str, JaxArray]]:
-        key, calls = key_of(jnp.concatenate(backend.seed_words(seed))), count()
-        return lambda values, x: rows(values, x, key, np.uint32(next(calls) % 2**32))
+    def seeded(seed: int) -> Callable[[Weights, Any, int], dict[str, JaxArray]]:
+        key = key_of(jnp.concatenate(backend.seed_words(seed)))
+        return lambda values, x, number: rows(values, x, key, np.uint32(number % 2**32))
 
     return seeded
+
+
+def type_of(function: Callable[..., Any], *args: Any) -> Any:
+    """The types of what a function returns for arguments of these types, found by tracing."""
+    return jax.eval_shape(function, *args)
+
+
+def array_type(shape: Sequence[int], dtype: Any) -> Any:
+    """An array's type, for `type_of`."""
+    return jax.ShapeDtypeStruct(tuple(shape), dtype)
+
+
+def register_tree(
+    kind: type[Any],
+    names: Sequence[str],
+    flatten: Callable[[Any], tuple[Sequence[Any], Any]],
+    unflatten: Callable[[Any, Iterable[Any]], Any],
+) -> None:
+    """Make a class a pytree of JAX.
+
+    Args:
+        names: the attributes that are its children.
+        flatten: returns an instance's children, and what it has beside them.
+        unflatten: makes an instance of what it has beside its children, and these.
+    """
+    keys = tuple(map(jax.tree_util.GetAttrKey, names))
+
+    def with_keys(x: Any) -> Any:
+        children, beside = flatten(x)
+        return tuple(zip(keys, children, strict=True)), beside
+
+    jax.tree_util.register_pytree_with_keys(kind, with_keys, unflatten, flatten)
 
 
 def key_of(words: JaxArray) -> JaxArray:

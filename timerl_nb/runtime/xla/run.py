@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import product
 from time import perf_counter
 from typing import Any
@@ -272,16 +273,27 @@ class LoweredRun:
 
     def state(self, turn: int, cut: Cut | None, live: Mapping[Tensor, Array]) -> RunState:
         """What the run needs to go on between two turns, `live` of what it holds."""
-        lowered, read = self.lowered, dict[str, Array]()
+        read = dict[str, Array]()
 
         def buffer(name: str) -> Array:
             if name not in read:
                 read[name] = backend.to_numpy(self._look(name))
             return read[name]
 
+        return self._state_of(turn, cut, live, buffer)
+
+    def _state_of(
+        self,
+        turn: int,
+        cut: Cut | None,
+        live: Mapping[Tensor, Array],
+        buffer: Callable[[str], Array],
+    ) -> RunState:
+        """The state that lies in these buffers."""
+        lowered = self.lowered
         placed, copied = Placed(lowered, cut), self._moving.copied
         found: dict[Tensor, Held] = {}
-        lengths = backend.to_numpy(self._look(LENGTHS)) if self._is_dynamic else None
+        lengths = buffer(LENGTHS) if self._is_dynamic else None
         for tensor, expected in live.items():
             points = lowered.cuts.made(tensor, expected, lengths)
             away = lowered.cuts.away(cut, tensor, points)
@@ -292,6 +304,16 @@ class LoweredRun:
                     values[k] = copy
         saved = self.host.save(resources_of(lowered.plan.pdg))
         return RunState(self._given, turn, cut, found, lengths, saved)
+
+    def hold(self, turn: int) -> Callable[[], RunState]:
+        """Copy the buffers that the next turn reads before it writes them."""
+        cuts = self.lowered.cuts
+        cut = cuts.after(turn)
+        assert cut is not None
+        names = self.lowered.flow.before(cuts.loop(cut).body)
+        held = backend.all_copied({n: self._state[n] for n in names if n in self._state})
+        read = cache(lambda name: backend.to_numpy(held[name]))
+        return lambda: self._state_of(turn, cut, cuts.live(cut), read)
 
     @property
     def _is_dynamic(self) -> bool:
