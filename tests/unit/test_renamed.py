@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable
+
+import islpy as isl
 import numpy as np
 import pytest
 
 import timerl_nb as trl
+from tests.pixels import pixels
+from tests.reinforce import reinforce
+from tests.words import WORDS, bound_of
+from timerl_nb.runtime.source import Source
 from timerl_nb.symbolic.domain import Dim, Dims
-from timerl_nb.symbolic.expr import TRUE, minimum, sym
-from timerl_nb.symbolic.polyhedra import Set
+from timerl_nb.symbolic.evaluate import evaluate, variable
+from timerl_nb.symbolic.expr import TRUE, all_of, eq, ge, minimum, sym
+from timerl_nb.symbolic.pieces import isl_name
+from timerl_nb.symbolic.polyhedra import Relation, Set
 
 # Symbols that the compiler invented under these names could be confused with a program's.
 ONCE_OURS = ("v", "value", "turn", "along", "length")
@@ -57,3 +67,64 @@ def test_a_window_under_a_dynamic_bound(name: str) -> None:
     np.testing.assert_allclose(result["sums"], want)
     want = [sum(max(n - 2 - t, 0) + 1 for t in range(n)) for n in lengths]
     np.testing.assert_allclose(result["last"], want)
+
+
+# --- the compiler's own names --------------------------------------------------------------------
+
+
+def test_a_dimension_may_have_any_name() -> None:
+    """Each word names a dimension with divisions and remainders; isl reads its own texts of it again."""
+    for name in WORDS:
+        bound = bound_of(name)
+        dims = Dims((Dim(name, bound),))
+        e = minimum(sym(name) // 3 * 2 + sym(name) % 2, sym(bound) - 1)
+        points = Set.of(dims, (name,), all_of(ge(e, 1), eq(e % 2, 0)))
+        assert isl.Set(str(points)).is_equal(points.raw), name
+        assert evaluate(e, {name: 7, bound: 9}) == 5, name
+        assert list(points.points({bound: 9})) == [(4,), (6,), (8,)], name
+
+
+@pytest.mark.parametrize("name", ["t", "e0", "mod", "i0"])
+def test_isl_reads_its_texts_again_where_divisions_have_no_formula(name: str) -> None:
+    """isl names such a division e0, and primes a name that something else has."""
+    dims = Dims((Dim(name, bound_of(name)), Dim("z", "Z")))
+    x, y, z = sym(name), sym(f"{name}'"), sym("z")
+    some = all_of(ge(z * 2 + y * 3, x), ge(x + 3, z * 2 + y * 3), ge(z * 3 + x, 0))
+    some = all_of(some, ge(y * 5 + 7, z * 3 + x))
+    pairs = Relation.of(dims, ("z", name), (name,), some)
+    raw = pairs.raw.project_out(isl.dim_type.in_, 0, 1)
+    assert "exists" in str(raw)
+    again = isl.Map(str(raw))
+    assert again.is_equal(raw) and isl.Map(str(again)).is_equal(raw)
+
+
+@pytest.mark.parametrize("change", [variable, isl_name])
+def test_different_symbols_have_different_names(change: Callable[[str], str]) -> None:
+    """Also those that are as another one is written."""
+    symbols = {word + end for word in (*WORDS, *map(bound_of, WORDS)) for end in ("", "_", "__")}
+    assert len(set(map(change, symbols))) == len(symbols)
+
+
+@pytest.mark.parametrize("budget", [None, 47_866])
+def test_a_generated_program_uses_no_variable_of_a_symbol_for_anything_else(
+    budget: int | None,
+) -> None:
+    """Whatever dimensions are called: its other names are such that those symbols have other variables."""
+    ctx, options = (
+        (reinforce(hidden=()), {}) if budget is None else (pixels(), {"vectorize": ("b",)})
+    )
+    bounds = {"B": 2, "I": 3, "T": 12} if budget is None else {"B": 16, "I": 3, "T": 12}
+    program = ctx.compile(
+        bounds, trl.Options(executor="interpret", device_memory=budget, **options)
+    )
+    counters = {f"c{k}" for k in range(9)}
+    symbols = {*program.fused.dims.names, *program.fused.dims.bounds}
+    own = program.executable
+    for record in (False, True):
+        text = Source(own.pdg, own.ast, own.plan, own.kernels, record=record).text()
+        tree = ast.parse(text)
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        others = names - symbols - counters
+        assert {"rt", "range", "program"} <= others
+        assert not [name for name in others if variable(name) == name]

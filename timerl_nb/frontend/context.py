@@ -7,7 +7,6 @@ picture of them. `program.Context` adds `compile`.
 from __future__ import annotations
 
 import keyword
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -44,25 +43,6 @@ from timerl_nb.symbolic.domain import Dim, Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, all_of, lin, negate, sym
 
 _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None)
-
-# words of isl's language; a dimension of such a name could not be written down
-_RESERVED = frozenset(
-    {"and", "or", "not", "exists", "all", "mod", "floor", "floord", "ceil", "ceild", "min", "max"}
-) | {
-    "infinity",
-    "true",
-    "false",
-    "infty",
-    "nan",
-    "rat",
-    "implies",
-}
-
-
-# names in generated programs (`runtime.source`)
-_GENERATED = re.compile(
-    r"_|rt(_.*)?|program|range|__debug__|(kernel|start|pad|free|output)_.*|v\d+_\d+|c\d+"
-)
 
 
 def current() -> Context:
@@ -504,18 +484,9 @@ def _bound_name(name: str) -> str:
         or not name.isascii()
         or not name.isidentifier()
         or keyword.iskeyword(name)
+        or not name.strip("_")  # a position along an axis, which is no dimension, is written _
     ):
         raise IndexExpressionError(
             f"{name!r} cannot name a dimension.", hint="use a plain identifier such as t or step."
-        )
-    if name.lower() in _RESERVED:
-        raise IndexExpressionError(
-            f"{name!r} cannot name a dimension: it is a word of the polyhedral language.",
-            hint="choose another name.",
-        )
-    if _GENERATED.fullmatch(name):
-        raise IndexExpressionError(
-            f"{name!r} cannot name a dimension: generated programs use it.",
-            hint="choose another name.",
         )
     return name.upper() if name.upper() != name else name + "_bound"

@@ -17,8 +17,9 @@ def shown_nodes(root: Node, domains: Mapping[int, Domain]) -> dict[int, Node | G
     """Every node of a nest and guard of one, by its `id`, with the counters of the loops around it as they are called.
 
     A counter is called as a dimension if everything inside its loop runs along that dimension alone,
-    at the counter or so many points before or behind it, and if no loop around it does. Only nodes
-    themselves are renamed: their parts are still the nest's.
+    at the counter or so many points before or behind it, and if no loop around it has that name.
+    Loops within each other have different names. Only nodes themselves are renamed: their parts are
+    still the nest's.
 
     Args:
         domains: of the operations that are executed.
@@ -29,6 +30,8 @@ def shown_nodes(root: Node, domains: Mapping[int, Domain]) -> dict[int, Node | G
         if isinstance(node, Loop):
             dim = _dimension(node, domains)
             name = node.counter if dim is None or dim in taken else dim
+            while name in taken:
+                name += "_"
             by, taken = {**by, node.counter: sym(name)}, taken | {name}
         found[id(node)] = _renamed(node, by)
         if isinstance(node, Execute | Transfer) and node.guard is not None:

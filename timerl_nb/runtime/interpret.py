@@ -39,6 +39,7 @@ from timerl_nb.runtime.stopwatch import Stopwatch
 from timerl_nb.runtime.stores import store_name
 from timerl_nb.runtime.transfer import Copy, SwapStore, Transfers
 from timerl_nb.runtime.turn_counter import TurnCounter
+from timerl_nb.symbolic.evaluate import variable
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,13 @@ class Run:
         self.finished = self.failed = False
 
     def _namespace(self, code: Any) -> dict[str, Any]:
-        space: dict[str, Any] = {"rt": self._support, **self.executable.plan.bounds}
+        bounds = self.executable.plan.bounds
+        space: dict[str, Any] = {"rt": self._support}
+        space |= {variable(bound): value for bound, value in bounds.items()}
         bind = backend.bind if self.executable.plan.swaps.all else (lambda x: x)
         dim = self.executable.pdg.dims.dynamic
         if dim is not None:
-            space |= {"rt_lengths": self._lengths, "rt_most": space[dim.bound]}
+            space |= {"rt_lengths": self._lengths, "rt_most": bounds[dim.bound]}
         for tensor, store in self._stores.items():
             space[store_name(tensor)] = store
         for op_id, kernel in self.executable.kernels.items():

@@ -9,9 +9,10 @@ is what runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from typing import Final
 
 from timerl_nb.ir.accesses import accesses
 from timerl_nb.ir.attrs import BoundAttrs, CheckpointAttrs, OutputAttrs
@@ -39,9 +40,10 @@ from timerl_nb.memory.slices import Part
 from timerl_nb.memory.stores import Store
 from timerl_nb.runtime.kernel import Kernel
 from timerl_nb.runtime.stores import key_text, store_name
-from timerl_nb.symbolic.evaluate import python_source
-from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin, Slice, sym
-from timerl_nb.symbolic.substitute import subst, subst_cond
+from timerl_nb.symbolic.evaluate import python_source, variable
+from timerl_nb.symbolic.expr import FALSE, TRUE, Cond, Lin, Slice, invented, sym
+
+_LENGTH: Final = invented("length")
 
 
 class Source:
@@ -96,6 +98,9 @@ class Source:
     def _key(self, tensor: Tensor, index: Sequence[str]) -> str:
         return key_text(self.plan.stores[tensor], index)
 
+    def _own_key(self, tensor: Tensor, domain: Iterable[str]) -> str:
+        return self._key(tensor, [variable(d) for d in domain])
+
     def _value(self, read: Read) -> str:
         """An expression for what a read without slices yields: a chain of conditions for a merge."""
         return self._chosen(Read(read.source, read.out, read.index), self._crossed)
@@ -137,7 +142,7 @@ class Source:
         """A function for what a merge is at a point."""
         own = at_own_point(merge.id, merge.outputs[0])
         value = self._chosen(own, self._crossed - {merge.id})
-        return f"def {self._merged(merge.id)}({', '.join(merge.domain)}):\n    return {value}"
+        return f"def {self._merged(merge.id)}({_params(merge.domain)}):\n    return {value}"
 
     def _there(self, read: Read) -> list[str]:
         """Whether a point is there at all, where a dynamic bound may end before it."""
@@ -162,13 +167,14 @@ class Source:
             if isinstance(entry, Lin):
                 index.append(entry)
                 continue
-            name = f"rt_x{next(self._fresh)}"
+            symbol = invented(f"x{next(self._fresh)}")
+            name = variable(symbol)
             lo, hi = python_source(entry.lo), python_source(entry.hi)
             if upto is not None:
                 inside.append(f"{name} < {hi}")
                 hi = f"{lo} + {upto(entry.length)}"
             loops.append(f"for {name} in range({lo}, {hi})")
-            index.append(sym(name))
+            index.append(sym(symbol))
         point = Read(read.source, read.out, tuple(index))
         inside += self._there(point)
         value = self._value(point)
@@ -223,7 +229,7 @@ class Source:
         grown = [str(self._fixed_bytes(op))]
         for out in kernel.accumulated:
             tensor = (op.id, out)
-            name, key = store_name(tensor), self._key(tensor, op.outputs[out].domain)
+            name, key = store_name(tensor), self._own_key(tensor, op.outputs[out].domain)
             if self.plan.donates:  # the kernel adds in place
                 slots.append(f"{name}[{key}] if {key} in {name} else new_{name}()")
             else:
@@ -242,7 +248,7 @@ class Source:
         lines += [
             f"    rt_out = kernel_{op.id}(",
             f"        {'rt.seed' if kernel.needs_seed else '()'},",
-            f"        ({''.join(d + ', ' for d in kernel.coords)}),",
+            f"        {_tuple(kernel.coords)},",
             *_listed(operands),
             *_listed(taken),
             f"        ({''.join(s + ', ' for s in slots)}),",
@@ -271,7 +277,7 @@ class Source:
         Where an output takes its place that is enough.
         """
         made = [((op.id, k), output.domain) for k, output in enumerate(op.outputs)]
-        replaced = {(store_name(tensor), self._key(tensor, domain)) for tensor, domain in made}
+        replaced = {(store_name(tensor), self._own_key(tensor, domain)) for tensor, domain in made}
 
         def of(leaf: Leaf) -> tuple[str, str]:
             store, at, key, point = self._leaf(leaf)
@@ -306,7 +312,7 @@ class Source:
         found: list[str] = []
         first: dict[str, list[tuple[str, str, int]]] = {}
         for out, store in kernel.blocks.items():
-            name, key = store_name((op.id, out)), self._key((op.id, out), op.domain)
+            name, key = store_name((op.id, out)), self._own_key((op.id, out), op.domain)
             found.append(f"{name}[{key}]")
             first.setdefault(store.along, []).append((name, key, store.unit))
         lines: list[str] = []
@@ -321,9 +327,9 @@ class Source:
         """A host function: its operands go to the host, its outputs come back."""
         lines = [*self._head(op), f"    rt_new = {self._fixed_bytes(op)}"]
         operands = self.plan.statements.of_op(op.id).operands
-        point = "".join(f"{d!r}: {d}, " for d in op.domain)
+        point = _point(op.domain)
         lines += [
-            f"    rt_out = rt.udf({op.id}, {{{point}}}, (",
+            f"    rt_out = rt.udf({op.id}, {point}, (",
             *(f"        {self._on_host(operand.read, op)}," for operand in operands),
             "    ))",
         ]
@@ -331,9 +337,9 @@ class Source:
 
     def _call_out(self, op: Op) -> str:
         """A host function that is called for its effect."""
-        point = "".join(f"{d!r}: {d}, " for d in op.domain)
+        point = _point(op.domain)
         values = "".join(f"{self._on_host(read, op)}, " for read in op.inputs)
-        lines = [*self._head(op), f"    rt.effect({op.id}, {{{point}}}, ({values}))"]
+        lines = [*self._head(op), f"    rt.effect({op.id}, {point}, ({values}))"]
         return "\n".join([*lines, "    rt.trace(rt.ledger.live)"])
 
     def _on_host(self, read: Read, op: Op) -> str:
@@ -353,12 +359,12 @@ class Source:
     def _bound(self, op: Op) -> str:
         """Where a dynamic dimension ends: at the first point at which the operand holds."""
         attrs: BoundAttrs = op.attrs
-        key = "".join(f"{d}, " for d in op.domain if d != attrs.dim)
+        key = _tuple(d for d in op.domain if d != attrs.dim)
         return "\n".join(
             [
                 *self._head(op),
                 f"    if {self._value(op.inputs[0])}:",
-                f"        rt_lengths[({key})] = {attrs.dim} + 1",
+                f"        rt_lengths[{key}] = {variable(attrs.dim)} + 1",
                 "    rt.trace(rt.ledger.live)",
             ]
         )
@@ -367,9 +373,9 @@ class Source:
         """A function in which a dynamic bound is the length at the function's point, as known now."""
         for name in self.pdg.dims.lengths(tuple(domain)):
             head, rest = text.split("\n", 1)
-            if re.search(rf"\b{name}\b", rest):
+            if re.search(rf"\b{variable(name)}\b", rest):
                 at = tuple(map(sym, self._over))
-                text = f"{head}\n    {name} = {self._length(at)}\n{rest}"
+                text = f"{head}\n    {variable(name)} = {self._length(at)}\n{rest}"
         return text
 
     @property
@@ -385,18 +391,16 @@ class Source:
 
     def _asks(self, guard: Guard) -> str:
         """A guard as Python."""
-        asked = subst_cond(guard.cond, {guard.name: sym("rt_length")})
-        return python_source(asked).replace("rt_length", self._length(guard.at))
+        return python_source(guard.cond, {guard.name: self._length(guard.at)})
 
     def _lengths(self, read: Read) -> str:
         lengths = [python_source(e.length) for e in read.index if isinstance(e, Slice)]
         return f"({''.join(f'{n}, ' for n in lengths)})"
 
     def _head(self, op: Op) -> list[str]:
-        lines = [f"def {self._name(op.id)}({', '.join(op.domain)}):"]
+        lines = [f"def {self._name(op.id)}({_params(op.domain)}):"]
         if self.record:
-            point = "".join(d + ", " for d in op.domain)
-            lines.append(f"    rt.launch({self.ast.names[op.id]!a}, ({point}))")
+            lines.append(f"    rt.launch({self.ast.names[op.id]!a}, {_tuple(op.domain)})")
         if self.plan.swaps.all:
             lines.append("    rt.settle()")
         return lines
@@ -408,10 +412,10 @@ class Source:
         for out, output in enumerate(op.outputs):
             tensor = (op.id, out)
             store, name = self.plan.stores[tensor], store_name(tensor)
-            key = self._key(tensor, output.domain)
+            key = self._own_key(tensor, output.domain)
             if self.record:
                 once = f"0 if {key} in {name} else " if output.reduce else ""
-                made = f"{name!r}, {store.name!a}, ({''.join(d + ', ' for d in output.domain)})"
+                made = f"{name!r}, {store.name!a}, {_tuple(output.domain)}"
                 if store.kind == "block":
                     made += f", {store.position}"
                     lines.append(f"    rt.wrote_row({made}, {store.unit})")
@@ -433,45 +437,44 @@ class Source:
         attrs: CheckpointAttrs = op.attrs
         values = [self._on_host(read, op) for read in op.inputs]
         named = "".join(f"{n!a}: {v}, " for n, v in zip(attrs.names, values, strict=True))
-        point = "".join(f"{d!r}: {d}, " for d in op.domain)
+        point = _point(op.domain)
         lines = self._head(op)
-        lines.append(f"    rt.save({op.id}, {attrs.path!a}, {{{point}}}, {{{named}}})")
+        lines.append(f"    rt.save({op.id}, {attrs.path!a}, {point}, {{{named}}})")
         lines.append("    rt.trace(rt.ledger.live)")
         return "\n".join(lines)
 
     def _move(self, verb: str, name: str) -> str:
         """Send what is swapped of a lifetime to the host, or bring it back."""
         life = self.plan.lifetimes[name]
-        lines = [f"def {verb}_{name}({', '.join(life.domain)}):"]
+        lines = [f"def {verb}_{name}({_params(life.domain)}):"]
         for tensor in life.tensors:
             if tensor not in self.plan.swaps.tensors:
                 continue
             store, at = self.plan.stores[tensor], store_name(tensor)
             if self.record:
-                moved = f"{store.name!a}, ({''.join(d + ', ' for d in life.domain)})"
+                moved = f"{store.name!a}, {_tuple(life.domain)}"
                 change = -store.unit if verb == "offload" else store.unit
                 if store.kind == "block":
                     lines.append(f"    rt.moved_block({verb!r}, {at!r}, {moved}, {change})")
                 else:
                     lines.append(f"    rt.moved({verb!r}, {moved}, {change})")
-            lines.append(f"    rt.{verb}({at}, {self._key(tensor, store.domain)})")
+            lines.append(f"    rt.{verb}({at}, {self._own_key(tensor, store.domain)})")
         return "\n".join(lines)
 
     def _free(self, verb: str, name: str) -> str:
         life = self.plan.lifetimes[name]
-        lines = [f"def {verb}_{name}({', '.join(life.domain)}):"]
+        lines = [f"def {verb}_{name}({_params(life.domain)}):"]
         total = 0
         for tensor in life.tensors:
             store: Store = self.plan.stores[tensor]
-            key = self._key(tensor, store.domain)
+            key = self._own_key(tensor, store.domain)
             at = store_name(tensor)
             producer = self.pdg[tensor[0]]
             reduced = producer.outputs[tensor[1]].reduce is not None
             # and under a dynamic bound there may have been no point that made it
             reduced = reduced or self.pdg.dims.ends(producer.domain)
             if self.record:
-                point = "".join(d + ", " for d in life.domain)
-                gone = f"{at!r}, {store.name!a}, ({point})"
+                gone = f"{at!r}, {store.name!a}, {_tuple(life.domain)}"
                 if store.kind == "block":
                     lines.append(f"    rt.freed_block({gone}, {store.unit})")
                 else:
@@ -490,7 +493,7 @@ class Source:
     def _output(self, op: Op) -> str:
         attrs: OutputAttrs = op.attrs
         text = (
-            f"def output_{op.id}({', '.join(op.domain)}):  # {attrs.name!a}\n"
+            f"def output_{op.id}({_params(op.domain)}):  # {attrs.name!a}\n"
             f"    return {self._on_host(op.inputs[0], op)}"
         )
         return self._with_length(text, op.domain)
@@ -512,15 +515,16 @@ class Source:
         elif isinstance(node, Loop):
             first, end = python_source(node.first), python_source(node.last + 1)
             if node.turns is not None and node.late:
-                start = python_source(node.begins - sym("rt_length"))
-                first = f"max({first}, {start.replace('rt_length', self._length(node.turns.at))})"
-            lines.append(f"{pad}for {node.counter} in range({first}, {end}, {node.step}):")
+                length = {_LENGTH: self._length(node.turns.at)}
+                first = f"max({first}, {python_source(node.begins - sym(_LENGTH), length)})"
+            counter = variable(node.counter)
+            lines.append(f"{pad}for {counter} in range({first}, {end}, {node.step}):")
             if node.turns is not None and not node.late:
                 lines.append(f"{pad}    if not {self._asks(node.turns)}:")
                 lines.append(f"{pad}        break")
             self._node(node.body, depth + 1, lines)
             if depth == 1:
-                lines += [f"{pad}    rt.progress()", f"{pad}    yield {node.counter}"]
+                lines += [f"{pad}    rt.progress()", f"{pad}    yield {counter}"]
         elif isinstance(node, If):
             lines.append(f"{pad}if {python_source(node.cond)}:")
             self._node(node.then, depth + 1, lines)
@@ -537,12 +541,12 @@ class Source:
             inner = self._guarded(node.guard, pad, lines)
             for entry in node.point:
                 if isinstance(entry, Slice):
-                    counter = f"rt_x{next(self._fresh)}"
+                    counter = invented(f"x{next(self._fresh)}")
                     lo, hi = python_source(entry.lo), python_source(entry.hi)
                     if node.guard is not None:
-                        cut = subst(entry.hi, {node.guard.name: sym("rt_length")})
-                        hi = python_source(cut).replace("rt_length", self._length(node.guard.at))
-                    lines.append(f"{inner}for {counter} in range({lo}, {hi}):")
+                        length = {node.guard.name: self._length(node.guard.at)}
+                        hi = python_source(entry.hi, length)
+                    lines.append(f"{inner}for {variable(counter)} in range({lo}, {hi}):")
                     inner += "    "
                     index.append(sym(counter))
                 else:
@@ -569,6 +573,19 @@ class Source:
         args = ", ".join(python_source(e) for e in point)
         lines.append(f"{pad}{function}({args})")
         lines.append(f"{pad}yield {kind!r}, {name!a}, ({args}{',' * (len(point) == 1)})")
+
+
+def _params(symbols: Iterable[str]) -> str:
+    return ", ".join(map(variable, symbols))
+
+
+def _tuple(symbols: Iterable[str]) -> str:
+    return f"({''.join(f'{variable(s)}, ' for s in symbols)})"
+
+
+def _point(symbols: Iterable[str]) -> str:
+    """The values of symbols, by name."""
+    return f"{{{''.join(f'{s!r}: {variable(s)}, ' for s in symbols)}}}"
 
 
 def _by_leaf(donation: Donation, of: Callable[[Leaf], tuple[str, str]]) -> str:

@@ -233,9 +233,17 @@ def sym(name: str) -> Lin:
     return _of(_make(Sym, name))
 
 
+_INVENTED: Final = "''"
+
+
 def invented(word: str) -> str:
     """Return a symbol's name that no program has: a program's are identifiers, at most primed."""
-    return word + "''"
+    return word + _INVENTED
+
+
+def invented_word(name: str) -> str | None:
+    """Return the word of an invented symbol; None of a program's."""
+    return name.removesuffix(_INVENTED) if name.endswith(_INVENTED) else None
 
 
 def lin(value: Lin | int) -> Lin:

@@ -7,8 +7,10 @@ made once wherever it occurs, with as few pieces as it can have.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
+from typing import Final
 
 import islpy as isl
 
@@ -17,6 +19,21 @@ from timerl_nb.symbolic.domain import Domain
 from timerl_nb.symbolic.expr import TRUE, And, Atom, Cmp, Cond, Div, Extremum, Lin, Mod, Sym
 
 _SET, _IN, _PARAM = isl.dim_type.set, isl.dim_type.in_, isl.dim_type.param
+
+
+# Words of isl's language, in either case, and the names that isl gives to what has none: dimensions and divisions.
+_OF_ISL: Final = re.compile(
+    r"((?i:and|or|not|exists|implies|mod|floord?|ceild?|min|max|infinity|infty|nan|rat|true|false)|[eio]\d+)_*"
+)
+
+
+def isl_name(symbol: str) -> str:
+    """Return the name under which isl knows a symbol: its texts can be read again.
+
+    Different symbols have different names.
+    """
+    word = symbol.rstrip("'")
+    return f"{word}_{symbol[len(word) :]}" if _OF_ISL.fullmatch(word) else symbol
 
 
 @dataclass(frozen=True)
@@ -35,7 +52,7 @@ class Space:
         space = isl.Space.set_alloc(CONTEXT, len(self.bounds), len(self.names))
         for kind, of in ((_PARAM, self.bounds), (_SET, self.names)):
             for k, name in enumerate(of):
-                space = space.set_dim_name(kind, k, name)
+                space = space.set_dim_name(kind, k, isl_name(name))
         return space
 
     @cached_property

@@ -37,6 +37,7 @@ from timerl_nb.symbolic.expr import (
     pick,
     sym,
 )
+from timerl_nb.symbolic.pieces import isl_name
 from timerl_nb.symbolic.polyhedra import Point, ceilings_set, to_int
 from timerl_nb.symbolic.scheduling import ScheduleTree, bottom_up
 
@@ -74,7 +75,8 @@ class Scan(Generic[Node]):
         self._builder = builder
         self.nests = 0
         self.guarded: list[str] = []
-        self.root = self._part(tree.raw, ceilings_set(tree.dims, bounds), 0, {}, _WHOLE)
+        symbols = {isl_name(bound): sym(bound) for bound in tree.dims.bounds}
+        self.root = self._part(tree.raw, ceilings_set(tree.dims, bounds), 0, symbols, _WHOLE)
 
     def _nest(self, made: isl.AstNode, known: Mapping[str, Lin]) -> Node:
         self.nests += 1

@@ -31,6 +31,7 @@ from timerl_nb.symbolic.domain import Dims, Domain
 from timerl_nb.symbolic.elsewhere import UNSCHEDULABLE, ask_elsewhere
 from timerl_nb.symbolic.expr import ZERO, Lin
 from timerl_nb.symbolic.merging import merged
+from timerl_nb.symbolic.pieces import isl_name
 from timerl_nb.symbolic.polyhedra import (
     Point,
     Relation,
@@ -60,13 +61,17 @@ def _named(relation: Relation, left: str, right: str) -> isl.Map:
     return spend(isl.Map.set_tuple_name, half, _OUT, right)
 
 
+def _names(symbols: Iterable[str]) -> str:
+    return ", ".join(map(isl_name, symbols))
+
+
 def _union_map(dims: Dims, edges: Iterable[Edge]) -> isl.UnionMap:
     return _united(dims.bounds, *(_named(edge.pairs, edge.source, edge.sink) for edge in edges))
 
 
 @remembered
 def _united(bounds: tuple[str, ...], *maps: isl.Map) -> isl.UnionMap:
-    total = isl.UnionMap.read_from_str(CONTEXT, f"[{', '.join(bounds)}] -> {{ }}")
+    total = isl.UnionMap.read_from_str(CONTEXT, f"[{_names(bounds)}] -> {{ }}")
     for one in maps:
         total = total.add_map(one)
     return spend(isl.UnionMap.coalesce, total)
@@ -287,10 +292,10 @@ def _pulled_back(
 ) -> isl.Schedule:
     """The schedule of statements that run when those do that they are mapped to by name."""
     same = [
-        f"{name}[{', '.join(s.domain)}] -> {to[name]}[{', '.join(s.domain)}]"
+        f"{name}[{_names(s.domain)}] -> {to[name]}[{_names(s.domain)}]"
         for name, s in statements.items()
     ]
-    text = f"[{', '.join(dims.bounds)}] -> {{ {'; '.join(same)} }}"
+    text = f"[{_names(dims.bounds)}] -> {{ {'; '.join(same)} }}"
     back = spend(isl.UnionPwMultiAff.read_from_str, CONTEXT, text)
     return spend(isl.Schedule.pullback_union_pw_multi_aff, raw, back)
 
@@ -314,9 +319,9 @@ def in_loop(dim: str, step: int, body: ScheduleTree) -> ScheduleTree:
     Points of the body keep their order within each turn; what does not vary over `dim` runs in turn 0.
     """
     names = body.statements
-    turns = {n: f"{step}*{dim}" if dim in s.domain else "0" for n, s in names.items()}
-    maps = "; ".join(f"{n}[{', '.join(s.domain)}] -> [{turns[n]}]" for n, s in names.items())
-    text = f"[{', '.join(body.dims.bounds)}] -> {{ {maps} }}"
+    turns = {n: f"{step}*{isl_name(dim)}" if dim in s.domain else "0" for n, s in names.items()}
+    maps = "; ".join(f"{n}[{_names(s.domain)}] -> [{turns[n]}]" for n, s in names.items())
+    text = f"[{_names(body.dims.bounds)}] -> {{ {maps} }}"
     band = isl.MultiUnionPwAff.from_union_map(
         isl.UnionMap.read_from_str(CONTEXT, text).intersect_domain(body.domain)
     )
