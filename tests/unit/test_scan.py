@@ -55,9 +55,7 @@ def visits(node: Node, env: Mapping[str, int]) -> Iterator[tuple[object, ...]]:
     else:
         point: Any = node.point
         ends = [
-            (evaluate(e.start, env), evaluate(e.stop, env))
-            if isinstance(e, Slice)
-            else evaluate(e, env)
+            (evaluate(e.lo, env), evaluate(e.hi, env)) if isinstance(e, Slice) else evaluate(e, env)
             for e in point
         ]
         what = getattr(node, "op_id", None), getattr(node, "lifetime", None)
