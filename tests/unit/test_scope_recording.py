@@ -14,6 +14,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial, partialmethod
 from pathlib import Path
+from time import monotonic_ns
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
@@ -25,7 +26,7 @@ import timerl_nb as trl
 from tests.recorders import PYTHON_ALONE, own_lane
 from tests.recorders import recorder_in as recorder_in
 from timerl_nb.errors import ExecutionError, OptionError, TimeRLWarning
-from timerl_nb.scope import native, pure, recorder, writing
+from timerl_nb.scope import joining, native, pure, recorder, writing
 from timerl_nb.scope.annotations import operation, phase
 from timerl_nb.scope.edges import EDGE, NAME_BITS, Kind
 from timerl_nb.scope.lanes import Lane
@@ -195,18 +196,22 @@ def test_one_operation_may_be_entered_by_several_threads(tmp_path: Path) -> None
     assert [told(recording, lane) for lane in recording.lanes] == [alike, alike]
 
 
-def test_a_thread_that_has_ended_takes_no_more_time(tmp_path: Path) -> None:
+def test_a_thread_takes_time_up_to_its_end(tmp_path: Path) -> None:
+    ended = list[int]()
+
     def work() -> None:
         with operation("o"):
             pass
+        ended.append(monotonic_ns())
 
     with record(tmp_path / "r") as rec:
         in_thread(work)
         with operation("o"):
-            pass
-    ends = {lane.thread: lane.end - int(lane.edges["ts"][-1]) for lane in rec.read().lanes}
-    assert ends.pop(threading.get_native_id()) > 0
-    assert [*ends.values()] == [0]
+            later = monotonic_ns()
+    ends = {lane.thread: lane.end for lane in rec.read().lanes}
+    assert ends.pop(threading.get_native_id()) > later
+    (end,) = ends.values()
+    assert ended[0] < end < later
 
 
 def test_asynchronous_generators_are_refused() -> None:
@@ -249,7 +254,9 @@ def test_threads_have_lanes_and_segments_follow_each_other(
     recording = rec.read()
     assert sorted(lane.name for lane in recording.lanes) == ["MainThread", "w0", "w1", "w2"]
     for lane in (one for one in recording.lanes if one.name != "MainThread"):
-        assert len(lane.edges) == 2 * mmap_page // EDGE.itemsize
+        assert (
+            len(lane.edges) == 1 + 2 * mmap_page // EDGE.itemsize
+        )  # the first one begins the thread
         (word,) = {name for kind, name, _ in told(recording, lane) if kind == "OPERATION_ENTER"}
         assert word == lane.name
 
@@ -408,7 +415,7 @@ def test_rooms_are_reserved_where_the_system_has_no_word_for_it(
     with record(tmp_path / "r") as rec, operation("o"):
         pass
     (lane,) = rec.folder.glob("*.edges")
-    assert lane.stat().st_size == writing.SEGMENT and len(told(rec.read())) == 2
+    assert lane.stat().st_size == writing.FIRST and len(told(rec.read())) == 2
 
 
 def test_what_was_recorded_survives_being_killed(recorder_in: str, tmp_path: Path) -> None:
@@ -465,7 +472,7 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
             read(rec.folder)
         path.write_bytes(before)
 
-    refused(manifest, text.replace('"version": 2', '"version": 3').encode(), "is of version 3")
+    refused(manifest, text.replace('"version": 3', '"version": 4').encode(), "is of version 4")
     refused(manifest, b"{}", "is no manifest")
     refused(manifest, json.dumps([]).encode(), "is no manifest")
     refused(manifest, text[:40].encode(), "it is no JSON, or was cut off")
@@ -490,9 +497,99 @@ def test_damaged_foreign_and_newer_files_are_named(tmp_path: Path) -> None:
     later.rename(lane)
     names.write_bytes(words + b'{"name": "cut o')  # the process ended there
     assert len(told(rec.read())) == 2
-    for size in (0, 8, 16, 24):  # of a file that was not copied whole
-        lane.write_bytes(edges[:size])
-        assert sum(len(one.edges) for one in rec.read().lanes) == size // EDGE.itemsize
+    for size in (0, 8, 16, 24, 32):  # of a file that was not copied whole
+        refused(lane, edges[:size], "is cut short behind ")
+    refused(lane, edges[:16] + bytes(16) + edges[32:], "has a gap behind edge 1")
+    refused(lane, edges[:16] + bytes(len(edges) - 16), "is cut short behind 1 edges of 3")
+    lane.unlink()
+    with pytest.raises(ExecutionError, match="0.edges is missing"):
+        read(rec.folder)
+
+
+def test_libraries_that_there_are_not_are_named(tmp_path: Path) -> None:
+    with record(tmp_path / "r", taps=False) as rec, trl.scope.tap(zlib, "api"):
+        zlib.crc32(b"x")
+    lane = rec.folder / f"{os.getpid()}-{threading.get_native_id()}-0.edges"
+    edges = np.frombuffer(lane.read_bytes(), EDGE).copy()
+    at = int(np.flatnonzero(edges["top"] >> NAME_BITS == 3)[0])
+    edges["top"][at] |= 0xF0 << NAME_BITS
+    lane.write_bytes(edges.tobytes())
+    with pytest.raises(ExecutionError, match=f"edge {at} of its thread: there is no library 243"):
+        rec.transitions()
+
+
+def test_a_lane_of_a_thread_that_ended_is_not_read_without_its_end(tmp_path: Path) -> None:
+    def work() -> None:
+        for _ in range(300):  # more than the first segment holds
+            with operation("o"):
+                pass
+
+    with record(tmp_path / "r", taps=False) as rec:
+        in_thread(work)
+    (last,) = rec.folder.glob("*-1.edges")
+    content = last.read_bytes()
+    assert 0 < len(content) < 16 * 700
+    assert (rec.folder / last.name.replace("-1.", "-0.")).stat().st_size == writing.FIRST
+    last.write_bytes(content[:-16])
+    with pytest.raises(ExecutionError, match="is cut short behind 6"):
+        rec.read()
+    last.write_bytes(content)
+    assert rec.transitions() == {} and len(rec.read().lanes) == 2
+
+
+def test_many_short_threads_take_little_room(tmp_path: Path) -> None:
+    with record(tmp_path / "r", taps=False) as rec:
+        for _ in range(50):
+            in_thread(operation("o").__enter__)
+    lanes = rec.read().lanes
+    assert len(lanes) == 51 and len({lane.thread for lane in lanes}) == 51
+    blocks = sum(path.stat().st_blocks * 512 for path in rec.folder.iterdir())
+    assert blocks < 51 * 2 * writing.FIRST
+
+
+def test_numbers_that_the_system_uses_again_are_told_apart(
+    recorder_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container of few process numbers, or after `os.execv`."""
+    monkeypatch.setattr(threading, "get_native_id", lambda: 77)
+    with record(tmp_path / "r", taps=False) as rec:
+        for name in "ab":
+            in_thread(operation(name)(lambda: None))
+    found = {lane.thread: told(rec.read(), lane)[:1] for lane in rec.read().lanes}
+    assert found == {
+        77: [],
+        10_000_077: [("OPERATION_ENTER", "a", 1)],
+        20_000_077: [("OPERATION_ENTER", "b", 1)],
+    }
+
+
+def test_a_process_that_becomes_another_program_is_recorded_as_both(
+    recorder_in: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "becomes.py"
+    script.write_text(
+        """
+import os, sys
+import timerl_nb as trl
+with trl.scope.operation(sys.argv[1]):
+    pass
+if sys.argv[1] != "third":
+    os.execv(sys.executable, [sys.executable, sys.argv[0], {"first": "second", "second": "third"}[sys.argv[1]]])
+"""
+    )
+    environment = joining.environment(tmp_path / "r", os.environ, taps=False, calibrated=False)
+    (tmp_path / "r").mkdir()
+    done = subprocess.run([sys.executable, script, "first"], env=environment, capture_output=True)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    recording = read(tmp_path / "r")
+    first = recording.processes[0].number
+    numbers = [first + k * 10_000_000 for k in range(3)]
+    assert [one.number for one in recording.processes] == numbers
+    assert [one.parent for one in recording.processes] == [os.getpid(), *numbers[:2]]
+    names = {name for lane in recording.lanes for _, name, _ in told(recording, lane)}
+    assert names == {"first", "second", "third", ""}
+    (root,) = trl.scope.processes(recording).roots
+    assert [branch.process.number for branch in root] == numbers
 
 
 def test_it_is_there_as_trl_scope_and_nobody_pays_for_it_before() -> None:

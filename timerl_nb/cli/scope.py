@@ -32,6 +32,7 @@ from timerl_nb.show.scope import ScopeView
 
 _EXAMPLES: Final = """  timerl scope run train.py --steps 1000           what follows the script is its own
   timerl scope run --folder runs/ppo -m my.module
+  timerl scope run --exact train.py                all time, without blocks that calibrate
   timerl scope show runs/ppo
   timerl scope compare runs/eager runs/compiled
   timerl scope add runs/ppo trace.json             of PyTorch's or JAX's own profiler
@@ -66,12 +67,15 @@ def _run(words: Sequence[str]) -> int:
     parser.add_argument(
         "--devices", type=int, default=0, help="trace GPUs in so many steps behind the first one"
     )
+    parser.add_argument(
+        "--exact", action="store_true", help="record all time: no blocks are left out to calibrate"
+    )
     given, script = _read_with_script(parser, words)
     Steps(given.devices)  # refuses what is no number of them
     folder = given.folder or Path("runs") / f"scope-{time.strftime('%Y%m%d-%H%M%S')}"
     make_fresh(folder)
     print(f"recorded into {folder}: timerl scope show {folder}", file=sys.stderr, flush=True)
-    joined = environment(folder, os.environ, devices=given.devices)
+    joined = environment(folder, os.environ, devices=given.devices, calibrated=not given.exact)
     os.execve(sys.executable, [sys.executable, *script], joined)
 
 

@@ -1,18 +1,25 @@
-/* Lanes, annotations and taps in C: what pure.py does, for a fraction of the time. That says what it means.
+/* Thread timelines, annotations and function wrappers in C: the fast version of pure.py, which documents the meaning.
 
-   An edge goes to the segment that is mapped now; Python is called for the next one, for the number of a name,
-   where a thread has no lane yet, where a block ends, and for what is left out of order. All of it runs under the
+   An edge goes to the mapped segment. Python is called for the next segment, for the number of a name, for the lane of
+   a new thread, at the end of a block, and for annotations that are left out of order. All code runs under the
    interpreter's lock. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <structmember.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NAME_BITS 24
 #define DEPTH 1024 /* calls of libraries from inside of others; those further inside are not recorded */
-enum { CALL_ENTER, CALL_EXIT, OPERATION_ENTER, OPERATION_EXIT, PHASE_ENTER, PHASE_EXIT, PASSED = 13 };
+#define LEAST 1000000ull /* ns: shorter waits of a thread are not written; see pure.LEAST */
+#define LIBRARIES 8 /* libraries are smaller numbers */
+#define ENTERED (LIBRARIES * LIBRARIES - 1) /* among the counts of an operation, how often it was entered */
+enum { CALL_ENTER, CALL_EXIT, OPERATION_ENTER, OPERATION_EXIT, PHASE_ENTER, PHASE_EXIT, PASSED = 13, BLOCKED };
 enum { CALLS, OPERATIONS };
 
 typedef struct { uint64_t ts; uint32_t top; uint16_t kind, depth; } Edge;
@@ -22,10 +29,21 @@ typedef struct {
     Edge *at, *end;
     Py_buffer view;     /* of the segment */
     PyObject *next;     /* makes a segment */
+    uint64_t before;    /* edges in earlier segments */
+    uint64_t last;      /* ts of the last edge */
+    uint64_t due;       /* when the thread's clock is read next */
+    uint64_t wall, cpu; /* when it was read last, and the CPU time then */
+    uint64_t ready;     /* ns that the thread had waited for a processor, as the system said last */
+    uint64_t off;       /* ns without a processor since then */
+    long long switches; /* how often it had given the processor up by then */
     uint32_t calls[DEPTH];
     int depth;
     uint32_t passed[2]; /* calls and operations that were not written, since the last edge */
-    char silent;        /* taps call through, and operations are not written */
+    char silent;        /* calls and operations are counted, and not written */
+    char met[ENTERED + 1]; /* which counts of the innermost operation are not 0 */
+    int kinds;          /* how many these are */
+    uint32_t counts[ENTERED + 1]; /* of the innermost operation while silent, by the library left and entered */
+    PyObject *missed;   /* the same of the other operations, by name: bytearrays */
     PyObject *operations, *phases; /* lists of what is open */
     PyObject *tallies;  /* by name, how many outermost operations the block has had; None where there are no blocks */
     PyObject *turn;     /* ends the block */
@@ -55,9 +73,14 @@ static PyObject *this_lane, *number, *numbers, *astray, *stepped; /* Python's, o
 
 /* --- lanes ------------------------------------------------------------------------------------- */
 
+static uint64_t edges_of(Lane *lane) {
+    return lane->before + (lane->at ? (uint64_t)(lane->at - (Edge *)lane->view.buf) : 0);
+}
+
 static int next_segment(Lane *lane) {
     PyObject *segment = PyObject_CallNoArgs(lane->next);
     if (!segment) return -1;
+    lane->before = edges_of(lane);
     PyBuffer_Release(&lane->view);
     lane->at = lane->end = NULL;
     int bad = PyObject_GetBuffer(segment, &lane->view, PyBUF_WRITABLE);
@@ -75,16 +98,83 @@ static inline int put_at(Lane *lane, uint32_t top, uint16_t kind, int depth, uin
     edge->kind = kind;
     edge->depth = (uint16_t)(depth < 0xFFFF ? depth : 0xFFFF);
     __atomic_store_n(&edge->ts, ts, __ATOMIC_RELEASE); /* last: it says that the edge is whole */
+    lane->last = ts;
     return 0;
+}
+
+static uint64_t clock_ns(clockid_t which) {
+    struct timespec now;
+    clock_gettime(which, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+/* ns that this thread was ready to run and had no processor; 0 where the system does not say. */
+static uint64_t ready_ns(void) {
+    char text[96];
+    int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    ssize_t n = read(file, text, sizeof text - 1);
+    close(file);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    char *rest;
+    strtoull(text, &rest, 10);
+    return strtoull(rest, NULL, 10);
+}
+
+/* How often this thread gave its processor up to wait; -1 where the system does not say. */
+static long long switches_now(void) {
+#ifdef RUSAGE_THREAD
+    struct rusage used;
+    if (!getrusage(RUSAGE_THREAD, &used)) return used.ru_nvcsw;
+#endif
+    return -1;
+}
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* ns for which the thread was blocked at the end of the time since its last edge: see pure.Lane.blocked. */
+static uint64_t blocked_until(Lane *lane, uint64_t ts, uint64_t cpu, uint64_t ready, long long switches) {
+    if (switches >= 0 && switches == lane->switches) return 0; /* interrupts and other machines took the rest */
+    uint64_t window = less(ts, lane->wall), ran = less(cpu, lane->cpu), since = less(ts, lane->last);
+    uint64_t waited = less(less(ready, lane->ready), lane->off);
+    uint64_t blocked = less(since, less(ran, less(window, since)) + waited);
+    return blocked >= LEAST ? blocked : 0;
+}
+
+static inline uint32_t library_on(Lane *lane) {
+    return lane->depth ? lane->calls[lane->depth - 1] >> NAME_BITS : 0;
+}
+
+/* Read the thread's clock ahead of an edge, and write for how long the thread was blocked in Python. */
+static int sample(Lane *lane, uint16_t kind, uint64_t ts) {
+    uint64_t cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID), blocked = 0;
+    if (!lane->wall) {
+        lane->ready = ready_ns();
+        lane->switches = switches_now();
+    } else {
+        uint64_t off = less(less(ts, lane->wall), less(cpu, lane->cpu));
+        if (lane->off + off >= LEAST) {
+            uint64_t ready = ready_ns();
+            long long switches = switches_now();
+            blocked = blocked_until(lane, ts, cpu, ready, switches);
+            lane->ready = ready;
+            lane->switches = switches;
+            lane->off = 0;
+        } else lane->off += off;
+    }
+    lane->wall = ts;
+    lane->cpu = cpu;
+    lane->due = ts + LEAST;
+    uint32_t on = kind == CALL_EXIT ? lane->calls[lane->depth] >> NAME_BITS : library_on(lane); /* before the edge */
+    if (!blocked || on || lane->silent) return 0;
+    return put_at(lane, (uint32_t)blocked, BLOCKED, (int)(blocked >> 32), ts);
 }
 
 static inline int put(Lane *lane, uint32_t top, uint16_t kind, int depth, uint64_t ts) {
     if (__builtin_expect(lane->at == lane->end, 0) && next_segment(lane) < 0) return -1;
-    if (!ts) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        ts = (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
-    }
+    if (!ts) ts = clock_ns(CLOCK_MONOTONIC);
+    if (__builtin_expect(ts >= lane->due, 0) && sample(lane, kind, ts) < 0) return -1;
     for (int which = CALLS; which <= OPERATIONS; which++)
         if (lane->passed[which]) {
             if (put_at(lane, lane->passed[which], PASSED, which, ts) < 0) return -1;
@@ -105,8 +195,60 @@ static inline int leave(Lane *lane) {
     return put(lane, lane->depth ? lane->calls[lane->depth - 1] : 0, CALL_EXIT, lane->depth, 0);
 }
 
-static inline uint32_t library_on(Lane *lane) {
-    return lane->depth ? lane->calls[lane->depth - 1] >> NAME_BITS : 0;
+/* --- counts of what is not written --- */
+
+static inline void count(Lane *lane, uint32_t which) {
+    if (!lane->counts[which]++) lane->met[lane->kinds++] = (char)which;
+}
+
+/* Add the counts of the innermost operation to what is known of its name. */
+static int flush(Lane *lane) {
+    if (!lane->kinds) return 0;
+    Py_ssize_t n = PyList_GET_SIZE(lane->operations);
+    PyObject *none = n ? NULL : PyUnicode_FromString("");
+    PyObject *name = n ? ((Named *)PyList_GET_ITEM(lane->operations, n - 1))->name : none;
+    if (!name) return -1;
+    if (!lane->missed && !(lane->missed = PyDict_New())) return -1;
+    PyObject *held = PyDict_GetItemWithError(lane->missed, name);
+    if (!held) {
+        uint32_t zeros[ENTERED + 1] = {0};
+        held = PyErr_Occurred() ? NULL : PyByteArray_FromStringAndSize((char *)zeros, sizeof zeros);
+        if (held && PyDict_SetItem(lane->missed, name, held) < 0) Py_CLEAR(held);
+        Py_XDECREF(held); /* the dictionary holds it */
+    }
+    Py_XDECREF(none);
+    if (!held) return -1;
+    uint32_t *sums = (uint32_t *)PyByteArray_AS_STRING(held);
+    while (lane->kinds) {
+        int which = lane->met[--lane->kinds];
+        sums[which] += lane->counts[which];
+        lane->counts[which] = 0;
+    }
+    return 0;
+}
+
+/* What was counted since the last time: (operation, which, count), see pure.Lane.missed. */
+static PyObject *lane_missed(Lane *lane, PyObject *_) {
+    PyObject *found = PyList_New(0), *name, *held;
+    if (!found || flush(lane) < 0) return Py_XDECREF(found), NULL;
+    Py_ssize_t at = 0;
+    while (lane->missed && PyDict_Next(lane->missed, &at, &name, &held)) {
+        uint32_t *sums = (uint32_t *)PyByteArray_AS_STRING(held);
+        for (int which = 0; which <= ENTERED; which++) {
+            if (!sums[which]) continue;
+            PyObject *row = Py_BuildValue("(OiI)", name, which, sums[which]);
+            if (!row || PyList_Append(found, row) < 0) return Py_XDECREF(row), Py_DECREF(found), NULL;
+            Py_DECREF(row);
+        }
+    }
+    Py_CLEAR(lane->missed);
+    return found;
+}
+
+/* A library is called, or has returned, and nothing is written. */
+static inline void enter_silently(Lane *lane, uint32_t top) {
+    count(lane, library_on(lane) % LIBRARIES * LIBRARIES + (top >> NAME_BITS) % LIBRARIES);
+    lane->calls[lane->depth++] = top;
 }
 
 static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *named) {
@@ -122,12 +264,12 @@ static PyObject *lane_new(PyTypeObject *type, PyObject *args, PyObject *named) {
 }
 static int lane_traverse(Lane *lane, visitproc visit, void *arg) {
     Py_VISIT(lane->next); Py_VISIT(lane->operations); Py_VISIT(lane->phases);
-    Py_VISIT(lane->tallies); Py_VISIT(lane->turn);
+    Py_VISIT(lane->tallies); Py_VISIT(lane->turn); Py_VISIT(lane->missed);
     return 0;
 }
 static int lane_clear(Lane *lane) {
     Py_CLEAR(lane->next); Py_CLEAR(lane->operations); Py_CLEAR(lane->phases);
-    Py_CLEAR(lane->tallies); Py_CLEAR(lane->turn);
+    Py_CLEAR(lane->tallies); Py_CLEAR(lane->turn); Py_CLEAR(lane->missed);
     return 0;
 }
 static void lane_dealloc(Lane *lane) {
@@ -147,9 +289,28 @@ static PyObject *lane_called(Lane *lane, PyObject *args) {
     unsigned int top; unsigned long long ts = 0;
     if (!PyArg_ParseTuple(args, "I|K", &top, &ts)) return NULL;
     if (lane->depth == DEPTH) return PyErr_SetString(PyExc_OverflowError, "too many calls are open"), NULL;
+    if (lane->silent) return enter_silently(lane, top), done(0);
     return done(enter(lane, top, ts));
 }
-static PyObject *lane_returned(Lane *lane, PyObject *_) { return done(leave(lane)); }
+static PyObject *lane_returned(Lane *lane, PyObject *_) {
+    if (!lane->silent) return done(leave(lane));
+    if (lane->depth) lane->depth--;
+    Py_RETURN_NONE;
+}
+static PyObject *lane_blocked(Lane *lane, PyObject *args) {
+    unsigned long long ts, cpu, ready; long long switches;
+    if (!PyArg_ParseTuple(args, "KKKL", &ts, &cpu, &ready, &switches)) return NULL;
+    int told = lane->wall && !lane->silent && !library_on(lane);
+    return PyLong_FromUnsignedLongLong(told ? blocked_until(lane, ts, cpu, ready, switches) : 0);
+}
+static PyObject *lane_close(Lane *lane, PyObject *_) {
+    lane->before = edges_of(lane);
+    PyBuffer_Release(&lane->view);
+    lane->at = lane->end = NULL;
+    if (here.lane == lane) here.lane = NULL;
+    Py_RETURN_NONE;
+}
+static PyObject *lane_edges(Lane *lane, void *_) { return PyLong_FromUnsignedLongLong(edges_of(lane)); }
 static PyObject *lane_library(Lane *lane, void *_) { return PyLong_FromLong(library_on(lane)); }
 static PyObject *lane_install(Lane *lane, PyObject *_) {
     here.lane = lane;
@@ -160,9 +321,14 @@ static PyMethodDef lane_methods[] = {
     {"put", (PyCFunction)lane_put, METH_VARARGS, "Append an edge: top, kind, depth, and when (0 is now)."},
     {"called", (PyCFunction)lane_called, METH_VARARGS, "A library is called: top, and when."},
     {"returned", (PyCFunction)lane_returned, METH_NOARGS, "What was called last has returned."},
+    {"blocked", (PyCFunction)lane_blocked, METH_VARARGS, "Nanoseconds for which the thread is blocked since its last edge."},
+    {"missed", (PyCFunction)lane_missed, METH_NOARGS, "Take the counts of what was not written."},
+    {"close", (PyCFunction)lane_close, METH_NOARGS, "Unmap the segment; this thread writes here no more."},
     {"install", (PyCFunction)lane_install, METH_NOARGS, "This is the lane of the thread that asks."},
     {0}};
-static PyGetSetDef lane_getset[] = {{"library", (getter)lane_library, NULL, "The one on top."}, {0}};
+static PyGetSetDef lane_getset[] = {
+    {"library", (getter)lane_library, NULL, "The one on top."},
+    {"edges", (getter)lane_edges, NULL, "How many were written."}, {0}};
 static PyMemberDef lane_members[] = {
     {"silent", T_BOOL, offsetof(Lane, silent), 0, "Whether calls and operations are not written."},
     {"operations", T_OBJECT, offsetof(Lane, operations), READONLY, "Those that are open."},
@@ -239,7 +405,9 @@ static void enter_named(Named *self) {
     PyObject *open = self->is_phase ? lane->phases : lane->operations;
     int written = self->is_phase || !lane->silent;
     if (written && find_top(self) < 0) return;
+    if (!written && flush(lane) < 0) return fail(); /* of the operation around it */
     if (PyList_Append(open, (PyObject *)self) < 0) return fail();
+    if (!written) count(lane, ENTERED);
     uint16_t kind = self->is_phase ? PHASE_ENTER : OPERATION_ENTER;
     if (written && put(lane, self->top, kind, (int)PyList_GET_SIZE(open), 0) < 0) fail();
 }
@@ -271,6 +439,7 @@ static int leave_named(Named *self) {
     int bad = 0, written = self->is_phase || !lane->silent;
     Named *below;
     do { /* with it goes what is below, and was left ahead of it */
+        if (!written && flush(lane) < 0) { bad = -1; goto end; }
         if (PyList_SetSlice(open, n - 1, n, NULL) < 0) { bad = -1; goto end; }
         below = --n ? (Named *)PyList_GET_ITEM(open, n - 1) : NULL;
         if (!written) {
@@ -314,11 +483,16 @@ static PyTypeObject NamedType = { /* without methods it was left, and stands for
 /* --- taps -------------------------------------------------------------------------------------- */
 
 static PyObject *recorded(Tap *self, Lane *lane, PyObject *const *args, size_t n, PyObject *named) {
+    uint64_t begun = epoch;
     if (lane->silent || lane->depth == DEPTH || library_on(lane) == self->library) {
         lane->passed[CALLS]++;
-        return PyObject_Vectorcall(self->function, args, n, named);
+        if (lane->depth == DEPTH || library_on(lane) == self->library)
+            return PyObject_Vectorcall(self->function, args, n, named);
+        enter_silently(lane, self->top);
+        PyObject *found = PyObject_Vectorcall(self->function, args, n, named);
+        if (recording && begun == epoch && here.lane == lane && lane->depth) lane->depth--;
+        return found;
     }
-    uint64_t begun = epoch;
     if (enter(lane, self->top, 0) < 0) {
         fail();
         return PyObject_Vectorcall(self->function, args, n, named);

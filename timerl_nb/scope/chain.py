@@ -16,12 +16,12 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.columns import aligned
 from timerl_nb.errors import OptionError, one_of
-from timerl_nb.scope.edges import NAME_MASK, SENDS, Kind, Library
+from timerl_nb.scope.edges import INHERITED, NAME_MASK, SENDS, Kind, Library
 from timerl_nb.scope.frames import frames
-from timerl_nb.scope.lanes import Lane
+from timerl_nb.scope.lanes import Lane, Lanes, Readable, lanes_of
 from timerl_nb.scope.pieces import pieces
 from timerl_nb.scope.processes import Moment, processes
-from timerl_nb.scope.recording import Recording
+from timerl_nb.scope.waits import with_waits
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Chain:
     __repr__ = __str__
 
 
-def critical_chain(recording: Recording, phase: str, occurrence: int = 0) -> Chain:
+def critical_chain(recording: Lanes | Readable, phase: str, occurrence: int = 0) -> Chain:
     """What the end of a phase has waited for, back to its beginning.
 
     Args:
@@ -73,7 +73,9 @@ def critical_chain(recording: Recording, phase: str, occurrence: int = 0) -> Cha
 
     Raises:
         OptionError: there is no such phase, or not so often.
+        CallError: it is no recording.
     """
+    recording = lanes_of(recording)
     entered = [
         (recording.names[top], begin, end, k)
         for k, lane in enumerate(recording.lanes)
@@ -81,7 +83,7 @@ def critical_chain(recording: Recording, phase: str, occurrence: int = 0) -> Cha
         for top, begin, end in zip(
             *(x.tolist() for x in (made.top, made.begin, made.end)), strict=True
         )
-        if end > begin
+        if end > begin and top < INHERITED
     ]
     found = sorted(times for name, *times in entered if name == phase)
     if not found:
@@ -96,8 +98,9 @@ def critical_chain(recording: Recording, phase: str, occurrence: int = 0) -> Cha
     return Chain(tuple(reversed([*_back(recording, k, begin, end)])))
 
 
-def _back(recording: Recording, k: int, begin: int, end: int) -> Iterator[Link]:
-    lanes = [_Waits(lane, recording.names) for lane in recording.lanes]
+def _back(recording: Lanes, k: int, begin: int, end: int) -> Iterator[Link]:
+    names = recording.names
+    lanes = [_Waits(with_waits(lane, names), names) for lane in recording.lanes]
     at = {(one.lane.process, one.lane.thread): number for number, one in enumerate(lanes)}
     started: Mapping[int, Moment | None] = {
         one.process.number: one.started for one in processes(recording)

@@ -7,7 +7,7 @@ and (appendix C.4) whether recording itself has moved what takes most.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from timerl_nb.errors import ExecutionError
 from timerl_nb.scope.calibration import interval
 from timerl_nb.scope.correction import corrected
 from timerl_nb.scope.edges import NAME_MASK
-from timerl_nb.scope.frames import frames
+from timerl_nb.scope.frames import entered, frames
 from timerl_nb.scope.in_run import in_run
 from timerl_nb.scope.lanes import Lanes
 from timerl_nb.scope.overlap import Breakdown, overlap_of
@@ -36,11 +36,12 @@ class Difference:
     """An operation in two recordings; "" is what lies outside of all.
 
     Attributes:
-        times: how often it was entered, in each.
+        times: how often it was entered, in each; also in disabled blocks.
         ns: observed nanoseconds in which it was innermost, in each.
-        transitions: how often a library was entered from another meanwhile, in each.
+        transitions: how often a library was entered from another meanwhile, in each; also in disabled blocks.
         longer: nanoseconds by which it takes longer each time in the second; None where it is missing in one.
-        low, high: of that a 95 % interval; None where it was entered fewer than `FEWEST` times in one.
+        low, high: of that a 95 % interval; None where it was observed fewer than `FEWEST` times in one.
+        each: observed nanoseconds each time, in each.
     """
 
     operation: str
@@ -50,17 +51,16 @@ class Difference:
     longer: float | None
     low: float | None
     high: float | None
+    each: tuple[float, float] = field(default=(0.0, 0.0), compare=False)
 
     @property
     def grew(self) -> bool:
         """Each time it takes surely longer, by more than 5 %, though there are at most 1 % more transitions (F.6)."""
         if self.low is None or self.low <= 0 or not self.transitions[0]:
             return False
-        ns, moved = (
-            (second / self.times[1]) / max(first / self.times[0], 1e-9)
-            for first, second in (self.ns, self.transitions)
-        )
-        return ns > _LONGER and moved <= _SAME
+        first, second = (m / n for m, n in zip(self.transitions, self.times, strict=True))
+        longer = self.each[1] / max(self.each[0], 1e-9)
+        return longer > _LONGER and second / max(first, 1e-9) <= _SAME
 
 
 @dataclass(frozen=True)
@@ -157,6 +157,7 @@ def compared(first: Lanes, second: Lanes) -> Compared:
                 spent[k][str(operation)] += ns
         for (operation, _, _), count in transitions(one).items():
             moved[k][operation] += count
+    times = [operations(one) for one in (first, second)]
     none, found = np.zeros(0, np.int64), list[Difference]()
     for name in sorted({*spent[0], *spent[1], *own[0], *own[1]}):
         pair = own[0].get(name, none), own[1].get(name, none)
@@ -168,17 +169,31 @@ def compared(first: Lanes, second: Lanes) -> Compared:
         found.append(
             Difference(
                 name,
-                (len(pair[0]), len(pair[1])),
+                (times[0][name], times[1][name]),
                 (spent[0][name], spent[1][name]),
                 (moved[0][name], moved[1][name]),
                 longer,
                 *span,
+                (_each(spent[0][name], pair[0]), _each(spent[1][name], pair[1])),
             )
         )
     found.sort(key=lambda one: -abs(one.ns[1] - one.ns[0]))
     commands = [one.processes[0].command if one.processes else "" for one in (first, second)]
     most = _bottleneck(first, tables[0]), _bottleneck(second, tables[1])
     return Compared((commands[0], commands[1]), tuple(found), most)
+
+
+def _each(ns: int, observed: Array) -> float:
+    return ns / max(len(observed), 1)
+
+
+def operations(recording: Lanes) -> Counter[str]:
+    """How often each operation was entered, also in disabled blocks."""
+    found = Counter[str]()
+    for lane in recording.lanes:
+        for name, count in entered(lane, "operation").items():
+            found[recording.names[name]] += count
+    return found
 
 
 def _own(recording: Lanes) -> dict[str, Array]:

@@ -21,8 +21,9 @@ from timerl_nb.scope.calibration import ANNOTATION, API, CALL, Calibration, inte
 from timerl_nb.scope.delta import KINDS, passed
 from timerl_nb.scope.edges import NAME_MASK, Kind
 from timerl_nb.scope.lanes import Lane, Lanes
-from timerl_nb.scope.overlap import Breakdown, Cell, Column, Used, overlap_of
+from timerl_nb.scope.overlap import Breakdown, Cell, Column, Used, check_columns, overlap_of
 from timerl_nb.scope.pieces import HIDDEN, WORDS, pieces, without_gaps
+from timerl_nb.scope.waits import with_waits
 
 Place = tuple[str, str, str]  # phase, operation, library
 
@@ -61,7 +62,15 @@ class Corrected:
         return self.by().get((), Figure(0, 0, 0, 0))
 
     def by(self, *columns: Column) -> dict[tuple[str | Used, ...], Figure]:
-        """Figures by some columns, what took most without correction first."""
+        """Figures by some columns, what took most without correction first.
+
+        Args:
+            columns: "phase", "operation", "library" or "used".
+
+        Raises:
+            OptionError: there is no such column.
+        """
+        check_columns(columns, threads=False)
         keys = [tuple(getattr(cell, column) for column in columns) for cell in self.breakdown.cells]
         left, draws = self.breakdown.by(*columns), dict[tuple[str | Used, ...], Array]()
         for key, row in zip(keys, self.draws, strict=True):
@@ -76,7 +85,11 @@ class Corrected:
         """What contributes most of what was observed, as measured and as corrected; () where there is nothing.
 
         Where they differ, recording moved the bottleneck (RL-Scope, paper 002, appendix C.4).
+
+        Raises:
+            OptionError: there is no such column.
         """
+        check_columns(columns, threads=False)
         found: list[tuple[str | Used, ...]] = []
         for one in (self.measured, self.breakdown):
             cells = {c: ns for c, ns in one.cells.items() if c.library != HIDDEN}
@@ -174,7 +187,8 @@ def counted(recording: Lanes, calibration: Calibration) -> dict[Place, Array]:
     has them the other way round.
     """
     found, names = dict[Place, Array](), recording.names
-    for lane in recording.lanes:
+    for recorded in recording.lanes:
+        lane = with_waits(recorded, names)
         columns = zip(*((one.phase, one.operation, one.on) for one in pieces(lane)), strict=True)
         # ahead of each edge, and behind the last one
         code, rows = without_gaps(*(np.concatenate([[0], *parts]) for parts in columns))

@@ -39,9 +39,18 @@ class Kind(IntEnum):
     BLOCK_ENTER = 10  # the thread's CPU time, in nanoseconds: `top`, and 16 bits more in `depth`
     BLOCK_EXIT = 11  # the same at its end
     TALLY = 12  # behind it: `top` is the name of an operation of which `depth` have ended in it
-    # Changes nothing: `top` calls of taps (`depth` 0) or operations (1) since the last edge were not written, being of
-    # the library that is on top, or silent.
+    # Changes nothing: `top` calls of wrappers (`depth` 0) or operations (1) since the last edge were not written: they
+    # are of the library that is on top, or disabled.
     PASSED = 13
+    # The next five are in files alone: reading turns them into other edges and fields of lanes.
+    BLOCKED = 14  # the thread was blocked in Python up to this moment, in nanoseconds: `top`, and 16 bits more in `depth`
+    ENDED = 15  # the thread has ended; `top` is the number of edges before this one
+    # While calls were disabled: `top` is a library entered and the operation's name, `depth` the library left, or
+    # `MISSED_OPERATION` where it counts how often the operation was entered. COUNT follows, whose `top` says how often.
+    MISSED = 16
+    COUNT = 17
+    HANDS = 18  # this thread starts a thread or submits a task, which is number `top`
+    TAKES = 19  # what follows in this thread is number `top`
 
 
 NAMELESS: Final = (
@@ -49,7 +58,16 @@ NAMELESS: Final = (
     Kind.BLOCK_ENTER,
     Kind.BLOCK_EXIT,
     Kind.PASSED,
+    Kind.BLOCKED,
+    Kind.ENDED,
+    Kind.COUNT,
+    Kind.HANDS,
+    Kind.TAKES,
 )  # of which `top` is no name
+MISSED_OPERATION: Final = 0xFFFF  # `depth` of `MISSED`
+RENEWED: Final = 10_000_000  # is added to the number of a process or a thread for each earlier one of the same id
+# In `top` of phases: the phase was opened by the thread that began this one, or submitted its task.
+INHERITED: Final = 1 << NAME_BITS
 CPU_MOST: Final = (1 << 48) - 1  # nanoseconds that fit into `top` and `depth`
 
 

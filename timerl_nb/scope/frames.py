@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array
 from timerl_nb.scope.busy import Busy
-from timerl_nb.scope.edges import Kind
+from timerl_nb.scope.edges import INHERITED, MISSED_OPERATION, NAME_MASK, Kind
 from timerl_nb.scope.lanes import Lane
 
 Stack = Literal["phase", "operation", "call"]
@@ -75,6 +76,20 @@ def frames(lane: Lane, stack: Stack) -> Frames:
         depth[entered],
         own,
     )
+
+
+def entered(lane: Lane, stack: Stack) -> Counter[int]:
+    """How often each name of operations or phases was entered, also in disabled blocks.
+
+    A phase that covers another thread is not entered there.
+    """
+    tops = frames(lane, stack).top
+    names, counts = np.unique(tops[tops < INHERITED] & NAME_MASK, return_counts=True)
+    found = Counter[int](dict(zip(names.tolist(), counts.tolist(), strict=True)))
+    if stack == "operation":
+        for (name, left, _), count in lane.missed.items():
+            found[name] += count if left == MISSED_OPERATION else 0
+    return +found
 
 
 def unobserved(lane: Lane) -> Busy:

@@ -29,17 +29,14 @@ def join(told: str) -> None:
     if to["folder"] is None:  # it has but imported what records
         return
     folder, taps, devices = Path(to["folder"]), bool(to["taps"]), int(to["devices"])
-    # what says so may have become this process
-    parent = to["parent"] if to["parent"] != os.getpid() else os.getppid()
     try:
         clock = timed if to["calibrated"] else None
-        recorder.begin(folder, parent=parent, timed=clock, drawn=to["drawn"])
+        recorder.begin(folder, parent=to["parent"], timed=clock, drawn=to["drawn"])
     except ExecutionError as error:
         warn(f"process {os.getpid()} is not recorded: {error.what}")
         return
     hand_on(folder, **{name: to[name] for name in _ASKED})
-    if taps:
-        Tapping().on()
+    Tapping(taps).on()
     steps = Steps(devices)
     steps.begin()
     atexit.register(recorder.end)
@@ -64,7 +61,11 @@ def environment(
     paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(_HOOK) not in paths:
         paths.insert(0, str(_HOOK))
-    told = {"folder": folder and str(folder.absolute()), "parent": os.getpid(), "taps": taps}
+    told = {
+        "folder": folder and str(folder.absolute()),
+        "parent": recorder.own_process(),
+        "taps": taps,
+    }
     told |= {"devices": devices, "calibrated": calibrated, "drawn": drawn}
     return {**given, "PYTHONPATH": os.pathsep.join(paths), RECORDING: json.dumps(told)}
 
@@ -90,7 +91,7 @@ def _forked() -> None:
     """What a forked child starts joins as its own."""
     if RECORDING in os.environ:
         told = json.loads(os.environ[RECORDING])
-        os.environ[RECORDING] = json.dumps({**told, "parent": os.getpid()})
+        os.environ[RECORDING] = json.dumps({**told, "parent": recorder.own_process()})
 
 
 if hasattr(os, "register_at_fork"):

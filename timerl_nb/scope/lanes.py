@@ -1,14 +1,19 @@
-"""What a recording holds: a lane of edges for each thread, what devices ran, and the names that these mean."""
+"""Contents of a recording: a lane of edges for each thread, what devices ran, and the names that these mean."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 import numpy as np
 
+from timerl_nb.errors import CallError
 from timerl_nb.scope.devices import Devices
+
+BLOCKED: Final = "blocked"  # the name of a wait that no wrapper saw: the thread had no processor, and did not need one
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +26,10 @@ class Lane:
         name: what Python calls the thread, or "".
         edges: of `edges.EDGE`, sorted by `ts`.
         end: nanoseconds of CLOCK_MONOTONIC up to which the lane is known; not before the last edge.
-        traced: numbers of the edges that are no tap's, but of calls that a tracer of devices saw; sorted.
+        traced: numbers of the edges that are no wrapper's, but of calls that a tracer of devices saw; sorted.
+        missed: how often calls and operations happened in disabled blocks, by the operation, the library left (or
+            `MISSED_OPERATION` of the operation itself) and the library entered.
+        blocked: begins and ends of waits that no wrapper saw; `waits.with_waits` makes calls of them.
     """
 
     process: int
@@ -30,6 +38,8 @@ class Lane:
     edges: np.ndarray
     end: int
     traced: np.ndarray = field(default_factory=partial(np.zeros, 0, np.int64))
+    missed: Mapping[tuple[int, int, int], int] = field(default_factory=dict)
+    blocked: np.ndarray = field(default_factory=partial(np.zeros, (2, 0), np.int64))
 
 
 @dataclass(frozen=True)
@@ -72,3 +82,26 @@ class Lanes:
     op_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     processes: tuple[Process, ...] = ()
     devices: Devices = field(default_factory=Devices.none)
+
+
+class Readable(ABC):
+    """Something that gives a recording."""
+
+    @abstractmethod
+    def read(self) -> Lanes:
+        """What was recorded, so far or in all."""
+
+
+def lanes_of(given: object) -> Lanes:
+    """The recording that a function was given, also by the object that `record` returns.
+
+    Raises:
+        CallError: it is none.
+    """
+    if isinstance(given, Lanes):
+        return given
+    if isinstance(given, Readable):
+        return given.read()
+    raise CallError(
+        f"{given!r} is no recording.", hint="give what trl.scope.record or trl.scope.read returns."
+    )

@@ -1,4 +1,4 @@
-"""What is tapped of which library while a recording goes on, be it imported before or later.
+"""Functions of each library that are wrapped during a recording, whether it was imported before or is imported later.
 
 Nothing is imported here: a library that a program does without is not there.
 """
@@ -8,18 +8,38 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
-from timerl_nb.scope import native, pytorch
+from timerl_nb.errors import warn
+from timerl_nb.scope import handing, native, pytorch
 from timerl_nb.scope.edges import JOINS, SENDS, STARTS, Library
 from timerl_nb.scope.recorder import known_thread, this_lane
+from timerl_nb.scope.shapes import cause
 from timerl_nb.scope.taps import Taps
 
 SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
+_RECEIVES: Final = (
+    "accept",
+    "connect",
+    "recv",
+    "recv_into",
+    "recvfrom",
+    "recvfrom_into",
+    "recvmsg",
+    "recvmsg_into",
+)
+_SELECTORS: Final = (
+    "SelectSelector",
+    "PollSelector",
+    "EpollSelector",
+    "DevpollSelector",
+    "KqueueSelector",
+)
 _STEPS: Final = ("step", "reset", "step_async", "step_wait", "reset_async", "reset_wait")
 
 
@@ -90,8 +110,17 @@ def _subprocesses(taps: Taps, module: ModuleType) -> None:
     _marks(module.Popen, "wait", lambda one, status: _joined(one.pid, status), taps)
 
 
-def _forks(taps: Taps, module: ModuleType) -> None:
-    _waits(("waitpid",), taps, module)
+def _sockets(taps: Taps, module: ModuleType) -> None:
+    """Calls that wait for another end; most are inherited from a class that cannot be changed."""
+    cls = module.socket
+    for name in _RECEIVES:
+        if callable(function := getattr(cls, name, None)):
+            called = f"socket.socket.{name}"
+            taps.replace(cls, name, taps.made(function, called, Library.WAITING))
+
+
+def _os(taps: Taps, module: ModuleType) -> None:
+    _waits(("read", "wait", "wait3", "wait4", "waitid", "waitpid"), taps, module)
     _marks(module, "waitpid", lambda _, found: _joined(found[0], found[0] or None), taps)
 
 
@@ -102,6 +131,7 @@ def _connections(taps: Taps, module: ModuleType) -> None:
 
 
 def _threads(taps: Taps, module: ModuleType) -> None:
+    handing.of_threads(taps, module)
     _waits(("Barrier.wait", "Condition.wait", "Event.wait", "Thread.join"), taps, module)
     _sends(("Condition.notify",), taps, module)  # queues, events and futures end there
 
@@ -177,7 +207,8 @@ def _timerl(taps: Taps, module: ModuleType) -> None:
     importlib.import_module("timerl_nb.scope.launches").heard()
 
 
-LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
+_Libraries = Mapping[str, Callable[[Taps, ModuleType], None]]
+LIBRARIES: Final[_Libraries] = {
     "ale_py._ale_py": partial(_native, Library.SIMULATION),
     "Box2D.Box2D": partial(_native, Library.SIMULATION),
     "mujoco._functions": partial(_native, Library.SIMULATION),
@@ -185,11 +216,17 @@ LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
     "gymnasium.vector": partial(_environments, ("VectorEnv",)),
     "jax": _jax,
     "multiprocessing.connection": _connections,
+    "multiprocessing.pool": handing.of_pools,
     "multiprocessing.process": _processes,
     "multiprocessing.queues": partial(_waits, ("Queue.get", "SimpleQueue.get")),
     "concurrent.futures": partial(_waits, ("Future.result", "wait")),
+    "concurrent.futures.thread": handing.of_executors,
     "queue": partial(_waits, ("Queue.get", "Queue.put", "Queue.join")),
-    "os": _forks,
+    "os": _os,
+    "select": partial(_waits, ("select",)),
+    "selectors": partial(_waits, [f"{name}.select" for name in _SELECTORS]),
+    "signal": partial(_waits, ("pause", "sigtimedwait", "sigwait", "sigwaitinfo")),
+    "socket": _sockets,
     "stable_baselines3.common.vec_env.base_vec_env": partial(_environments, ("VecEnv",)),
     "subprocess": _subprocesses,
     "threading": _threads,
@@ -199,33 +236,51 @@ LIBRARIES: Final[Mapping[str, Callable[[Taps, ModuleType], None]]] = {
     "torch._dynamo.trace_rules": pytorch.skipped,
     "torch._inductor.output_code": pytorch.compiled,
     "torch.accelerator": partial(_waits, ("synchronize",)),
+    "zmq.sugar.poll": partial(_waits, ("Poller.poll",)),
     "torch.cuda": partial(_waits, ("synchronize", "Event.synchronize", "Stream.synchronize")),
 }
 
 
-class ToCome:
-    """Among the finders of modules: libraries are tapped as soon as they are imported."""
+# Without other wrappers.
+HANDING: Final[_Libraries] = {
+    "concurrent.futures.thread": handing.of_executors,
+    "multiprocessing.pool": handing.of_pools,
+    "threading": handing.of_threads,
+}
 
-    def __init__(self, taps: Taps) -> None:
-        self._taps = taps
+
+class ToCome:
+    """A finder of modules that has libraries wrapped as soon as they are imported."""
+
+    def __init__(self, taps: Taps, which: _Libraries) -> None:
+        self._taps, self._which = taps, which
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The spec that others find, whose loader also taps."""
-        if name not in LIBRARIES:
+        if name not in self._which:
             return None
         for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self._taps)
-                return spec
+            find = getattr(
+                finder, "find_spec", None
+            )  # which Python passes over where it is missing
+            if finder is self or find is None or (spec := find(name, path, target)) is None:
+                continue
+            if _can_execute(spec.loader):
+                spec.loader = _Loader(spec.loader, self._taps, self._which)
+            return spec
         return None
+
+
+def _can_execute(loader: Any) -> bool:
+    """Whether a loader has the two methods that `_Loader` calls; Python also takes one with `load_module` alone."""
+    return hasattr(loader, "exec_module") and hasattr(loader, "create_module")
 
 
 class _Loader(Loader):
     """Loads a module as another loader does, and taps it."""
 
-    def __init__(self, loader: Any, taps: Taps) -> None:
-        self._loader, self._taps = loader, taps
+    def __init__(self, loader: Any, taps: Taps, which: _Libraries) -> None:
+        self._loader, self._taps, self._which = loader, taps, which
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -238,27 +293,44 @@ class _Loader(Loader):
         assert spec is not None
         spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
-        LIBRARIES[module.__name__](self._taps, module)
-        self._taps.rebind()
+        if module.__name__ in self._which:
+            set_on(self._taps, self._which, module.__name__, module)
+            self._taps.rebind()
 
 
 _TAPS: Final[dict[ModuleType, Taps]] = {}  # by what makes them, for all recordings of this process
 
 
 class Tapping:
-    """The taps of a recording, from `on` to `off`."""
+    """The wrappers of a recording, from `on` to `off`.
 
-    def __init__(self) -> None:
-        self._taps = _TAPS.setdefault(native.module, Taps())
-        self._to_come = ToCome(self._taps)
+    Args:
+        libraries: whether to wrap functions of libraries; else only threads and tasks say who began them.
+    """
+
+    def __init__(self, libraries: bool = True) -> None:
+        # without libraries none that an earlier recording has wrapped
+        self._taps = _TAPS.setdefault(native.module, Taps()) if libraries else Taps()
+        which = LIBRARIES if libraries else HANDING
+        self._to_come = ToCome(self._taps, which)
+        self._which = which
 
     def on(self) -> None:
-        for name, tapped in LIBRARIES.items():
+        for name in self._which:
             if (module := sys.modules.get(name)) is not None:
-                tapped(self._taps, module)
+                set_on(self._taps, self._which, name, module)
         self._taps.rebind()
         sys.meta_path.insert(0, self._to_come)
 
     def off(self) -> None:
-        sys.meta_path.remove(self._to_come)
+        with suppress(ValueError):  # the program may have replaced the list, or taken us out
+            sys.meta_path.remove(self._to_come)
         self._taps.off()
+
+
+def set_on(taps: Taps, which: _Libraries, name: str, module: Any) -> None:
+    """Wrap the functions of a library, as far as the module has them: a program may have replaced it."""
+    try:
+        which[name](taps, module)
+    except Exception as error:  # the program goes on
+        warn(f"calls of {name} are not all told apart: {cause(error)}.")

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from timerl_nb.errors import OptionError, one_of
 from timerl_nb.scope.busy import NEVER, Busy
 from timerl_nb.scope.devices import Devices
 from timerl_nb.scope.edges import NAME_BITS, Kind, Library
-from timerl_nb.scope.lanes import Lane, Lanes
+from timerl_nb.scope.lanes import Lane, Lanes, Readable, lanes_of
 from timerl_nb.scope.pieces import PIECE, UNOBSERVED, WORDS, Piece, pieces, without_gaps
+from timerl_nb.scope.waits import with_waits
 
-Column = Literal["phase", "operation", "library", "used"]
+Column = Literal["phase", "operation", "library", "used", "thread"]
+COLUMNS: Final = get_args(Column)
 _FAR: Final = np.array([1 << 61])
 _ALWAYS: Final = Busy.of(-_FAR, _FAR)
 
@@ -54,16 +56,30 @@ class Cell:
     used: Used
 
 
+def check_columns(columns: Sequence[str], *, threads: bool = True) -> None:
+    """Check the names of columns.
+
+    Raises:
+        OptionError: one of them is none.
+    """
+    for column in columns:
+        if column not in COLUMNS or (column == "thread" and not threads):
+            known = [one for one in COLUMNS if threads or one != "thread"]
+            raise OptionError(f"there is no column {column!r}.", hint=one_of(str(column), known))
+
+
 @dataclass(frozen=True)
 class Breakdown:
     """Nanoseconds by kind of time. They sum up to the wall time of the lanes, to the nanosecond.
 
     Attributes:
         unplaced: beside them those of kernels and copies of which nobody knows who launched them, by launch alone.
+        threads: the same of each thread, by its name with its number; the ones that do most of the user's operations first.
     """
 
     cells: Mapping[Cell, int]
     unplaced: int = 0
+    threads: Mapping[str, Mapping[Cell, int]] = field(default_factory=dict, compare=False)
 
     @property
     def total(self) -> int:
@@ -71,17 +87,41 @@ class Breakdown:
         return sum(self.cells.values())
 
     def by(self, *columns: Column) -> dict[tuple[str | Used, ...], int]:
-        """Nanoseconds by some columns, the most first."""
+        """Nanoseconds by some columns, the most first.
+
+        Args:
+            columns: "phase", "operation", "library", "used" (see `Cell`), or "thread" (see `threads`).
+
+        Raises:
+            OptionError: there is no such column.
+        """
+        check_columns(columns)
         found: dict[tuple[str | Used, ...], int] = {}
-        for cell, ns in self.cells.items():
-            key = tuple(getattr(cell, column) for column in columns)
-            found[key] = found.get(key, 0) + ns
+        parts = self.threads if "thread" in columns else {"": self.cells}
+        for thread, cells in parts.items():
+            for cell, ns in cells.items():
+                key = tuple(
+                    thread if column == "thread" else getattr(cell, column) for column in columns
+                )
+                found[key] = found.get(key, 0) + ns
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
     def __add__(self, other: Breakdown) -> Breakdown:
-        keys = dict.fromkeys((*self.cells, *other.cells))
-        cells = {k: self.cells.get(k, 0) + other.cells.get(k, 0) for k in keys}
-        return Breakdown(cells, self.unplaced + other.unplaced)
+        threads = {
+            name: _sum(self.threads.get(name, {}), other.threads.get(name, {}))
+            for name in dict.fromkeys((*self.threads, *other.threads))
+        }
+        return Breakdown(_sum(self.cells, other.cells), self.unplaced + other.unplaced, threads)
+
+    def threads_text(self) -> str:
+        """A table of the time of each thread by library."""
+        libraries = [word for word in WORDS if any(c.library == word for c in self.cells)]
+        rows: list[tuple[str, ...]] = [("thread", "ms", "in operations", *libraries)]
+        for name, cells in self.threads.items():
+            total, inside = sum(cells.values()), sum(ns for c, ns in cells.items() if c.operation)
+            of = [sum(ns for c, ns in cells.items() if c.library == word) for word in libraries]
+            rows.append((name, *(f"{ns / 1e6:,.3f}" for ns in (total, inside, *of))))
+        return "\n".join(aligned(rows, left=(0,)))
 
     def __str__(self) -> str:
         total, used = self.total, self.by("operation", "library", "used")
@@ -97,9 +137,17 @@ class Breakdown:
             )
         first = f"{total / 1e6:,.3f} ms{'' if columns else '; devices absent, not zero'}"
         lost = [f"{self.unplaced / 1e6:,.3f} ms of devices that nobody is known to have launched"]
-        return "\n".join([first, *aligned(rows, left=(0, 1)), *(lost if self.unplaced else [])])
+        lines = [first, *aligned(rows, left=(0, 1)), *(lost if self.unplaced else [])]
+        if len(self.threads) > 1:
+            lines += ["", self.threads_text()]
+        return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def _sum(first: Mapping[Cell, int], second: Mapping[Cell, int]) -> Mapping[Cell, int]:
+    keys = dict.fromkeys((*first, *second))
+    return {key: first.get(key, 0) + second.get(key, 0) for key in keys}
 
 
 _WORDS: Final = {
@@ -115,7 +163,7 @@ def _ms(*ns: int) -> list[str]:
 
 
 def overlap_of(
-    recording: Lanes, busy: Busy | None = None, by: Literal["time", "launch"] = "time"
+    recording: Lanes | Readable, busy: Busy | None = None, by: Literal["time", "launch"] = "time"
 ) -> Breakdown:
     """Where the time of all lanes of a recording went.
 
@@ -128,33 +176,47 @@ def overlap_of(
 
     Raises:
         OptionError: `by` is neither.
+        CallError: it is no recording.
     """
+    recording = lanes_of(recording)
     if by not in ("time", "launch"):
         raise OptionError(f"by={by!r} is not possible.", hint=one_of(str(by), ["time", "launch"]))
     found: dict[Cell, int] = {}
+    threads: dict[str, dict[Cell, int]] = {}
     names, devices = recording.names, recording.devices
     seen = {
         p: seen_of(devices, devices.process == p, p) for p in {x.process for x in devices.traced}
     }
-    for number, lane in enumerate(recording.lanes):
+    for number, recorded in enumerate(recording.lanes):
+        lane = with_waits(recorded, names)
         if busy is not None:
             there, known = busy, _ALWAYS
         else:
             there, known = seen.get(lane.process, (NEVER, NEVER))
         launched = None
         if by == "launch":
-            own = seen_of(devices, devices.lane == number, lane.process, parts=True)[0]
-            there, launched = own, devices.launched[own.of_which]
+            ran = seen_of(devices, devices.lane == number, lane.process, parts=True)[0]
+            there, launched = ran, devices.launched[ran.of_which]
+        own = threads.setdefault(_title(lane, len({one.process for one in recording.lanes})), {})
         for (phase, operation, on, used), ns in _stretches(lane, there, known, launched).items():
             cell = Cell(names[phase], names[operation], WORDS[on], Used(used))
             found[cell] = found.get(cell, 0) + ns
+            own[cell] = own.get(cell, 0) + ns
     unplaced = 0
     if by == "launch":
         for process, (_, windows) in seen.items():
             lost = (devices.lane < 0) & (devices.process == process)
             ends = windows.before(devices.end[lost]) - windows.before(devices.begin[lost])
             unplaced += int(ends.sum())
-    return Breakdown(found, unplaced)
+    ranked = sorted(
+        threads.items(), key=lambda pair: -sum(ns for c, ns in pair[1].items() if c.operation)
+    )
+    return Breakdown(found, unplaced, dict(ranked))
+
+
+def _title(lane: Lane, processes: int) -> str:
+    number = f"{lane.process}/{lane.thread}" if processes > 1 else f"{lane.thread}"
+    return f"{lane.name or 'thread'} ({number})"
 
 
 def seen_of(

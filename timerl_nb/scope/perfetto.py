@@ -21,6 +21,7 @@ from timerl_nb.scope.edges import NAME_BITS, NAME_MASK
 from timerl_nb.scope.frames import frames, unobserved
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.pieces import HIDDEN, WORDS
+from timerl_nb.scope.waits import with_waits
 
 MOST: Final = 200_000  # slices
 _PARTS: Final = 1_000  # that counters are told in
@@ -93,7 +94,8 @@ def perfetto(
             f"a Chrome trace is JSON, not {path.name!r}.",
             hint=f"write it as {path.with_suffix('.json.gz').name!r}, or .json.",
         )
-    lanes, devices = recording.lanes, recording.devices
+    lanes = [with_waits(lane, recording.names) for lane in recording.lanes]
+    devices = recording.devices
     origin = min((int(one.edges["ts"][0]) for one in lanes), default=0)
     last = (
         max([origin, *(one.end for one in lanes), *devices.end.max(initial=0, keepdims=True)]) + 1

@@ -10,10 +10,9 @@ from typing import Final
 import numpy as np
 
 from timerl_nb.columns import aligned
-from timerl_nb.scope.edges import JOINS, NAME_MASK, STARTS, Kind
-from timerl_nb.scope.lanes import Process
+from timerl_nb.scope.edges import JOINS, NAME_MASK, RENEWED, STARTS, Kind
+from timerl_nb.scope.lanes import Lanes, Process, Readable, lanes_of
 from timerl_nb.scope.overlap import Breakdown, overlap_of
-from timerl_nb.scope.recording import Recording
 
 _LONGEST: Final = 60  # characters of a process that are printed
 _START: Final = re.compile(rf"{STARTS}(\d+) (.*)", re.DOTALL)
@@ -87,8 +86,13 @@ class ProcessTree:
     __repr__ = __str__
 
 
-def processes(recording: Recording) -> ProcessTree:
-    """Who made whom in a recording, and where the time of each process went."""
+def processes(recording: Lanes | Readable) -> ProcessTree:
+    """Return the tree of processes of a recording, with the times of each.
+
+    Raises:
+        CallError: it is no recording.
+    """
+    recording = lanes_of(recording)
     starts, names, joins = _marks(recording)
     known = {one.number for one in recording.processes}
     below: dict[int, list[Process]] = {}
@@ -117,11 +121,10 @@ def _first(joins: Sequence[Moment], started: Moment | None) -> Moment | None:
 
 
 def _marks(
-    recording: Recording,
+    recording: Lanes,
 ) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
     """By process when it was started, what it was called, and when it was waited for."""
-    starts: dict[int, Moment] = {}
-    names: dict[int, str] = {}
+    starts: dict[int, list[tuple[Moment, str]]] = {}
     joins: dict[int, list[Moment]] = {}
     telling = np.array([bool(_START.match(x) or _JOIN.match(x)) for x in recording.names])
     for lane in recording.lanes:
@@ -129,10 +132,42 @@ def _marks(
         for ts, top, _, _ in edges[telling[edges["top"] & NAME_MASK]].tolist():
             moment, said = Moment(lane.process, lane.thread, ts), recording.names[top & NAME_MASK]
             if found := _START.fullmatch(said):
-                starts[int(found[1])], names[int(found[1])] = moment, found[2]
+                starts.setdefault(int(found[1]), []).append((moment, found[2]))
             elif found := _JOIN.fullmatch(said):
                 joins.setdefault(int(found[1]), []).append(moment)
-    return starts, names, joins
+    return _by_number(recording, starts, joins)
+
+
+def _by_number(
+    recording: Lanes,
+    starts: Mapping[int, list[tuple[Moment, str]]],
+    joins: Mapping[int, list[Moment]],
+) -> tuple[Mapping[int, Moment], Mapping[int, str], Mapping[int, Sequence[Moment]]]:
+    """The same by the number in the recording: marks say that of the system, which it uses again.
+
+    A process goes on as another one after `os.execv`, which starts none.
+    """
+    alike: dict[int, list[Process]] = {}
+    for one in recording.processes:
+        alike.setdefault(one.number % RENEWED, []).append(one)
+    begun: dict[int, Moment] = {}
+    names: dict[int, str] = {}
+    joined: dict[int, Sequence[Moment]] = {}
+    for number, ones in alike.items():
+        left = sorted(starts.get(number, ()), key=lambda pair: pair[0].ts)
+        ends = [one.begin for one in ones[1:]]
+        since = 0
+        for one, until in zip(ones, [*ends, None], strict=True):
+            goes_on = one.number >= RENEWED and one.parent % RENEWED == number
+            if left and not goes_on and (until is None or left[0][0].ts < until):
+                begun[one.number], names[one.number] = left.pop(0)
+            joined[one.number] = [
+                x
+                for x in joins.get(number, ())
+                if x.ts >= since and (until is None or x.ts < until)
+            ]
+            since = one.begin if until is None else until
+    return begun, names, joined
 
 
 def _rows(branch: Branch, indent: str) -> Iterator[tuple[str, str, str, str]]:

@@ -10,7 +10,7 @@ import mmap
 import types
 from collections.abc import Callable, Mapping
 from threading import local
-from time import monotonic_ns
+from time import monotonic_ns, thread_time_ns
 from typing import Any, ClassVar, Final, NoReturn
 
 from timerl_nb.errors import OptionError
@@ -22,6 +22,12 @@ _EXIT: Final = int(Kind.CALL_EXIT) << 32
 _OPERATION: Final = int(Kind.OPERATION_ENTER) << 32
 _PHASE: Final = int(Kind.PHASE_ENTER) << 32
 _ONE_OPERATION: Final = 1 << 32  # of what has passed
+
+LEAST: Final = (
+    1_000_000  # ns: shorter waits of a thread are not written, and its clock is read no more often
+)
+LIBRARIES: Final = 8  # libraries are smaller numbers
+ENTERED: Final = LIBRARIES * LIBRARIES - 1  # in `Lane.missed`: an operation was entered
 
 _own: local | None = None  # the lanes of threads in the recording that goes on
 
@@ -75,6 +81,9 @@ _astray: Callable[[Named], None] = _nothing
 _stepped: Callable[[bool], None] | None = None
 
 
+_NONE: Final = memoryview(bytearray()).cast("Q")  # an index of it is an IndexError
+
+
 class Lane:
     """Appends edges of one thread, which alone writes them.
 
@@ -82,18 +91,30 @@ class Lane:
         segments: makes the next one.
 
     Attributes:
-        silent: calls and operations are not written.
+        silent: calls and operations are counted, and not written.
         passed: how many were not, since the last edge; operations from bit 32 on.
         operations, phases: that are open; a plain `Named` among them has been left ahead of what is above it.
         tallies: how many outermost operations the block has had, by name; None where there are no blocks.
         left: operations until a block ends, which `turn` does.
+        counts: calls while silent since the innermost operation changed, by `LIBRARIES * left + entered`.
+        due: when the thread's clock is read next.
     """
 
     __slots__ = (
+        "_before",
+        "_cpu",
+        "_last",
+        "_missed",
+        "_off",
+        "_quiet",
+        "_ready",
         "_segments",
+        "_switches",
+        "_wall",
         "at",
         "below",
-        "end",
+        "counts",
+        "due",
         "left",
         "library",
         "operations",
@@ -108,8 +129,7 @@ class Lane:
 
     def __init__(self, segments: Callable[[], mmap.mmap]) -> None:
         self._segments = segments
-        self.words = memoryview(b"")
-        self.at = self.end = 0
+        self.words, self.at = _NONE, 0
         # what is on top of the calls, as an edge says it: its depth, library and name; the last but for itself
         self.word = self.library = 0
         self.below: list[int] = []  # the same of what is under each call of `called`
@@ -120,6 +140,11 @@ class Lane:
         self.tallies: dict[str, int] | None = None
         self.left = 0
         self.turn: Callable[[], None] = _nothing
+        self._before = self._last = 0
+        self.due = self._wall = self._cpu = self._ready = self._off = self._switches = 0
+        self.counts: dict[int, int] = {}
+        self._missed: dict[str, dict[int, int]] = {}
+        self._quiet: list[int] = []  # libraries under each silent call of `called`
 
     def install(self) -> None:
         """This is the lane of the thread that asks."""
@@ -128,6 +153,12 @@ class Lane:
 
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, now or at a moment `ts` since the last edge."""
+        if self.silent:
+            library = top >> NAME_BITS
+            self.count(LIBRARIES * self.library + library)
+            self._quiet.append(self.library)
+            self.library = library
+            return
         self.below.append(self.word)
         depth = (self.word >> 48) + 1
         self.word, self.library = top | depth << 48, top >> NAME_BITS
@@ -135,24 +166,112 @@ class Lane:
 
     def returned(self) -> None:
         """What was called last has returned."""
+        if self._quiet:
+            self.library = self._quiet.pop()
+            return
         if not self.below:
             return
-        self.word = word = self.below.pop()
+        word = self.below.pop()
         top = word & _TOP
-        self.library = top >> NAME_BITS
         self.put(top, Kind.CALL_EXIT, word >> 48)
+        self.word, self.library = word, top >> NAME_BITS
 
     def put(self, top: int, kind: int, depth: int, ts: int = 0) -> None:
         """Append an edge of now, or of a moment `ts` since the last one."""
+        ts = ts or monotonic_ns()
+        if ts >= self.due:
+            self.sample(ts, self.at, self.library)
         if self.passed:
             self.tell(ts)
         at = self.at
-        if at == self.end:
+        if at == len(self.words):
             at = self.more()
         words = self.words
         words[at + 1] = top | kind << 32 | min(depth, _DEEPEST) << 48
         self.at = at + 2
-        words[at] = ts or monotonic_ns()  # last: it says that the edge is whole
+        words[at] = ts  # last: it says that the edge is whole
+
+    def sample(self, ts: int, at: int, on: int) -> None:
+        """Read the thread's clock at an edge, and write for how long the thread was blocked in Python ahead of it.
+
+        The system is asked only after `LEAST` nanoseconds without a processor.
+
+        Args:
+            ts: when the edge is written, which is or will be word `at`.
+            on: the library on top ahead of it.
+        """
+        cpu, blocked = thread_time_ns(), 0
+        if not self._wall:
+            _, self._ready, self._switches = schedule()
+        else:
+            off = max(0, ts - self._wall - (cpu - self._cpu))
+            if self._off + off >= LEAST:
+                _, ready, switches = schedule()
+                blocked = self._blocked(ts, cpu, ready, switches, self._before_word(at))
+                self._ready, self._switches, self._off = ready, switches, 0
+            else:
+                self._off += off
+        self._wall, self._cpu, self.due = ts, cpu, ts + LEAST
+        if blocked and not on and not self.silent:
+            self.put(blocked & _TOP, Kind.BLOCKED, blocked >> 32, ts)
+
+    def blocked(self, ts: int, cpu: int, ready: int, switches: int) -> int:
+        """Return for how many of the nanoseconds since its last edge the thread was blocked in Python; 0 below `LEAST`.
+
+        Segments ahead of that edge, since the clock was read, are taken for computing: together they are shorter than `LEAST`.
+
+        Args:
+            cpu: the thread's CPU time at `ts`, in nanoseconds.
+            ready: nanoseconds that it had waited for a processor by then, which is no blocking.
+            switches: how often it had given its processor up to wait; -1 where the system does not say.
+        """
+        if not self._wall or self.library or self.silent:
+            return 0
+        return self._blocked(ts, cpu, ready, switches, self._before_word(self.at))
+
+    def _blocked(self, ts: int, cpu: int, ready: int, switches: int, last: int) -> int:
+        if switches >= 0 and switches == self._switches:
+            return 0  # interrupts and other machines took the rest
+        since = ts - last
+        ran = max(0, cpu - self._cpu - max(0, ts - self._wall - since))
+        waited = max(0, ready - self._ready - self._off)
+        blocked = since - ran - waited
+        return blocked if blocked >= LEAST else 0
+
+    def _before_word(self, at: int) -> int:
+        """When the edge ahead of a word was written; those of what has passed come with the next one."""
+        while at:
+            at -= 2
+            if self.words[at + 1] >> 32 & 0xFFFF != Kind.PASSED:
+                return self.words[at]
+        return self._last
+
+    @property
+    def edges(self) -> int:
+        """How many were written."""
+        return self._before + self.at // 2
+
+    def close(self) -> None:
+        """Unmap the segment; this thread writes here no more."""
+        self._before, self._last = self.edges, self._before_word(self.at)
+        self.words, self.at = _NONE, 0
+
+    def count(self, which: int) -> None:
+        """Something of the innermost operation is not written."""
+        self.counts[which] = self.counts.get(which, 0) + 1
+
+    def flush(self) -> None:
+        """Add the counts of the innermost operation to what is known of its name."""
+        sums = self._missed.setdefault(self.operations[-1].name if self.operations else "", {})
+        for which, count in self.counts.items():
+            sums[which] = sums.get(which, 0) + count
+        self.counts.clear()
+
+    def missed(self) -> list[tuple[str, int, int]]:
+        """Take the counts of what was not written: operation, `ENTERED` or `LIBRARIES * left + entered`, and how often."""
+        self.flush()
+        taken, self._missed = self._missed, {}
+        return [(name, *pair) for name, sums in taken.items() for pair in sums.items()]
 
     def tell(self, ts: int = 0) -> None:
         """Write what has passed, ahead of another edge."""
@@ -163,10 +282,32 @@ class Lane:
 
     def more(self) -> int:
         """Have another segment; where it begins."""
+        self.close()
         self.words = memoryview(self._segments()).cast("Q")
-        self.at, self.end = 0, len(self.words)
-        assert self.end * 8 % EDGE.itemsize == 0
+        assert len(self.words) * 8 % EDGE.itemsize == 0
         return 0
+
+
+def schedule(task: str = "/proc/thread-self") -> tuple[int, int, int]:
+    """What the system says of a thread: CPU time, time that it waited for a processor (ns), and times it gave one up.
+
+    Args:
+        task: its folder.
+
+    Returns:
+        0, 0 and -1 where the system does not say.
+    """
+    try:
+        with open(f"{task}/schedstat", "rb", buffering=0) as file:
+            ran, waited, *_ = map(int, file.read().split())
+        with open(f"{task}/status", "rb", buffering=0) as file:
+            return (
+                ran,
+                waited,
+                int(file.read().partition(b"\nvoluntary_ctxt_switches:")[2].split()[0]),
+            )
+    except (OSError, ValueError, IndexError):
+        return 0, 0, -1
 
 
 def no_name(given: object) -> NoReturn:
@@ -216,7 +357,10 @@ class Operation(Named):
         else:
             stack, word = lane.operations, _OPERATION
             if lane.silent:
+                if lane.counts:
+                    lane.flush()
                 stack.append(self)
+                lane.count(ENTERED)
                 return self
         name = self.name
         top = _numbers.get(name)
@@ -226,14 +370,18 @@ class Operation(Named):
                 return self
         if lane.passed:
             lane.tell()
-        at = lane.at
-        if at == lane.end:
-            at = lane.more()
         stack.append(self)
-        depth, words = len(stack), lane.words
-        words[at + 1] = top | word | (depth if depth < _DEEPEST else _DEEPEST) << 48
+        depth, at, words = len(stack), lane.at, lane.words
+        word |= top | (depth if depth < _DEEPEST else _DEEPEST) << 48
+        try:
+            words[at + 1] = word
+        except IndexError:  # the segment is full
+            at, words = lane.more(), lane.words
+            words[at + 1] = word
         lane.at = at + 2
-        words[at] = monotonic_ns()
+        words[at] = now = monotonic_ns()
+        if now >= lane.due:
+            lane.sample(now, at, lane.library)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -251,24 +399,30 @@ class Operation(Named):
             _astray(self)
             return
         while True:  # with it goes what is below, and was left ahead of it
-            stack.pop()
             if lane.silent and not is_phase:
+                lane.flush()
+                stack.pop()
                 lane.passed += _ONE_OPERATION
             else:
+                stack.pop()
                 if lane.passed:
                     lane.tell()
-                at = lane.at
-                if at == lane.end:
-                    at = lane.more()
-                words, word = lane.words, (_PHASE if is_phase else _OPERATION) | _EXIT
+                word = (_PHASE if is_phase else _OPERATION) | _EXIT
                 if stack:
                     name = stack[-1].name
                     depth = len(stack)
                     word |= _numbers.get(name) or _number(0, name)
                     word |= (depth if depth < _DEEPEST else _DEEPEST) << 48
-                words[at + 1] = word
+                at, words = lane.at, lane.words
+                try:
+                    words[at + 1] = word
+                except IndexError:
+                    at, words = lane.more(), lane.words
+                    words[at + 1] = word
                 lane.at = at + 2
-                words[at] = monotonic_ns()
+                words[at] = now = monotonic_ns()
+                if now >= lane.due:
+                    lane.sample(now, at, lane.library)
             if not stack:
                 break
             if type(stack[-1]) is not Named:
@@ -409,41 +563,55 @@ def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any)
         on = lane.library
         if guess is not None and not lane.operations:
             with guess() if type(guess) is types.FunctionType else guess:
-                if on != library and not lane.silent:
+                if on != library:
                     return call(*args, **named)
                 lane.passed += 1
                 return function(*args, **named)
         if on == library or lane.silent:
             lane.passed += 1
-            return function(*args, **named) if named else function(*args)
+            if on == library:
+                return function(*args, **named) if named else function(*args)
+            lane.count(LIBRARIES * on + library)
+            lane.library = library
+            try:
+                return function(*args, **named)
+            finally:
+                if own is _own:
+                    lane.library = on
         if lane.passed:
             lane.tell()
-        at = lane.at
-        if at == lane.end:
-            at = lane.more()
         if below := lane.word:
             word, leaves = (outermost & _TOP) | (below >> 48) + 1 << 48, below | _EXIT
         else:
             word, leaves = outermost, _EXIT
-        words = lane.words
-        lane.word, lane.library = word, library
-        words[at + 1] = word  # Kind.CALL_ENTER is 0
+        at, words = lane.at, lane.words
+        try:
+            words[at + 1] = word  # Kind.CALL_ENTER is 0
+        except IndexError:  # the segment is full
+            at, words = lane.more(), lane.words
+            words[at + 1] = word
         lane.at = at + 2
-        words[at] = monotonic_ns()
+        words[at] = now = monotonic_ns()
+        if now >= lane.due:
+            lane.sample(now, at, on)
+        lane.word, lane.library = word, library
         try:
             return function(*args, **named) if named else function(*args)
         finally:
             if own is _own:  # the recording has not ended, and this is no child of its process
                 if lane.passed:
                     lane.tell()
-                at = lane.at
-                if at == lane.end:
-                    at = lane.more()
-                words = lane.words
-                lane.word, lane.library = below, on
-                words[at + 1] = leaves
+                at, words = lane.at, lane.words
+                try:
+                    words[at + 1] = leaves
+                except IndexError:
+                    at, words = lane.more(), lane.words
+                    words[at + 1] = leaves
                 lane.at = at + 2
-                words[at] = monotonic_ns()
+                words[at] = now = monotonic_ns()
+                lane.word, lane.library = below, on
+                if now >= lane.due:
+                    lane.sample(now, at, library)
 
     return call
 

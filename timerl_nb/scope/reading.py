@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from statistics import median
@@ -19,17 +20,18 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.frontend.arguments import printable
-from timerl_nb.scope.edges import EDGE, NAME_BITS, NAME_MASK, NAMELESS, Kind
-from timerl_nb.scope.lanes import Lane, Process
+from timerl_nb.scope.edges import NAME_BITS, NAME_MASK, NAMELESS
+from timerl_nb.scope.inherited import with_phases
+from timerl_nb.scope.lane_files import HOW, Last, lane_of, missed_of, read_edges
+from timerl_nb.scope.lanes import BLOCKED, Lane, Process
 from timerl_nb.scope.recording import Recording
 from timerl_nb.scope.shapes import NUMBER, cause, fits, of_version
 from timerl_nb.scope.traces import read_trace
 from timerl_nb.scope.windows import windowed
-from timerl_nb.scope.writing import MANIFEST, VERSION
+from timerl_nb.scope.writing import MANIFEST, VERSION, size_of
 
 _LANE: Final = re.compile(r"(\d+)-(\d+)-(\d+)\.edges")
 _TRACE: Final = re.compile(r"\d+-\d+\.devices")
-_HOW: Final = "record anew, or read the folder as it was recorded."
 _CLOCKS: Final = {"monotonic": int, "wall": int, "cpu": int}
 _ABOUT: Final = {
     "recorder": str,
@@ -49,6 +51,7 @@ _LINE: Final = (
     {"thread": int, "called": str},
     {"launch": str, "op_ids": [int]},
     {"costs": {str: NUMBER}},
+    {"lanes": {str: {"edges": int, "blocked": int, "missed": [[(str, int)]]}}},
 )
 
 
@@ -58,7 +61,7 @@ def read(folder: str | os.PathLike[str]) -> Recording:
     An edge that was being written as its process was killed is left out, and so is a last line of names.
 
     Raises:
-        ExecutionError: it is no recording, one of another version, or was changed; the file is named.
+        ExecutionError: it is no recording, one of another version, or was changed or cut short; the file is named.
     """
     with _opened(Path(folder)) as there:
         return _read(there, Path(folder))
@@ -77,7 +80,7 @@ def _opened(path: Path) -> Iterator[Traversable]:
             yield inside[0] if is_folder else zipfile.Path(archive)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise ExecutionError(
-            f"{path} is no zip of a recording, or is damaged: {cause(error)}.", hint=_HOW
+            f"{path} is no zip of a recording, or is damaged: {cause(error)}.", hint=HOW
         ) from None
 
 
@@ -99,6 +102,7 @@ def _read(folder: Traversable, source: Path) -> Recording:
             segments.setdefault((process, thread), {})[number] = path
     table: dict[str, int] = {"": 0}
     lanes: list[Lane] = []
+    lasts: dict[tuple[int, int], Last] = {}
     op_ids: dict[str, tuple[int, ...]] = {}
     processes: list[Process] = []
     for path in manifests:
@@ -125,35 +129,56 @@ def _read(folder: Traversable, source: Path) -> Recording:
         for (of, thread), parts in sorted(segments.items()):
             if of != process:
                 continue
-            edges = _edges(parts, about["segment"])
+            last = said.lanes.get(thread)
+            if last is not None:
+                rows = missed_of(last["missed"], lambda name: table.setdefault(name, len(table)))
+                lasts[process, thread] = Last(last["edges"], last["blocked"], rows)
+            sizes = partial(_size, about["version"], about["segment"])
+            edges = read_edges(parts, sizes, lasts.get((process, thread)))
             if not len(edges):
                 continue
-            last = int(edges["ts"][-1])
-            known = max(last, end["monotonic"]) if end and thread in about["alive"] else last
+            until = int(edges["ts"][-1])
+            known = max(until, end["monotonic"]) if end and thread in about["alive"] else until
             renamed = _renamed(edges, numbers, folder)
             lanes.append(Lane(process, thread, said.threads.get(thread, ""), renamed, known))
+        for thread, last in said.lanes.items():
+            if last["edges"] and (process, thread) not in segments:
+                raise ExecutionError(
+                    f"{folder / f'{process}-{thread}-0.edges'} is missing.", hint=HOW
+                )
     processes.sort(key=lambda one: one.begin)
     traces = [read_trace(path) for path in files if _TRACE.fullmatch(path.name)]
-    seen, devices = windowed(lanes, traces, table)
-    return Recording(seen, tuple(table), op_ids, tuple(processes), devices, source=source)
+    seen, devices = windowed(with_phases(lanes), traces, table)
+    whole = [lane_of(lane, lasts.get((lane.process, lane.thread))) for lane in seen]
+    if any(lane.blocked.size for lane in whole):
+        table.setdefault(BLOCKED, len(table))
+    return Recording(tuple(whole), tuple(table), op_ids, tuple(processes), devices, source=source)
+
+
+def _size(version: int, most: int, number: int) -> int:
+    """Bytes of a thread's segment."""
+    return most if version < 3 else size_of(number, most)
 
 
 def _manifest(path: Traversable) -> Mapping[str, Any]:
     try:
-        return of_version(json.loads(path.read_bytes()), (1, VERSION), _ABOUT, path)
+        about = json.loads(path.read_bytes())
+        found = of_version(about, range(1, VERSION + 1), _ABOUT, path)
+        return {**found, "version": about["version"]}
     except (OSError, ValueError) as error:
         raise ExecutionError(
-            f"{path} is no manifest of a recording: {cause(error)}.", hint=_HOW
+            f"{path} is no manifest of a recording: {cause(error)}.", hint=HOW
         ) from None
 
 
 class _Said(NamedTuple):
-    """Names by number, what threads are called, what launches run, and what recording costs (medians)."""
+    """Names by number, names of threads, operations of launches, costs of recording (medians), and ends of lanes."""
 
     names: list[str]
     threads: dict[int, str]
     launches: dict[str, tuple[int, ...]]
     costs: dict[str, float]
+    lanes: dict[int, Mapping[str, Any]]
 
 
 def _said(path: Traversable) -> _Said:
@@ -165,7 +190,7 @@ def _said(path: Traversable) -> _Said:
             raise ValueError("a line of it is none that is written")
     except (OSError, ValueError) as error:
         raise ExecutionError(
-            f"{path} has no names of a recording: {cause(error)}.", hint=_HOW
+            f"{path} has no names of a recording: {cause(error)}.", hint=HOW
         ) from None
     costs: dict[str, list[float]] = {}
     for kind, ns in (one for line in found for one in line.get("costs", {}).items()):
@@ -175,33 +200,8 @@ def _said(path: Traversable) -> _Said:
         {one["thread"]: printable(one["called"]) for one in found if "thread" in one},
         {one["launch"]: tuple(one["op_ids"]) for one in found if "launch" in one},
         {kind: median(each) for kind, each in costs.items()},
+        {int(thread): last for line in found for thread, last in line.get("lanes", {}).items()},
     )
-
-
-def _edges(paths: Mapping[int, Traversable], size: int) -> Array:
-    """The edges of a thread's segments of so many bytes, in order, as far as the last one is whole."""
-    parts: list[Array] = []
-    for k, path in sorted(paths.items()):
-        try:
-            content = np.frombuffer(path.read_bytes(), np.uint8)
-        except OSError as error:
-            raise ExecutionError(f"{path} cannot be read: {cause(error)}.", hint=_HOW) from None
-        edges = content[: len(content) // EDGE.itemsize * EDGE.itemsize].view(EDGE)
-        empty = np.flatnonzero(edges["ts"] == 0)
-        parts.append(edges[: empty[0]] if len(empty) else edges)
-        is_last = k + 1 == len(paths)
-        if k >= len(paths) or (not is_last and parts[-1].nbytes != size):
-            missing = "is not the last, and not whole" if k < len(paths) else "lacks one before it"
-            raise ExecutionError(f"{path} {missing}.", hint=_HOW)
-    edges = np.concatenate(parts)
-    back = np.flatnonzero(edges["ts"][1:] < edges["ts"][:-1]) + 1
-    wrong = np.concatenate([np.flatnonzero(edges["kind"] > max(Kind)), back])
-    if len(wrong):
-        raise ExecutionError(
-            f"{paths[0]} is damaged at edge {wrong.min()} of its thread.",
-            hint=_HOW,
-        )
-    return edges
 
 
 def _renamed(edges: Array, numbers: Array, folder: Traversable) -> Array:
@@ -209,7 +209,7 @@ def _renamed(edges: Array, numbers: Array, folder: Traversable) -> Array:
     named = ~np.isin(edges["kind"], NAMELESS)
     name = np.where(named, edges["top"] & NAME_MASK, 0)
     if int(name.max()) >= len(numbers):
-        raise ExecutionError(f"edges in {folder} have names that are not in it.", hint=_HOW)
+        raise ExecutionError(f"edges in {folder} have names that are not in it.", hint=HOW)
     made = edges.copy()
     renamed = edges["top"] >> NAME_BITS << NAME_BITS | numbers[name]
     made["top"] = np.where(named, renamed, edges["top"])

@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 from timerl_nb.driver.onlooker import listen
+from timerl_nb.errors import OptionError
 from timerl_nb.scope import recorder
 from timerl_nb.scope.joining import hand_on, take_back
 from timerl_nb.scope.launches import heard
@@ -28,16 +29,17 @@ class record(Recorded):
     Args:
         folder: is made if need be; must hold no recording. None for a temporary one, which goes when
             nobody holds the record any more.
-        taps: whether to tell libraries apart: their functions are tapped meanwhile. Launches of
-            compiled programs are always told.
-        calibrated: whether blocks of some 5 ms, between outermost operations, are left out at random, so that
-            `corrected` can say what recording added: half of 40 to 200 of them, from the eleventh on, and
-            5 % later. By default where there are taps.
+        taps: whether to tell libraries apart: their functions are wrapped during the recording. Launches of
+            compiled programs are always recorded.
+        calibrated: whether to disable wrappers in some blocks of about 5 ms, between outermost operations, so that
+            `corrected` can say what recording added. They are chosen at random: half of 40 to 200 blocks from the
+            eleventh on, and 5 % later. Calls and operations are counted in them, too. By default as `taps`.
+        exact: whether all time is recorded: the short form of `calibrated=False`.
         devices: in so many steps devices are traced, if there are any, from the second step on: outermost
             phases, or, as long as there was none, outermost operations. See `devices`.
 
     Raises:
-        OptionError: `devices` is no number of steps.
+        OptionError: `devices` is no number of steps; `exact` and `calibrated` contradict each other.
         ExecutionError: as it begins: the folder cannot be written, or holds a recording, or one goes on.
     """
 
@@ -47,33 +49,37 @@ class record(Recorded):
         *,
         taps: bool = True,
         calibrated: bool | None = None,
+        exact: bool = False,
         devices: int = 0,
     ) -> None:
+        if exact and calibrated:
+            raise OptionError(
+                "exact=True records all blocks, and calibrated=True leaves some out.",
+                hint="give one of them.",
+            )
         self._steps = Steps(devices)
         if folder is None:
             folder = tempfile.mkdtemp(prefix="timerl-scope-")
             weakref.finalize(self, _removed, folder, os.getpid())
-        self.folder = Path(folder)
-        self._tapping = Tapping() if taps else None
-        self._calibrated = taps if calibrated is None else calibrated
+        self.folder = Path(folder).absolute()  # the program may change its current folder
+        self._taps, self._tapping = taps, Tapping(taps)
+        self._calibrated = (taps and not exact) if calibrated is None else calibrated
         self._before: dict[str, str | None] = {}
 
     def __enter__(self) -> record:
         clock = timed if self._calibrated else None
         recorder.begin(self.folder, timed=clock, at_once=False)
-        taps, devices = self._tapping is not None, self._steps.count
-        self._before = hand_on(self.folder, taps=taps, devices=devices, calibrated=self._calibrated)
+        asked = {"devices": self._steps.count, "calibrated": self._calibrated}
+        self._before = hand_on(self.folder, taps=self._taps, **asked)
         self._steps.begin()
         heard()
-        if self._tapping is not None:
-            self._tapping.on()
+        self._tapping.on()
         recorder.begin_lane()
         return self
 
     def __exit__(self, *_: object) -> None:
         ended = clocks()
-        if self._tapping is not None:
-            self._tapping.off()
+        self._tapping.off()
         listen(None)
         take_back(self._before)
         self._steps.end()

@@ -7,11 +7,14 @@ entered it, cannot be drawn as one stretch: it is marked as *interleaved* and le
 from __future__ import annotations
 
 import functools
+import itertools
 import mmap
 import os
 import sys
 import threading
+import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +25,7 @@ from timerl_nb.errors import ExecutionError, warn
 from timerl_nb.scope import native, pure
 from timerl_nb.scope.annotations import written_by
 from timerl_nb.scope.blocks import Blocks
-from timerl_nb.scope.edges import NAME_BITS, Kind, Library
+from timerl_nb.scope.edges import MISSED_OPERATION, NAME_BITS, RENEWED, Kind, Library
 from timerl_nb.scope.shapes import cause
 from timerl_nb.scope.writing import (
     LONGEST,
@@ -137,6 +140,35 @@ def begin_lane() -> None:
         lane.put(0, Kind.MARK, 0)
 
 
+def begin_thread(name: str, taken: int) -> None:
+    """Begin the lane of a new thread.
+
+    Args:
+        taken: see `hand`.
+    """
+    recorder = _now
+    if recorder is not None and not recorder.failed:
+        recorder.lane(name).take(taken)
+
+
+def hand() -> int:
+    """Say that this thread starts a thread or submits a task, and return its number; 0 where nothing is recorded.
+
+    The number goes to `begin_thread`, or to `ThreadLane.take` as the task begins: phases that are open here then cover it.
+    """
+    lane = this_lane()
+    if lane is None:
+        return 0
+    number = next(lane.recorder.handed) & 0xFFFFFFFF
+    lane.put(number, Kind.HANDS, 0)
+    return number
+
+
+def own_process() -> int:
+    """The number of this process in the recording that goes on; else that of the system."""
+    return os.getpid() if _now is None else _now.process
+
+
 def _installed() -> None:
     """What is tapped or annotated asks for this thread's lane."""
     lane = this_lane()
@@ -183,20 +215,23 @@ class ThreadLane:
 
     Attributes:
         is_aside: what it does is not of the program.
+        number: of the thread in the recording.
+        taken: the thread or task that it runs; see `hand`.
     """
 
-    def __init__(self, recorder: _Recorder) -> None:
+    def __init__(self, recorder: _Recorder, name: str = "") -> None:
         self.is_aside = False
         self.recorder, self.thread = recorder, get_ident()
-        self.number = threading.get_native_id()
-        segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
-        self.writer: Any = native.module.Lane(functools.partial(recorder.segment, segments))
+        self.native, self.taken = threading.get_native_id(), 0
+        self.number = recorder.new_thread(self.native)
+        self._segments = Segments(recorder.folder / f"{recorder.process}-{self.number}")
+        self.writer: Any = native.module.Lane(functools.partial(recorder.segment, self._segments))
         if recorder.asked is not None:
             blocks = Blocks(self.number, drawn=recorder.drawn)
             self.writer.tallies, self.writer.turn = {}, functools.partial(blocks.turn, self)
         self.install()
-        called = thread.name[:LONGEST] if (thread := known_thread()) else ""
-        recorder.say({"thread": self.number, "called": called})
+        called = name or (thread.name if (thread := known_thread()) else "")
+        recorder.say({"thread": self.number, "called": called[:LONGEST]})
 
     @property
     def silent(self) -> bool:
@@ -205,8 +240,32 @@ class ThreadLane:
 
     def silence(self, silent: bool) -> None:
         """Record no calls and operations from now on, or do so again, while none is open."""
+        if not silent:
+            self.tell_missed()
         self.put(0, Kind.OFF if silent else Kind.ON, 0)
         self.writer.silent = silent
+
+    def tell_missed(self) -> None:
+        """Write how often what was not written has happened."""
+        for name, which, count in self.writer.missed():
+            left, entered = divmod(which, pure.LIBRARIES)
+            if which == pure.ENTERED:
+                left, entered = MISSED_OPERATION, 0
+            self.put(self.recorder.number(name) | entered << NAME_BITS, Kind.MISSED, left)
+            self.put(count, Kind.COUNT, 0)
+
+    def take(self, number: int) -> None:
+        """Say that what follows is a thread or task that `hand` numbered."""
+        self.taken = number
+        self.put(number, Kind.TAKES, 0)
+
+    def close(self) -> None:
+        """End the lane with its thread, which asks; and give back the rest of its last segment."""
+        if self.silent:
+            self.tell_missed()
+        self.put(self.writer.edges, Kind.ENDED, 0)
+        self.writer.close()
+        self._segments.close(self.writer.edges)
 
     @contextmanager
     def aside(self, segments: Callable[[], mmap.mmap]) -> Iterator[None]:
@@ -243,7 +302,7 @@ class ThreadLane:
 
     def called(self, top: int, ts: int = 0) -> None:
         """A library is called, `top >> NAME_BITS`, be it at a moment since the last edge."""
-        if not (self.writer.silent or self.recorder.failed):
+        if not self.recorder.failed:
             self.writer.called(top, ts)
 
     def returned(self) -> None:
@@ -259,6 +318,22 @@ class ThreadLane:
     def put(self, top: int, kind: Kind, depth: int) -> None:
         if not self.recorder.failed:
             self.writer.put(top, kind, depth)
+
+
+class _Ends:
+    """Ends a thread's lane as the thread goes, and with it what is local to it."""
+
+    __slots__ = ("_lane",)
+
+    def __init__(self, lane: ThreadLane) -> None:
+        self._lane = lane
+
+    def __del__(self) -> None:
+        lane = self._lane
+        recorder = lane.recorder
+        # else the recording has ended, or this is a forked child
+        if recorder is _now and not recorder.failed and lane.thread == get_ident():
+            lane.close()
 
 
 class _Recorder:
@@ -283,32 +358,46 @@ class _Recorder:
         timed: Timed | None = None,
         drawn: bool = True,
     ) -> None:
-        self.folder, self.process, self.failed = folder, os.getpid(), False
+        self.folder, self.failed = folder, False
         self.drawn = drawn
         self.asked = timed
-        self._made_by = (os.getppid() if parent is None else parent), thread
         self.own = threading.local()
         self.lanes: list[weakref.ref[ThreadLane]] = []
+        self.handed = itertools.count(1)
+        self._threads = Counter[int]()  # lanes by the system's number
         self._begin = clocks()
         if parent is None:
             make_fresh(folder)
         try:
-            self.names = NameTable(folder / f"{self.process}.names")
+            self.names = NameTable(folder)
+            self.process = self.names.process
+            if (
+                parent is None or parent == self.process
+            ):  # who was to be its parent became this process
+                parent = os.getppid()
+            self._made_by = parent, thread
             try:
-                write_manifest(folder, _kind(), self._made_by, self._begin)
+                write_manifest(folder, self.process, _kind(), self._made_by, self._begin)
             except OSError:
                 self.names.remove()
                 raise
         except OSError as error:
             raise _not_written(folder, error) from error
 
-    def lane(self) -> ThreadLane:
+    def lane(self, name: str = "") -> ThreadLane:
         """That of the thread that asks."""
         found: ThreadLane | None = getattr(self.own, "lane", None)
         if found is None:
-            found = self.own.lane = ThreadLane(self)
+            found = self.own.lane = ThreadLane(self, name)
+            self.own.ends = _Ends(found)
             self.lanes.append(weakref.ref(found, self.lanes.remove))
         return found
+
+    def new_thread(self, native: int) -> int:
+        """The number of a new lane of a thread, which the system gave a number."""
+        earlier = self._threads[native]
+        self._threads[native] += 1
+        return native + earlier * RENEWED
 
     def segment(self, made: Segments) -> mmap.mmap:
         """The next one of a thread; where there is no room, nothing is recorded any more, and what is being written is lost."""
@@ -345,12 +434,39 @@ class _Recorder:
 
     def end(self, at: Clocks) -> None:
         try:
-            alive = [one.native_id for one in threading.enumerate() if one.native_id is not None]
-            write_manifest(self.folder, _kind(), self._made_by, self._begin, at, alive)
+            alive = self._alive()
+            if not self.failed:
+                ends = {str(one.number): _last_of(one, at["monotonic"]) for one in alive}
+                self.names.say({"lanes": ends})
+            numbers = [one.number for one in alive]
+            write_manifest(
+                self.folder, self.process, _kind(), self._made_by, self._begin, at, numbers
+            )
         except FileNotFoundError:  # it has been read, and thrown away: nobody asks
             self.failed = True
         except OSError as error:
             self.fail(error)
+
+    def _alive(self) -> list[ThreadLane]:
+        """The lanes of threads that go on."""
+        natives = {one.native_id for one in threading.enumerate()}
+        newest: dict[int, ThreadLane] = {}
+        for made in [*self.lanes]:
+            lane = made()
+            if lane is not None and lane.native in natives:
+                newest[lane.native] = lane
+        return list(newest.values())
+
+
+def _last_of(lane: ThreadLane, now: int) -> dict[str, Any]:
+    """What a lane's edges do not say as the recording ends, while its thread goes on."""
+    cpu, ready, switches = pure.schedule(f"/proc/self/task/{lane.native}")
+    if lane.thread == get_ident():
+        cpu = time.thread_time_ns()
+    writer = lane.writer
+    blocked = writer.blocked(now, cpu, ready, switches) if cpu else 0  # else nobody knows
+    missed = [list(one) for one in writer.missed()] if lane.silent else []
+    return {"edges": writer.edges, "blocked": blocked, "missed": missed}
 
 
 def _kind() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,14 @@ from timerl_nb.scope.calibration import Calibration
 from timerl_nb.scope.comparing import Compared, compared
 from timerl_nb.scope.correction import Corrected, corrected
 from timerl_nb.scope.in_run import in_run
-from timerl_nb.scope.lanes import Lanes
+from timerl_nb.scope.lanes import Lanes, Readable
 from timerl_nb.scope.overlap import Breakdown, overlap_of
 from timerl_nb.scope.perfetto import MOST, perfetto
 from timerl_nb.scope.transitions import transitions
 from timerl_nb.scope.utilization import Utilization, utilization
 
 
-class Recorded(ABC):
+class Recorded(Readable):
     """A recording to ask."""
 
     @abstractmethod

@@ -18,7 +18,7 @@ from timerl_nb.errors import OptionError, TimeRLError, warn
 from timerl_nb.scope.clock import Anchor, Joint
 from timerl_nb.scope.devices import Window
 from timerl_nb.scope.edges import Kind
-from timerl_nb.scope.recorder import ThreadLane, each_step, this_lane
+from timerl_nb.scope.recorder import ThreadLane, each_step, own_process, this_lane
 from timerl_nb.scope.tracers import Tracer, found, held
 from timerl_nb.scope.traces import Rows, Trace, write_trace
 
@@ -97,7 +97,7 @@ class devices:
         """What was seen, by our clock."""
         if self._tracer is None:
             nobody = "no tracer"
-            trace = Rows().trace(os.getpid(), nobody, self._begin, end, {}, self._absent)
+            trace = Rows().trace(own_process(), nobody, self._begin, end, {}, self._absent)
             return replace(trace, window=replace(trace.window, drift=0))
         trace = self._tracer.stop()
         marks = {name.split()[2]: mark for name, mark in trace.marks.items()}
@@ -110,7 +110,7 @@ class devices:
             both[number >= _ANCHORS].append(Anchor.between(before, theirs, after, took))
         first, last = (min(some, key=lambda anchor: anchor.width) for some in both.values())
         joined = trace.joined(Joint(first, last))
-        window: Window = replace(joined.window, process=os.getpid(), begin=self._begin, end=end)
+        window: Window = replace(joined.window, process=own_process(), begin=self._begin, end=end)
         return replace(joined, window=window)
 
 

@@ -1,22 +1,31 @@
-"""How often what is on top is left for a library: the paper's transitions (002, section 4.1)."""
+"""Transitions between libraries (RL-Scope, paper 002, section 4.1)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from timerl_nb.columns import aligned
-from timerl_nb.scope.edges import Kind
-from timerl_nb.scope.lanes import Lanes
+from timerl_nb.scope.edges import MISSED_OPERATION, Kind
+from timerl_nb.scope.lanes import Lanes, Readable, lanes_of
 from timerl_nb.scope.pieces import WORDS, pieces, without_gaps
 
 
-def transitions(recording: Lanes) -> dict[tuple[str, str, str], int]:
-    """How often what was on top was left for a library: by (operation, from, to), the most first.
+def transitions(recording: Lanes | Readable) -> dict[tuple[str, str, str], int]:
+    """Count the calls that enter a library from another: by (operation, from, to), the most first.
 
-    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them.
+    The paper's Python -> Backend, Python -> Simulation and Backend -> API are among them. Calls in disabled blocks
+    count, too; waits that no wrapper saw do not.
+
+    Raises:
+        CallError: it is no recording.
     """
+    recording = lanes_of(recording)
     found: dict[tuple[str, str, str], int] = {}
     for lane in recording.lanes:
+        for (operation, left, to), count in lane.missed.items():
+            if left != MISSED_OPERATION:
+                key = recording.names[operation], WORDS[left], WORDS[to]
+                found[key] = found.get(key, 0) + count
         for piece in pieces(lane):
             enters = piece.kind == Kind.CALL_ENTER
             if not enters.any():

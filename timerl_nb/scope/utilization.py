@@ -9,7 +9,7 @@ import numpy as np
 from timerl_nb.errors import OptionError
 from timerl_nb.scope.busy import Busy
 from timerl_nb.scope.devices import Sort
-from timerl_nb.scope.lanes import Lanes
+from timerl_nb.scope.lanes import Lanes, Readable, lanes_of
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Utilization:
     busy: float
 
 
-def utilization(recording: Lanes, seconds: float = 1 / 6) -> dict[int, Utilization]:
+def utilization(recording: Lanes | Readable, seconds: float = 1 / 6) -> dict[int, Utilization]:
     """Of each device, by its number, over all processes: which it is taken to be the same for.
 
     Time goes from the beginning of the first window to the end of the last one.
@@ -38,6 +38,7 @@ def utilization(recording: Lanes, seconds: float = 1 / 6) -> dict[int, Utilizati
     """
     if not seconds > 0:
         raise OptionError(f"seconds={seconds!r} is not possible.", hint="give 1/6, for example.")
+    recording = lanes_of(recording)
     devices, windows = recording.devices, recording.devices.traced
     found: dict[int, Utilization] = {}
     if not windows:

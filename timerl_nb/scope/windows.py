@@ -10,7 +10,7 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.scope.api_calls import merged
 from timerl_nb.scope.devices import Devices, Window, library_of
-from timerl_nb.scope.edges import NAME_BITS
+from timerl_nb.scope.edges import NAME_BITS, RENEWED
 from timerl_nb.scope.lanes import Lane
 from timerl_nb.scope.traces import Trace
 
@@ -33,7 +33,10 @@ def windowed(
         lane, begin = np.full(len(called), -1), called["begin"].copy()
         nested = misfits = elsewhere = 0
         for at, one in enumerate(found):
-            mine = np.flatnonzero(called["thread"] == one.thread)
+            since = int(one.edges["ts"][0]) if one.thread >= RENEWED else 0
+            is_mine = (called["thread"] == one.thread % RENEWED) & (called["begin"] >= since)
+            # another thread may have had the same number before
+            mine = np.flatnonzero(is_mine & (lane < 0) & (called["begin"] <= _until(found, one)))
             if one.process != trace.window.process or not len(mine):
                 continue
             made = merged(one, begin[mine], called["end"][mine], top[mine], trace.window.width)
@@ -74,3 +77,15 @@ def windowed(
     order = np.argsort(whole["begin"], kind="stable")
     columns = {name: column[order] for name, column in whole.items()}
     return tuple(found), Devices(**columns, windows=tuple(windows))
+
+
+def _until(lanes: Sequence[Lane], lane: Lane) -> float:
+    """When the next thread of the same number begins."""
+    later = [
+        int(one.edges["ts"][0])
+        for one in lanes
+        if one.process == lane.process
+        and one.thread > lane.thread
+        and one.thread % RENEWED == lane.thread % RENEWED
+    ]
+    return min(later, default=float("inf"))

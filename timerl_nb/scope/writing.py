@@ -1,12 +1,16 @@
 """The files of a recording: lanes as mapped segments, names as lines, a manifest for each process.
 
     10-17-0.edges   process 10, thread 17, its first segment: edges, the rest of it zeros
-    10.names        a line of JSON for each name, ahead of its first use; for what each thread is called, the operations of each
-                    launch of a compiled program, and what recording costs in a tight loop, in nanoseconds
-    10.json         who recorded, and the clocks at both ends
+    10.names        a line of JSON for each name, ahead of its first use; for the name of each thread, the operations of each
+                    launch of a compiled program, the cost of recording in a tight loop, in nanoseconds; and, at the
+                    end, for the number of edges of each thread
+    10.json         the recorder, and the clocks at both ends
 
-What is in a mapped file survives the process, whatever ends it, without any flush. A segment is reserved
-before it is written to: a sparse one would end the program by SIGBUS on a full disk.
+The numbers are those of the system. A process (or thread) gets `RENEWED` more for each earlier one of the same
+number in the folder: `os.execv` keeps the number, and the system uses numbers again.
+
+A mapped file survives the process without any flush. A segment is reserved before it is written to: a sparse one
+would end the program by SIGBUS on a full disk. The first segment of a thread is small, each further one twice as large.
 """
 
 from __future__ import annotations
@@ -19,20 +23,28 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from time import monotonic_ns
 from typing import Any, Final
 
 from timerl_nb.files import write_whole
-from timerl_nb.scope.edges import NAME_BITS
+from timerl_nb.scope.edges import EDGE, NAME_BITS, RENEWED
 
-VERSION: Final = 2  # recordings of 1 do not say what has passed
+# 1 does not say what has passed; up to 2 all segments have the same size, and the kinds from BLOCKED on are missing
+VERSION: Final = 3
 MANIFEST: Final = re.compile(r"\d+\.json")
-SEGMENT: Final = 1 << 20  # bytes
+SEGMENT: Final = 1 << 20  # bytes, of the largest ones
+FIRST: Final = 1 << 12  # of the first one
 LONGEST: Final = 1_000  # characters of a name that are kept
 _MOST_NAMES: Final = 1 << NAME_BITS
 _VERSIONS: Final = ("gymnasium", "jax", "mujoco", "numpy", "stable_baselines3", "torch")
+
+
+def size_of(number: int, most: int) -> int:
+    """Bytes of a thread's segment, of which the largest have `most`."""
+    return min(most, FIRST << min(number, 32))
 
 
 class Segments:
@@ -43,7 +55,8 @@ class Segments:
     """
 
     def __init__(self, stem: Path) -> None:
-        self._stem, self._number = stem, 0
+        self._stem, self._number, self._before = stem, 0, 0
+        self._closed = False
 
     def __call__(self) -> mmap.mmap:
         """The next segment, mapped.
@@ -51,26 +64,40 @@ class Segments:
         Raises:
             OSError: there is no room for it.
         """
-        path = Path(f"{self._stem}-{self._number}.edges")
+        size = size_of(self._number, SEGMENT)
+        if self._closed:
+            return mmap.mmap(-1, size)
+        path = self._path(self._number)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            _reserve(file)
-            made = mmap.mmap(file, SEGMENT)
+            _reserve(file, size)
+            made = mmap.mmap(file, size)
         except BaseException:
             path.unlink()
             raise
         finally:
             os.close(file)
+        self._before += size_of(self._number - 1, SEGMENT) if self._number else 0
         self._number += 1
         return made
 
+    def close(self, edges: int) -> None:
+        """Shrink the last segment of a thread that has written so many edges, and is done."""
+        self._closed = True
+        if self._number:
+            with suppress(OSError):  # the folder may be gone
+                os.truncate(self._path(self._number - 1), edges * EDGE.itemsize - self._before)
 
-def _reserve(file: int) -> None:
-    """Have the room of a segment on the disk."""
+    def _path(self, number: int) -> Path:
+        return Path(f"{self._stem}-{number}.edges")
+
+
+def _reserve(file: int, size: int) -> None:
+    """Reserve the disk space of a segment."""
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, SEGMENT)
+        os.posix_fallocate(file, 0, size)
         return
-    left = SEGMENT
+    left = size
     while left:
         left -= os.write(file, bytes(left))
 
@@ -80,12 +107,13 @@ class NameTable:
 
     Attributes:
         numbers: of the names that have one.
+        process: the number of this process in the folder.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, Lock()
+    def __init__(self, folder: Path) -> None:
+        self._lock = Lock()
         self.numbers: dict[str, int] = {"": 0}
-        path.touch(exist_ok=False)
+        self.process, self._path = _new_process(folder)
 
     def remove(self) -> None:
         """Take the file away: nothing is recorded."""
@@ -112,6 +140,18 @@ class NameTable:
             file.write(json.dumps(line).encode() + b"\n")
 
 
+def _new_process(folder: Path) -> tuple[int, Path]:
+    """The number of this process, and its new file of names."""
+    number = os.getpid()
+    while True:
+        path = folder / f"{number}.names"
+        try:
+            path.touch(exist_ok=False)
+            return number, path
+        except FileExistsError:  # of a process that had the same id
+            number += RENEWED
+
+
 Clocks = dict[str, int]
 
 
@@ -123,6 +163,7 @@ def clocks() -> Clocks:
 
 def write_manifest(
     folder: Path,
+    process: int,
     recorder: str,
     made_by: tuple[int, int],
     begin: Clocks,
@@ -132,13 +173,14 @@ def write_manifest(
     """Say who records, and since when; and, where that has ended, until when, and the threads that were there then.
 
     Args:
+        process: its number in the folder.
         made_by: the process that made this one, and the thread of it that forked it, or 0.
     """
     about = {
         "version": VERSION,
         "recorder": recorder,
         "python": platform.python_version(),
-        "process": os.getpid(),
+        "process": process,
         "parent": made_by[0],
         "forked_by": made_by[1],
         "command": (sys.argv if sys.argv[:1] != ["-c"] else sys.orig_argv[1:])[:100],
@@ -148,7 +190,7 @@ def write_manifest(
         "segment": SEGMENT,
         "made_by": {} if end is None else _made_by(),
     }
-    path = folder / f"{os.getpid()}.json"
+    path = folder / f"{process}.json"
     write_whole(path, json.dumps(about, indent=1).encode(), synced=False)
 
 

@@ -18,7 +18,7 @@ from timerl_nb.frontend.foreign import taken
 from timerl_nb.scope import Breakdown, Recording, processes
 from timerl_nb.scope.annotations import GUESSED
 from timerl_nb.scope.edges import NAME_MASK, Kind
-from timerl_nb.scope.frames import Stack, frames
+from timerl_nb.scope.frames import Stack, entered
 from timerl_nb.scope.pieces import WORDS
 from timerl_nb.scope.processes import Branch
 from timerl_nb.scope.recorder import INTERLEAVED
@@ -316,11 +316,10 @@ def _processes(recording: Recording) -> Iterator[tuple[ScopeProcess, Breakdown]]
 
 
 def _counts(recording: Recording, stack: Stack) -> Counter[str]:
-    """How often each name was entered."""
+    """How often each name was entered, also in disabled blocks."""
     found: Counter[str] = Counter()
     for lane in recording.lanes:
-        names, counts = np.unique(frames(lane, stack).top, return_counts=True)
-        for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+        for name, count in entered(lane, stack).items():
             found[recording.names[name]] += count
     return found
 

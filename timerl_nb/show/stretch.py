@@ -18,6 +18,7 @@ from timerl_nb.scope.edges import NAME_MASK
 from timerl_nb.scope.frames import KINDS
 from timerl_nb.scope.lanes import Lane, Lanes
 from timerl_nb.scope.pieces import WORDS, pieces
+from timerl_nb.scope.waits import with_waits
 from timerl_nb.show.device_sums import DeviceSums
 from timerl_nb.show.view import View, amounts, ints
 
@@ -204,7 +205,7 @@ class Stretches:
     """
 
     def __init__(self, lanes: Lanes, phases: Sequence[str], operations: Sequence[str]) -> None:
-        self._lanes = lanes.lanes
+        self._lanes = [with_waits(lane, lanes.names) for lane in lanes.lanes]
         self._names = lanes.names
         self.origin = min((int(one.edges["ts"][0]) for one in self._lanes), default=0)
         self.end = max((one.end for one in self._lanes), default=self.origin) - self.origin
