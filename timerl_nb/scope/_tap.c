@@ -30,7 +30,7 @@ typedef struct {
     Py_buffer view;     /* of the segment */
     PyObject *next;     /* makes a segment */
     uint64_t before;    /* edges in earlier segments */
-    uint64_t last;      /* ts of the last edge */
+    uint64_t last;      /* ts of the last edge of earlier segments */
     uint64_t due;       /* when the thread's clock is read next */
     uint64_t wall, cpu; /* when it was read last, and the CPU time then */
     uint64_t ready;     /* ns that the thread had waited for a processor, as the system said last */
@@ -77,9 +77,14 @@ static uint64_t edges_of(Lane *lane) {
     return lane->before + (lane->at ? (uint64_t)(lane->at - (Edge *)lane->view.buf) : 0);
 }
 
+static uint64_t last_of(Lane *lane) {
+    return lane->at && lane->at != (Edge *)lane->view.buf ? lane->at[-1].ts : lane->last;
+}
+
 static int next_segment(Lane *lane) {
     PyObject *segment = PyObject_CallNoArgs(lane->next);
     if (!segment) return -1;
+    lane->last = last_of(lane);
     lane->before = edges_of(lane);
     PyBuffer_Release(&lane->view);
     lane->at = lane->end = NULL;
@@ -98,7 +103,6 @@ static inline int put_at(Lane *lane, uint32_t top, uint16_t kind, int depth, uin
     edge->kind = kind;
     edge->depth = (uint16_t)(depth < 0xFFFF ? depth : 0xFFFF);
     __atomic_store_n(&edge->ts, ts, __ATOMIC_RELEASE); /* last: it says that the edge is whole */
-    lane->last = ts;
     return 0;
 }
 
@@ -136,7 +140,7 @@ static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 /* ns for which the thread was blocked at the end of the time since its last edge: see pure.Lane.blocked. */
 static uint64_t blocked_until(Lane *lane, uint64_t ts, uint64_t cpu, uint64_t ready, long long switches) {
     if (switches >= 0 && switches == lane->switches) return 0; /* interrupts and other machines took the rest */
-    uint64_t window = less(ts, lane->wall), ran = less(cpu, lane->cpu), since = less(ts, lane->last);
+    uint64_t window = less(ts, lane->wall), ran = less(cpu, lane->cpu), since = less(ts, last_of(lane));
     uint64_t waited = less(less(ready, lane->ready), lane->off);
     uint64_t blocked = less(since, less(ran, less(window, since)) + waited);
     return blocked >= LEAST ? blocked : 0;
@@ -304,6 +308,7 @@ static PyObject *lane_blocked(Lane *lane, PyObject *args) {
     return PyLong_FromUnsignedLongLong(told ? blocked_until(lane, ts, cpu, ready, switches) : 0);
 }
 static PyObject *lane_close(Lane *lane, PyObject *_) {
+    lane->last = last_of(lane);
     lane->before = edges_of(lane);
     PyBuffer_Release(&lane->view);
     lane->at = lane->end = NULL;

@@ -571,7 +571,8 @@ def _recorded(function: Callable[..., Any], name: str, library: int, guess: Any)
             lane.passed += 1
             if on == library:
                 return function(*args, **named) if named else function(*args)
-            lane.count(LIBRARIES * on + library)
+            counts, which = lane.counts, LIBRARIES * on + library  # `Lane.count`, written out
+            counts[which] = counts.get(which, 0) + 1
             lane.library = library
             try:
                 return function(*args, **named)
