@@ -50,7 +50,7 @@ class Kind(IntEnum):
     MISSED = 16
     COUNT = 17
     HANDS = 18  # this thread starts a thread or submits a task, which is number `top`
-    TAKES = 19  # what follows in this thread is number `top`
+    TAKES = 19  # this thread begins with number `top`
 
 
 NAMELESS: Final = (

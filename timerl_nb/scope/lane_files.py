@@ -136,7 +136,7 @@ def lane_of(lane: Lane, last: Last | None) -> Lane:
 def missed_of(
     rows: Sequence[Sequence[int | str]], number: Callable[[str], int]
 ) -> dict[tuple[int, int, int], int]:
-    """What the end of a recording says of calls and operations that were not written, as in `Lane.missed`.
+    """Counts of calls and operations in disabled blocks at the end of a recording, as in `Lane.missed`.
 
     Args:
         rows: the operation, `ENTERED` or `LIBRARIES * left + entered`, and how often.

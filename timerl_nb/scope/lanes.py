@@ -89,7 +89,7 @@ class Readable(ABC):
 
     @abstractmethod
     def read(self) -> Lanes:
-        """What was recorded, so far or in all."""
+        """Read the recording, up to now if it goes on."""
 
 
 def lanes_of(given: object) -> Lanes:

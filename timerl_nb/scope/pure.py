@@ -289,7 +289,7 @@ class Lane:
 
 
 def schedule(task: str = "/proc/thread-self") -> tuple[int, int, int]:
-    """What the system says of a thread: CPU time, time that it waited for a processor (ns), and times it gave one up.
+    """Read a thread's CPU time, its time on the run queue (ns), and its number of voluntary context switches.
 
     Args:
         task: its folder.

@@ -255,7 +255,7 @@ class ThreadLane:
             self.put(count, Kind.COUNT, 0)
 
     def take(self, number: int) -> None:
-        """Say that what follows is a thread or task that `hand` numbered."""
+        """Begin the thread or task with this number of `hand`."""
         self.taken = number
         self.put(number, Kind.TAKES, 0)
 
@@ -459,7 +459,7 @@ class _Recorder:
 
 
 def _last_of(lane: ThreadLane, now: int) -> dict[str, Any]:
-    """What a lane's edges do not say as the recording ends, while its thread goes on."""
+    """The end of a lane whose thread goes on after the recording; see `lane_files.Last`."""
     cpu, ready, switches = pure.schedule(f"/proc/self/task/{lane.native}")
     if lane.thread == get_ident():
         cpu = time.thread_time_ns()
