@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, misfit, narrowed
 from timerl_nb.env.spaces import Discrete, MultiDiscrete
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.frontend.indexing import Index
@@ -114,11 +114,11 @@ class Acting(ABC):
                 if self.weights
                 else "it has none.",
             )
-        return {n: found[n].astype(x.dtype) for n, x in self.weights.items()}
+        return {n: narrowed(n, found[n], np.dtype(x.dtype)) for n, x in self.weights.items()}
 
 
 def _fits(x: Any, like: Any) -> bool:
-    return tuple(x.shape) == tuple(like.shape) and np.can_cast(x.dtype, like.dtype, "same_kind")
+    return tuple(x.shape) == tuple(like.shape) and not misfit(x, np.dtype(like.dtype))
 
 
 def own(x: Any) -> Any:

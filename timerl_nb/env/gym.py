@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, converted, narrowed
 from timerl_nb.env.core import Autoreset, Simulation, Step, Tensor
 from timerl_nb.env.spaces import Box, Discrete, MultiDiscrete
 from timerl_nb.errors import EnvError, warn
@@ -25,6 +25,8 @@ from timerl_nb.ir.shapes import NUMPY, narrow
 from timerl_nb.symbolic.domain import Domain
 
 At = tuple[Any, ...]
+
+_F32 = np.dtype(np.float32)
 
 
 class GymEnvironment(Simulation):
@@ -153,7 +155,7 @@ class _Instances:
         seed, self._seeds[k] = self._seeds[k], None
         if self._saves:
             self._begun[k] = _Begun(seed, _generator(self._envs[k]) if seed is None else None)
-        self._obs[k] = self._envs[k].reset(seed=seed)[0]
+        self._obs[k] = self._shown(self._envs[k].reset(seed=seed)[0])
         self._over[k] = False
 
     def step(self, at: At, action: Array) -> tuple[Array, ...]:
@@ -161,7 +163,7 @@ class _Instances:
         ids = self._ids[at]
         flat = np.ravel(ids)
         obs, final = (np.zeros((len(flat), *self._obs.shape[1:]), self._obs.dtype) for _ in "of")
-        reward = np.zeros(len(flat), np.float32)
+        reward = np.zeros(len(flat), np.float64)
         ended, cut, alive = (np.zeros(len(flat), bool) for _ in "eca")
         actions = np.reshape(action, (len(flat), *self._spaces[1].shape))
         for j, k in enumerate(flat):
@@ -174,7 +176,7 @@ class _Instances:
             if self._mode == "same_step" and self._over[k]:
                 self._restart(int(k))
             obs[j] = self._obs[k]
-        made = (obs, reward, ended, cut, alive, final)
+        made = (obs, narrowed("a reward", reward, _F32), ended, cut, alive, final)
         return tuple(x.reshape((*ids.shape, *x.shape[1:])) for x in made)
 
     def _one(self, k: int, action: Array) -> tuple[float, bool, bool]:
@@ -183,8 +185,16 @@ class _Instances:
         if begun is not None:
             begun.actions.append(np.array(action))
         obs, reward, ended, cut, _ = self._envs[k].step(self._given(action))
-        self._obs[k], self._over[k] = obs, ended or cut
+        self._obs[k], self._over[k] = self._shown(obs), ended or cut
         return float(reward), bool(ended), bool(cut and not ended)
+
+    def _shown(self, obs: Any) -> Array:
+        """Return an observation in the element type of the program.
+
+        Raises:
+            EnvError: it holds integers that do not fit.
+        """
+        return converted(f"an observation of {self._name}", obs, self._obs.dtype, error=EnvError)
 
     def _given(self, action: Array) -> Any:
         """An action as Gymnasium has it."""

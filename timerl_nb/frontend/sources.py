@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from timerl_nb.arrays import converted
 from timerl_nb.errors import (
     DomainError,
     GradientError,
@@ -407,7 +408,7 @@ class Parameter(RecurrentTensor):
             array: of the parameter's shape; or with leading axes for the dimensions of its domain
                 but the last, where it starts from other values at each of their points.
         """
-        values, domain = array.astype(NUMPY[self.dtype]), self.op.domain[:-1]
+        values, domain = converted(self.name, array, NUMPY[self.dtype]), self.op.domain[:-1]
         with self.ctx.region("init"):
             if values.ndim == self.rank:
                 first = const_tensor(self.ctx, values)

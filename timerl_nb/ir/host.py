@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, misfit, narrowed
 from timerl_nb.errors import ExecutionError, OptionError, Origin, warn
 from timerl_nb.ir.attrs import Attrs, along_text, sizes_of_axes
 from timerl_nb.ir.ops import Op
@@ -300,20 +300,24 @@ class Host:
         whole, dtype = concrete(kind.shape, self._bounds), NUMPY[kind.dtype]
         array = _guarded(attrs.name, {}, origin, np.asarray, value)
         shape = (*(whole[j] for j in order), *whole[len(order) :])
-        if array.shape != shape or not np.can_cast(array.dtype, dtype, "same_kind"):
+        wrong = misfit(array, dtype)
+        if array.shape != shape or (wrong and not wrong.startswith("integers")):
             raise ExecutionError(
                 f"{attrs.name} returned {array.dtype}{list(array.shape)} as output {k}, which is "
                 f"declared as {dtype.name}{list(shape)}.",
                 origin=origin,
                 hint="return arrays of the declared shapes, or declare what it returns in out=.",
             )
-        if array.dtype.kind in "iu" and not np.array_equal(array.astype(dtype), array):
+        if wrong:
             raise ExecutionError(
-                f"{attrs.name} returned integers that do not fit into {dtype.name} (output {k}).",
+                f"{attrs.name} returned {wrong} (output {k}).",
                 origin=origin,
+                hint="subtract what all values have in common, or declare a wider type in out=.",
             )
+        # a copy: the function may write to its array again
+        array = np.array(narrowed(f"output {k} of {attrs.name}", array, dtype, origin=origin))
         back = [order.index(j) for j in range(len(order))]
-        return array.astype(dtype).transpose(*back, *range(len(back), array.ndim))
+        return array.transpose(*back, *range(len(back), array.ndim))
 
     def _order(self, attrs: UdfAttrs) -> list[int]:
         """The leading axes in the order of the resource's dimensions."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from ml_dtypes import bfloat16
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, is_real
 from timerl_nb.symbolic.evaluate import evaluate
 from timerl_nb.symbolic.expr import Lin, lin
 from timerl_nb.symbolic.substitute import subst
@@ -88,8 +88,13 @@ def exactly(array: Array, dtype: DType) -> Array:
     """The array as another element type; fractions that an integer type has not are left out.
 
     Raises:
+        TypeError: the array is of complex numbers, text, times or objects.
         OverflowError: numbers that no integer type of that name holds.
     """
+    if array.dtype == object and all(isinstance(x, int) for x in array.flat):
+        raise OverflowError(f"values beyond {NUMPY[dtype].name}")  # beyond 64 bits
+    if not is_real(array.dtype):
+        raise TypeError(f"no element type for {array.dtype}")
     with np.errstate(invalid="ignore", over="ignore"):
         made = array.astype(NUMPY[dtype])
     if made.dtype.kind in "iu" and array.dtype.kind in "iuf":

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, cast
 
 import numpy as np
 
+from timerl_nb.arrays import misfit, narrowed
 from timerl_nb.errors import ExecutionError, OptionError, Origin, one_of
 from timerl_nb.ir.ops import Op
 from timerl_nb.ir.shapes import NUMPY, TensorType
@@ -136,12 +137,10 @@ class Inlet:
             self._refuse(f"{value.dtype}{list(value.shape)}", shape, turn)
         if value.dtype == kind:
             return value
-        if value.dtype.kind in "OSUV" or not np.can_cast(value.dtype, kind, "same_kind"):
-            self._refuse(f"{value.dtype}{list(value.shape)}", shape, turn)
-        cast = value.astype(kind)
-        if kind.kind in "iu" and not np.array_equal(np.asarray(cast), np.asarray(value)):
-            self._refuse(f"integers that do not fit into {kind}", shape, turn)
-        return cast
+        if wrong := misfit(value, kind):
+            known = wrong.startswith("integers")
+            self._refuse(wrong if known else f"{value.dtype}{list(value.shape)}", shape, turn)
+        return narrowed(self.name, value, kind, origin=self.line)
 
     def _refuse(self, what: str, shape: tuple[int, ...], turn: int | None) -> NoReturn:
         at = "" if turn is None else f" at turn {turn}"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, converted
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError, one_of
 from timerl_nb.files import write_whole
@@ -31,6 +31,7 @@ from timerl_nb.runtime.checkpoint import safetensors_of
 from timerl_nb.runtime.loading import loaded
 
 _WEIGHTS = ("buffer", "batch")
+_F64 = np.dtype(np.float64)
 _FORMAT = "timerl-nb replay 1"
 _RESERVED = {
     "valid": "rows with a false `valid` are no steps, and are left out",
@@ -49,9 +50,10 @@ class Replay:
         priority: `trl.replay.Proportional()`, or None to draw all alike.
         weights: against what a weight is measured: "buffer", the entry of all that is drawn least often, or
             "batch", that of those drawn.
-        n_step: rows are returns of so many steps: `reward` is their sum, `next_obs`, `terminated` and
-            `truncated` are those of the last of them, and `discount` is what a value there is worth. They stop at an
-            episode's end. 1 leaves rows as they are.
+        n_step: the number of steps of a return; 1 leaves rows as they are. `reward` is then the discounted
+            sum, `next_obs`, `terminated` and `truncated` are those of the last step, and `discount` is the factor of
+            a value there. Returns stop at the end of an episode. `reward` and `discount` are float32 where
+            the rewards that are inserted are integers or booleans.
         gamma: by which a reward is worth less, a step later.
         seed: of what is drawn.
         fanout, engine: of the tree (`trl.replay.SumTree`).
@@ -90,6 +92,8 @@ class Replay:
         _check_names(known)
         count = integer("n_step", n_step, least=1)
         by = number("gamma", gamma, least=0, most=1)
+        if count > 1 and "reward" in known:  # returns have fractions, whatever rewards are
+            known["reward"] = _floating(known["reward"])
         self._steps = Steps(known, count, by) if count > 1 else None
         if self._steps is not None:
             known["discount"] = Field((), known["reward"].dtype)
@@ -224,7 +228,7 @@ class Replay:
         """Of new rows, and the greatest of their errors."""
         if errors is None:
             return np.full(count, self._first), 0.0
-        given = np.asarray(errors, np.float64)
+        given = converted("the errors", errors, _F64)
         if given.shape != (count,):
             raise ShapeError(f"{count} rows have {list(given.shape)} errors.")
         return (given, 0.0) if self.priority is None else self.priority.of(given)
@@ -349,7 +353,7 @@ class Replay:
                 "this is no ticket of this buffer.",
                 hint="sample(…).ticket, or what was saved with it.",
             )
-        given = np.asarray(_array(errors), np.float64).reshape(-1)
+        given = converted("the errors", errors, _F64).reshape(-1)
         if len(given) != len(ticket):
             raise ShapeError(f"{len(ticket)} entries have {len(given)} errors.")
         with self._lock:
@@ -593,8 +597,9 @@ def _named(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {n.removeprefix(prefix): x for n, x in arrays.items() if n.startswith(prefix)}
 
 
-def _array(x: Any) -> Any:
-    return x.detach().cpu() if hasattr(x, "detach") else x
+def _floating(field: Field) -> Field:
+    """The field with float32 in place of an element type that has no fractions."""
+    return Field(field.shape, np.dtype(np.float32)) if field.dtype.kind in "biu" else field
 
 
 def _rows_of(batch: Batch) -> dict[str, Any]:

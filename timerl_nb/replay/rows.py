@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, misfit, narrowed, numbers_of
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.files import hold
 from timerl_nb.frontend.arguments import element_type, integer
@@ -138,15 +138,19 @@ class Rows:
         ahead: dict[str, tuple[int, ...]] = {}
         for name in (n for n in names if n in rows):
             field = self.fields.get(name, _FLAG)
-            x = np.asarray(rows[name])
+            x = numbers_of(name, rows[name])
             lead = x.ndim - len(field.shape)
             if lead not in (1, 2) or x.shape[lead:] != field.shape:
                 wrong.append(
                     f"{name} has the shape {list(x.shape)}, a row's is {list(field.shape)}"
                 )
-            elif not _fits(x, field.dtype):
-                wrong.append(f"{name} is {x.dtype.name}, and the buffer's {field.dtype.name}")
+            elif said := misfit(x, field.dtype):
+                known = f" ({said})" if said.startswith("integers") else ""
+                wrong.append(
+                    f"{name} is {x.dtype.name}, and the buffer's {field.dtype.name}{known}"
+                )
             else:
+                x = narrowed(name, x, field.dtype)
                 ahead[name] = x.shape[:lead]
                 found[name] = x if lead == 2 else x[None]
         if len(set(ahead.values())) > 1:
@@ -214,10 +218,3 @@ def _remove(place: Path, process: int) -> None:
 
 _LOCK: Final = "rows.lock"
 _FLAG = Field((), np.dtype(np.bool_))
-
-
-def _fits(x: Array, kind: np.dtype[Any]) -> bool:
-    """Whether values are of a type, or integers that it has as well, such as those of a list."""
-    if x.dtype.kind in "iu" and not np.can_cast(x.dtype, kind):
-        return kind.kind == "f" or bool((x.astype(kind) == x).all())
-    return np.can_cast(x.dtype, kind, "same_kind")

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, converted, indices
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.replay.engine import engine_of
 from timerl_nb.replay.levels import Levels
 
+_F64 = np.dtype(np.float64)
 FANOUTS = tuple(2**k for k in range(1, 9))
 
 
@@ -84,7 +85,7 @@ class SumTree:
             ShapeError: the index is no list of entries, or a priority negative, NaN or not finite; nothing
                 is changed then.
         """
-        at = np.array(index, np.int64).reshape(-1)
+        at = np.array(indices("the index of entries", index)).reshape(-1)
         self._write(at, priority)
 
     def insert(self, start: int, priority: Any, count: int | None = None) -> None:
@@ -94,13 +95,14 @@ class SumTree:
             start: the first of them.
             priority: f64[count], or one for all `count`.
         """
-        values = np.asarray(priority, np.float64)
+        values = converted("priorities", priority, _F64)
+        start = integer("the first entry", start)
         many = len(values) if count is None else count
         at = np.arange(start, start + many)
         self._write(at if start + many <= self.capacity else at % self.capacity, values)
 
     def _write(self, at: Array, priority: Any) -> None:
-        values = np.asarray(priority, np.float64)
+        values = converted("priorities", priority, _F64)
         if values.shape != at.shape or not values.flags.carray:
             try:
                 values = np.array(np.broadcast_to(values, at.shape))
@@ -149,7 +151,7 @@ class SumTree:
         Raises:
             ShapeError: there is no such entry.
         """
-        at = np.asarray(index, np.int64)
+        at = indices("the index of entries", index)
         if at.size and not (at.min() >= 0 and at.max() < self.capacity):
             wrong = int(at.reshape(-1)[np.argmax((at < 0) | (at >= self.capacity))])
             raise self._refusal(0, wrong, 0.0)
@@ -184,7 +186,7 @@ class SumTree:
 
     def at(self, shares: Any) -> Array:
         """The entries at these shares of the whole, numbers from 0 to 1."""
-        return self._descend(np.array(shares, np.float64) * self.total)
+        return self._descend(np.array(converted("shares", shares, _F64)) * self.total)
 
     def _descend(self, targets: Array) -> Array:
         return self._engine.descend(self._sums, self.levels.starts, self.levels.shift, targets)

@@ -20,6 +20,7 @@ from timerl_nb.errors import ShapeError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.sources import arange, maximum, random_uniform, tensor, where, zeros
 from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.ir.shapes import is_integer
 
 Tensor = RecurrentTensor
 
@@ -86,7 +87,13 @@ class DeviceTree:
             priority: f32 [count], or one for all. What is no positive number counts as 0.
         """
         ctx = self.levels[0].ctx
-        at, priority = operand(ctx, at).cast("i32"), operand(ctx, priority).cast("f32")
+        at, priority = operand(ctx, at), operand(ctx, priority).cast("f32")
+        if not is_integer(at.dtype):
+            raise ShapeError(
+                f"leaves are integers, not {at.type}.",
+                hint="x.floor().cast('i32') makes integers of fractions.",
+            )
+        at = at.cast("i32")
         if at.rank != 1 or priority.shape not in ((), at.shape):
             raise ShapeError(
                 f"priorities {priority.type} do not go with leaves {at.type}.",

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, converted
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends.jax_scope import JaxArray
 
@@ -123,7 +123,21 @@ def has_wide_types() -> bool:
 
 
 def to_device(array: Array) -> JaxArray:
-    return jnp.asarray(array)
+    """Return an array of the host on the device; see `storable`."""
+    return jnp.asarray(storable(array))
+
+
+def storable(array: Any) -> Any:
+    """Return an array of the host in a type that JAX stores: 64 bits become 32 where it has no wider types.
+
+    Raises:
+        ShapeError: it holds integers that do not fit.
+    """
+    if array.dtype.itemsize < 8 or array.dtype.kind not in "iuf" or has_wide_types():
+        return array
+    kind = {"f": np.float32, "u": np.uint32}.get(array.dtype.kind, np.int32)
+    hint = 'call jax.config.update("jax_enable_x64", True) first, or subtract a common value.'
+    return converted("an array for JAX", array, np.dtype(kind), hint=hint)
 
 
 def bind(array: JaxArray | Array) -> JaxArray:

@@ -223,7 +223,7 @@ def exchanged(library: str, device: Any = None) -> Callable[[Any], Any]:
         MissingPartError: PyTorch is not installed.
     """
     if library == "jax":
-        return lambda x: x if isinstance(x, jax.Array) else jnp.from_dlpack(x)
+        return _as_jax
     torch = _torch()
 
     def tensor(x: Any) -> Any:
@@ -260,6 +260,12 @@ def with_tensors(function: Callable[[Any], Any]) -> Callable[[Array], Any]:
             return array(function(given if first is None else given.to(first.device)))
 
     return call
+
+
+def _as_jax(x: Any) -> JaxArray:
+    if isinstance(x, jax.Array):
+        return x
+    return jnp.from_dlpack(backend.storable(x) if isinstance(x, np.ndarray) else x)
 
 
 _TOLD: set[str] = set()
