@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, converted, misfit, narrowed, numbers_of
 from timerl_nb.collecting.acting import Actions, check_numbers
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.task import Task
@@ -22,7 +22,7 @@ from timerl_nb.collecting.way import (
     Way,
     Weights,
 )
-from timerl_nb.errors import EnvError, ExecutionError, ShapeError
+from timerl_nb.errors import EnvError, ExecutionError, ShapeError, warn
 from timerl_nb.ir.shapes import NUMPY, dtype_name
 
 _LINE: Final = 64  # bytes: memory that begins so is shared with JAX as it is
@@ -146,7 +146,7 @@ class HostTurns:
             if carried.obs is None:
                 part.at = 0, None, _UNKNOWN
                 self._now = carried, part
-            part.obs[0] = self._first() if carried.obs is None else carried.obs
+            part.obs[0] = self._shown(self._first()) if carried.obs is None else carried.obs
             part.at = 0, None, None
             self._now = carried, part
         if part.whole is None:
@@ -195,12 +195,17 @@ class HostTurns:
                 except Exception as error:
                     raise self._failed(error, done, t, action[t]) from error
                 stepped = part.at[2]
-            obs[t + 1], reward[t], ended[t], cut[t], final = stepped
+            after, reward[t], ended[t], cut[t], final = stepped
+            obs[t + 1] = self._shown(after)
             if final is not None:
-                part.last[t] = np.asarray(final, self._seen[1])
+                part.last[t] = self._shown(final)
             part.at = t + 1, None, None
             if t == 0:  # at which policies compile
                 began = perf_counter()
+        if np.isinf(reward[first:]).any():
+            warn(
+                "rewards are infinite in float32.", hint="scale rewards that are greater than 3e38."
+            )
         self._known = fits
         counted = self._steps - max(first, 1)
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
@@ -226,16 +231,32 @@ class HostTurns:
 
     def _fitting(self, made: Any) -> Array:
         """Actions, if they are what the environments take."""
-        made = np.asarray(made)
+        made = numbers_of("the policy's action", made)
         shape, kind = self._acts
-        if made.shape != shape or not np.can_cast(made.dtype, kind, "same_kind"):
+        wrong = "" if self._allowed.sizes is not None else misfit(made, kind)
+        if wrong.startswith("integers"):
+            raise ShapeError(f"the policy's action holds {wrong}.", hint="clip it to the space.")
+        if made.shape != shape or wrong or not np.can_cast(made.dtype, kind, "same_kind"):
             raise ShapeError(
                 f"the policy's action is {_kind(made)}, and the environments take "
                 f"{_kind(np.empty((0, *shape), kind)[:0], shape)}.",
                 hint="a policy is given the observations of all environments, and returns an "
                 "action for each.",
             )
-        return made
+        if self._allowed.sizes is not None:  # whose range is checked at each step
+            return made
+        return narrowed("the policy's action", made, kind)
+
+    def _shown(self, obs: Any) -> Array:
+        """Return observations in the element type of the batch.
+
+        Raises:
+            EnvError: they hold integers that do not fit.
+        """
+        kind = self._seen[1]
+        if obs.__class__ is np.ndarray and obs.dtype == kind:
+            return obs
+        return converted("the environments' observations", obs, kind, error=EnvError)
 
     def _keep(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
         """Write what a policy adds at a step."""
@@ -254,7 +275,7 @@ class HostTurns:
                     f"{self._envs} environments, and of one shape at every step.",
                     hint="what a policy adds has the environments first.",
                 )
-            extras[name][t] = one
+            extras[name][t] = converted(f"the policy's {name}", one, extras[name].dtype)
 
     def _failed(self, error: Exception, done: int, t: int, action: Any) -> Exception:
         """What to say of an environment that raised, and when."""
