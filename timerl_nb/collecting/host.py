@@ -168,7 +168,7 @@ class HostTurns:
     def _complete(self, part: _Part, weights: Weights, done: int) -> None:
         """Make the steps of a batch that are still to do."""
         act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
-        obs, action, extras = part.obs, part.action, part.extras
+        obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
         reward, ended, cut = part.reward, part.ended, part.cut
         writes, first, began = self._task.acting.writes, part.at[0], perf_counter()
         plain = "" if fits is None else f"u{fits[1].itemsize}"
@@ -196,7 +196,8 @@ class HostTurns:
                     raise self._failed(error, done, t, action[t]) from error
                 stepped = part.at[2]
             after, reward[t], ended[t], cut[t], final = stepped
-            obs[t + 1] = self._shown(after)
+            plainly = after.__class__ is np.ndarray and after.dtype == kind
+            obs[t + 1] = after if plainly else self._shown(after)
             if final is not None:
                 part.last[t] = self._shown(final)
             part.at = t + 1, None, None
@@ -253,10 +254,7 @@ class HostTurns:
         Raises:
             EnvError: they hold integers that do not fit.
         """
-        kind = self._seen[1]
-        if obs.__class__ is np.ndarray and obs.dtype == kind:
-            return obs
-        return converted("the environments' observations", obs, kind, error=EnvError)
+        return converted("the environments' observations", obs, self._seen[1], error=EnvError)
 
     def _keep(self, extras: dict[str, Array], acted: dict[str, Any], t: int) -> None:
         """Write what a policy adds at a step."""
