@@ -16,11 +16,13 @@ import pytest
 from timerl_nb.streams import ANY, Kernel, Report, Segment, Stream
 from timerl_nb.streams.dependences import FINDERS, Pairwise, Ranges, finder, slots
 from timerl_nb.streams.scheduling_window import Window
+from timerl_nb.streams.segments import HOST
 
 FUZZ = "TIMERL_FUZZ" in os.environ
 RUNS = 5 * int(os.environ["TIMERL_FUZZ"]) if FUZZ else 320
 FIRST = int(os.environ.get("TIMERL_SEED", "0")) * 10**6
 BYTES = 8  # of a buffer
+FIRST_ADDRESS = 4096
 RIGHT = {name: made for name, made in FINDERS.items() if name != "printed"}
 RIGHT["cells"] = partial(Ranges, every=1, few=0)
 
@@ -35,7 +37,9 @@ class Memory:
         """All that a kernel reads, as a number."""
         found = sum(map(ord, kernel.name))
         for s in kernel.reads:
-            parts = self.buffers if s == ANY else (self.buffers[s.buffer][s.start : s.stop],)
+            parts = (
+                self.buffers if s == ANY else [self.buffers[b][k : k + 1] for b, k in bytes_of(s)]
+            )
             for part in parts:
                 for byte in part:
                     found = (found * 31 + byte + 1) % 1_000_003
@@ -47,12 +51,19 @@ class Memory:
                 for buffer in self.buffers:
                     buffer[made % BYTES] = made % 251
             else:
-                for k in range(s.start, s.stop):
-                    self.buffers[s.buffer][k] = (made + k) % 251
+                for b, k in bytes_of(s):
+                    self.buffers[b][k] = (made + k) % 251
+
+
+def bytes_of(s: Segment) -> list[tuple[int, int]]:
+    """The buffer and the byte in it, of each byte: buffers lie one behind the other where segments are addresses."""
+    if s.buffer == HOST:
+        return [divmod(at - FIRST_ADDRESS, BYTES) for at in range(s.start, s.stop)]
+    return [(s.buffer, k) for k in range(s.start, s.stop)]
 
 
 def drawn(seed: int) -> tuple[list[Kernel], int]:
-    """A stream, and how many buffers it is of: whole ones, or ranges of them, sometimes all memory."""
+    """A stream, and how many buffers it is of: whole ones, or ranges of them, sometimes all memory; by number or address."""
     r = Random(seed)
     buffers, whole, barriers = r.randint(1, 8), r.random() < 0.4, r.random() < 0.4
 
@@ -60,7 +71,14 @@ def drawn(seed: int) -> tuple[list[Kernel], int]:
         if barriers and r.random() < 0.04:
             return ANY
         lo = 0 if whole else r.randrange(BYTES)
-        return Segment(r.randrange(buffers), lo, BYTES if whole else r.randint(lo + 1, BYTES))
+        buffer, hi = r.randrange(buffers), BYTES if whole else r.randint(lo + 1, BYTES)
+        if seed % 2:
+            return Segment(buffer, lo, hi)
+        first = FIRST_ADDRESS + buffer * BYTES
+        reach = (
+            0 if whole else r.choice((0, 0, BYTES * (buffers - buffer - 1)))
+        )  # over other buffers
+        return Segment(HOST, first + lo, first + hi + reach)
 
     def kernel(k: int) -> Kernel:
         reads = tuple(segment() for _ in range(r.randint(0, 3)))
@@ -150,7 +168,9 @@ def test_finders_agree_on_who_must_wait() -> None:
     for seed in range(FIRST, FIRST + RUNS):
         kernels, buffers = drawn(seed)
         whole = all(
-            s == ANY or s.stop - s.start == BYTES for k in kernels for s in (*k.reads, *k.writes)
+            s == ANY or (s.stop - s.start == BYTES and s.start % BYTES == 0)
+            for k in kernels
+            for s in (*k.reads, *k.writes)
         )
         names = [name for name in RIGHT if whole or name != "buffers"]
         out_of_order(kernels, buffers, Window(1 + seed % 64, Agreed(names)), 1 + seed % 16, seed)

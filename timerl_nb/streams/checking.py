@@ -1,110 +1,181 @@
-"""Whether kernels change what they say, and say something of all that they are given."""
+"""Comparison of the memory that a kernel changes, or is given, with the memory that it declares."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import inspect
-from collections.abc import Iterator
+import reprlib
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.errors import ExecutionError, Origin
+from timerl_nb.errors import CallError, ExecutionError, Origin, ShapeError
 from timerl_nb.streams.kernels import Kernel
-from timerl_nb.streams.segments import Segment, extent, is_memory, segment_of
+from timerl_nb.streams.reachable import Found, reachable
+from timerl_nb.streams.segments import ANY, HOST, Segment, segments_of
 
 
 class CheckError(ExecutionError):
-    """A kernel that does not do what it says."""
+    """A kernel that accesses memory that it does not declare."""
 
 
-class Check:
-    """Runs kernels one by one, and compares all memory that any of them named or was given before and after."""
+def run_checked(kernel: Kernel) -> None:
+    """Run a kernel, and compare the memory that it can reach before and after.
 
-    def __init__(self) -> None:
-        self._known: dict[
-            int, tuple[Array, Any]
-        ] = {}  # by buffer: its bytes, and what keeps it alive
+    The cost is linear in that memory. `docs/acs.md` lists accesses that remain unseen.
 
-    def run(self, kernel: Kernel) -> None:
+    Raises:
+        CheckError: the kernel is given or names memory that is in neither `reads` nor `writes`; it changes bytes
+            outside of `writes`; or it replaces or moves an array.
+    """
+    assert kernel.run is not None
+    before = reachable(kernel)
+    snapshots: dict[object, _Snapshot] = {}
+    for found in before:
+        ranges = _ranges(found.value)
+        declared = (*kernel.reads, *kernel.writes)
+        if found.is_used and ranges and not any(a.overlaps(b) for a in ranges for b in declared):
+            what = "the captured variable" if found.is_captured else "its argument"
+            raise CheckError(
+                f"the kernel {kernel.name!r} says nothing of {what} {found.name!r}.",
+                origin=Origin(kernel.line),
+                hint=f"let its reads or writes return {found.name}, or else do not pass it.",
+            )
+        for one in ranges:
+            if not any(_covers(s, one) for s in kernel.writes):
+                snapshot = _Snapshot(found, one)
+                snapshots.setdefault(snapshot.key, snapshot)
+    for snapshot in snapshots.values():
+        snapshot.take()
+    places = {found.name: _place(found.value) for found in before if found.name}
+    kernel.run()
+    for found in reachable(kernel):
+        if found.name in places and places[found.name] != _place(found.value):
+            raise CheckError(
+                f"the kernel {kernel.name!r} has replaced or moved the array {found.name!r}.",
+                origin=Origin(kernel.line),
+                hint=f"write into the array, as by {found.name}[...] = value; other kernels still use the old one.",
+            )
+    for snapshot in snapshots.values():
+        snapshot.compare(kernel)
+
+
+def _covers(declared: Segment, one: Segment) -> bool:
+    if declared.buffer == ANY.buffer:
+        return True
+    same = declared.buffer == one.buffer
+    return same and declared.start <= one.start and one.stop <= declared.stop
+
+
+def _array(value: Any) -> Any:
+    """Return a tensor, or any other memory as a plain NumPy array."""
+    if hasattr(value, "untyped_storage"):
+        return value
+    if isinstance(value, np.ndarray):
+        return np.asarray(value)  # of a masked array the data
+    return np.frombuffer(memoryview(value).cast("B"), np.uint8)
+
+
+def _ranges(value: Any) -> tuple[Segment, ...]:
+    """Return the ranges in main memory. JAX arrays never change, and have none."""
+    if hasattr(value, "addressable_shards"):
+        return ()
+    try:
+        return tuple(s for s in segments_of(_array(value)) if s.buffer == HOST)
+    except (CallError, TypeError, ValueError):  # sparse, strided or closed
+        return ()
+
+
+def _place(value: Any) -> object:
+    """Return what differs when a name stands for other memory than before."""
+    if hasattr(value, "addressable_shards"):
+        return id(value)
+    try:
+        return _ranges(value)
+    except ShapeError:  # a view of memory that has moved
+        return None
+
+
+class _Snapshot:
+    """Bytes of an array. Overlapping elements, as of a sliding window, are copied once, with the gaps between them.
+
+    Attributes:
+        key: equal for arrays with the same elements.
+    """
+
+    def __init__(self, found: Found, within: Segment) -> None:
+        self._found, self._range = found, within
+        array = _array(found.value)
+        if isinstance(array, np.ndarray):
+            size, strides = array.itemsize, array.strides
+            self._first = array.__array_interface__["data"][0]
+        else:
+            size = array.element_size()
+            strides = tuple(k * size for k in array.stride())
+            self._first = array.data_ptr()
+        # one element of each dimension along which all are the same
+        shape = tuple(n if k else 1 for n, k in zip(array.shape, strides, strict=True))
+        self._is_by_element = prod(shape) * size <= within.stop - within.start
+        if self._is_by_element:
+            self._shape, self._strides = (*shape, size), (*strides, 1)
+        else:
+            self._first, self._shape = within.start, (within.stop - within.start,)
+            self._strides = (1,)
+        self.key = self._first, self._shape, self._strides
+
+    def _live(self) -> Array:
+        """Return the bytes as they are now: the last dimension is bytes of an element."""
+        lo, hi = self._range.start, self._range.stop
+        memory: Any = (ctypes.c_uint8 * (hi - lo)).from_address(lo)
+        return np.ndarray(self._shape, np.uint8, memory, self._first - lo, self._strides)
+
+    def take(self) -> None:
+        value = self._found.value
+        has_objects = isinstance(value, np.ndarray) and value.dtype.hasobject
+        self._objects = np.array(value) if has_objects else None  # keeps them alive
+        self._before = self._live().copy()
+
+    def compare(self, kernel: Kernel) -> None:
         """
         Raises:
-            CheckError: an argument is in neither `reads` nor `writes`; or bytes have changed that are not in `writes`.
+            CheckError: bytes outside of the kernel's `writes` have changed.
         """
-        given = dict(_arguments(kernel))
-        for name, view in given.items():
-            self._know(view)
-            if not any(segment_of(view).overlaps(s) for s in (*kernel.reads, *kernel.writes)):
-                raise CheckError(
-                    f"the kernel {kernel.name!r} says nothing of its argument {name!r}.",
-                    origin=Origin(kernel.line),
-                    hint=f"let its reads or writes return {name}, or else do not pass it.",
-                )
-        for view in _views(kernel.keep):
-            self._know(view)
-        before = {buffer: held.copy() for buffer, (held, _) in self._known.items()}
-        assert kernel.run is not None
-        kernel.run()
-        for buffer, (held, _) in self._known.items():
-            changed = np.flatnonzero(held != before[buffer])
-            for s in kernel.writes:
-                if s.buffer in (buffer, -1):
-                    changed = changed[(changed < s.start) | (changed >= s.stop)]
-            if changed.size:
-                spot = Segment(buffer, int(changed[0]), int(changed[-1]) + 1)
-                named = [name for name, view in given.items() if segment_of(view).overlaps(spot)]
-                of = f"its argument {named[0]!r}" if named else "a buffer that it was not given"
-                if named and isinstance(view := given[named[0]], np.ndarray):
-                    seen = _element(named[0], view, before[buffer], changed)
-                else:
-                    seen = f"bytes {spot.start} to {spot.stop} of a buffer of {held.size} are others now"
-                raise CheckError(
-                    f"the kernel {kernel.name!r} has changed {of}, which its writes do not say.",
-                    origin=Origin(kernel.line),
-                    evidence=f"{seen}.",
-                    hint=f"let writes return {named[0] if named else 'it'} too.",
-                )
+        at = np.argwhere(self._live() != self._before)
+        places = at @ np.array(self._strides) + self._first
+        is_declared = np.zeros(len(places), bool)
+        for s in kernel.writes:
+            if s.buffer == HOST:
+                is_declared |= (places >= s.start) & (places < s.stop)
+        if is_declared.all():
+            return
+        first = at[int(np.argmin(is_declared))]
+        name, is_captured = self._found.name, self._found.is_captured
+        what = "the captured variable" if is_captured else "its argument"
+        of = f"{what} {name!r}" if name else "an array that its reads return"
+        raise CheckError(
+            f"the kernel {kernel.name!r} has changed {of}, which its writes do not say.",
+            origin=Origin(kernel.line),
+            evidence=f"{self._said(tuple(int(k) for k in first))}.",
+            hint=f"let writes return {name or 'it'} too.",
+        )
 
-    def _know(self, view: Any) -> None:
-        buffer, length = extent(view)
-        if buffer not in self._known and length:
-            memory = (ctypes.c_uint8 * length).from_address(buffer)
-            self._known[buffer] = np.ctypeslib.as_array(memory), view
+    def _said(self, at: tuple[int, ...]) -> str:
+        """Describe the change of a byte by its element."""
+        name, value = self._found.name or "the array", self._found.value
+        if not self._is_by_element:
+            return f"byte {at[0]} of {name} is another now"
+        index = at[:-1]
+        place = f"{name}[{', '.join(map(str, index))}]" if index else name
+        if not isinstance(value, np.ndarray):
+            return f"{place} is another now"
+        if self._objects is not None:
+            old = self._objects[index]
+        else:
+            old = np.frombuffer(self._before[index].tobytes(), value.dtype)[0].item()
+        new = np.asarray(value)[index]
+        return f"{place} was {_repr(old)} and is {_repr(new)}"
 
 
-def _element(name: str, view: Array, before: Array, changed: Array) -> str:
-    """The first element of an array that has a changed byte, what it was, and what it is."""
-    buffer, length = extent(view)
-    marks = np.zeros(length, np.uint8)
-    marks[changed] = 1
-    first, bytes_of = view.ctypes.data - buffer, (*view.shape, view.itemsize)
-    touched = np.ndarray(bytes_of, np.uint8, marks, first, (*view.strides, 1)).any(axis=-1)
-    old = np.ndarray(view.shape, view.dtype, before, first, view.strides)
-    at = tuple(int(k) for k in np.argwhere(touched)[0])
-    place = f"{name}[{', '.join(map(str, at))}]" if at else name
-    return f"{place} was {old[at].item()!r} and is {view[at].item()!r}"
-
-
-def _arguments(kernel: Kernel) -> Iterator[tuple[str, Any]]:
-    """What memory a kernel is given, by the names of its function's arguments."""
-    call = kernel.run
-    if isinstance(call, functools.partial):
-        bound = inspect.signature(call.func).bind(*call.args, **call.keywords)
-        for name, value in bound.arguments.items():
-            views = list(_views(value))
-            yield from (
-                (name if len(views) == 1 else f"{name}[{k}]", v) for k, v in enumerate(views)
-            )
-
-
-def _views(value: Any) -> Iterator[Any]:
-    """The arrays in main memory that a value is, or holds; not the empty ones."""
-    if isinstance(value, list | tuple):
-        for one in value:
-            yield from _views(one)
-    elif is_memory(value):
-        device = getattr(getattr(value, "device", None), "type", "cpu")
-        if device == "cpu" and value.nbytes:
-            yield value
+def _repr(value: Any) -> str:
+    return reprlib.repr(value.item() if isinstance(value, np.generic) else value)

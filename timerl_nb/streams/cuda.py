@@ -13,7 +13,7 @@ from typing import Any
 from timerl_nb.errors import ExecutionError, MissingPartError
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.streams.dependences import finder, slots
-from timerl_nb.streams.kernels import Kernel, refuse, taken_by
+from timerl_nb.streams.kernels import Kernel, run_inside
 from timerl_nb.streams.report import Launch, Report
 from timerl_nb.streams.scheduling_window import Window
 from timerl_nb.streams.stream import Stream
@@ -85,7 +85,7 @@ class _Launcher:
             for lane, event in upstream:
                 if lane != behind:
                     stream.wait_event(event)
-            runnable(kernel)()
+            run_inside(runnable(kernel))
             event = self._cuda.Event()
             event.record(stream)
         self._last[behind] = event
@@ -102,24 +102,23 @@ def run_events(stream: Stream, size: int = 32, streams: int = 2, deps: str = "au
     launches: list[Launch] = []
     cuda.synchronize()
     first = perf_counter()
-    with taken_by(refuse):
-        for k, kernel in enumerate(stream.kernels):
-            if window.full:
-                done = [s for s, (_, event) in flying.items() if event.query()]
-                if not done:
-                    done = [next(iter(flying))]
-                    flying[done[0]][1].synchronize()
-                for slot in done:
-                    window.complete(slot)
-                    del flying[slot]
-            slot = window.insert(kernel)
-            window.ready.clear()  # all are launched: the device waits
-            upstream = slots(window.upstream[slot])
-            flying[slot] = launcher.launch(kernel, [flying[s] for s in upstream])
-            held[slot] = k
-            at = (perf_counter() - first) * 1e6
-            waits = tuple(held[s] for s in upstream)
-            launches.append(Launch(k, *kernel.said, flying[slot][0], slot, waits, at, at, at))
+    for k, kernel in enumerate(stream.kernels):
+        if window.full:
+            done = [s for s, (_, event) in flying.items() if event.query()]
+            if not done:
+                done = [next(iter(flying))]
+                flying[done[0]][1].synchronize()
+            for slot in done:
+                window.complete(slot)
+                del flying[slot]
+        slot = window.insert(kernel)
+        window.ready.clear()  # all are launched: the device waits
+        upstream = slots(window.upstream[slot])
+        flying[slot] = launcher.launch(kernel, [flying[s] for s in upstream])
+        held[slot] = k
+        at = (perf_counter() - first) * 1e6
+        waits = tuple(held[s] for s in upstream)
+        launches.append(Launch(k, *kernel.said, flying[slot][0], slot, waits, at, at, at))
     cuda.synchronize()
     us = (perf_counter() - first) * 1e6
     return Report("events", window.size, streams, us, launches, len(launches))
@@ -138,7 +137,7 @@ def run_cuda_graph(stream: Stream, streams: int = 2) -> Report:
     graph, main, launcher = cuda.CUDAGraph(), cuda.Stream(), _Launcher(cuda, lanes)
     made: list[tuple[int, Any]] = []
     try:
-        with cuda.graph(graph, stream=main), taken_by(refuse):
+        with cuda.graph(graph, stream=main):
             fork = cuda.Event()
             fork.record(main)
             for lane in lanes:

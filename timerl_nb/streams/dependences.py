@@ -7,9 +7,9 @@ by way of another; who waits in the end does not.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -17,8 +17,12 @@ from timerl_nb.errors import OptionError, one_of
 from timerl_nb.streams.kernels import Kernel
 from timerl_nb.streams.segments import ANY, Segment
 
-KEPT: Final = 4_096  # buffers, before those are thrown out of which no kernel knows
+KEPT: Final = 4_096  # segments, before those of kernels that have run are dropped
 
+MOST_KEYS: Final = 64  # ranges of addresses that a group is found by
+
+_Key: TypeAlias = tuple[int, int, int]
+_NUMBERED: Final[Any] = ()  # keys of a numbered buffer
 _Touched: TypeAlias = tuple[int, int, list[int]]  # from where, to where, and by whom
 
 
@@ -70,66 +74,12 @@ class Pairwise(Printed):
         return super()._waits(new, held) or _meet(held.writes, new.reads)
 
 
+def _key(s: Segment) -> _Key:
+    return s.buffer, s.start, s.stop
+
+
 def _meet(some: tuple[Segment, ...], others: tuple[Segment, ...]) -> bool:
     return any(a.overlaps(b) for a in some for b in others)
-
-
-class Buffers:
-    """By buffer, the last writer and the readers since: whole buffers, whatever part of them a segment is."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, Kernel] = {}
-        self._cells = defaultdict[int, list[Any]](self._cell)
-        self._all: list[Any] = [0, 0, None, ANY.start, ANY.stop]
-        self._cells[ANY.buffer] = self._all
-        self._most = KEPT
-
-    def _cell(self) -> list[Any]:
-        """Of a buffer: who has written it, and who has read it since."""
-        return [0, 0]
-
-    def add(self, slot: int, kernel: Kernel) -> int:
-        bit, cells, upstream = 1 << slot, self._cells, 0
-        for s in kernel.reads:
-            cell = cells[s.buffer]
-            upstream |= cell[0]
-            cell[1] |= bit
-        for s in kernel.writes:
-            cell = cells[s.buffer]
-            upstream |= cell[1] or cell[0]  # who has read has waited for who wrote
-            cell[0] = bit
-            cell[1] = 0
-        self._held[slot] = kernel
-        if self._all[0] or self._all[1]:
-            upstream |= self._barriers(kernel, bit)
-        return upstream & ~bit  # its own reads and writes may meet
-
-    def remove(self, slot: int) -> None:
-        keep, cells, kernel = ~(1 << slot), self._cells, self._held.pop(slot)
-        for s in kernel.reads:
-            cells[s.buffer][1] &= keep
-        for s in kernel.writes:
-            cells[s.buffer][0] &= keep
-        if len(cells) > self._most:
-            self._forget()
-            self._most = max(KEPT, 2 * len(cells))
-
-    def _forget(self) -> None:
-        """Throw out buffers of which no kernel knows."""
-        for buffer in [b for b, cell in self._cells.items() if b >= 0 and not any(cell[:3])]:
-            del self._cells[buffer]
-
-    def _barriers(self, kernel: Kernel, bit: int) -> int:
-        """For whom a kernel waits as they have read, or written, everything, or as it does so itself."""
-        writers, readers = self._all[:2]
-        upstream = writers if kernel.reads or kernel.writes else 0
-        if kernel.writes:
-            upstream |= readers
-        if (writers | readers) & bit:
-            for slot, other in self._held.items():
-                if other.writes or (other.reads and writers & bit):
-                    upstream |= 1 << slot
-        return upstream
 
 
 class _Few:
@@ -169,11 +119,24 @@ class _Few:
         return upstream
 
     def tidied(self, few: int) -> _Few | _Many | None:
-        """Without what has run; None where nothing is left. More than a `few` are kept as cells."""
+        """Drop kernels that have run. Return None if none is left, and cells for more than a `few` segments."""
         self.read = [one for one in self.read if one[2][0]]
         self.wrote = [one for one in self.wrote if one[2][0]]
         count = len(self.read) + len(self.wrote)
         return _Many(self) if count > few else self if count else None
+
+
+class _Whole(_Few):
+    """As `_Few`, but every segment counts as all bytes of its group."""
+
+    def reads(self, lo: int, hi: int, bit: list[int]) -> int:
+        return super().reads(0, ANY.stop, bit)
+
+    def writes(self, lo: int, hi: int, bit: list[int]) -> int:
+        return super().writes(0, ANY.stop, bit)
+
+    def tidied(self, few: int) -> _Few | _Many | None:
+        return super().tidied(len(self.read) + len(self.wrote))
 
 
 class _Many:
@@ -221,6 +184,11 @@ class _Many:
             k += 1
         return first, k
 
+    def extend(self, other: _Many) -> None:
+        """Append cells of higher addresses."""
+        self._starts += other._starts
+        self._cells += other._cells
+
     def tidied(self, _: int) -> _Many | None:
         for cell in self._cells:
             cell[3] = [by for by in cell[3] if by[0]]
@@ -229,82 +197,256 @@ class _Many:
         return self if self._cells else None
 
 
-class Ranges(Buffers):
-    """By buffer, who has read and written which range of it: any segments.
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Accesses to a numbered buffer, or to ranges of addresses that overlap, directly or through others.
 
-    Args:
-        whole: a buffer is as in `Buffers` until a kernel names another range of it than those there do: then it is cut.
-        few: segments of a cut buffer are compared one by one with a new one; of more it is disjoint cells.
-        every: after so many segments of cut buffers what has run is thrown out.
+    Attributes:
+        wrote, read: masks of the last writer and of its readers since, while there is a single range.
+        parts: accesses by range, otherwise.
+        lo, hi: the single range.
+        first, end: all bytes, of addresses.
+        keys: of the ranges, of addresses.
     """
 
-    def __init__(self, whole: bool = False, few: int = 16, every: int = 4_096) -> None:
-        self._whole, self._few, self._every = whole, few, every
-        self._due = every
-        self._bits: dict[int, list[int]] = {}  # by slot, of the kernels that cut buffers know of
-        super().__init__()
+    wrote: int
+    read: int
+    parts: _Few | _Many | None
+    lo: int
+    hi: int
+    first: int = 0
+    end: int = 0
+    keys: list[_Key] = _NUMBERED
 
-    def _cell(self) -> list[Any]:
-        """And its segments once it is cut, and till then from where to where it has been named."""
-        return [0, 0, None if self._whole else _Few(), 0, 0]
+    @property
+    def is_idle(self) -> bool:
+        return not (self.wrote or self.read or self.parts)
+
+
+class _Groups(dict["int | _Key", _Group]):
+    """Groups by the number of a buffer, or by a range of addresses; `enter` makes those that are missing."""
+
+    def __init__(self, enter: Callable[[Any], _Group]) -> None:
+        self._enter = enter
+
+    def __missing__(self, key: int | _Key) -> _Group:
+        return self._enter(key)
+
+
+class Buffers:
+    """Finder by group: its last writer, and the readers since, whatever ranges they access.
+
+    A lookup finds the group of a range of addresses that a kernel in the window has named before. Groups of a name space are
+    disjoint and sorted, so that bisection finds those that a new range overlaps.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, Kernel] = {}
+        self._bits: dict[int, list[int]] = {}  # by slot, of kernels in groups that keep ranges
+        self._spaces: dict[int, tuple[list[int], list[_Group]]] = {}  # first addresses and groups
+        self._all = self._group(ANY.start, ANY.stop)
+        self._all.parts = None
+        self._none = self._group(0, 0)
+        self._groups = _Groups(self._enter)
+        self._groups[_key(ANY)] = self._all
+        self._few, self._most = 0, KEPT
+
+    def _group(self, lo: int, hi: int) -> _Group:
+        return _Group(0, 0, None, lo, hi)
+
+    def _parts(self) -> _Few:
+        return _Whole()
 
     def add(self, slot: int, kernel: Kernel) -> int:
-        bit, cells, upstream = 1 << slot, self._cells, 0
-        own: list[int] = []
+        bit, groups, upstream = 1 << slot, self._groups, 0
         for s in kernel.reads:
-            cell = cells[s.buffer]
-            if cell[3] == s.start and cell[4] == s.stop:
-                upstream |= cell[0]
-                cell[1] |= bit
-            elif cell[2] or cell[0] or cell[1]:
-                own = own or self._bit(slot)
-                upstream |= (cell[2] or self._cut(cell)).reads(s.start, s.stop, own)
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None:
+                upstream |= group.wrote
+                group.read |= bit
             else:
-                cell[1], cell[3], cell[4] = bit, s.start, s.stop
+                upstream |= group.parts.reads(s.start, s.stop, self._bit(slot))
         for s in kernel.writes:
-            cell = cells[s.buffer]
-            if cell[3] == s.start and cell[4] == s.stop:
-                upstream |= cell[1] or cell[0]
-                cell[0] = bit
-                cell[1] = 0
-            elif cell[2] or cell[0] or cell[1]:
-                own = own or self._bit(slot)
-                upstream |= (cell[2] or self._cut(cell)).writes(s.start, s.stop, own)
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None:
+                upstream |= group.read or group.wrote  # the readers have waited for the writer
+                group.wrote = bit
+                group.read = 0
             else:
-                cell[0], cell[3], cell[4] = bit, s.start, s.stop
+                upstream |= group.parts.writes(s.start, s.stop, self._bit(slot))
         self._held[slot] = kernel
-        if self._all[0] or self._all[1]:
+        if self._all.wrote or self._all.read:
             upstream |= self._barriers(kernel, bit)
-        if own:
-            self._due -= len(kernel.reads) + len(kernel.writes)
-            if self._due <= 0:
-                self._due = self._every
-                for cell in cells.values():
-                    if cell[2]:
-                        cell[2] = cell[2].tidied(self._few) or _Few()
-        return upstream & ~bit
+        return upstream & ~bit  # a kernel's own reads and writes may overlap
 
     def remove(self, slot: int) -> None:
-        super().remove(slot)
-        self._bits.pop(slot, [0])[0] = 0
+        keep, groups, kernel = ~(1 << slot), self._groups, self._held.pop(slot)
+        for s in kernel.reads:
+            if s.buffer >= 0:
+                groups[s.buffer].read &= keep
+            else:
+                groups.get((s.buffer, s.start, s.stop), self._none).read &= keep
+        for s in kernel.writes:
+            if s.buffer >= 0:
+                groups[s.buffer].wrote &= keep
+            else:
+                groups.get((s.buffer, s.start, s.stop), self._none).wrote &= keep
+        if self._bits:
+            self._bits.pop(slot, [0])[0] = 0
+        if len(groups) > self._most:
+            self._tidy()
+
+    def _enter(self, key: int | _Key) -> _Group:
+        """Make the group of a buffer; or find that of a range of addresses, and join groups that it connects."""
+        if isinstance(key, int):
+            found = self._groups[key] = self._group(0, 0)
+            return found
+        space, lo, hi = key
+        starts, groups = self._spaces.setdefault(space, ([], []))
+        first = bisect_right(starts, lo) - 1
+        if first < 0 or groups[first].end <= lo:
+            first += 1
+        end = bisect_left(starts, hi, first)
+        live = groups[first:end]
+        if len(live) == 1 and live[0].parts and live[0].first <= lo and hi <= live[0].end:
+            made = live[0]
+        else:
+            for one in live:
+                if one.is_idle:
+                    self._drop(one)
+            live = [one for one in live if not one.is_idle]
+            made = self._joined(live) if live else self._group(lo, hi)
+            made.keys = [*made.keys]
+            made.first = min([lo, *(one.first for one in live)])
+            made.end = max([hi, *(one.end for one in live)])
+            starts[first:end], groups[first:end] = [made.first], [made]
+        made.keys.append(key)
+        self._groups[key] = made
+        return made
+
+    def _joined(self, groups: list[_Group]) -> _Group:
+        """Make one group of several, given by ascending addresses, that keeps ranges."""
+        made = groups[0]
+        parts = [one.parts or self._cut(one) for one in groups]
+        if any(isinstance(one, _Many) for one in parts):
+            cells = _Many(_Few())
+            for one in parts:
+                cells.extend(one if isinstance(one, _Many) else _Many(one))
+            made.parts = cells
+        else:
+            made.parts = self._parts()
+            for one in parts:
+                assert isinstance(one, _Few)
+                made.parts.wrote += one.wrote
+                made.parts.read += one.read
+        for one in groups[1:]:
+            made.keys = [*made.keys, *one.keys]
+            for key in one.keys:
+                self._groups[key] = made
+        return made
+
+    def _cut(self, group: _Group) -> _Few:
+        """Let a group keep ranges."""
+        parts = group.parts = self._parts()
+        parts.wrote = [(group.lo, group.hi, self._bit(by)) for by in slots(group.wrote)]
+        parts.read = [(group.lo, group.hi, self._bit(by)) for by in slots(group.read)]
+        group.wrote = group.read = group.lo = group.hi = 0
+        return parts
 
     def _bit(self, slot: int) -> list[int]:
         return self._bits.setdefault(slot, [1 << slot])
 
-    def _cut(self, cell: list[Any]) -> _Few:
-        """Remember by segments what is known of a buffer as a whole."""
-        wrote, read, _, lo, hi = cell
-        parts = _Few()
-        parts.wrote = [(lo, hi, self._bit(by)) for by in slots(wrote)]
-        parts.read = [(lo, hi, self._bit(by)) for by in slots(read)]
-        cell[:] = 0, 0, parts, 0, 0
-        return parts
+    def _drop(self, group: _Group) -> None:
+        for key in group.keys:
+            del self._groups[key]
+        group.keys = []
 
-    def _forget(self) -> None:
-        for cell in self._cells.values():
-            if cell[2]:
-                cell[2] = cell[2].tidied(self._few)
-        super()._forget()
+    def _tidy(self) -> None:
+        """Drop kernels that have run, and groups without others. Of many ranges of a group, later accesses enter again."""
+        for buffer, one in list(self._groups.items()):
+            if one.parts is not None:
+                one.parts = one.parts.tidied(self._few)
+            if isinstance(buffer, int) and one.is_idle:
+                del self._groups[buffer]
+        for space, (starts, groups) in list(self._spaces.items()):
+            for one in groups:
+                if one.is_idle or len(one.keys) > MOST_KEYS:
+                    self._drop(one)
+            groups[:] = [one for one in groups if not one.is_idle]
+            starts[:] = [one.first for one in groups]
+            if not groups:
+                del self._spaces[space]
+        self._most = max(KEPT, 2 * len(self._groups))
+
+    def _barriers(self, kernel: Kernel, bit: int) -> int:
+        """Return the upstream of a kernel by accesses to all memory, others' and its own."""
+        writers, readers = self._all.wrote, self._all.read
+        upstream = writers if kernel.reads or kernel.writes else 0
+        if kernel.writes:
+            upstream |= readers
+        if (writers | readers) & bit:
+            for slot, other in self._held.items():
+                if other.writes or (other.reads and writers & bit):
+                    upstream |= 1 << slot
+        return upstream
+
+
+class Ranges(Buffers):
+    """Finder by range: the accesses to each group, by their bytes.
+
+    Args:
+        whole: a group is two masks until it has two different ranges; otherwise it keeps ranges from the beginning.
+        few: accesses by range are compared one by one with a new one, and found by bisection if there are more.
+        every: kernels that have run are dropped after so many accesses by range.
+    """
+
+    def __init__(self, whole: bool = False, few: int = 16, every: int = 4_096) -> None:
+        self._is_whole = whole
+        super().__init__()
+        self._few, self._due, self._every = few, every, every
+
+    def _group(self, lo: int, hi: int) -> _Group:
+        return _Group(0, 0, None if self._is_whole else _Few(), lo, hi)
+
+    def _parts(self) -> _Few:
+        return _Few()
+
+    def add(self, slot: int, kernel: Kernel) -> int:
+        bit, groups, upstream = 1 << slot, self._groups, 0
+        own: list[int] = []
+        for s in kernel.reads:
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None and group.lo == s.start and group.hi == s.stop:
+                upstream |= group.wrote
+                group.read |= bit
+            elif group.parts or group.wrote or group.read:
+                own = own or self._bit(slot)
+                upstream |= (group.parts or self._cut(group)).reads(s.start, s.stop, own)
+            else:
+                group.read, group.lo, group.hi = bit, s.start, s.stop
+        for s in kernel.writes:
+            group = groups[s.buffer if s.buffer >= 0 else (s.buffer, s.start, s.stop)]
+            if group.parts is None and group.lo == s.start and group.hi == s.stop:
+                upstream |= group.read or group.wrote
+                group.wrote = bit
+                group.read = 0
+            elif group.parts or group.wrote or group.read:
+                own = own or self._bit(slot)
+                upstream |= (group.parts or self._cut(group)).writes(s.start, s.stop, own)
+            else:
+                group.wrote, group.lo, group.hi = bit, s.start, s.stop
+        self._held[slot] = kernel
+        if self._all.wrote or self._all.read:
+            upstream |= self._barriers(kernel, bit)
+        if own:
+            self._due -= len(kernel.reads) + len(kernel.writes)
+            if self._due <= 0:
+                self._tidy()
+        return upstream & ~bit
+
+    def _tidy(self) -> None:
+        super()._tidy()
+        self._due = max(self._every, len(self._groups))
 
 
 FINDERS: Final[Mapping[str, Callable[[], Finder]]] = {

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, fields
+from os import register_at_fork
 from threading import get_ident
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from timerl_nb.errors import CallError, ExecutionError, Origin
 from timerl_nb.frontend.foreign import asked
-from timerl_nb.streams.segments import Segment, segments_of
+from timerl_nb.streams.segments import ANY, Segment, segments_of
 
 THREADS: Final = 256  # of a block; of what is recorded each makes an element
 
@@ -69,37 +72,103 @@ def blocks_of(elements: int) -> int:
     return max(1, -(-elements // THREADS))
 
 
-# Where kernels go that a thread calls; a kernel that nobody takes just runs.
-_TAKERS: dict[int, Callable[[Kernel], object]] = {}
+class Taker:
+    """Receives the kernels that are called in a context: in the block of a window, or inside a kernel.
+
+    A context variable holds the innermost one, so that other tasks of an event loop do not see it. A context that was copied
+    inside the block still holds it afterwards; `take` is None then, as it is in a forked process.
+
+    Attributes:
+        take: is called with each kernel; None once the block has ended.
+        thread: the one that opened it.
+        before: the taker around it.
+        frame: the number of a generator's frame that contains the block, or 0.
+    """
+
+    __slots__ = "before", "frame", "take", "thread"
+
+    def __init__(self, take: Callable[[Kernel], object], frame: FrameType | None = None) -> None:
+        """
+        Args:
+            frame: a generator's that contains the block: while it is suspended nothing is taken.
+        """
+        self.take: Callable[[Kernel], object] | None = take
+        self.thread = get_ident()
+        self.before = current_taker()
+        # Not the frame itself: it would keep alive a generator that nobody has, whose end closes the block.
+        self.frame = 0 if frame is None else id(frame)
+
+    def open(self) -> None:
+        if self.take is not refuse:
+            _TAKERS[self] = self.thread
+        _TAKER.set(self)
+
+    def close(self) -> None:
+        """Take nothing any more; may be called again."""
+        self.take = None
+        _TAKERS.pop(self, None)
+        if _TAKER.get() is self:
+            _TAKER.set(self.before)
+
+    def is_here(self, frame: FrameType | None) -> bool:
+        """Whether code in a frame is inside the block."""
+        if self.take is None:
+            return False
+        if not self.frame:
+            return True
+        while frame is not None and id(frame) != self.frame:
+            frame = frame.f_back
+        return frame is not None
 
 
-class taken_by:
-    """Within the block, what this thread calls as a kernel is taken by `taker`."""
+_TAKER: ContextVar[Taker | None] = ContextVar("taker", default=None)
+_TAKERS: dict[Taker, int] = {}  # those of open windows, and the thread of each
 
-    def __init__(self, taker: Callable[[Kernel], object]) -> None:
-        self._taker = taker
 
-    def __enter__(self) -> None:
-        self._before = _TAKERS.get(get_ident())
-        _TAKERS[get_ident()] = self._taker
+def _forget_takers() -> None:
+    """In a forked process: windows are the parent's."""
+    for taker in list(_TAKERS):
+        taker.close()
 
-    def __exit__(self, *_: object) -> None:
-        del _TAKERS[get_ident()]
-        if self._before is not None:
-            _TAKERS[get_ident()] = self._before
+
+register_at_fork(after_in_child=_forget_takers)
+
+
+def current_taker() -> Taker | None:
+    """Return the taker of kernels that are called here, if there is one."""
+    taker, frame = _TAKER.get(), sys._getframe(1)
+    while taker is not None and not taker.is_here(frame):
+        taker = taker.before
+    return taker
 
 
 def is_taken() -> bool:
-    """Whether somebody takes the kernels that this thread calls."""
-    return get_ident() in _TAKERS
+    """Return whether kernels that this thread calls here are taken."""
+    taker = current_taker()
+    return taker is not None and taker.thread == get_ident()
 
 
 def refuse(inner: Kernel) -> None:
-    """Takes the kernels that a kernel calls: those of none are known when it is launched."""
+    """Refuse a kernel that a kernel calls: what it accesses was unknown as the outer one was launched."""
     raise ExecutionError(
         f"the kernel {inner.name!r} is called by a kernel, which did not say what it reads and writes.",
         hint="call its plain function there, kernel.function(...), or call both kernels one after the other.",
     )
+
+
+def refuse_kernels() -> None:
+    """Let calls of kernels be refused in the current context: in a worker's thread, or a copied context."""
+    Taker(refuse).open()
+
+
+def run_inside(run: Callable[..., R], *args: Any) -> R:
+    """Call a function as the inside of a kernel. Nothing has to be undone, even if it is interrupted."""
+
+    def call() -> R:
+        refuse_kernels()
+        return run(*args)
+
+    return copy_context().run(call)
 
 
 def failure(kernel: Kernel, error: BaseException, launched: Origin) -> ExecutionError:
@@ -124,15 +193,37 @@ class KernelFunction(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.function = function
         self._named = reads, writes, blocks
+        self._name = name_of(function)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> KernelFunction[..., R]:
+        """Bind a method, as functions do; `reads` and `writes` get the instance, too."""
+        bind = getattr(type(self.function), "__get__", None)
+        if bind is None:
+            return self
+        bound = bind(self.function, instance, owner)
+        found: KernelFunction[..., R] = object.__new__(KernelFunction)
+        found.__dict__.update(self.__dict__)
+        found.function = bound
+        if isinstance(bound, MethodType):
+            reads, writes, blocks = (
+                MethodType(n, bound.__self__) if callable(n) else n for n in self._named
+            )
+            found._named = reads, writes, blocks
+        return found
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R | None:
-        take = _TAKERS.get(get_ident())
-        if take is not None:
-            take(self._kernel(sys._getframe(1), args, kwargs))
-            return None
-        if _TAKERS:
+        taker = _TAKER.get()
+        while taker is not None:
+            take = taker.take
+            if take is not None:
+                frame = sys._getframe(1)
+                if not taker.frame or taker.is_here(frame):
+                    take(self._kernel(frame, args, kwargs))
+                    return None
+            taker = taker.before
+        if _TAKERS and get_ident() not in _TAKERS.values():
             raise ExecutionError(
-                f"the kernel {self.function.__name__!r} is called on a thread other than the window's.",
+                f"the kernel {self._name!r} is called on a thread other than the window's.",
                 hint="call kernels on the thread that opened the window, or the plain function: kernel.function(...).",
             )
         return self.function(*args, **kwargs)
@@ -145,23 +236,79 @@ class KernelFunction(Generic[P, R]):
         reads: Any
         writes: Any
         blocks: Any
-        reads, writes, blocks = (n(*args, **kwargs) if callable(n) else n for n in self._named)
+        try:
+            reads, writes, blocks = (n(*args, **kwargs) if callable(n) else n for n in self._named)
+        except TypeError:
+            reads, writes, blocks = self._with_defaults(args, kwargs)
         return Kernel(
-            self.function.__name__,
+            self._name,
             segments_of(reads),
-            segments_of(writes),
+            segments_of(writes, written=True),
             functools.partial(self.function, *args, **kwargs),
             blocks,
             keep=(reads, writes),
             line=Origin(frame.f_code.co_filename, frame.f_lineno).place,
         )
 
+    def _with_defaults(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Call `reads`, `writes` and `blocks` with all arguments, also those that the call leaves out."""
+        try:
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
+        except ValueError:  # a built-in function without a signature
+            return [n(*args, **kwargs) if callable(n) else n for n in self._named]
+        bound.apply_defaults()
+        return [n(*bound.args, **bound.kwargs) if callable(n) else n for n in self._named]
+
+
+def name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _check_function(function: Any) -> None:
+    """
+    Raises:
+        CallError: it cannot be called, or a call only makes a coroutine or a generator, of which nothing runs.
+    """
+    if not (callable(function) or isinstance(function, classmethod)):
+        raise CallError(
+            f"{type(function).__name__} is no function that can be a kernel.",
+            hint="@trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out), above a function.",
+        )
+    if makes := unfinished(function):
+        raise CallError(
+            f"{name_of(function)!r} cannot be a kernel: a call of it makes a {makes}, and runs nothing.",
+            hint="let the kernel be a plain function, which ends when its work has been done.",
+        )
+
+
+def unfinished(function: Any) -> str:
+    """Return what a call of a function makes in place of running it, or "" if it runs."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, staticmethod | classmethod):
+        function = function.__func__
+    call = inspect.getattr_static(type(function), "__call__", None)
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call):
+        return "coroutine"
+    if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(call):
+        return "asynchronous generator"
+    if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(call):
+        return "generator"
+    return ""
+
 
 @asked
 def kernel(
-    *, reads: Any = (), writes: Any = (), blocks: int | Callable[..., int] = 1
+    function: Any = None,
+    /,
+    *,
+    reads: Any = None,
+    writes: Any = None,
+    blocks: int | Callable[..., int] = 1,
 ) -> Callable[[Callable[P, R]], KernelFunction[P, R]]:
-    """Let a function be a kernel, whose calls a window (`trl.streams.window`) may run out of order.
+    """Make a function a kernel, whose calls a window (`trl.streams.window`) may run out of order.
 
     ```python
     @trl.kernel(reads=lambda a, b, out: [a, b], writes=lambda a, b, out: [out])
@@ -169,15 +316,24 @@ def kernel(
         np.matmul(a, b, out=out)
     ```
 
+    The function may be a method (`reads` and `writes` get `self` first), a partial function, or any other object that can be
+    called. Within a window a call returns None: results are what it writes.
+
     Args:
-        reads, writes: what it may read, and may change: NumPy arrays, PyTorch tensors, `trl.streams.segment(...)` or
-            `trl.streams.ANY`, one or several; or a function of the call's arguments that returns them
-            (the paper's `get_addresses`).
-        blocks: how many blocks of threads it would have on a GPU, or a function of the arguments: for simulations.
+        reads, writes: memory that it may read, and may change: arrays of NumPy, PyTorch or (to read) JAX,
+            `trl.streams.segment(...)`, `trl.streams.ANY`, or lists and mappings of these; or a function of the
+            call's arguments that returns them (the paper's `get_addresses`). With neither a kernel may
+            access all memory, and so runs alone.
+        blocks: the number of thread blocks on a GPU, or a function of the arguments that returns it: for simulations.
 
     Raises:
-        CallError: a name stands where memory has to.
+        CallError: a name is given in place of memory; or a call of the function only makes a coroutine or a generator.
     """
+    if function is not None:
+        raise CallError(
+            "trl.kernel is called before it decorates a function.",
+            hint="@trl.kernel(reads=lambda a, out: a, writes=lambda a, out: out), with the function's arguments.",
+        )
     for part, given in (("reads", reads), ("writes", writes)):
         named = (
             [given] if isinstance(given, str) else given if isinstance(given, list | tuple) else []
@@ -187,4 +343,13 @@ def kernel(
                 f"{part}={given!r} names arguments, and has to return them.",
                 hint=f"{part}=lambda a, b, out: [a, b], with the arguments of the function.",
             )
-    return lambda function: KernelFunction(function, reads, writes, blocks)
+    if reads is None and writes is None:
+        writes = ANY
+
+    def made(function: Callable[P, R]) -> KernelFunction[P, R]:
+        _check_function(function)
+        return KernelFunction(
+            function, () if reads is None else reads, () if writes is None else writes, blocks
+        )
+
+    return made

@@ -36,7 +36,7 @@ def save(stream: Stream, path: str | Path) -> None:
     def flat(segments: Sequence[Segment]) -> list[int]:
         found: list[int] = []
         for s in segments:
-            if s.buffer < 0:
+            if s.buffer == ANY.buffer:
                 found += (_ANY, 0, 0)
                 continue
             ago = len(came) - came[s.buffer] if s.buffer in came else 0
@@ -44,13 +44,35 @@ def save(stream: Stream, path: str | Path) -> None:
             found += (ago, s.start, s.stop)
         return found
 
+    relative = _relative(stream.kernels)
     rows = [
-        [names.setdefault(k.name, len(names)), flat(k.reads), flat(k.writes), *_COSTS(k)]
+        [
+            names.setdefault(k.name, len(names)),
+            flat([relative.get(s, s) for s in k.reads]),
+            flat([relative.get(s, s) for s in k.writes]),
+            *_COSTS(k),
+        ]
         for k in stream.kernels
     ]
     value = {"stream": FORMAT, "name": stream.name, "names": list(names), "kernels": rows}
     text = json.dumps(value, separators=(",", ":"))
     write_whole(Path(path), gzip.compress(text.encode(), 9, mtime=0))
+
+
+def _relative(kernels: Sequence[Kernel]) -> dict[Segment, Segment]:
+    """Number buffers of addresses: segments that overlap are of one, and count from its first byte."""
+    addresses = {
+        s for k in kernels for s in (*k.reads, *k.writes) if s.buffer < 0 and s.buffer != ANY.buffer
+    }
+    found: dict[Segment, Segment] = {}
+    buffer = max((s.buffer for k in kernels for s in (*k.reads, *k.writes)), default=0)
+    space, first, end = ANY.buffer, 0, 0
+    for s in sorted(addresses):
+        if s.buffer != space or s.start >= end:
+            buffer, space, first, end = max(buffer, 0) + 1, s.buffer, s.start, s.stop
+        end = max(end, s.stop)
+        found[s] = Segment(buffer, s.start - first, s.stop - first)
+    return found
 
 
 def load(path: str | Path) -> Stream:

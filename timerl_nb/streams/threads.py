@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from time import perf_counter
+from types import FrameType
 from typing import Any, Final, Literal
 
 from timerl_nb.errors import ExecutionError, user_origin
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.foreign import asked
-from timerl_nb.streams.checking import Check, CheckError
+from timerl_nb.streams.checking import CheckError, run_checked
 from timerl_nb.streams.dependences import finder, slots
-from timerl_nb.streams.kernels import Kernel, failure, is_taken, refuse, taken_by
+from timerl_nb.streams.kernels import (
+    Kernel,
+    Taker,
+    failure,
+    is_taken,
+    refuse_kernels,
+    run_inside,
+)
 from timerl_nb.streams.report import Launch, Launches, Report
 from timerl_nb.streams.scheduling_window import Window
 from timerl_nb.streams.stream import Stream
@@ -26,12 +40,28 @@ _MOST_QUEUED: Final = (
 Lane = Callable[[Callable[[], object]], object]
 
 
+class _Exit:
+    """`__exit__` of a window, as a new object for every block.
+
+    A `with` statement holds that object until control has left the block, in whatever way. An interrupt may come before the
+    first line of `__exit__`; the window then ends as the object is released.
+    """
+
+    def __get__(self, window: Threads | None, owner: type) -> Callable[..., None]:
+        if window is None:
+            return Threads.leave
+        leave = functools.partial(Threads.leave, window)
+        window.watch(leave)
+        return leave
+
+
 class Threads:
     """A window that is open within a `with` block; see `window`.
 
     A worker that completes a kernel refills the window, takes the next one that is ready, and wakes another worker only
-    where there is one more and that one is idle. All changes under `_lock`, but that the submitter appends to the
-    queue without it: it looks afterwards whether a worker is idle, as a worker that becomes idle looks afterwards into the queue.
+    if one more is ready and a worker is idle. Workers make all changes, under `_lock`. The submitter takes no lock,
+    so that an interrupt at any of its lines leaves the window whole: it appends to the queue, and then looks
+    whether a worker is idle, as a worker that becomes idle then looks into the queue.
     """
 
     def __init__(
@@ -47,22 +77,23 @@ class Threads:
     ) -> None:
         """
         Args:
-            alone: runs a kernel as it is submitted, on the thread that does so; there are no others then.
-            ahead: of each kernel that is in the window already, those that it waits for.
+            alone: runs a kernel as it is submitted, on the submitter's thread; there are no workers then.
+            ahead: upstream kernels of each kernel that is in the window already.
         """
         self.streams = integer("streams", streams, least=1)
         self._window = window
         self._alone, self._how = alone, how
-        self._queue: deque[Kernel] = deque()  # of what is not in the window yet
-        self._tokens: SimpleQueue[None] = SimpleQueue()  # each lets an idle worker go on
-        self._news: SimpleQueue[None] = SimpleQueue()  # what the submitter waits for has come
+        self._queue: deque[Kernel] = deque()  # before the window
+        self._tokens: SimpleQueue[None] = SimpleQueue()  # each wakes an idle worker
+        self._news: SimpleQueue[None] = SimpleQueue()  # wakes the submitter
         self._lock = Lock()
-        self._idle = 0
+        self._idle = self._busy = 0  # workers
         self._entered = window.count  # kernels so far
-        self._wants: Literal["", "room", "end"] = ""  # what the submitter waits for
+        self._completed = 0
+        self._wants: Literal["", "room", "end"] = ""  # condition that the submitter waits for
         self._closing = self._stopped = False  # threads end; no kernel starts any more
         self._failed: ExecutionError | None = None
-        # by slot: which kernel it is, those that it waits for, when it entered
+        # by slot: the kernel's number, its upstream kernels, the time at which it entered
         self._held = [(k, waits, perf_counter()) for k, waits in enumerate(ahead)]
         self._held = self._held or [(0, (), 0.0)] * window.size
         self._record = integer("record", record, least=0)
@@ -70,6 +101,8 @@ class Threads:
         self._lanes = lanes  # by stream, what runs a kernel's function there
         self._workers: list[Thread] = []
         self._state: Literal["new", "open", "closed"] = "new"
+        self._taker: Taker | None = None
+        self._exit: weakref.ref[Any] | None = None
         self._origin = user_origin()
         self._begun = self._last = 0.0
 
@@ -85,21 +118,38 @@ class Threads:
                 "a window is opened, or a recording made, within another or within a kernel.",
                 hint="end the outer block first; one window finds what may run at once among all kernels.",
             )
-        self._state, self._thread = "open", get_ident()
-        self._takes = taken_by(self.submit)
-        self._takes.__enter__()
+        try:
+            self._open(generator_around(sys._getframe(1)))
+            return self
+        except BaseException:
+            self._end()
+            raise
+
+    __exit__ = _Exit()
+
+    def _open(self, generator: FrameType | None) -> None:
+        self._state, self._thread, self._process = "open", get_ident(), os.getpid()
         self._begun = self._last = perf_counter()
         for lane in range(0 if self._alone else self.streams):
             name = f"timerl-stream-{lane}"
             self._workers.append(Thread(target=self._work, args=(lane,), name=name, daemon=True))
             self._workers[-1].start()
-        return self
+        self._taker = Taker(self.submit, generator)
+        self._taker.open()
 
-    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+    def watch(self, leave: Any) -> None:
+        """End the window when `leave` is released, if it has not ended before."""
+        self._exit = weakref.ref(leave, lambda _: self._stop())
+
+    def leave(self, kind: object, error: BaseException | None, at: object) -> None:
+        """Leave the block."""
         if self._state == "open":
-            self._close(drop=error is not None)
+            if self._process == os.getpid():
+                self._close(drop=error is not None)
+            self._state = "closed"
         if error is None:
             self._say_failure()
+        self._exit = None
 
     def close(self) -> None:
         """Wait for all kernels, and end the threads; what the block calls from then on just runs."""
@@ -108,12 +158,13 @@ class Threads:
         self._say_failure()
 
     def submit(self, *kernels: Kernel) -> None:
-        """Launch kernels, each when those have run that it must wait for; returns at once, unless very many wait.
+        """Launch kernels, each after the kernels that it depends on. Return at once, unless very many are waiting.
 
         Raises:
-            ExecutionError: another kernel has failed; or the window is not open, or is another thread's.
+            ExecutionError: another kernel has failed; or the window is not open, or belongs to another thread or process.
         """
-        if self._state != "open" or get_ident() != self._thread:
+        taker = self._taker
+        if taker is None or taker.take is None or get_ident() != self._thread:
             self._check_usable()
         for first in range(0, len(kernels), _MOST_QUEUED // 2):
             some = kernels[first : first + _MOST_QUEUED // 2]
@@ -125,8 +176,8 @@ class Threads:
                     self._run_alone(kernel, self._alone)
                 continue
             self._queue.extend(some)
-            if self._idle:
-                self._wake()
+            if self._idle and self._window.free and self._tokens.empty():
+                self._tokens.put(None)
             if len(self._queue) >= _MOST_QUEUED:
                 self._wait("room")
 
@@ -143,9 +194,8 @@ class Threads:
     @property
     def report(self) -> Report:
         """What has run so far."""
-        with self._lock:
-            ran, count = list(self._ran), self._entered - self._window.count
-            last = ran[-1][-1] if ran else self._last
+        ran, count = list(self._ran.copy()), self._completed
+        last = ran[-1][-1] if ran else self._last
 
         def made() -> list[Launch]:
             found: list[Launch] = []
@@ -161,7 +211,12 @@ class Threads:
         return Report(self._how, self._window.size, self.streams, us, launches, count)
 
     def _check_usable(self) -> None:
-        if self._state != "open":
+        if self._state == "open" and self._process != os.getpid():
+            raise ExecutionError(
+                "the window is another process's.",
+                hint="open a window in the forked process: it has none of the threads.",
+            )
+        if self._state != "open" or self._taker is None or self._taker.take is None:
             is_new = self._state == "new"
             raise ExecutionError(
                 "the window is not open yet." if is_new else "the window is closed already.",
@@ -177,64 +232,68 @@ class Threads:
         if self._failed is not None:
             raise self._failed
 
-    def _wake(self) -> None:
-        """Let an idle worker go on, if there is something for it."""
-        with self._lock:
-            self._refill()
-            wakes = bool(self._idle and self._window.ready)
-            self._idle -= wakes
-        if wakes:
-            self._tokens.put(None)
-
     def _wait(self, wants: Literal["room", "end"]) -> None:
-        self._wake()
-        with self._lock:
-            if self._is_there(wants):
-                return
+        if self._alone is not None:
+            return
+        while not self._is_there(wants):
             self._wants = wants
-        try:
+            if self._idle and self._tokens.empty():
+                self._tokens.put(None)
             self._news.get()
-        except BaseException:  # an interrupt
-            with self._lock:
-                self._wants, self._news = "", SimpleQueue()
-            raise
 
     def _is_there(self, wants: str) -> bool:
         if wants == "room":
-            return self._failed is not None or len(self._queue) <= _MOST_QUEUED // 2
-        if self._failed is not None:
-            return self._idle == self.streams
-        return not self._queue and not self._window.count
+            return self._stopped or len(self._queue) <= _MOST_QUEUED // 2
+        if self._stopped:
+            return not self._busy
+        # a worker counts a kernel before it takes it out of the queue
+        return not self._queue and self._entered == self._completed
 
     def _close(self, drop: bool) -> None:
-        """End the threads, with all kernels or, to `drop` those that have not begun, with these that run."""
-        self._state = "closed"
-        self._takes.__exit__()
+        """End the threads after all kernels; with `drop`, after those that are running."""
         try:
+            if self._taker is not None:
+                self._taker.close()
             if not drop:
                 self._wait("end")
         finally:
-            with self._lock:
-                self._closing = self._stopped = True
-            for _ in self._workers:
-                self._tokens.put(None)
-            for worker in self._workers:
+            self._end()
+
+    def _end(self) -> None:
+        """End the threads, after the kernels that are running."""
+        self._stop()
+        try:
+            self._join()
+        except BaseException:
+            self._join()
+            raise
+
+    def _stop(self) -> None:
+        """Start no kernel any more, and let the threads end; may be called again."""
+        self._state = "closed"
+        if self._taker is not None:
+            self._taker.close()
+        self._closing = self._stopped = True
+        for _ in self._workers:
+            self._tokens.put(None)
+
+    def _join(self) -> None:
+        for worker in self._workers:
+            if worker.ident is not None:  # it has started
                 worker.join()
-            self._queue.clear()
-            self._alone = None  # a check keeps arrays
+        self._queue.clear()
 
     def _run_alone(self, kernel: Kernel, run: Callable[[Kernel], object]) -> None:
         begun = perf_counter()
         try:
-            with taken_by(refuse):
-                run(kernel)
+            run_inside(run, kernel)
         except Exception as error:
-            self._fail(kernel, error)
-            raise (self._failed or error) from error
+            self._failed = self._failed or self._failure(kernel, error)
+            raise self._failed from error
         finally:
             self._last = perf_counter()
-            self._ran.append((0, (self._entered, (), begun), 0, kernel.said, begun, self._last))
-            self._entered += 1
+            self._ran.append((0, (self._completed, (), begun), 0, kernel.said, begun, self._last))
+            self._completed += 1
 
     # --- the workers' threads --------------------------------------------------------------------
 
@@ -242,73 +301,95 @@ class Threads:
         lock, window, queue, ran = self._lock, self._window, self._queue, self._ran
         ready, free, held, kernels = window.ready, window.free, self._held, window.kernels
         complete, on = window.complete, self._lanes[lane] if self._lanes else None
-        recorded = self._record > 0
+        tokens, recorded = self._tokens, self._record > 0
         slot, kernel, begun, ended = -1, None, 0.0, 0.0
-        with taken_by(refuse):
-            while True:
-                with lock:
-                    if kernel is not None:
-                        if recorded:
-                            ran.append((slot, held[slot], lane, kernel.said, begun, ended))
-                        complete(slot)
-                        kernel = None
-                    if queue and free:
-                        self._refill()
-                    wakes = False
-                    if ready and not self._stopped:
-                        slot = ready.popleft()
-                        kernel = kernels[slot]
-                        if ready and self._idle:
-                            self._idle -= 1
-                            wakes = True
-                    elif self._closing:
-                        return
-                    else:
+        was_idle = False
+        refuse_kernels()
+        while True:
+            with lock:
+                if was_idle:
+                    self._idle -= 1
+                    was_idle = False
+                elif kernel is not None:
+                    if recorded:
+                        ran.append((slot, held[slot], lane, kernel.said, begun, ended))
+                    complete(slot)
+                    self._completed += 1
+                    self._busy -= 1
+                    kernel = None
+                if queue and free:
+                    self._refill()
+                wakes = ends = False
+                if ready and not self._stopped:
+                    slot = ready.popleft()
+                    kernel = kernels[slot]
+                    self._busy += 1
+                    wakes = bool(ready and self._idle) and tokens.empty()
+                else:
+                    if slot >= 0:
+                        self._last, slot = perf_counter(), -1
+                    ends = self._closing
+                    if not ends:
                         self._idle += 1
+                        was_idle = True
                         if queue and free:
-                            self._idle -= 1
                             continue
-                        if slot >= 0:
-                            self._last, slot = perf_counter(), -1
-                    if self._wants and self._is_there(self._wants):
-                        self._wants = ""
-                        self._news.put(None)
-                if wakes:
-                    self._tokens.put(None)
-                if kernel is None or kernel.run is None:
-                    self._tokens.get()
-                    continue
-                if recorded:
-                    begun = perf_counter()
-                try:
-                    if on is None:
-                        kernel.run()
-                    else:
-                        on(kernel.run)
-                except BaseException as error:
-                    self._fail(kernel, error)
-                if recorded:
-                    ended = perf_counter()
+                if self._wants and self._is_there(self._wants):
+                    self._wants = ""
+                    self._news.put(None)
+            if wakes:
+                tokens.put(None)
+            if ends:
+                return
+            if kernel is None or kernel.run is None:  # all in a window can run
+                tokens.get()
+                continue
+            if recorded:
+                begun = perf_counter()
+            try:
+                if on is None:
+                    kernel.run()
+                else:
+                    on(kernel.run)
+            except BaseException as error:
+                with lock:
+                    self._failed = self._failed or self._failure(kernel, error)
+                    self._stopped = True
+            if recorded:
+                ended = perf_counter()
 
     def _refill(self) -> None:
         """Let kernels enter the window, in order, while there is room."""
         queue, free, held, insert = self._queue, self._window.free, self._held, self._window.insert
         while queue and free:
+            self._entered += 1
             slot = insert(queue.popleft())
             if self._record:
                 mask = self._window.upstream[slot]
                 upstream = tuple([held[s][0] for s in slots(mask)]) if mask else ()
-                held[slot] = self._entered, upstream, perf_counter()
-            self._entered += 1
+                held[slot] = self._entered - 1, upstream, perf_counter()
 
-    def _fail(self, kernel: Kernel, error: BaseException) -> None:
-        """No further kernel starts."""
+    def _failure(self, kernel: Kernel, error: BaseException) -> ExecutionError:
         if isinstance(error, CheckError):
-            failed: ExecutionError = error
-        else:
-            failed = failure(kernel, error, self._origin)
-        with self._lock:
-            self._failed, self._stopped = self._failed or failed, True
+            return error
+        return failure(kernel, error, self._origin)
+
+
+def generator_around(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of a block, if it is a generator's, which can be suspended inside the block.
+
+    A generator of `contextlib.contextmanager` stands for the block in which it is used.
+    """
+    suspendable = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+    while frame is not None:
+        behind = frame.f_back
+        if frame.f_code.co_filename != contextlib.__file__:
+            if not frame.f_code.co_flags & suspendable:
+                return None
+            if behind is None or behind.f_code.co_filename != contextlib.__file__:
+                return frame
+        frame = behind
+    return None
 
 
 def runnable(kernel: Kernel) -> Callable[[], object]:
@@ -350,8 +431,9 @@ def window(
         streams: kernels that run at once, each on a thread of its own.
         deps: who finds out which wait for which: "auto", "buffers", "ranges", "pairwise"; or "printed", the
             paper's Algorithm 1 to the letter, which gives wrong results.
-        check: run kernels one by one and in order, and refuse one that changes what its `writes` do not say, or has an
-            argument that it says nothing of. For kernels in main memory.
+        check: run kernels one by one and in order, and refuse one that accesses memory that it does not declare: an
+            array that it is given or names, or a change outside of its `writes`. `docs/acs.md` lists the limits. For
+            kernels in main memory.
         record: how many kernels the report remembers, the last ones.
 
     Raises:
@@ -359,7 +441,7 @@ def window(
         OptionError: there is no such `deps`.
         ExecutionError: from the block: a kernel has failed.
     """
-    alone, how = (Check().run, "window, checked") if check else (None, "window")
+    alone, how = (run_checked, "window, checked") if check else (None, "window")
     return Threads(Window(size, finder(deps)), streams, how, alone=alone, record=record)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from timerl_nb.streams.kernels import Kernel
+from timerl_nb.errors import CallError
+from timerl_nb.streams.kernels import Kernel, name_of, unfinished
 from timerl_nb.streams.stream import Stream
 from timerl_nb.streams.threads import one_by_one, runnable
 
@@ -15,8 +16,15 @@ def record_calls(function: Callable[..., object], *args: Any, **kwargs: Any) -> 
     they write; a run of the stream works on the same buffers, as they are then.
 
     Raises:
+        CallError: the call launches no kernels.
         ExecutionError: it is recorded within a window, a kernel or another recording; or a kernel raises.
     """
+    name = name_of(function)
+    if makes := unfinished(function):
+        raise CallError(
+            f"{name!r} launches no kernels: a call of it only makes a {makes}.",
+            hint="record a plain function that calls kernels.",
+        )
     kernels: list[Kernel] = []
 
     def run(kernel: Kernel) -> None:
@@ -25,4 +33,9 @@ def record_calls(function: Callable[..., object], *args: Any, **kwargs: Any) -> 
 
     with one_by_one("recorded", run, record=0):
         function(*args, **kwargs)
-    return Stream(getattr(function, "__name__", "function"), tuple(kernels))
+    if not kernels:
+        raise CallError(
+            f"{name!r} has launched no kernels.",
+            hint="record jax.jit(function) if it computes by JAX; otherwise let it call functions of @trl.kernel(...).",
+        )
+    return Stream(name, tuple(kernels))

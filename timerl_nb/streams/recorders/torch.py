@@ -9,7 +9,7 @@ from typing import Any
 
 from timerl_nb.errors import CallError
 from timerl_nb.streams.kernels import Kernel, blocks_of
-from timerl_nb.streams.segments import extent, segments_of
+from timerl_nb.streams.segments import segments_of
 from timerl_nb.streams.stream import Stream
 
 
@@ -40,8 +40,8 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
     def note(op: Any, args: Any, kwargs: Any, out: Any) -> None:
         given = tensors((args, kwargs))
         changed = [x for value in _changed(op, args, kwargs) for x in tensors(value)]
-        there = {extent(x)[0] for x in given}
-        made = [x for x in tensors(out) if extent(x)[0] not in there]
+        there = {_storage(x) for x in given}
+        made = [x for x in tensors(out) if _storage(x) not in there]
         reads, writes = segments_of(given), segments_of([*made, *changed])
         if not writes:  # a view
             return
@@ -49,7 +49,7 @@ def record_torch(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Str
         def run() -> None:
             with torch.no_grad():
                 again = op(*args, **kwargs)
-                new = [x for x in tensors(again) if extent(x)[0] not in there]
+                new = [x for x in tensors(again) if _storage(x) not in there]
                 for old, value in zip(made, new, strict=True):
                     old.copy_(value)
 
@@ -89,6 +89,10 @@ def is_of_torch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         return False
     given = (*args, *kwargs.values())
     return isinstance(function, torch.nn.Module) or any(isinstance(x, torch.Tensor) for x in given)
+
+
+def _storage(tensor: Any) -> tuple[Any, int]:
+    return tensor.device, tensor.untyped_storage().data_ptr()
 
 
 def _changed(op: Any, args: Any, kwargs: Any) -> Iterator[Any]:

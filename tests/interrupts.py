@@ -1,0 +1,84 @@
+"""Interrupts at every line of a part of the package that a call runs on its own thread.
+
+`lines` notes the lines that a call visits below a folder, and `interrupted` raises KeyboardInterrupt as the call first comes to
+one of them. A resource's owner has to close it then, or to stay usable.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeAlias
+
+import timerl_nb
+
+Line: TypeAlias = tuple[str, int]
+_ROOT = Path(timerl_nb.__file__).parent
+
+
+class Hangs(AssertionError):
+    """A call that does not return."""
+
+
+@contextmanager
+def traced(parts: tuple[str, ...], visit: Callable[[Line], None]) -> Iterator[None]:
+    """Call `visit` with each line below some files or folders of the package, before it runs."""
+    below = tuple(str(_ROOT / part) for part in parts)
+
+    def each(frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line":
+            visit((frame.f_code.co_filename, frame.f_lineno))
+        return each
+
+    def calls(frame: FrameType, event: str, arg: Any) -> Any:
+        return each if frame.f_code.co_filename.startswith(below) else None
+
+    before = sys.gettrace()
+    sys.settrace(calls)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def lines(call: Callable[[], object], *parts: str) -> list[Line]:
+    """The lines that a call visits, each once, in the order of the first visits."""
+    found: dict[Line, None] = {}
+    with traced(parts, lambda line: found.setdefault(line)):
+        call()
+    return list(found)
+
+
+def interrupted(call: Callable[[], object], line: Line, *parts: str, seconds: float = 10) -> bool:
+    """Run a call, and interrupt it as it first comes to a line. Return whether it raised the interrupt.
+
+    Raises:
+        Hangs: it has not returned after so many seconds.
+    """
+    is_due = True
+
+    def visit(at: Line) -> None:
+        nonlocal is_due
+        if is_due and at == line:
+            is_due = False
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    def hang(*_: object) -> None:
+        raise Hangs(f"after an interrupt at {Path(line[0]).name}:{line[1]}")
+
+    handler = signal.signal(signal.SIGALRM, hang)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with traced(parts, visit):
+            call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    return False
