@@ -82,6 +82,16 @@ class Simulation(ABC):
     act_space: Any
     max_steps: int | None = None
     axes: tuple[Domain, Domain] | None = None  # of environments and steps, once it is stepped
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]] = (), {}
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        made = super().__new__(cls)
+        made._arguments = args, named
+        return made
+
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments by which the environment was made; they tell it from others of its class."""
+        return self._arguments
 
     def __init__(
         self,

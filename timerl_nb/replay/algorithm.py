@@ -24,6 +24,8 @@ class Algorithm(Protocol):
         env: what it acts in, as `trl.collect` takes it.
         fields: of a row of the buffer, as `trl.Replay` takes them.
         gamma: by which a reward is worth less, a step later.
+        identity: optional, a string that names the algorithm where `train(folder=…)` goes on with a run. By default class, code and
+            attributes tell it from others.
     """
 
     @property

@@ -11,23 +11,40 @@ from typing import IO, Any
 from timerl_nb.arrays import Array
 from timerl_nb.errors import ExecutionError
 from timerl_nb.files import clear_drafts, hold, write_whole
+from timerl_nb.identity import parts_of
 from timerl_nb.runtime.checkpoint import safetensors_of
 from timerl_nb.runtime.loading import loaded
 from timerl_nb.runtime.run_folder import LOCK, RunFolder
 
-_FORMAT = "timerl-nb training 1"
+_FORMAT = "timerl-nb training 2"
+_FIRST = "timerl-nb training 1"  # named the algorithm by its repr
 _FILE = "training.safetensors"
 
 
+def _named(algorithm: Any) -> dict[str, str]:
+    """Return the identity of an algorithm, by names of its attributes."""
+    given = getattr(algorithm, "identity", None)
+    if isinstance(given, str):
+        return {"algorithm": given}
+    return {f"algorithm.{n}".removesuffix("."): text for n, text in parts_of(algorithm).items()}
+
+
 class KeptTraining:
-    """Where a run saves itself.
+    """The folder of one training run.
 
     Args:
-        asked: what was asked for, by name: a run of something else is not gone on with.
+        asked: the arguments of the run, by name. A run with others does not go on with what was saved.
+        algorithm: the algorithm, whose identity is one of them.
+
+    Raises:
+        OptionError: the algorithm has no identity across processes.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], asked: Mapping[str, Any]) -> None:
-        self._folder, self._asked = Path(folder), dict(asked)
+    def __init__(
+        self, folder: str | os.PathLike[str], asked: Mapping[str, Any], algorithm: Any
+    ) -> None:
+        self._folder, self._asked = Path(folder), {**asked, **_named(algorithm)}
+        self._asked_first = {**asked, "algorithm": repr(algorithm)}
         self._lock: IO[bytes] | None = None
 
     def enter(self) -> tuple[dict[str, Array], dict[str, Any]] | None:
@@ -65,10 +82,11 @@ class KeptTraining:
         if not file.exists():
             return None
         arrays, said = loaded(file)
-        if said.get("format") != _FORMAT:
-            raise ExecutionError(f"{file} is no training run that was saved.")
+        if said.get("format") not in (_FORMAT, _FIRST):
+            raise ExecutionError(f"{file} is not a saved training run.")
         about = json.loads(said["about"])
-        asked = json.loads(json.dumps(self._asked))
+        known = self._asked if said["format"] == _FORMAT else self._asked_first
+        asked = json.loads(json.dumps(known))
         others = [n for n in asked | about["asked"] if asked.get(n) != about["asked"].get(n)]
         if others:
             raise ExecutionError(

@@ -135,6 +135,7 @@ def train(
         seed: of all chance.
         folder: where the run is saved every so many turns (`every`), and gone on with where one was. In mode "exact" all
             environments begin anew when it is: a run that was killed ends with the same bits as one that was not.
+            An algorithm is the same as that of the saved run if its class, its code and its attributes are, or its `identity`.
         paused: wait before the first turn.
 
     Raises:
@@ -204,8 +205,8 @@ def train(
     # what other turns there are, and in mode "free" groups, is no other run
     apart = ("turns",) if exact else ("turns", "groups")
     plain = {**vars(wanted), "groups": count, "envs": envs, "steps": steps}
-    asked = {n: x for n, x in plain.items() if n not in apart} | {"algorithm": repr(algorithm)}
-    kept = None if folder is None else KeptTraining(folder, asked)
+    asked = {n: x for n, x in plain.items() if n not in apart}
+    kept = None if folder is None else KeptTraining(folder, asked, algorithm)
     held.claim()
     try:
         saved = None if kept is None else kept.enter()
