@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, narrowed
 from timerl_nb.distributions import Distribution
 from timerl_nb.driver.context import Context
 from timerl_nb.entry_points import register_entry_point
@@ -185,7 +185,8 @@ class LearntPolicy:
                 f"an observation is {self._wanted}, not {given.dtype}{list(given.shape)}.",
                 hint=f"convert it as the program's environment does: x.astype({NUMPY[dtype].name!r}).",
             )
-        return given.astype(NUMPY[dtype]).reshape((prod(batch), *shape)), batch
+        rows = narrowed("an observation", given, NUMPY[dtype])
+        return rows.reshape((prod(batch), *shape)), batch
 
     @cached_property
     def _likely(self) -> tuple[Any, bool]:
