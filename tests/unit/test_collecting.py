@@ -15,7 +15,7 @@ from timerl_nb.collecting import Batch, Collector
 from timerl_nb.env.synthetic import Synthetic
 from timerl_nb.errors import EnvError, ExecutionError, OptionError, ShapeError
 from timerl_nb.machine import Machine
-from timerl_nb.rl.learnt import LearntPolicy
+from timerl_nb.rl.learnt import LearntPolicy, graphs_of
 
 HOW = ("scan", "step")
 ARRAYS = ("obs", "action", "reward", "terminated", "truncated", "valid", "last_obs")
@@ -219,7 +219,7 @@ def test_what_was_learnt_collects() -> None:
     with trl.Context("i") as ctx:
         network = trl.DNNBuilder(domain="i").from_env(ENV, hidden=[8], critic=True).build()
         p = {p.name: np.full([int(n) for n in p.shape], 0.5, np.float32) for p in network.params}
-    learnt = LearntPolicy(ctx.policies[0], p, "made up")
+    learnt = LearntPolicy(graphs_of(ctx.policies[0]), p, "made up", (4,), "f32")
     options = {"envs": 6, "steps": 20, "seed": 3, "how": "scan"}
     with trl.collect(ENV, learnt, **options) as c, trl.collect(ENV, network, **options) as d:
         first = c.next()
@@ -368,7 +368,7 @@ def test_programs_without_an_acting_half() -> None:
         ((t, T),) = ctx.dims
         ctx.output("x", trl.constant(1.0))
     program = ctx.compile({T: 2})
-    with pytest.raises(OptionError, match="does not say which network its policy is"):
+    with pytest.raises(OptionError, match="it steps no environment"):
         program.collector()
 
 

@@ -187,7 +187,7 @@ def test_drawn_actions_lie_in_their_own_bounds() -> None:
     env = given(AutoresetMode.SAME_STEP)
     env.single_action_space = gymnasium.spaces.Box(low, high)
     acting = trl.collect(env, trl.policies.random, how="native")._task.acting
-    made = acting.on_host(0, env.single_action_space)({}, np.zeros((200, 3)))["action"]
+    made = acting.on_host(0, env.single_action_space)({}, np.zeros((200, 3)), None)["action"]
     assert (made >= low).all() and (made <= high).all() and (made.std(0) > 0.2).all()
 
 

@@ -164,8 +164,9 @@ def test_what_cannot_be_evaluated_is_said() -> None:
     with trl.Context("b", "i", "t") as other:
         (b, B), (i, I), (t, T) = other.dims
         env = trl.env.make("CartPole-v1")
-        trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+        network = trl.DNNBuilder(domain=(i,)).from_env(env, hidden=[8]).build()
+        other.policy(network)
         with pytest.raises(OptionError, match="the network that acts is not trained yet"):
             other.evaluate(env)
-    with trl.Context("i") as none, pytest.raises(OptionError, match="does not say which network"):
+    with trl.Context("i") as none, pytest.raises(OptionError, match="steps no environment"):
         none.evaluate("CartPole-v1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
@@ -18,19 +18,55 @@ from timerl_nb.live.results import Result
 from timerl_nb.rl.learnt import LearntPolicy
 from timerl_nb.runtime.backends import jax as backend
 from timerl_nb.runtime.backends import jax_graph as graph
+from timerl_nb.symbolic.domain import Domain
 
 # What a policy makes of observations, by name: the action, and what it adds.
 Acted = dict[str, Any]
+# What a policy writes into a program, and what it writes once the environment has been stepped.
+Written = tuple[dict[str, RecurrentTensor], Callable[[Any], None]]
+
+
+@dataclass(frozen=True)
+class Came:
+    """What the last step of environments on the host returned beside observations, [envs].
+
+    Attributes:
+        begins: whether the observation is an episode's first one.
+    """
+
+    begins: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+
+    @staticmethod
+    def first(envs: int) -> Came:
+        """Before any step."""
+        no = np.zeros(envs, bool)
+        return Came(~no, np.zeros(envs, np.float32), no, no)
+
+
+def nothing_follows(step: Any) -> None:
+    """Write nothing after an environment's step."""
 
 
 class OnHost(Protocol):
     """A policy on the host."""
 
-    def __call__(self, weights: Mapping[str, Any], obs: Array, number: int = 0, /) -> Acted:
+    def __call__(
+        self,
+        weights: Mapping[str, Any],
+        obs: Array,
+        number: int = 0,
+        came: Came | None = None,
+        /,
+    ) -> Acted:
         """What it makes of the observations of all environments at a step.
 
         Args:
             number: of the step: a policy of ours draws the same at the same step.
+            came: what came with the observations; None where all begin an episode, or the policy does
+                not look back.
         """
         ...
 
@@ -61,13 +97,18 @@ class Acting(ABC):
         """Why it cannot be part of a program; None where it can."""
         return None
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether the policy reads what the last step returned beside observations."""
+        return False
+
     @abstractmethod
-    def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
-        """What it makes of an observation, in a program whose turns of `i` bring its weights."""
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+        """Write the policy into a program whose turns of `i` bring its weights; `time` are its steps."""
 
     @abstractmethod
     def on_host(self, seed: int, space: Any) -> OnHost:
-        """A function of weights and the observations of all environments.
+        """A function of weights, the observations of all environments, and what came with them.
 
         Args:
             space: of one's actions, as Gymnasium has it.

@@ -11,7 +11,8 @@ from timerl_nb.driver.context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.entry_points import register_entry_point
 from timerl_nb.errors import OptionError
-from timerl_nb.rl.learnt import LearntPolicy, actor_of
+from timerl_nb.frontend.acting import How, policy_of
+from timerl_nb.rl.learnt import LearntPolicy
 
 
 def collector(
@@ -23,10 +24,11 @@ def collector(
     steps: int | None,
     *,
     seed: int = 0,
+    explore: bool = False,
     **options: Any,
 ) -> Collector:
     """See `Program.collector`; `ctx` is where the program was written."""
-    actor = actor_of(ctx.policies)
+    policy = policy_of(ctx)
     own = next(iter(ctx.environments), None)
     if own is None and env is None:
         raise OptionError(
@@ -34,17 +36,22 @@ def collector(
         )
     axes = own.axes if own is not None else None
     for_envs, for_steps = (_size(program, dims) for dims in axes or ((), ()))
-    weights = beginning(ctx, actor, seed).weights
-    made = collect(
+    how = "explore" if explore else "sample"
+    begun = beginning(ctx, policy, seed, how, program.bounds)
+    graphs: dict[How, Any] = {how: begun.graph}
+    given = {**begun.indices, **{n: begun.weights[n] for n in begun.graph.frozen}}
+    weights = {n: begun.weights[n] for n in begun.graph.weights}
+    named = LearntPolicy(graphs, weights, "as it begins", begun.shape, begun.dtype, given)
+    return collect(
         own if env is None else env,
-        LearntPolicy(actor, weights, "as it begins"),
+        named,
         envs=envs or for_envs,
         steps=steps or for_steps or 128,
         seed=seed,
         params=params,
+        explore=explore,
         **options,
     )
-    return made
 
 
 def _size(program: Program, dims: tuple[str, ...]) -> int | None:

@@ -293,6 +293,7 @@ def collect(
     seed: int = 0,
     how: str = AUTO,
     params: Any = None,
+    explore: bool = False,
 ) -> Collector:
     """Steps of environments under a policy, collected batch by batch.
 
@@ -319,6 +320,7 @@ def collect(
             environment, policy and sizes. It takes no way of another provenance, whose trajectories are
             others; "any" does.
         params: weights to begin with, as `Collector.load` takes them; of a function of JAX any tree.
+        explore: `result.policy()` acts with random actions and noise, as its program did.
 
     Returns a `Collector`: `c.next()` is a batch.
 
@@ -330,7 +332,7 @@ def collect(
     """
     steps, seed = integer("steps", steps, least=1), seed_of(seed)
     name, sim, vector = found(env)
-    acting = acting_of(policy, spaces(sim, vector), seed)
+    acting = acting_of(policy, spaces(sim, vector), seed, "explore" if explore else "sample")
     if params is not None:
         acting = acting.begun(params)
     acting.check(spaces(sim, vector)[0])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.collecting.acting import Acted, Acting, OnHost, own
+from timerl_nb.collecting.acting import Acted, Acting, Came, OnHost, Written, nothing_follows, own
 from timerl_nb.collecting.batch import check_names
 from timerl_nb.errors import OptionError, ShapeError
 from timerl_nb.frontend.given import given
@@ -21,6 +21,7 @@ from timerl_nb.frontend.sources import random_bits
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.ir.shapes import NUMPY
 from timerl_nb.runtime.backends import jax_graph as graph
+from timerl_nb.symbolic.domain import Domain
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class HostFunction(Acting):
     def why_not_written(self) -> str | None:
         return "the policy is a function on the host, of observations alone; one of JAX is f(params, obs, key)"
 
-    def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         raise AssertionError(self.why_not_written)
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         function = self.function
-        return lambda _, obs, number=0: named(function(obs))
+        return lambda _, obs, number=0, came=None: named(function(obs))
 
     @property
     def text(self) -> str:
@@ -51,7 +52,7 @@ class TorchModule(HostFunction):
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         call = graph.with_tensors(self.function)
-        return lambda _, obs, number=0: named(call(obs))
+        return lambda _, obs, number=0, came=None: named(call(obs))
 
     def begun(self, values: Any) -> Acting:
         self.taken(values)
@@ -81,17 +82,20 @@ class JaxFunction(Acting):
     function: Callable[[Any, Any, Any], Any]
     tree: Any = None
 
-    def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
         brought = {n: given(n, x.shape, x.dtype, domain=(i,)) for n, x in self.weights.items()}
         bits = random_bits((2,), domain=o.domain)
-        return jaxed(
+        made = jaxed(
             lambda w, seen, words: self._acted(w, seen, graph.key_of(words)), brought, o, bits
         )
+        return made, nothing_follows
 
     def on_host(self, seed: int, space: Any) -> OnHost:
         rows = self._by_keys(seed)
 
-        def act(weights: Mapping[str, Any], obs: Array, number: int = 0) -> Acted:
+        def act(
+            weights: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+        ) -> Acted:
             return {name: np.asarray(x) for name, x in rows(weights, obs, number).items()}
 
         return act

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from timerl_nb.arrays import Array, converted, misfit, narrowed, numbers_of
-from timerl_nb.collecting.acting import Actions, check_numbers
+from timerl_nb.collecting.acting import Actions, Came, check_numbers
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import (
@@ -77,6 +77,7 @@ class _Carried(NamedTuple):
         over: which of them only reset at the next step.
         returns, lengths: of the episodes in progress.
         done: steps so far, of each environment.
+        came: what came with the observations, for a policy that looks back.
     """
 
     obs: Array | None
@@ -84,6 +85,7 @@ class _Carried(NamedTuple):
     returns: Array
     lengths: Array
     done: int
+    came: Came | None = None
 
     @staticmethod
     def first(envs: int, done: int = 0) -> _Carried:
@@ -150,7 +152,7 @@ class HostTurns:
             part.at = 0, None, None
             self._now = carried, part
         if part.whole is None:
-            self._complete(part, weights, carried.done)
+            self._complete(part, weights, carried)
             part.whole = self._batch(part, carried)
         return part.whole[0]
 
@@ -165,8 +167,9 @@ class HostTurns:
         carried, part = self._now
         return carried.obs is not None and part is not None and part.at[2] is _UNKNOWN
 
-    def _complete(self, part: _Part, weights: Weights, done: int) -> None:
+    def _complete(self, part: _Part, weights: Weights, carried: _Carried) -> None:
         """Make the steps of a batch that are still to do."""
+        done, looks_back = carried.done, self._task.acting.looks_back
         act, step, fits, sizes = self._act, self._stepping.step, self._known, self._allowed.sizes
         obs, action, extras, kind = part.obs, part.action, part.extras, self._seen[1]
         reward, ended, cut = part.reward, part.ended, part.cut
@@ -175,7 +178,8 @@ class HostTurns:
         for t in range(first, self._steps):
             t, acted, stepped = part.at
             if acted is None:
-                acted = act(weights, obs[t].copy() if writes else obs[t], done + t)
+                came = self._came(part, carried, t) if looks_back else None
+                acted = act(weights, obs[t].copy() if writes else obs[t], done + t, came)
                 part.at = t, acted, None
             made = acted["action"]
             if made.__class__ is not np.ndarray or (made.shape, made.dtype) != fits:
@@ -211,6 +215,17 @@ class HostTurns:
         counted = self._steps - max(first, 1)
         self.speed = counted * self._envs / (perf_counter() - began) if counted > 0 else None
         self.counts = Counts(2 * self._steps, None, self._steps * (5 + len(extras)))
+
+    def _came(self, part: _Part, carried: _Carried, t: int) -> Came | None:
+        """What the policy is told with the observations at a step."""
+        if t == 0:
+            return carried.came
+        over = part.ended[:t] | part.cut[:t]
+        if self._stepping.restarts_at_once:
+            begins = over[-1]
+        else:  # the step behind an end began the episode
+            begins = over[-2] if t > 1 else carried.over
+        return Came(begins, part.reward[t - 1], part.ended[t - 1], part.cut[t - 1])
 
     def _first(self) -> Any:
         try:
@@ -333,6 +348,7 @@ class HostTurns:
             before.returns * goes_on + (counted * since).sum(0, dtype=np.float64),
             before.lengths * goes_on + (valid & since).sum(0),
             before.done + steps,
+            self._came(part, before, steps) if self._task.acting.looks_back else None,
         )
         flags = {"terminated": terminated, "truncated": truncated, "valid": valid}
         own = {"obs": obs[:steps], "action": part.action, "reward": reward, "last_obs": obs[steps]}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.arrays import Array
-from timerl_nb.collecting.acting import Acted, Acting, OnHost
+from timerl_nb.collecting.acting import Acted, Acting, Came, OnHost, Written, nothing_follows
 from timerl_nb.env.spaces import Discrete, MultiDiscrete
 from timerl_nb.errors import OptionError
 from timerl_nb.frontend.draws import random_randint
@@ -18,6 +18,7 @@ from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sources import random_normal, random_uniform, stack
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.ir.shapes import NUMPY
+from timerl_nb.symbolic.domain import Domain
 
 __all__ = ["random"]
 
@@ -38,16 +39,19 @@ class Random(Acting):
 
     space: Any
 
-    def written(self, o: RecurrentTensor, i: Index) -> dict[str, RecurrentTensor]:
-        space, over = self.space, o.domain
+    def written(self, o: RecurrentTensor, i: Index, time: Domain) -> Written:
+        return {"action": self._drawn(o.domain)}, nothing_follows
+
+    def _drawn(self, over: Domain) -> RecurrentTensor:
+        space = self.space
         if isinstance(space, Discrete):
-            return {"action": random_randint(space.n, domain=over)}
+            return random_randint(space.n, domain=over)
         if isinstance(space, MultiDiscrete):
             each = [random_randint(n, domain=over) for n in space.sizes]
-            return {"action": stack(each, -1)}
+            return stack(each, -1)
         if self._is_open:
-            return {"action": random_normal(space.shape, domain=over)}
-        return {"action": random_uniform(space.shape, space.low, space.high, domain=over)}
+            return random_normal(space.shape, domain=over)
+        return random_uniform(space.shape, space.low, space.high, domain=over)
 
     @property
     def _is_open(self) -> bool:
@@ -67,7 +71,9 @@ class Random(Acting):
                 return draw.standard_normal(shape).clip(space.low, space.high)
             return draw.uniform(space.low, space.high, shape)
 
-        def act(_: Mapping[str, Any], obs: Array, number: int = 0) -> Acted:
+        def act(
+            _: Mapping[str, Any], obs: Array, number: int = 0, came: Came | None = None
+        ) -> Acted:
             nonlocal last
             if last[0] != number:  # a step that an interrupt repeats draws nothing new
                 last = number, drawn((len(obs), *own)).astype(kind)

@@ -9,17 +9,19 @@ from timerl_nb.collecting.functions import function_of
 from timerl_nb.collecting.network import Network, beginning, checked
 from timerl_nb.collecting.policies import Random, random
 from timerl_nb.errors import OptionError
+from timerl_nb.frontend.acting import How
 from timerl_nb.frontend.context import Context
 from timerl_nb.nn.module import Module
 from timerl_nb.rl.learnt import LearntPolicy
 from timerl_nb.rl.policy import DNNBuilder
 
 
-def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int) -> Acting:
+def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int, how: How = "sample") -> Acting:
     """A policy as collecting has it.
 
     Args:
         spaces: of observations and actions.
+        how: whether it explores.
 
     Raises:
         OptionError: it is none.
@@ -28,12 +30,15 @@ def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int) -> Acting:
     if policy is random:
         return Random({}, spaces[1])
     if isinstance(policy, LearntPolicy):
-        weights = {n: own(x) for n, x in policy.weights.items()}
-        return checked(Network(weights, policy.actor), spaces)
+        found = policy.graph(how)
+        given = {**policy.frozen, **policy.weights}
+        weights = {n: own(given[n]) for n in (*found.weights, *found.frozen)}
+        last = {n: given[n] for n in found.indices}
+        return checked(Network(weights, found, last, policy.shape, policy.dtype), spaces)
     if isinstance(policy, DNNBuilder):
         with Context() as ctx:
             policy.build()
-        return checked(beginning(ctx, ctx.policies[-1], seed), spaces)
+        return checked(beginning(ctx, ctx.policies[-1], seed, how, {}), spaces)
     if isinstance(policy, Module):
         params = policy.saved
         if not params:
@@ -47,7 +52,7 @@ def acting_of(policy: Any, spaces: tuple[Any, Any], seed: int) -> Acting:
                 hint="pass what trl.DNNBuilder builds, or let the program say so, "
                 "ctx.policy(network, o, act), and pass result.policy().",
             )
-        return checked(beginning(ctx, actor, seed), spaces)
+        return checked(beginning(ctx, actor, seed, how, {}), spaces)
     if callable(policy):
         return function_of(policy)
     raise OptionError(

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from timerl_nb.collecting.batch import Batch, Ended
-from timerl_nb.collecting.network import over
 from timerl_nb.collecting.task import Task
 from timerl_nb.collecting.way import APART, Counts, Weights
 from timerl_nb.config import Options
 from timerl_nb.driver.context import Context
 from timerl_nb.driver.program import Program
 from timerl_nb.env.core import Simulation, Step
+from timerl_nb.frontend.acting import over
 from timerl_nb.frontend.sources import like, tensor, where
 from timerl_nb.frontend.tensor import RecurrentTensor
 from timerl_nb.live.turns import Turns as DriverTurns
@@ -40,10 +40,12 @@ def collecting(task: Task, options: Options) -> Program:
     with Context("b", "i", "t") as ctx:
         (b, B), (i, I), (t, T) = ctx.dims
         o = like(sim.obs_space, domain=(b, i, t)).named("obs")
-        acted = task.acting.written(o, i)
+        acted, follow = task.acting.written(o, i, ("i", "t"))
+        acted = dict(acted)
         action = acted.pop("action").named("action")
         o[b, 0, 0] = sim.reset(domain=(b,))
         step = sim.step(action)
+        follow(step)
         o[b, i + 1, 0] = step.obs[b, i, T - 1]
         o[b, i, t + 1] = step.obs
 
@@ -63,9 +65,9 @@ def collecting(task: Task, options: Options) -> Program:
         made = {"obs": o, "action": action, "reward": step.reward}
         made |= {} if step.endless else _ends(step)
         for name, x in made.items():
-            ctx.output(name, whole(over(x, o)))
+            ctx.output(name, whole(over(x, o.domain)))
         for name, x in acted.items():
-            ctx.output(f"{_ADDED}{name}", whole(over(x, o)))
+            ctx.output(f"{_ADDED}{name}", whole(over(x, o.domain)))
         ctx.output("last_obs", step.obs[0:B, i, T - 1])
         if not step.endless:
             one = where(step.alive, 1, 0)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, Self
 
-from timerl_nb.errors import ShapeError, TimeRLError
+from timerl_nb.errors import ShapeError, TimeRLError, user_origin
+from timerl_nb.frontend.actor import Draw
+from timerl_nb.frontend.context import current
 from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, operand
 from timerl_nb.ir.shapes import is_float
 
@@ -20,7 +24,14 @@ class Distribution(ABC):
     draw independently per environment from parameters that do not vary over environments, name the
     dimension. `stream` names the draws, so that they stay when others are added; `shared` lets a name
     stand for the same draws more than once. No gradient flows through `sample`.
+
+    Each draw is recorded in the context, so that a policy can act by the most likely value instead.
     """
+
+    def __init_subclass__(cls) -> None:
+        for name in ("sample", "rsample", "rsample_and_log_prob"):
+            if name in vars(cls):
+                setattr(cls, name, _recorded(vars(cls)[name]))
 
     @abstractmethod
     def sample(
@@ -51,8 +62,8 @@ class Distribution(ABC):
                 f"kl compares two distributions of one kind, not {type(self).__name__} with "
                 f"{type(other).__name__}.",
             )
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        for x, y in pairs:
+        for name, x in vars(self).items():
+            y: Any = getattr(other, name, None)
             if isinstance(x, RecurrentTensor) and x.shape != y.shape:
                 raise ShapeError(f"kl compares two of one shape, not {x.type} with {y.type}.")
         return self._kl(other)
@@ -65,6 +76,29 @@ class Distribution(ABC):
             f"{type(self).__name__} has no {what} in closed form.",
             hint="estimate it from draws: the mean of log_prob, of this one or of both.",
         )
+
+
+def _recorded(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that draws, whose draws the context records."""
+
+    @wraps(draw)
+    def drawing(self: Distribution, *args: Any, **options: Any) -> Any:
+        ctx = current()
+        with ctx.drawing() as record:
+            made = draw(self, *args, **options)
+            x, known = made if isinstance(made, tuple) else (made, None)
+            record(
+                x.read,
+                lambda inside: Draw(
+                    self.mode,
+                    self.log_prob if known is None else lambda _: known,
+                    inside,
+                    user_origin(),
+                ),
+            )
+        return made
+
+    return drawing
 
 
 def numbers(what: str, x: Any) -> RecurrentTensor:

@@ -21,6 +21,7 @@ from timerl_nb.errors import (
     TimeRLError,
     user_origin,
 )
+from timerl_nb.frontend.acting import return_frozen
 from timerl_nb.frontend.actor import Actor, called
 from timerl_nb.frontend.arguments import checked_name, element_type, is_whole
 from timerl_nb.frontend.bounds import check_bounds
@@ -140,6 +141,7 @@ class Context(Frontend):
         every: int = 1,
         *,
         sample: bool = False,
+        explore: bool = False,
         max_steps: int | None = None,
     ) -> RecurrentTensor:
         """The returns of episodes that are played after iterations, by the weights as these left them.
@@ -154,6 +156,7 @@ class Context(Frontend):
             episodes: how many.
             every: after how many iterations, along the first dimension that the network changes along.
             sample: draw actions, as the program does; the most likely ones otherwise.
+            explore: act with random actions and noise, too, as the program does.
             max_steps: the longest that an episode may be; the environment's own by default.
 
         Returns an array of as many returns, over the iterations, where they are made.
@@ -164,7 +167,8 @@ class Context(Frontend):
                 episodes have no end.
         """
         found = entry_point("program.evaluate")
-        return found(self, env, episodes, every, sample=sample, max_steps=max_steps)
+        ways = {"sample": sample, "explore": explore}
+        return found(self, env, episodes, every, **ways, max_steps=max_steps)
 
     def debug(self, *, nan: bool = True) -> None:
         """Let programs compiled from here on stop at the first NaN that they make.
@@ -246,7 +250,8 @@ class Context(Frontend):
             actual, ends = check_bounds(self, bounds)
             dims = [dim for dim in self.space if dim.bound in ends]
             late = (partial(write_bound, self, dim, ends[dim.bound]) for dim in dims)
-            pdg = self.pdg(*late, endless=self._endless(actual))
+            frozen = partial(return_frozen, self)
+            pdg = self.pdg(*late, frozen, endless=self._endless(actual))
             if not pdg.sinks:
                 raise DomainError(
                     "the program has no output: nothing of it would be computed.",

@@ -49,7 +49,7 @@ from timerl_nb.ir.turns import (
 from timerl_nb.live.log_folder import LogFolder
 from timerl_nb.live.progress_bar import compiling, saying, turns_bar
 from timerl_nb.live.result_frame import Rows
-from timerl_nb.live.results import Result
+from timerl_nb.live.results import Acting, Result
 from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.run_log import Logger, RunLog, loggers_of
 from timerl_nb.live.running import Running
@@ -641,7 +641,12 @@ class Program:
                 run.release(error)
                 raise
         seconds = time.perf_counter() - start
-        return Result.of(run, values, seconds, self._owner.policies, along=watched.along)
+        return Result.of(run, values, seconds, self._acting, along=watched.along)
+
+    @property
+    def _acting(self) -> Acting:
+        """Where the program is written, and its bounds."""
+        return self._owner, self.bounds
 
     def _watched(self, kept: KeptRun, *, recorded: bool) -> Watched:
         """What is watched of a run."""
@@ -793,9 +798,8 @@ class Program:
         except BaseException:
             kept.leave()
             raise
-        actors = self._owner.policies
         return Running.of_program(
-            control, run, watched, outputs, actors, kept.finish, kept.leave, telling
+            control, run, watched, outputs, self._acting, kept.finish, kept.leave, telling
         )
 
     def _check_memory(

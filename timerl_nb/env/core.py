@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from timerl_nb.errors import DomainError, EnvError, Origin, one_of, user_origin
+from timerl_nb.frontend.actor import Played
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import as_dims
@@ -29,6 +30,8 @@ from timerl_nb.symbolic.expr import Lin, ge, sym
 Tensor = RecurrentTensor
 State = Any  # a tensor, or a tuple of them
 Autoreset = Literal["next_step", "same_step"]
+# what a step shows by name, in the order in which a tensor that has several names is called
+_SHOWN = ("obs", "reward", "terminated", "truncated", "alive", "final_obs")
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,8 @@ class Simulation(ABC):
         self.max_steps = max_steps or type(self).max_steps
         self._reset: tuple[Domain, Tensor, Origin] | None = None
         self._stepped: Origin | None = None
+        self._shown: dict[str, Any] = {}  # by the reset
+        self._inside = range(0)  # the reset's operations
 
     @property
     def made_as(self) -> str:
@@ -156,10 +161,18 @@ class Simulation(ABC):
             )
         names = as_dims(ctx, ctx.space, domain)
         with ctx.region("reset"):
+            begun = len(ctx.op_ids)
             first = self.begin(names)
+            self._inside = range(begun, len(ctx.op_ids))
+            self._shown = {"obs": first, **self._public()}
             self._reset = (names, first, user_origin())
             ctx.environments.append(self)
             return first
+
+    def _public(self) -> dict[str, Tensor]:
+        """Tensors that the environment has as attributes, such as a mask of actions."""
+        own = {n: x for n, x in vars(self).items() if isinstance(x, RecurrentTensor)}
+        return {name: x for name, x in own.items() if not name.startswith("_")}
 
     def step(self, action: Tensor) -> Step:
         """Take one action per environment and time.
@@ -192,7 +205,23 @@ class Simulation(ABC):
                 f"{' and '.join(time[:-1])}.",
             )
         self._stepped, self.axes = user_origin(), (domain[:-1] or domain, time[-1:])
-        return self.play(action, time, first)
+        ctx = action.ctx
+        begun = len(ctx.op_ids)
+        step = self.play(action, time, first)
+        came = {name: getattr(step, name) for name in _SHOWN} | self._public()
+        ctx.played.append(
+            Played(
+                self.obs_space,
+                domain,
+                time,
+                {name: x.read.tensor for name, x in self._shown.items()},
+                {name: x.read.tensor for name, x in came.items()},
+                action.read,
+                frozenset((*self._inside, *range(begun, len(ctx.op_ids)))),
+                self._stepped,
+            )
+        )
+        return step
 
     def _check_action(self, action: Tensor) -> None:
         space = self.act_space

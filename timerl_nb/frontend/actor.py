@@ -1,30 +1,32 @@
-"""How a program acts: by which network, on what it sees. Contexts remember it, for after a run."""
+"""Records of how a program acts: environment steps, draws from distributions, policies that the user names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from timerl_nb.errors import Origin
+from timerl_nb.ir.ops import Read, Tensor
 from timerl_nb.ir.shapes import DType
+from timerl_nb.symbolic.domain import Domain
 
 
 def called(network: Any, o: Any) -> Any:
-    """What a network makes of an observation by itself."""
+    """Call a network with an observation: the default `act` of an `Actor`."""
     return network(o)
 
 
 @dataclass(frozen=True)
 class Actor:
-    """A policy as a program has it.
+    """A network that may act.
 
     Attributes:
         network: a module, or a list or mapping of modules and parameters.
-        shape, dtype: what an observation is.
+        shape, dtype: the type of an observation.
         act: from the network and an observation to a distribution, or to an action.
-        origin: the line that says so.
-        marked: whether the user said so; else the network was made to act.
+        origin: the line of the user's program.
+        marked: the user named it by `ctx.policy`; otherwise `trl.DNNBuilder` made it.
     """
 
     network: Any
@@ -33,3 +35,45 @@ class Actor:
     act: Callable[[Any, Any], Any]
     origin: Origin
     marked: bool = False
+
+
+@dataclass(frozen=True)
+class Played:
+    """The reset and the step of one environment in a program.
+
+    Attributes:
+        space: of observations.
+        domain: the dimensions of the reset.
+        time: the dimensions of the steps, the last one fastest.
+        first: the tensors that the reset returned, by name; "obs" is the observation.
+        came: the tensors that the step returned, by name.
+        action: the tensor that the step took.
+        inside: the operations of the environment itself.
+        origin: the line of the step.
+    """
+
+    space: Any
+    domain: Domain
+    time: Domain
+    first: Mapping[str, Tensor]
+    came: Mapping[str, Tensor]
+    action: Read
+    inside: frozenset[int]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A draw from a distribution.
+
+    Attributes:
+        mode: writes the most likely value.
+        log_prob: writes the log-probability of a value.
+        inside: the operations that draw.
+        origin: the line of the draw.
+    """
+
+    mode: Callable[[], Any]
+    log_prob: Callable[[Any], Any]
+    inside: frozenset[int]
+    origin: Origin

@@ -23,7 +23,7 @@ from timerl_nb.errors import (
     user_origin,
     user_variables,
 )
-from timerl_nb.frontend.actor import Actor
+from timerl_nb.frontend.actor import Actor, Draw, Played
 from timerl_nb.frontend.arguments import checked_name
 from timerl_nb.frontend.indexing import Index
 from timerl_nb.frontend.sizes import difference
@@ -32,7 +32,7 @@ from timerl_nb.ir.attrs import NO_ATTRS, CheckpointAttrs, MergeAttrs, ReindexAtt
 from timerl_nb.ir.endless import without_end
 from timerl_nb.ir.host import CallAttrs, UdfAttrs
 from timerl_nb.ir.needed import restricted
-from timerl_nb.ir.ops import Op, Output, Read, read_symbols
+from timerl_nb.ir.ops import Op, Output, Read, Tensor, read_symbols
 from timerl_nb.ir.orders import Order
 from timerl_nb.ir.pdg import Pdg, at_own_point, read_type
 from timerl_nb.ir.randomness import stream_words
@@ -102,6 +102,10 @@ class Context:
         self.rules: dict[int, Any] = {}  # of functions with a gradient of their own, by result
         self.policies: list[Actor] = []  # what the program may act by
         self.environments: list[Any] = []  # those that were reset
+        self.played: list[Played] = []  # how environments are stepped
+        self.draws: dict[Tensor, Draw] = {}  # from distributions, by what was drawn
+        self.critics: dict[Tensor, Callable[[], Any]] = {}  # by what the same network makes of it
+        self._drawing = 0  # calls of distributions that are open
         self.fixed: dict[str, int | Callable[[Mapping[str, int]], int]] = {}
 
     # --- what a user sees ------------------------------------------------------------------------
@@ -192,6 +196,7 @@ class Context:
         *,
         label: str = "",
         where: Cond = TRUE,
+        origin: Origin | None = None,
     ) -> Op:
         """Append an operation, at the points where `where` holds and its operands are defined.
 
@@ -200,7 +205,7 @@ class Context:
         Raises:
             ShapeError: the kind does not take operands of these types.
         """
-        origin = user_origin()
+        origin = origin or user_origin()
         if self._gradient_of is not None:
             origin = replace(origin, gradient_of=self._gradient_of)
         where = all_of(where, subsets_of(self.__getitem__, reads))
@@ -221,7 +226,7 @@ class Context:
             if error.sizes is not None:
                 alike, against = self.with_sizes(reads, [error.sizes], where)
                 if not against and alike != list(reads):
-                    return self.add(kind, alike, attrs, label=label, where=where)
+                    return self.add(kind, alike, attrs, label=label, where=where, origin=origin)
             raise ShapeError(
                 f"{kind}: {error}.",
                 origin=origin,
@@ -383,6 +388,32 @@ class Context:
         except Exception:
             self._ops, self._traversed, self._late, self.rules = kept
             raise
+
+    @contextmanager
+    def described(self) -> Iterator[None]:
+        """Take back what is written inside, which only describes the program."""
+        kept, before = dict(self._ops), (dict(self.draws), dict(self.critics))
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+            self._ops, (self.draws, self.critics) = kept, before
+
+    @contextmanager
+    def drawing(self) -> Iterator[Callable[[Read, Callable[[frozenset[int]], Draw]], None]]:
+        """Record a draw from a distribution; a draw inside of another one is a part of that."""
+        begun, self._drawing = len(self._ops), self._drawing + 1
+
+        def record(read: Read, draw: Callable[[frozenset[int]], Draw]) -> None:
+            if self._drawing == 1:
+                inside = frozenset(range(begun, len(self._ops)))
+                self.draws[read.tensor] = draw(inside)
+
+        try:
+            yield record
+        finally:
+            self._drawing -= 1
 
     def add_order(self, order: Order) -> None:
         """Let the points of one operation run before those of another."""

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from timerl_nb.errors import ShapeError
-from timerl_nb.frontend.arguments import element_type, is_whole
+from timerl_nb.errors import ShapeError, user_origin
+from timerl_nb.frontend.actor import Draw
+from timerl_nb.frontend.arguments import element_type, integer, is_whole
+from timerl_nb.frontend.context import current
 from timerl_nb.frontend.sources import arange, random_bits, random_gumbel, random_uniform
-from timerl_nb.frontend.tensor import RecurrentTensor, operand
+from timerl_nb.frontend.tensor import RecurrentTensor, broadcast_to, elementwise, operand
 from timerl_nb.ir.shapes import NUMPY, is_float, is_integer
 
 Stream = int | str | None
@@ -72,7 +74,18 @@ def random_bernoulli(
         raise ShapeError(f"p is a probability, not {p.type}.")
     shape = p.shape if shape is None else shape
     domain = p.domain if domain is None else domain
-    return random_uniform(shape, domain=domain, stream=stream, shared=shared) < p
+
+    def log_prob(x: RecurrentTensor) -> RecurrentTensor:
+        return elementwise("where", [x, p.log(), (-p).log1p()]).sum()
+
+    def mode() -> RecurrentTensor:
+        return broadcast_to(p > 0.5, made.shape)
+
+    with current().drawing() as record:
+        made = random_uniform(shape, domain=domain, stream=stream, shared=shared) < p
+        origin = user_origin()
+        record(made.read, lambda inside: Draw(mode, log_prob, inside, origin))
+    return made
 
 
 def random_categorical(
@@ -92,8 +105,23 @@ def random_categorical(
     if not logits.rank or not is_float(logits.dtype):
         raise ShapeError(f"logits are floating-point and have at least one axis, not {logits}.")
     domain = logits.domain if domain is None else domain
-    noise = random_gumbel(logits.shape, domain=domain, stream=stream, shared=shared)
-    return (logits + noise).argmax(axis)
+
+    def log_prob(x: RecurrentTensor) -> RecurrentTensor:
+        k = logits._axis(axis)
+        whole = logits.log_softmax(k)
+        last = whole.transpose(*(d for d in range(whole.rank) if d != k), k)
+        size = integer("the number of positions", last.shape[-1])
+        return elementwise("where", [x.one_hot(size, "bool"), last, 0.0]).sum(axis=-1)
+
+    with current().drawing() as record:
+        noise = random_gumbel(logits.shape, domain=domain, stream=stream, shared=shared)
+        made = (logits + noise).argmax(axis)
+        origin = user_origin()
+        record(
+            made.read,
+            lambda inside: Draw(lambda: logits.argmax(axis), log_prob, inside, origin),
+        )
+    return made
 
 
 def random_permutation(

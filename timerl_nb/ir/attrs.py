@@ -539,11 +539,13 @@ class JaxedAttrs(Attrs):
 class OutputAttrs(Attrs):
     """An output's name, and the dimensions it is stacked over.
 
+    "policy" is the role of last values that the program's policy needs beside its parameters.
+
     Those in `axes` are the leading axes of the operand, the others are the sink's domain.
     """
 
     name: str
-    role: Literal["output", "parameter"] = "output"
+    role: Literal["output", "parameter", "policy"] = "output"
     dims: Domain = ()
     axes: Domain = ()
 

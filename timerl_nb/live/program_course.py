@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from timerl_nb.errors import ExecutionError, warn
-from timerl_nb.frontend.actor import Actor
 from timerl_nb.live.course import Course
-from timerl_nb.live.results import Result
+from timerl_nb.live.results import Acting, Result
 from timerl_nb.live.run_control import RunControl, Stopped
 from timerl_nb.live.run_log import RunLog
 from timerl_nb.live.telemetry import Telemetry, Watched
@@ -23,7 +22,7 @@ class ProgramCourse(Course):
     Args:
         outputs: those that it returns; all by default.
         telemetry: what makes frames of it.
-        actors: what the program may act by.
+        acting: the program, which says how it acts.
         at_end: is called when the run has come to its end, and `over` when it is no more.
         log: what tells of it.
     """
@@ -35,14 +34,14 @@ class ProgramCourse(Course):
         watched: Watched,
         outputs: Sequence[str] | None,
         telemetry: Telemetry,
-        actors: Sequence[Actor] = (),
+        acting: Acting | None = None,
         at_end: Callable[[], None] = lambda: None,
         over: Callable[[], None] = lambda: None,
         log: RunLog | None = None,
     ) -> None:
         super().__init__(control)
         self._run, self._watched, self._names = run, watched, outputs
-        self._telemetry, self._actors = telemetry, tuple(actors)
+        self._telemetry, self._acting = telemetry, acting
         self._at_end, self._over, self._log = at_end, over, log
         self._lost: dict[str, str] = {}
 
@@ -104,4 +103,4 @@ class ProgramCourse(Course):
 
     def _made(self, values: Outputs, start: float, error: BaseException | None = None) -> Result:
         seconds, along = time.perf_counter() - start, self._watched.along
-        return Result.of(self._run, values, seconds, self._actors, error, along)
+        return Result.of(self._run, values, seconds, self._acting, error, along)

@@ -13,7 +13,6 @@ import numpy as np
 from timerl_nb.arrays import Array
 from timerl_nb.entry_points import entry_point
 from timerl_nb.errors import OptionError, one_of
-from timerl_nb.frontend.actor import Actor
 from timerl_nb.frontend.arguments import is_whole
 from timerl_nb.ir.selected import Coordinates
 from timerl_nb.live.result_file import damaged, read_result, write_result
@@ -23,6 +22,7 @@ from timerl_nb.runtime.outputs import Outputs
 from timerl_nb.runtime.run_protocol import RunProtocol
 
 _WHERE: Final = "coordinates of "
+Acting = tuple[Any, Mapping[str, int]]  # a program's context, and its bounds
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class Result(Mapping[str, Array]):
         lengths: the values of a dynamic bound, by its name, stacked over what it varies over;
             outputs along its dimension have zeros beyond.
         kept: the checkpoints that it wrote.
+        frozen: last values that the program's policy needs beside its parameters, such as running
+            statistics.
     """
 
     _outputs: Mapping[str, Array] = field(repr=False)
@@ -82,8 +84,9 @@ class Result(Mapping[str, Array]):
     )
     lengths: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     kept: Sequence[Kept] = field(default=(), repr=False)
-    _actors: Sequence[Actor] = field(default=(), repr=False)
+    _acting: Acting | None = field(default=None, repr=False)
     _along: Along = field(default_factory=Along, repr=False)
+    frozen: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
 
     @classmethod
     def of(
@@ -91,7 +94,7 @@ class Result(Mapping[str, Array]):
         run: RunProtocol,
         values: Outputs,
         seconds: float,
-        actors: Sequence[Actor] = (),
+        acting: Acting | None = None,
         error: BaseException | None = None,
         along: Along = Along(),  # noqa: B008 (a frozen value)
     ) -> Result:
@@ -99,7 +102,7 @@ class Result(Mapping[str, Array]):
 
         Args:
             values: by (role, name).
-            actors: what the program may act by.
+            acting: the program, which says how it acts.
             error: what it failed with.
             along: what outputs are stacked over.
         """
@@ -114,8 +117,9 @@ class Result(Mapping[str, Array]):
             run.coordinates,
             run.lengths(),
             tuple(run.kept),
-            tuple(actors),
+            acting,
             along,
+            {name: x for (role, name), x in values.items() if role == "policy"},
         )
 
     @property
@@ -156,13 +160,14 @@ class Result(Mapping[str, Array]):
                 if one.point[dim] == s
             ),
             _along=self._along.of_one(),
+            frozen={n: x[s] for n, x in self.frozen.items()},
         )
 
     def policy(self, step: int | Mapping[str, int] | None = None) -> Any:
         """What was learnt, as a function of arrays: `a = result.policy()(observation)`.
 
-        It is the network that the program acts by: that of `trl.DNNBuilder`, or what `ctx.policy`
-        says. `policy.evaluate(env, episodes)` plays, `policy.weights` are its weights by name.
+        It is the part of the program between an environment's observation and the action, or what
+        `ctx.policy` says. `policy.evaluate(env, episodes)` plays, `policy.weights` are its weights by name.
 
         Args:
             step: of which checkpoint that was kept: the iteration, or a point, {"i": 9}; as the last
@@ -178,7 +183,15 @@ class Result(Mapping[str, Array]):
                 f"there are {len(self.seeds)} policies, one for each seed.",
                 hint=f"result.row(0).policy() is that of the seed {self.seeds[0]}.",
             )
-        return entry_point("program.policy")(self._actors, self.parameters, self.kept, step)
+        if self._acting is None:
+            raise OptionError(
+                "the result does not say what its policy is: it was copied, pickled or loaded, and "
+                "knows its parameters alone.",
+                hint="pickle result.policy() itself.",
+            )
+        ctx, bounds = self._acting
+        found = entry_point("program.policy")
+        return found(ctx, bounds, self.parameters, self.frozen, self.kept, step)
 
     def frame(self, name: str | None = None) -> Any:
         """The outputs as a table of pandas: a row per turn, a column per output that is one number there.
@@ -259,15 +272,15 @@ class Result(Mapping[str, Array]):
                 tuple(
                     Kept(Path(path), point, tuple(names)) for path, point, names in about["kept"]
                 ),
-                (),
+                None,
                 Along(along["outer"], along["bound"], dims, rows),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged(path, error) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        # networks belong to a context, which stays where the program was written
-        return {**vars(self), "_actors": ()}
+        # a context stays where the program was written
+        return {**vars(self), "_acting": None}
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._outputs:

@@ -8,11 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from timerl_nb.errors import ExecutionError
-from timerl_nb.frontend.actor import Actor
 from timerl_nb.live.course import Course
 from timerl_nb.live.frames import Frame, compiling_text
 from timerl_nb.live.program_course import ProgramCourse
-from timerl_nb.live.results import Result
+from timerl_nb.live.results import Acting, Result
 from timerl_nb.live.run_control import RunControl
 from timerl_nb.live.run_log import RunLog
 from timerl_nb.live.telemetry import Telemetry, Watched
@@ -51,14 +50,14 @@ class Running:
         run: RunProtocol,
         watched: Watched,
         outputs: Sequence[str] | None,
-        actors: Sequence[Actor] = (),
+        acting: Acting | None = None,
         at_end: Callable[[], None] = lambda: None,
         over: Callable[[], None] = lambda: None,
         log: RunLog | None = None,
     ) -> Running:
         """A program's run; `ProgramCourse` says of what."""
         telemetry = Telemetry(control, run, watched, outputs)
-        course = ProgramCourse(control, run, watched, outputs, telemetry, actors, at_end, over, log)
+        course = ProgramCourse(control, run, watched, outputs, telemetry, acting, at_end, over, log)
         return Running(control, telemetry, course, watched.progress.turns)
 
     # --- commands --------------------------------------------------------------------------------

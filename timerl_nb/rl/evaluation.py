@@ -5,14 +5,14 @@ from __future__ import annotations
 from timerl_nb.driver.context import Context
 from timerl_nb.entry_points import register_entry_point
 from timerl_nb.env.core import Simulation
-from timerl_nb.errors import DomainError, OptionError
+from timerl_nb.errors import DomainError, OptionError, TimeRLError
+from timerl_nb.frontend.acting import InProgram, Slicer, policy_of
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.indexing import Index
-from timerl_nb.frontend.sources import Parameter, like
+from timerl_nb.frontend.sources import like, value
 from timerl_nb.frontend.tensor import RecurrentTensor
-from timerl_nb.nn.module import replaced
-from timerl_nb.rl.learnt import action, actor_of, fresh
+from timerl_nb.rl.learnt import fresh, graphs_of
 from timerl_nb.symbolic.expr import sym
 
 
@@ -23,6 +23,7 @@ def evaluated(
     every: int,
     *,
     sample: bool,
+    explore: bool,
     max_steps: int | None,
 ) -> RecurrentTensor:
     """The returns of episodes; see `Context.evaluate`."""
@@ -32,38 +33,42 @@ def evaluated(
         )
     count = integer("the number of episodes", episodes, least=1)
     often = integer("every", every, least=1, hint="every=5 is after every fifth iteration.")
-    actor = actor_of(ctx.policies)
-    named: dict[str, Parameter] = {}
-
-    def note(p: Parameter) -> Parameter:
-        named[p.name] = p
-        return p
-
-    replaced(actor.network, note)
+    policy = policy_of(ctx)
+    graphs = graphs_of(policy)
+    found = graphs["explore" if explore else "sample" if sample else "mode"]
+    if isinstance(found, TimeRLError):
+        raise found
+    named = {p.name: p for p in ctx.parameters.values() if p.name in found.weights}
     ways = {p.along for p in named.values() if p.along}
     if len(ways) != 1:
-        found = "is not trained yet" if not ways else "changes along different dimensions"
+        what = "is not trained yet" if not ways else "changes along different dimensions"
         raise OptionError(
-            f"the network that acts {found}: there is no iteration to evaluate it after.",
-            others={"it is made at": actor.origin},
+            f"the network that acts {what}: there is no iteration to evaluate it after.",
+            others={"it acts at": policy.origin},
             hint="evaluate after the optimiser's step() is written.",
         )
     ((outer, *inner),) = ways
-    sim = fresh(env, actor, max_steps)
+    sim = fresh(env, policy, max_steps)
     n, N = ctx.add_dim("episode", count)
     s, _ = ctx.add_dim("step", sim.max_steps or 1)
     with ctx.region("evaluation"), ctx.streams(f"{n}"):
         last = {d: ctx.space[d].size - 1 for d in inner}
-        weights = {
+        given = {
             name: p.next.at({d: e for d, e in last.items() if d in p.domain})
             for name, p in named.items()
         }
-        dims = ctx.space.ordered({outer, *(d for w in weights.values() for d in w.domain)})
+        if isinstance(policy, Slicer):
+            given |= policy.frozen(found)
+        given |= {name: value(Index(ctx, sym(name))) for name in found.indices}
+        dims = ctx.space.ordered({outer, *(d for x in given.values() for d in x.domain)})
         over = tuple(Index(ctx, sym(d)) for d in dims)
         o = like(sim.obs_space, domain=(*over, n, s))
         o[*over, n, 0] = sim.reset(domain=(*over, n))
-        step = sim.step(action(actor, weights, o, sample=sample))
+        acted = InProgram(found, given, o, o.domain[-1:])
+        step = sim.step(acted.made["action"])
         o[*over, n, s + 1] = step.obs
+        acted.goes_on(step, restarts=False)
+        ctx.played.pop()  # the program itself acts as before
         returns = step.masked(step.reward).sum(over=s)[*over, 0:N]
         if often == 1:
             return returns

@@ -114,6 +114,8 @@ class Policy(Module):
                 hint="clip the actions, or give the space the ends that are allowed.",
             )
         made = self.actor(self._features(o))
+        if self.critic is not None:
+            made.ctx.critics[made.read.tensor] = lambda: self.value(o)
         if self._sizes is not None:
             return MultiCategorical(made.named("logits"), self._sizes, mask)
         if self.log_std is None:

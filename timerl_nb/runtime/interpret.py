@@ -111,7 +111,7 @@ class Run:
         self._shown: list[dict[Any, Any]] = []
         for op in executable.pdg.sinks:
             if isinstance(op.attrs, OutputAttrs):
-                behind = self._learning if op.attrs.role == "parameter" else self._shown
+                behind = self._learning if op.attrs.role != "output" else self._shown
                 (operand,) = plan.statements.of_op(op.id).operands
                 behind += [self._stores[access.read.tensor] for access in operand.accesses]
         self.returned = Returned(executable.pdg, plan, self._lengths)
@@ -252,7 +252,7 @@ class Run:
 
         def output(op: Op) -> Callable[..., Any]:
             found = self._output(op, reached)
-            if lost is None or op.attrs.role != "parameter":
+            if lost is None or op.attrs.role == "output":
                 return found
             return lambda *point: self._unchanged(found(*point))
 

@@ -168,7 +168,7 @@ class SoFar:
         if outer is None or not count:
             return {**bounds, self.progress.bound: 0} if outer in sink.domain else None
         if outer not in sink.domain:
-            return bounds if count >= _ALL or sink.attrs.role == "parameter" else None
+            return bounds if count >= _ALL or sink.attrs.role != "output" else None
         name = self.progress.bound
         return {**bounds, name: min(count, bounds[name])}
 

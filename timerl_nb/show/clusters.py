@@ -79,7 +79,7 @@ class Clusters:
         for op, body in zip(pdg, bodies, strict=True):
             if fused and op.kind == "merge":
                 continue
-            if fused and isinstance(op.attrs, OutputAttrs) and op.attrs.role == "parameter":
+            if fused and isinstance(op.attrs, OutputAttrs) and op.attrs.role != "output":
                 place = made._cluster(Cluster(RETURNED_KEY, RETURNED, "returned", "", ()))
             else:
                 place = made._region(op.region)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,47 +24,65 @@ from timerl_nb.runtime.backends.jax_scope import JaxArray, Scope
 Weights = Mapping[str, Any]
 
 
-def without_rule(pdg: Pdg, wanted: Read) -> str | None:
-    """The kind of an operation that is needed and cannot be computed so; None where all can."""
-    needed = reached_from([wanted.source], lambda k: pdg[k].sources)
+def without_rule(pdg: Pdg, wanted: Sequence[Read]) -> str | None:
+    """Return the kind of a needed operation that has no rule in JAX; None where all have one."""
+    needed = reached_from([read.source for read in wanted], lambda k: pdg[k].sources)
     return next((pdg[k].kind for k in needed if pdg[k].kind not in rules.RULES), None)
 
 
-def draws(pdg: Pdg, wanted: Read) -> bool:
-    """Whether chance is in it."""
-    needed = reached_from([wanted.source], lambda k: pdg[k].sources)
-    return any(pdg[k].kind == "rng" for k in needed)
-
-
 def by_rows(
-    pdg: Pdg, wanted: Sequence[Read], row: int, weights: Mapping[str, int]
-) -> Callable[[Weights, Any, int], tuple[JaxArray, ...]]:
-    """A function of weights by name, rows and a seed, to what is wanted of each row, one after the other.
+    pdg: Pdg, wanted: Sequence[Read], rows: Mapping[str, int], weights: Mapping[str, int]
+) -> Callable[[Weights, Weights, int, int], tuple[JaxArray, ...]]:
+    """Return a function that evaluates a graph for many rows in one call.
 
-    Row k draws what it draws whatever other rows there are.
+    It takes weights by name, arrays of rows by name, a seed and the number of rows. Rows are filled up
+    to a power of two, so that few sizes are compiled. Row k draws the same bits whatever other
+    rows there are.
 
     Args:
-        row, weights: the operations that stand for a row, and for each weight.
+        wanted: the values that it returns, of each row, one after the other.
+        rows, weights: the operations that represent a row's arrays, and the weights.
     """
     needed = reached_from([read.source for read in wanted], lambda k: pdg[k].sources)
-    inner = [pdg[k] for k in pdg.order if k in needed and k != row and k not in weights.values()]
+    bound = {*rows.values(), *weights.values()}
+    inner = [pdg[k] for k in pdg.order if k in needed and k not in bound]
+    shared = {name: k for name, k in weights.items() if k in needed}
+    own = {name: k for name, k in rows.items() if k in needed}
 
-    def one(values: Weights, x: JaxArray, words: JaxArray) -> tuple[JaxArray, ...]:
+    def one(values: Weights, xs: Weights, words: JaxArray) -> tuple[JaxArray, ...]:
         scope = Scope({}, {}, (words[0:1], words[1:2]), _whole, lambda size: False)
-        done = {weights[name]: value for name, value in values.items()} | {row: x}
+        done = {k: values[name] for name, k in shared.items()}
+        done |= {k: xs[name] for name, k in own.items()}
         for op in inner:
             shapes = [pdg.read_type(read).shape for read in op.inputs]
             args = [done[read.source] for read in op.inputs]
             done[op.id] = rules.compute(scope, op, args, shapes)
         return tuple(done[read.source] for read in wanted)
 
-    @jax.jit
-    def rows(values: Weights, x: JaxArray, high: JaxArray, low: JaxArray) -> tuple[JaxArray, ...]:
+    @partial(jax.jit, static_argnums=4)
+    def many(
+        values: Weights, xs: Weights, high: JaxArray, low: JaxArray, count: int
+    ) -> tuple[JaxArray, ...]:
         key = key_of(jnp.concatenate([high, low]))
-        words = jax.random.bits(key, (x.shape[0], 2), jnp.uint32)
-        return jax.vmap(one, in_axes=(None, 0, 0))(values, x, words)
+        words = jax.random.bits(key, (count, 2), jnp.uint32)
+        return jax.vmap(one, in_axes=(None, 0, 0))(values, xs, words)
 
-    return lambda values, x, seed: rows(values, x, *backend.seed_words(seed))
+    def call(values: Weights, xs: Weights, seed: int, count: int) -> tuple[JaxArray, ...]:
+        full = 1 << max(count - 1, 0).bit_length()
+        filled = {name: _filled(xs[name], full) for name in own}
+        given = {name: values[name] for name in shared}
+        made = many(given, filled, *backend.seed_words(seed), full)
+        return made if full == count else tuple(x[:count] for x in made)
+
+    return call
+
+
+def _filled(x: Any, count: int) -> Any:
+    """Rows, and zeros behind them up to a number."""
+    if len(x) == count:
+        return x
+    library = jnp if isinstance(x, jax.Array) else np
+    return library.concatenate([x, library.zeros((count - len(x), *x.shape[1:]), x.dtype)])
 
 
 def by_keys(

@@ -383,7 +383,7 @@ class LoweredRun:
         since = {name for call in self._since.values() for name in call.made}
 
         def output(op: Op) -> Callable[..., Array]:
-            if op.attrs.role == "parameter" and since & self.lowered.flow.reads(op):
+            if op.attrs.role != "output" and since & self.lowered.flow.reads(op):
                 raise changed_already()
             bounds = reached.last(op)
             return (self._reading(self._state, bounds) if bounds else whole).output(op)
