@@ -99,6 +99,13 @@ def sliced(w: Writing) -> None:
     w.acts(a, w.dnn.log_prob(a))
 
 
+def averaged(w: Writing) -> None:
+    """Over windows that are shorter while the episode is young."""
+    recent = w.o[w.b, w.i, trl.max(w.t - 2, 0) : w.t + 1]
+    a = w.dnn.sample(recent.mean(axis=0) + recent.max(axis=0))
+    w.acts(a, w.dnn.log_prob(a))
+
+
 def masked(w: Writing) -> None:
     legal = trl.stack([w.o.take(1) < 0.2, w.o.take(1) > -0.2])
     dist = trl.distributions.Categorical(trl.where(legal, w.dnn(w.o).logits, -1e9))
@@ -174,6 +181,7 @@ CARTPOLE: dict[str, Callable[[Writing], None]] = {
         stacked,
         clamped,
         sliced,
+        averaged,
         masked,
         tempered,
         remembering,

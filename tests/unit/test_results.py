@@ -46,7 +46,7 @@ def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert set(trl.load(path)) >= {"output: loss", "parameter: w", "coordinates of some: i"}
     again = trl.Result.load(back.save(tmp_path / "again"))
     assert_equal(dict(result), dict(again))
-    with pytest.raises(OptionError, match="does not say which network its policy is"):
+    with pytest.raises(OptionError, match="does not say what its policy is"):
         back.policy()
 
 

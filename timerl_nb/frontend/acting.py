@@ -27,10 +27,20 @@ from timerl_nb.frontend.tensor import (
     elementwise,
     tensor_of,
 )
-from timerl_nb.ir.attrs import AxisAttrs, ConstArray, ConstAttrs, OutputAttrs, RngAttrs, ShapeAttrs
+from timerl_nb.ir.attrs import (
+    AxesAttrs,
+    AxisAttrs,
+    ConstArray,
+    ConstAttrs,
+    OutputAttrs,
+    RngAttrs,
+    ShapeAttrs,
+)
 from timerl_nb.ir.host import UdfAttrs
+from timerl_nb.ir.kinds import REDUCTIONS
 from timerl_nb.ir.ops import Op, Read, Tensor, reached_from
 from timerl_nb.ir.pdg import Pdg, at_own_point
+from timerl_nb.ir.reference_rules import identity
 from timerl_nb.ir.shapes import NUMPY, DType, TensorType
 from timerl_nb.ir.turns import Given
 from timerl_nb.symbolic.domain import Dims, Domain
@@ -312,6 +322,7 @@ class _Source:
         self.log_probs: dict[Tensor, RecurrentTensor] = {}
         self.values: dict[Tensor, RecurrentTensor] = {}
         self.frozen_reads: dict[str, Read] = {}
+        self._frozen: dict[int, bool] = {}
         cone = self._cone(played.action.source)
         for tensor, draw in ctx.draws.items():
             if tensor[0] in cone:
@@ -360,6 +371,7 @@ class _Source:
     def _flags(self) -> dict[int, frozenset[str]]:
         """What each operation depends on: random bits, weights, what the environment shows."""
         readers: dict[int, list[int]] = {k: [] for k in self.cone}
+        self.readers = readers
         found: dict[int, set[str]] = {k: set() for k in self.cone}
         for k, op in self.cone.items():
             if op.kind == "rng":
@@ -423,6 +435,11 @@ class _Source:
 
     def is_frozen(self, op: Op) -> bool:
         """Whether an operation makes what all environments share and iterations change."""
+        if op.id not in self._frozen:
+            self._frozen[op.id] = self._makes_frozen(op)
+        return self._frozen[op.id]
+
+    def _makes_frozen(self, op: Op) -> bool:
         domain = op.outputs[0].domain if op.outputs else op.domain
         if not self.is_shared(domain) or op.id in self.parameters:
             return False
@@ -456,7 +473,8 @@ class _Source:
         ahead = self._cone(*self._onward(op.id))
         if op.id not in ahead:
             return set()
-        return {k for k in ahead if op.id in self._cone(k)}
+        behind = reached_from([op.id], lambda k: self.readers.get(k, ()))
+        return ahead.keys() & behind.keys()
 
     def _restarts(self, op: Op) -> bool:
         return any(
@@ -550,6 +568,7 @@ class _Writer:
         self.indices: dict[str, RecurrentTensor] = {}
         self.slots: dict[Any, _Slot] = {}
         self.drawn: dict[Tensor, None] = {}
+        self.reader: Op | None = None  # the operation whose value is being written
 
     # --- the whole ---------------------------------------------------------------------------
 
@@ -731,7 +750,7 @@ class _Writer:
     def _refused(self, op: Op, why: str, hint: str = "") -> OptionError:
         return OptionError(
             f"the policy of this program cannot be taken out of it: {op.name} {why}.",
-            origin=op.origin,
+            origin=(self.reader or op).origin,
             others={"the environment is stepped at": self.source.played.origin},
             hint=hint
             or "ctx.policy(network, o, act) says how to act: act(network, o) returns a distribution "
@@ -740,12 +759,11 @@ class _Writer:
 
     def _value(self, node: _Node) -> RecurrentTensor:
         source = self.source
-        op = source.op(node.source)
+        op = self.reader = source.op(node.source)
         tensor = node.source, node.out
-        if tensor in source.came:
-            return self._at(
-                at_own_point(op.id, op.outputs[node.out], node.out), op, node.ago, start=False
-            )
+        own = at_own_point(op.id, op.outputs[node.out], node.out)
+        if tensor in source.came or node.ago > self._known(own):
+            return self._at(own, op, node.ago, start=False)
         if tensor in source.draws:
             found = self._drawn(tensor, node)
             if found is not None:
@@ -779,8 +797,12 @@ class _Writer:
                 op,
                 f"has positions or sizes that vary with {', '.join(sorted(symbols)) or 'a bound'}",
             )
-        xs = [self._read(read, node.ago, start=node.start) for read in op.inputs]
-        return self._add(op.kind, xs, op.attrs, op)
+        attrs, fill = op.attrs, None
+        if isinstance(attrs, AxesAttrs):
+            attrs = AxesAttrs(attrs.axes)
+            fill = op.kind if op.kind in REDUCTIONS and 0 in attrs.axes else None
+        xs = [self._read(read, node.ago, start=node.start, fill=fill) for read in op.inputs]
+        return self._add(op.kind, xs, attrs, op)
 
     def _given(self, op: Op, node: _Node) -> RecurrentTensor:
         """What somebody gives beside the observation, such as a mask of actions."""
@@ -908,7 +930,14 @@ class _Writer:
 
     # --- reads -------------------------------------------------------------------------------
 
-    def _read(self, read: Read, ago: int, *, start: bool) -> RecurrentTensor:
+    def _read(
+        self, read: Read, ago: int, *, start: bool, fill: str | None = None
+    ) -> RecurrentTensor:
+        """What an operation reads.
+
+        Args:
+            fill: the reduction of a window's axis, which may begin before the episode does.
+        """
         source = self.source
         op = source.op(read.source)
         output = op.outputs[read.out]
@@ -936,17 +965,7 @@ class _Writer:
         entry = read.index[domain.index(source.now)]
         now = sym(source.now)
         if isinstance(entry, Slice):
-            first, count = now - entry.lo, entry.length
-            if not first.is_const or not count.is_const:
-                raise self._refused(
-                    op,
-                    f"is read at {entry}, of a length that varies",
-                    f"{op.label or 'x'}.window(4, over={source.now}) has one length.",
-                )
-            parts = [
-                self._at(read, op, ago + first.const - k, start=False) for k in range(count.const)
-            ]
-            return self._stacked(parts, op)
+            return self._window(read, op, entry, ago, fill)
         apart = now - entry
         if apart.is_const:
             return self._at(read, op, ago + apart.const, start=start and apart.const == 0)
@@ -966,6 +985,30 @@ class _Writer:
                 reached = self._pair("le", self._steps(), self._const(k + ago, "i32"))
                 value = self._where(reached, here, value)
         return value
+
+    def _window(
+        self, read: Read, op: Op, entry: Slice, ago: int, fill: str | None
+    ) -> RecurrentTensor:
+        """Several steps in a row, the oldest first; before the episode's first step what is neutral."""
+        now = sym(self.source.now)
+        oldest, newest = now - entry.lo, now - (entry.hi - 1)
+        most = oldest.const if oldest.is_const else self._clamped(entry.lo)
+        if most is None or not newest.is_const or (fill is None and not oldest.is_const):
+            raise self._refused(
+                op,
+                f"is read at {entry}, of a length that varies",
+                f"{op.label or 'x'}.window(4, over={self.source.now}) has one length.",
+            )
+        rows: list[RecurrentTensor] = []
+        for k in range(most, newest.const - 1, -1):
+            x = self._at(read, op, ago + k, start=False)
+            if not oldest.is_const and k > 0:
+                assert fill is not None
+                neutral = self._const(identity(fill, NUMPY[x.dtype]), x.dtype, x.shape)
+                there = self._pair("le", self._const(ago + k, "i32"), self._steps())
+                x = self._where(there, x, neutral)
+            rows.append(x)
+        return self._stacked(rows, op)
 
     def _clamped(self, entry: Lin) -> int | None:
         """The number of steps c of max(t - c, 0)."""

@@ -229,6 +229,7 @@ class Result(Mapping[str, Array]):
         groups = {
             "output": self._outputs,
             "parameter": self.parameters,
+            "policy": self.frozen,
             "length": self.lengths,
             "memory": {n: np.asarray(x, np.int64) for n, x in timelines.items()},
             **{f"{_WHERE}{name}": where for name, where in self.coordinates.items()},
@@ -274,6 +275,7 @@ class Result(Mapping[str, Array]):
                 ),
                 None,
                 Along(along["outer"], along["bound"], dims, rows),
+                groups.get("policy", {}),
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged(path, error) from None
