@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 from ml_dtypes import bfloat16
 
 import timerl_nb as trl
@@ -92,6 +94,35 @@ def tree() -> SumTree:
     return made
 
 
+def written(x: Any) -> None:
+    """Through the writer of a thread, and as entries that it staged."""
+    made = buffer()
+    with made.actor(2) as put:
+        put({"x": x})
+    made.insert_entries({"x": x})
+
+
+@pytest.fixture(scope="module", name="collector")
+def collectors() -> Iterator[Any]:
+    env = trl.env.make("CartPole-v1")
+    policy = trl.DNNBuilder().from_env(env, hidden=[])
+    with trl.collect(env, policy, envs=2, steps=1, how="scan") as c:
+        yield c
+
+
+def weights(collector: Any, x: Any) -> Any:
+    values = {n: np.zeros(w.shape, np.float32) for n, w in collector.weights.items()}
+    (name,) = (n for n, w in values.items() if w.shape == (2,))
+    collector.load({**values, name: x})
+    return np.asarray(collector.weights[name])
+
+
+def extras(x: Any) -> Any:
+    env = SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2)
+    with trl.collect(env, lambda obs: (np.zeros(2, int), {"e": x}), steps=1, how="native") as c:
+        return c.next().e
+
+
 Take = Callable[[Any], Any]
 NUMBERS: dict[str, Take] = {  # arguments that are floating-point numbers
     "insert": lambda x: buffer().insert({"x": x}),
@@ -100,6 +131,8 @@ NUMBERS: dict[str, Take] = {  # arguments that are floating-point numbers
     "SumTree.update, priority": lambda x: tree().update([0, 1], x),
     "SumTree.insert, priority": lambda x: tree().insert(0, x),
     "SumTree.at": lambda x: tree().at(x),
+    "Proportional.of": lambda x: trl.replay.Proportional().of(x),
+    "actor": written,
     "given": given("f32"),
     "udf": returned("f32"),
     "load": loaded,
@@ -109,6 +142,7 @@ POSITIONS: dict[str, Take] = {  # arguments that are indices
     "SumTree.update": lambda x: tree().update(x, 1.0),
     "SumTree.retrieve": lambda x: tree().retrieve(x),
 }
+SERIALS: dict[str, Take] = {"ticket": lambda x: buffer().ticket(x)}
 COUNTS: dict[str, Take] = {  # integers of 32 bits
     "insert": lambda x: buffer("i32").insert({"x": x}),
     "given": given("i32"),
@@ -126,13 +160,13 @@ def test_what_is_no_number_is_refused(name: str, kind: str) -> None:
             NUMBERS[name](STRANGE[kind])
 
 
-@pytest.mark.parametrize("name", POSITIONS | COUNTS)
+@pytest.mark.parametrize("name", POSITIONS | COUNTS | SERIALS)
 @pytest.mark.parametrize("kind", STRANGE)
 def test_what_is_no_integer_is_refused(name: str, kind: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(TimeRLError):
-            (POSITIONS | COUNTS)[name](STRANGE[kind])
+            (POSITIONS | COUNTS | SERIALS)[name](STRANGE[kind])
 
 
 @pytest.mark.parametrize("name", POSITIONS | COUNTS)
@@ -178,6 +212,19 @@ def test_numbers_that_become_infinite_are_warned_of(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         NUMBERS[name](np.array([np.inf, 1 / 3]))
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_weights_and_extras_are_numbers(kind: str, collector: Any) -> None:
+    for take in (extras, lambda x: weights(collector, x)):
+        with pytest.raises(TimeRLError):
+            take(STRANGE[kind])
+
+
+def test_weights_of_every_type(collector: Any) -> None:
+    for kind in [*INTEGERS, *FLOATS, bool]:
+        assert weights(collector, np.array([1, 0], kind)).tolist() == [1.0, 0.0]
+    assert weights(collector, np.array([2**40, 0])).tolist() == [2.0**40, 0.0]
 
 
 def test_nothing_changes_where_an_argument_is_refused() -> None:

@@ -212,6 +212,16 @@ def test_beta_at_extreme_shapes(executor: str) -> None:
     np.testing.assert_allclose(have["gamma"], special.gammaln(a), rtol=1e-5, atol=1e-5)
 
 
+def test_a_bernoulli_draw_is_zero_or_one() -> None:
+    with trl.Context("t") as ctx:
+        for k, a in enumerate(([True], [1], [1.0], [0], [0.0], [0.5], [-1], [np.nan])):
+            ctx.output(str(k), D.Bernoulli(trl.constant([3.0])).log_prob(a))
+    made = ctx.compile({"T": 1}).execute()
+    yes, no = -np.log1p(np.exp(-3.0)), -np.log1p(np.exp(3.0))
+    want = [yes, yes, yes, no, no, -INF, -INF, -INF]
+    np.testing.assert_allclose([made[str(k)] for k in range(8)], want, rtol=1e-5)
+
+
 # --- masks ---------------------------------------------------------------------------------------
 
 MASK = np.array([[1, 1, 0, 1], [1, 0, 0, 0], [0, 1, 1, 1]], bool)
@@ -280,6 +290,7 @@ def test_masks_that_allow_nothing_or_do_not_fit() -> None:
             (lambda: D.Categorical(trl.zeros((4,)), trl.data(none, domain=t)), r"row \(1,\)"),
             (lambda: D.MultiCategorical(x, (2, 3), [1, 1, 0, 0, 0]), "among 2 to 4"),
             (lambda: D.Categorical(x, trl.zeros((5,))), "boolean, or zeros and ones"),
+            (lambda: D.Categorical(x, [1, 0, -1, 1, 1]), "zeros and ones alone"),
             (lambda: D.Categorical(x, [True] * 4), "does not go with logits"),
             (lambda: D.Categorical(x, [[True] * 5]), "does not go with logits"),
             (lambda: policy(trl.zeros((3,)), mask=[True]), "actions are numbers"),

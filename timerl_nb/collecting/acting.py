@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from timerl_nb.arrays import Array, misfit, narrowed
+from timerl_nb.arrays import Array, misfit, narrowed, numbers_of
 from timerl_nb.env.spaces import Discrete, MultiDiscrete
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
 from timerl_nb.frontend.indexing import Index
@@ -141,7 +141,7 @@ class Acting(ABC):
             )
         wrong = [f"{n} is missing" for n in self.weights if n not in values]
         wrong += [f"{n} is none of the policy's" for n in values if n not in self.weights]
-        found = {n: own(x) for n, x in values.items()}
+        found = {n: own(x, self.weights.get(n)) for n, x in values.items()}
         wrong += [
             f"{n} is {found[n].dtype}{list(found[n].shape)}, and the policy's {x.dtype}{list(x.shape)}"
             for n, x in self.weights.items()
@@ -162,11 +162,15 @@ def _fits(x: Any, like: Any) -> bool:
     return tuple(x.shape) == tuple(like.shape) and not misfit(x, np.dtype(like.dtype))
 
 
-def own(x: Any) -> Any:
-    """A copy of an array, on the device: nobody else can change or delete it."""
-    found = graph.taken(x)
-    is_ours = not isinstance(found, np.ndarray)
-    return backend.copied(found) if is_ours else backend.to_device(np.array(found))
+def own(x: Any, like: Any = None) -> Any:
+    """Return a copy of an array on the device, in the element type of `like` if it fits."""
+    found = graph.taken(x) if hasattr(x, "__dlpack__") else x
+    if hasattr(found, "devices"):
+        return backend.copied(found)
+    array = numbers_of("weights", found)
+    if like is not None and not misfit(array, np.dtype(like.dtype)):
+        array = narrowed("weights", array, np.dtype(like.dtype))
+    return backend.to_device(np.array(array))
 
 
 def check_numbers(made: Mapping[str, Any], first: int = 0) -> None:

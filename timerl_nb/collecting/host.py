@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from timerl_nb.arrays import Array, converted, misfit, narrowed, numbers_of
+from timerl_nb.arrays import Array, as_array, converted, misfit, narrowed, numbers_of
 from timerl_nb.collecting.acting import Actions, Came, check_numbers
 from timerl_nb.collecting.batch import Batch, Ended
 from timerl_nb.collecting.task import Task
@@ -276,11 +276,11 @@ class HostTurns:
         added = {name: x for name, x in acted.items() if name != "action"}
         if t == 0:
             for name, x in added.items():
-                one = np.asarray(x)
+                one = numbers_of(f"the policy's {name}", x)
                 kind = np.float32 if one.dtype == np.float64 else one.dtype
                 extras[name] = memory((self._steps, *one.shape), kind)
         for name in {**extras, **added}:
-            one = np.asarray(added.get(name))
+            one = as_array(added.get(name))
             wanted = extras[name].shape[1:] if name in extras else ()
             if one.shape != wanted or one.shape[:1] != (self._envs,):
                 raise ShapeError(

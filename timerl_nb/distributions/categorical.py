@@ -157,9 +157,12 @@ class Bernoulli(Distribution):
 
     def log_prob(self, a: RecurrentTensor) -> RecurrentTensor:
         """The log-probability of `a`, booleans or zeros and ones, whose elements are one draw."""
-        yes = expect_draw(a, self.logits)
-        yes = yes if yes.dtype == "bool" else yes != 0
-        return where(yes, self.logits.log_sigmoid(), (-self.logits).log_sigmoid()).sum()
+        a = expect_draw(a, self.logits)
+        no = (-self.logits).log_sigmoid()
+        if a.dtype == "bool":
+            return where(a, self.logits.log_sigmoid(), no).sum()
+        impossible = where(a == 0, no, -inf)
+        return where(a == 1, self.logits.log_sigmoid(), impossible).sum()
 
     def entropy(self) -> RecurrentTensor:
         """In nats, of all elements together."""
@@ -218,7 +221,13 @@ def allowed_positions(
             hint="its shape is that of the logits, or broadcasts to it.",
         )
     if given.op.kind in ("const", "data") and given.rank:
-        values = given.op.attrs.value.array != 0
+        numbers = given.op.attrs.value.array
+        if numbers.dtype.kind != "b" and ((numbers != 0) & (numbers != 1)).any():
+            raise ShapeError(
+                "a mask of integers holds zeros and ones alone.",
+                hint="it says of each position whether it is allowed; mask=m > 0 makes booleans.",
+            )
+        values = numbers != 0
         for span in spans if values.shape[-1] > 1 else spans[:1]:
             barred = ~values[..., span].any(axis=-1)
             if barred.any():

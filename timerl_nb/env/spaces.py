@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from timerl_nb.frontend.arguments import element_type
+from timerl_nb.frontend.arguments import element_type, number
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Box:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", element_type(self.dtype))
+        for name in ("low", "high"):
+            number(f"the bound {name}", getattr(self, name), "give one bound for all elements.")
 
 
 @dataclass(frozen=True)

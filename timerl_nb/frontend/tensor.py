@@ -708,6 +708,11 @@ def as_tensor(ctx: Context | None, value: Any, like: DType | None = None) -> Rec
         return constant(ctx, value)
     except (TypeError, ValueError):
         raise TypeError(f"{type(value).__name__} is no tensor") from None
+    except OverflowError:
+        raise ShapeError(
+            "an array has integers that do not fit into 32 bits.",
+            hint='trl.constant(array, dtype="i64"), where the backend has 64-bit types; or floats.',
+        ) from None
 
 
 def operand(ctx: Context | None, value: Any, like: DType | None = None) -> RecurrentTensor:

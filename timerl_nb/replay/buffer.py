@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from timerl_nb.arrays import Array, converted
+from timerl_nb.arrays import Array, converted, indices
 from timerl_nb.collecting.batch import Batch
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError, one_of
 from timerl_nb.files import write_whole
@@ -174,6 +174,8 @@ class Replay:
 
     def insert_entries(self, entries: Mapping[str, Array]) -> int:
         """Write what actors have staged (`Actor.taken`): whole entries, with `discount` where returns are of several steps."""
+        if not self._rows.plain(entries):
+            entries = _flat(self._rows.checked(entries, list(self.fields)), list(self.fields))
         with self._lock:
             return self._insert(entries)
 
@@ -322,7 +324,7 @@ class Replay:
 
     def ticket(self, serial: Array) -> Ticket:
         """Return the ticket of rows of this epoch and those before it, by their serial numbers, i64[count]."""
-        return Ticket(self._name, serial, self._epochs)
+        return Ticket(self._name, indices("serial numbers", serial), self._epochs)
 
     def _serial(self, index: Array) -> Array:
         """The how many-th row of all that is which lies at each place."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timerl_nb.arrays import Array
+from timerl_nb.arrays import Array, converted
 from timerl_nb.errors import OptionError, ShapeError
 from timerl_nb.frontend.arguments import number
 
@@ -38,6 +38,7 @@ class Proportional:
         Raises:
             ShapeError: one is NaN or infinite.
         """
+        errors = converted("the errors", errors, np.dtype(np.float64))
         size = np.abs(errors)
         greatest = float(size.max(initial=0.0))
         if not greatest < np.inf:  # as NaN is not

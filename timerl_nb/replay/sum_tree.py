@@ -12,7 +12,7 @@ import numpy as np
 
 from timerl_nb.arrays import Array, converted, indices
 from timerl_nb.errors import ExecutionError, OptionError, ShapeError
-from timerl_nb.frontend.arguments import integer
+from timerl_nb.frontend.arguments import integer, number
 from timerl_nb.replay.engine import engine_of
 from timerl_nb.replay.levels import Levels
 
@@ -197,6 +197,7 @@ class SumTree:
         Of each level: the number of the group's first child there, the children's sums, which of them the draw is in, and
         how far it is into the group.
         """
+        share = number("the share", share, least=0, most=1)
         (leaf,) = self.at([share]).tolist()
         found: list[tuple[int, list[float], int, float]] = []
         left, starts, shift = share * self.total, self.levels.starts, self.levels.shift
