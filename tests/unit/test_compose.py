@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -23,6 +24,7 @@ from timerl_nb.compose import (
     portability,
 )
 from timerl_nb.compose.fpga import balanced, stages
+from timerl_nb.replay.train import _learner
 
 INF = float("inf")
 
@@ -125,36 +127,203 @@ def any_table(rng: np.random.Generator) -> tuple[Table, Links]:
     return Table(devices, int(rng.integers(1, 50)), 3, 2, "d0"), Links(known, "d0")
 
 
-def test_the_choice_is_the_best_of_all() -> None:
+@pytest.mark.parametrize("form", ["prose", "published"])
+def test_the_choice_is_the_best_of_all(form: Any) -> None:
     rng, chosen = np.random.default_rng(0), 0
     for _ in range(300):
         table, by = any_table(rng)
-        lengths = {}
+        indices, lengths = 4 * table.batch, dict[tuple[str, str], dict[str, float]]()
+
+        def through(a: str, b: str, count: int, by: Links = by, table: Table = table) -> float:
+            return seconds_by_hand(table, by, a, b, count)
+
         for i, j in product(table.devices, repeat=2):
             x, y = table.devices[i], table.devices[j]
             m, l = (x.both or (None, None)) if i == j else (x.manager, y.learner)
-            if m is None or l is None:
+            if m is None or l is None or through("d0", j, 1) == INF:
                 continue
-            comm = 2 * seconds_by_hand(table, by, i, j, 4 * table.batch)
-            whole = m.sample.seconds + max(l.seconds, m.insert.seconds) + m.update.seconds + comm
-            if whole < INF:
-                lengths[i, j] = whole
+            s, n, u, step = m.sample.seconds, m.insert.seconds, m.update.seconds, l.seconds
+            comm = 2 * through(i, j, indices) + through("d0", i, 4 * 2)
+            found = {}
+            for d in table.devices:
+                memory = through(d, j, indices * 4) + through(d, "d0", 4 * 2 * 3)
+                moved = comm + memory + through(d, i, indices)
+                if moved < INF:
+                    long = s + max(step, n) + u + moved
+                    found[d] = long if form == "prose" else s + max(step, u + n)
+            if found:
+                lengths[i, j] = found
         if not lengths:
             with pytest.raises(trl.errors.OptionError, match="no device can have both"):
-                choose(table, by)
+                choose(table, by, form)
             continue
-        found, chosen = choose(table, by), chosen + 1
-        assert found.best.seconds == min(lengths.values())
-        assert lengths[found.best.manager, found.best.learner] == found.best.seconds
-        assert {(x.manager, x.learner) for x in found.all if not x.why_not} == set(lengths)
-        assert len(found.all) == len(table.devices) ** 2
-        size = 4 * table.batch
-        for d, seconds in found.traffic.items():
-            to = seconds_by_hand(table, by, d, found.best.learner, size * 4)
-            to += seconds_by_hand(table, by, d, "d0", 4 * 2 * 3)
-            assert seconds == to + seconds_by_hand(table, by, d, found.best.manager, size)
-        assert found.traffic[found.memory] == min(found.traffic.values())
-    assert chosen > 100
+        choice, chosen = choose(table, by, form), chosen + 1
+        best = choice.best
+        least = min(x for found in lengths.values() for x in found.values())
+        assert best.seconds == pytest.approx(least, rel=1e-11)
+        assert lengths[best.manager, best.learner][choice.memory] == pytest.approx(least)
+        assert {(x.manager, x.learner) for x in choice.all if not x.why_not} == set(lengths)
+        assert len(choice.all) == len(table.devices) ** 2
+        for d, seconds in choice.traffic.items():
+            to = through(d, best.learner, indices * 4) + through(d, "d0", 4 * 2 * 3)
+            assert seconds == pytest.approx(to + through(d, best.manager, indices))
+        assert choice.traffic[choice.memory] == pytest.approx(min(choice.traffic.values()))
+        if form == "prose":
+            t = best.terms
+            moved = t["comm"] + t["actors"] + t["memory"]
+            assert best.traffic == pytest.approx(moved) and moved < INF
+            whole = t["sample"] + max(t["learn"], t["insert"]) + t["update"] + moved
+            assert whole == pytest.approx(best.seconds)
+    assert chosen > 50
+
+
+FORMS: list[Any] = ["prose", "published"]
+
+
+def fast_and_slow(fast: str) -> dict[str, Device]:
+    """A host, and a device that is a hundred times as fast."""
+    quick, slow = manager(1e-5, 1e-6, 1e-6), manager(1e-3, 1e-3, 1e-3)
+    return {
+        "CPU": Device(slow, Latency(1e-2), (slow, Latency(1e-2))),
+        fast: Device(quick, Latency(1e-5), (quick, Latency(1e-5))),
+    }
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "known", [{}, {("CPU", "FPGA"): Link(1e-6, 0.0)}, {("A", "FPGA"): Link(0.0, INF)}]
+)
+@pytest.mark.parametrize("inserted", [0, 8])
+def test_devices_that_nothing_reaches_are_refused(form: Any, known: Any, inserted: int) -> None:
+    table = Table(fast_and_slow("FPGA"), 32, 11, inserted, "CPU")
+    found = choose(table, Links(known, "CPU"), form)
+    assert (found.best.manager, found.best.learner, found.memory) == ("CPU",) * 3
+    assert {one.why_not for one in found.all[1:]} == {"nothing gets from CPU to FPGA"}
+    assert found.traffic["FPGA"] == INF and not found.not_executed
+    alone = Table({**fast_and_slow("FPGA"), "CPU": Device(None, None, None)}, 32, 11, 8, "CPU")
+    with pytest.raises(trl.errors.OptionError, match="no device can have both"):
+        choose(alone, Links(known, "CPU"), form)
+
+
+def test_rows_of_images_are_priced() -> None:
+    images, both = 2 * 84 * 84 * 4 // 4 + 3, manager(50e-6, 10e-6, 20e-6)
+    devices = {
+        "CPU": Device(both, Latency(9e-3), (both, Latency(9e-3))),
+        "GPU": Device(None, Latency(2e-3), None),
+    }
+    for bandwidth, inserted, wanted in (
+        (16e9, 8, ("GPU", "GPU")),  # the actors' few rows are sent, not the batch
+        (16e9, 2000, ("GPU", "CPU")),  # fewer rows are drawn than come
+        (0.1e9, 2000, ("CPU", "CPU")),
+    ):
+        table = Table(devices, 512, images, inserted, "CPU")
+        by = Links({("CPU", "GPU"): Link(1e-6, bandwidth)}, "CPU")
+        found = choose(table, by)
+        assert (found.best.learner, found.memory) == wanted
+        rows = {"GPU": 4 * inserted * images, "CPU": 4 * 512 * (images + 1)}
+        if found.best.learner == "GPU":
+            sent = rows[found.memory] / bandwidth
+            assert found.best.terms["memory"] == pytest.approx(sent, rel=0.1)
+            assert found.best.seconds == pytest.approx(2.07e-3 + sent, rel=0.01)
+    assert choose(table, by, "published").best.learner == "GPU"  # its formula has no such term
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("names", [("CPU", "G"), ("G", "CPU"), ("G", "F", "CPU")])
+def test_of_equal_assignments_that_with_the_least_traffic_is_chosen(
+    form: Any, names: tuple[str, ...]
+) -> None:
+    m = manager(1e-4, 1e-5, 1e-5)
+    one = Device(m, Latency(1e-3), (m, Latency(1e-3)))
+    table = Table(dict.fromkeys(names, one), 32, 11, 8, "CPU")
+    by = Links({("CPU", "G"): Link(0.0, 16e9), ("CPU", "F"): Link(0.0, 1e9)}, "CPU")
+    found = choose(table, by, form)
+    assert (found.best.manager, found.best.learner, found.memory) == ("CPU",) * 3
+    free = Links({pair: Link(0.0, INF) for pair in by.known}, "CPU")
+    found = choose(table, free, form)  # nothing costs anything: the host
+    assert (found.best.manager, found.best.learner, found.memory) == ("CPU",) * 3
+
+
+def test_a_choice_says_what_a_training_cannot_execute() -> None:
+    table = Table(fast_and_slow("FPGA"), 32, 11, 8, "CPU")
+    found = choose(table, Links({("CPU", "FPGA"): Link(1e-6, 16e9)}, "CPU"))
+    assert (found.best.manager, found.memory) == ("FPGA", "FPGA")
+    assert found.not_executed == (
+        "trl.replay.train cannot execute this: it keeps the replay manager on CPU, not on FPGA.",
+        "trl.replay.train cannot execute this: it keeps experience on CPU, not on FPGA.",
+    )
+    assert str(found).endswith("\n".join(found.not_executed))
+    rows = replace(
+        found, best=replace(found.best, manager="CPU"), not_executed=found.not_executed[1:]
+    )
+    with pytest.warns(trl.errors.TimeRLWarning, match="keeps experience on CPU, not on FPGA"):
+        assert _learner(rows) == "FPGA"
+    twice = Table(fast_and_slow("CPU x2"), 32, 11, 8, "CPU")
+    found = choose(twice, Links({("CPU", "CPU x2"): Link(0.0, INF)}, "CPU"))
+    assert found.best.manager == "CPU x2" and found.not_executed == ()
+
+
+NAN = float("nan")
+ANY = manager(1.0, 1.0, 1.0)
+ONE = Device(ANY, Latency(1.0), (ANY, Latency(1.0)))
+
+
+def tabled(**changed: Any) -> Table:
+    return Table(
+        **{"devices": {"CPU": ONE}, "batch": 1, "experience": 1, "inserted": 1, "host": "CPU"}
+        | changed
+    )
+
+
+def sized(**changed: Any) -> Fpga:
+    return Fpga(**{"frequency": 1e6, "sram": 1, "dsps": 1, "source": ""} | changed)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda x=x: Latency(x) for x in (-1.0, NAN, INF, "1", None, True)),
+        lambda: Latency(1.0, spread=-1.0),
+        lambda: Manager(1.0, Latency(1.0), Latency(1.0)),  # type: ignore[arg-type]
+        lambda: Device(Latency(1.0), None, None),  # type: ignore[arg-type]
+        lambda: Device(ANY, 1.0, None),  # type: ignore[arg-type]
+        lambda: Device(ANY, Latency(1.0), (ANY,)),  # type: ignore[arg-type]
+        lambda: Device(ANY, Latency(1.0), (ANY, ANY)),  # type: ignore[arg-type]
+        *(lambda x=x: Link(x, 1.0) for x in (-1.0, NAN, INF, "1")),
+        *(lambda x=x: Link(0.0, x) for x in (-1.0, NAN, -INF, None)),
+        lambda: Links({("CPU", "G"): 1.0}, "CPU"),  # type: ignore[dict-item]
+        lambda: Links({("CPU",): Link(0.0, 1.0)}, "CPU"),  # type: ignore[dict-item]
+        *(lambda x=x: tabled(batch=x) for x in (0, -5, 2.5, NAN, "8", True)),
+        *(lambda x=x: tabled(experience=x) for x in (-1, 0.5, NAN)),
+        *(lambda x=x: tabled(inserted=x) for x in (-1, 0.5, "8")),
+        lambda: tabled(devices={"CPU": ANY}),
+        *(lambda x=x: sized(frequency=x) for x in (0, -1.0, NAN, INF)),
+        *(lambda x=x: sized(sram=x) for x in (-1, 0.5, NAN)),
+        *(lambda x=x: sized(dsps=x) for x in (-1, 0.5)),
+        lambda: sized().manager(0, 2, 1, 1),
+        lambda: sized().manager(16, 3, 1, 1),
+        lambda: sized().manager(16, 2, 0.5, 1),  # type: ignore[arg-type]
+        lambda: sized(dsps=100).learner([(4, 2)], 0, 1),
+        lambda: sized(dsps=100).learner([(4, 2)], 8, 0),
+        lambda: sized(dsps=1).learner([(4, 2)], 8, 1),
+        lambda: sized(dsps=100).learner([(4, -2)], 8, 1),
+        lambda: sized(dsps=100).learner([], 8, 1),
+        *(lambda x=x: portability({"a": 1.0, "b": x}) for x in (-1.0, NAN, INF, "1")),
+        *(lambda x=x: Bytes(x) for x in (-1, NAN)),
+        *(lambda x=x: Words(x) for x in (-1, NAN)),
+    ],
+)
+def test_figures_that_are_none_are_refused_where_they_are_made(make: Any) -> None:
+    with pytest.raises((trl.errors.ShapeError, trl.errors.CallError)):
+        make()
+
+
+def test_what_a_table_was_made_of_may_change() -> None:
+    devices, known = {"CPU": ONE}, {("CPU", "CPU"): Link(0.0, 1e9)}
+    table, by = tabled(devices=devices), Links(known, "CPU")
+    devices.clear()
+    known.clear()
+    assert list(table.devices) == ["CPU"] and list(by.known) == [("CPU", "CPU")]
 
 
 def seconds_by_hand(table: Table, by: Links, a: str, b: str, count: int) -> float:

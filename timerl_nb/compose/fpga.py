@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timerl_nb.compose.table import Device, Latency, Manager
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import integer, number
 from timerl_nb.replay.levels import Levels
+from timerl_nb.replay.sum_tree import FANOUTS
 
 _CYCLES = 2  # of a stage for each number that it looks at
 
@@ -24,6 +27,9 @@ class Fpga:
         sram: bits of memory on the chip.
         dsps: multipliers.
         source: where these figures are from.
+
+    Raises:
+        ShapeError: the frequency is not above 0, or another figure no integer of at least 0.
     """
 
     frequency: float
@@ -31,9 +37,17 @@ class Fpga:
     dsps: int
     source: str
 
+    def __post_init__(self) -> None:
+        if not number("the frequency", self.frequency, least=0) > 0:
+            raise ShapeError(f"the frequency must be above 0, not {self.frequency!r}.")
+        integer("sram", self.sram, least=0)
+        integer("dsps", self.dsps, least=0)
+
     def manager(self, capacity: int, fanout: int, batch: int, inserted: int) -> Manager:
         """A replay manager whose stages are the levels of its tree: one descends while the next begins."""
-        depth = len(Levels(capacity, fanout).widths) - 1
+        depth = _depth(capacity, fanout)
+        integer("batch", batch, least=1)
+        integer("inserted", inserted, least=0)
         cycle = _CYCLES / self.frequency
 
         def through(rows: int, each: int) -> Latency:
@@ -47,8 +61,17 @@ class Fpga:
         Args:
             layers: inputs and outputs of each.
             copies: pipelines beside each other, which share the batch and the multipliers.
+
+        Raises:
+            ShapeError: an argument is no integer of at least 1, or there are too few multipliers.
         """
         work = stages(layers)
+        integer("batch", batch, least=1)
+        if integer("copies", copies, least=1) * len(work) > self.dsps:
+            raise ShapeError(
+                f"{copies} pipelines of {len(work)} stages have {self.dsps} multipliers.",
+                hint="each stage needs one.",
+            )
         rows = -(-batch // copies)
         slowest = max(n / u for n, u in zip(work, balanced(work, self.dsps // copies), strict=True))
         return Latency(slowest * (rows + len(work)) / self.frequency, is_modelled=True)
@@ -62,6 +85,8 @@ class Fpga:
         inserted: int,
     ) -> Device:
         """What it takes for both primitives, each alone and together, as far as they fit."""
+        _depth(capacity, fanout)
+        integer("batch", batch, least=1)
         tree = 32 * sum(Levels(capacity, fanout).widths)
         weights = 32 * sum((n + 1) * m for n, m in layers)
         work = stages(layers)
@@ -90,9 +115,22 @@ class Fpga:
         return Device(manager, learner, (manager, beside))
 
 
+def _depth(capacity: int, fanout: int) -> int:
+    """Return the number of levels of a tree below its root."""
+    integer("the capacity", capacity, least=1)
+    if fanout not in FANOUTS:
+        raise ShapeError(
+            f"fanout={fanout!r} is none.", hint=f"one of {', '.join(map(str, FANOUTS))}."
+        )
+    return len(Levels(capacity, fanout).widths) - 1
+
+
 def stages(layers: Sequence[tuple[int, int]]) -> list[int]:
     """Products of each stage for a row: a layer forward, by its weights and, but for the first, by its inputs."""
-    products = [n * m for n, m in layers]
+    pairs = [(integer("inputs", n, least=1), integer("outputs", m, least=1)) for n, m in layers]
+    if not pairs:
+        raise ShapeError("there are no layers.", hint="[(4, 64), (64, 2)]: inputs and outputs.")
+    products = [n * m for n, m in pairs]
     return products + products + products[1:]
 
 

@@ -94,7 +94,7 @@ def sweep(
     for name, some in values.items():
         if not some:
             raise OptionError(f"{name} has no values.", hint="give one at least.")
-    if min(values["bandwidth"]) < 0:
+    if not all(one >= 0 for one in values["bandwidth"]):
         raise OptionError(f"bandwidth={list(values['bandwidth'])} has one below 0.")
     found: dict[Setting, tuple[Table, Links]] = {}
     for name, size in product(values["network"], values["batch"]):

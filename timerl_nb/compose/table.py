@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from timerl_nb.columns import aligned
 from timerl_nb.compose.units import Bytes, Link, Words
-from timerl_nb.errors import OptionError
+from timerl_nb.errors import OptionError, ShapeError
+from timerl_nb.frontend.arguments import integer, number
+from timerl_nb.frontend.foreign import taken
 
 WORD = 4  # bytes of an index, a priority, a number of an experience
 
@@ -20,11 +23,18 @@ class Latency:
         seconds: the median, where it was measured.
         spread: between the first and the third quartile.
         is_modelled: whether nobody has measured it: equations or a data sheet say so.
+
+    Raises:
+        ShapeError: a figure is negative, NaN or infinite.
     """
 
     seconds: float
     spread: float = 0.0
     is_modelled: bool = False
+
+    def __post_init__(self) -> None:
+        number("a latency", self.seconds, least=0)
+        number("the spread of a latency", self.spread, least=0)
 
     def __str__(self) -> str:
         return f"{self.seconds * 1e3:.4g} ms{' (modelled)' if self.is_modelled else ''}"
@@ -37,6 +47,10 @@ class Manager:
     sample: Latency
     insert: Latency
     update: Latency
+
+    def __post_init__(self) -> None:
+        for name in ("sample", "insert", "update"):
+            _latency(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,18 @@ class Device:
     both: tuple[Manager, Latency] | None
     why_not: str = ""
 
+    def __post_init__(self) -> None:
+        both = (None, None) if self.both is None else self.both
+        taken(both, tuple, "a pair", "Device(manager, learner, (manager, learner)).")
+        if len(both) != 2:
+            raise ShapeError(f"both are a manager and a learner, not {len(both)} values.")
+        for manager in (self.manager, both[0]):
+            if manager is not None:
+                taken(manager, Manager, "a manager's latencies", "Manager(sample, insert, update).")
+        for learner in (self.learner, both[1]):
+            if learner is not None:
+                _latency("learner", learner)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -66,6 +92,10 @@ class Table:
         experience: numbers in a row.
         inserted: rows that actors bring in an iteration.
         host: the device that actors run on, through which all others reach each other.
+
+    Raises:
+        ShapeError: a figure is negative, or no integer.
+        OptionError: the host is no device.
     """
 
     devices: Mapping[str, Device]
@@ -75,6 +105,13 @@ class Table:
     host: str
 
     def __post_init__(self) -> None:
+        taken(self.devices, Mapping, "a mapping of devices", 'Table({"CPU": Device(…)}, …).')
+        object.__setattr__(self, "devices", dict(self.devices))
+        for name, one in self.devices.items():
+            taken(one, Device, f"the device {name!r}", "Device(manager, learner, both).")
+        integer("batch", self.batch, least=1)
+        integer("experience", self.experience, least=0)
+        integer("inserted", self.inserted, least=0)
         if self.host not in self.devices:
             raise OptionError(
                 f"the host {self.host!r} is no device of the table.",
@@ -99,8 +136,13 @@ class Table:
         return Words(self.batch).of(WORD)
 
     @property
+    def insertions(self) -> Bytes:
+        """The priorities of new rows, which actors send to the replay manager."""
+        return Words(self.inserted).of(WORD)
+
+    @property
     def traffic(self) -> Mapping[str, Bytes]:
-        """What the experience memory exchanges with each primitive in an iteration (Algorithm 2, line 8)."""
+        """The amounts between the experience memory and each primitive in an iteration (Algorithm 2, line 8)."""
         return {
             "learner": Words(self.batch * (self.experience + 1)).of(WORD),
             "actors": Words(self.inserted * self.experience).of(WORD),
@@ -108,9 +150,13 @@ class Table:
         }
 
 
+def _latency(what: str, value: Any) -> None:
+    taken(value, Latency, f"the latency of {what}", "Latency(seconds).")
+
+
 @dataclass(frozen=True)
 class Links:
-    """What connects devices.
+    """The connections of devices.
 
     Attributes:
         known: by the names of two devices, in any order, or of one with itself.
@@ -119,6 +165,15 @@ class Links:
 
     known: Mapping[tuple[str, str], Link]
     host: str
+
+    def __post_init__(self) -> None:
+        how = 'Links({("CPU", "FPGA"): Link(latency=1e-6, bandwidth=16e9)}, host="CPU").'
+        taken(self.known, Mapping, "a mapping of links", how)
+        object.__setattr__(self, "known", dict(self.known))
+        for pair, link in self.known.items():
+            taken(link, Link, "a link", how)
+            if len(taken(pair, tuple, "a pair of devices", how)) != 2:
+                raise ShapeError(f"a link is between two devices, not {pair!r}.", hint=how)
 
     def of_bandwidth(self, bandwidth: float) -> Links:
         """The same with so many bytes a second over every link; what costs nothing still does not."""

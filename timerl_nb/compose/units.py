@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from timerl_nb.errors import ShapeError
+from timerl_nb.frontend.arguments import number
+
 
 @dataclass(frozen=True, order=True)
 class Bytes:
-    """So many bytes."""
+    """So many bytes.
+
+    Raises:
+        ShapeError: the count is negative, NaN or infinite.
+    """
 
     count: float
+
+    def __post_init__(self) -> None:
+        number("a count of bytes", self.count, least=0)
 
     def __add__(self, other: Bytes) -> Bytes:
         return Bytes(self.count + other.count) if isinstance(other, Bytes) else NotImplemented
@@ -22,9 +32,16 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Words:
-    """So many numbers, which become bytes by their width."""
+    """So many numbers, which become bytes by their width.
+
+    Raises:
+        ShapeError: the count is negative, NaN or infinite.
+    """
 
     count: float
+
+    def __post_init__(self) -> None:
+        number("a count of words", self.count, least=0)
 
     def of(self, width: int) -> Bytes:
         """In bytes, `width` for each."""
@@ -37,11 +54,19 @@ class Link:
 
     Attributes:
         latency: seconds until the first arrives.
-        bandwidth: bytes a second.
+        bandwidth: bytes a second; 0 for none, infinite for no time.
+
+    Raises:
+        ShapeError: a figure is negative or NaN, or the latency infinite.
     """
 
     latency: float
     bandwidth: float
+
+    def __post_init__(self) -> None:
+        number("the latency of a link", self.latency, least=0)
+        if not number("the bandwidth of a link", self.bandwidth) >= 0:
+            raise ShapeError(f"the bandwidth of a link must be 0 or more, not {self.bandwidth!r}.")
 
     def seconds(self, amount: Bytes) -> float:
         """How long an amount takes; without an end where nothing gets through."""

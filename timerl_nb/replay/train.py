@@ -11,7 +11,7 @@ from timerl_nb.collecting.collector import Collector, collect
 from timerl_nb.collecting.task import found
 from timerl_nb.env.gym import GymEnvironment
 from timerl_nb.env.pool import PoolEnvironment
-from timerl_nb.errors import OptionError, one_of
+from timerl_nb.errors import OptionError, one_of, warn
 from timerl_nb.frontend.arguments import integer, number, seed_of
 from timerl_nb.frontend.foreign import asked as as_asked
 from timerl_nb.frontend.foreign import taken
@@ -312,6 +312,8 @@ def _learner(mapping: Any) -> str:
             f"the buffer would be on {manager}, and is on the host.",
             hint="choose among devices that are there.",
         )
+    for text in getattr(mapping, "not_executed", ()):
+        warn(text, hint="what trl.compose.choose predicted is of another place of the rows.")
     return learner
 
 

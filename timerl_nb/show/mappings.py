@@ -13,7 +13,7 @@ from timerl_nb.show.view import View, shown
 
 Form = Literal["prose", "published"]
 FORMULAS = {
-    "prose": "T = sample + max(learn, insert) + update + comm",
+    "prose": "T = sample + max(learn, insert) + update + comm + actors + memory",
     "published": "T = sample + max(update + insert, learn)",
 }
 
