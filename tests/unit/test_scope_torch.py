@@ -59,6 +59,7 @@ def test_functions_methods_and_operators_are_calls() -> None:
         ("backend", "torch._C._nn.linear"),
         ("backend", "torch.Tensor.__getitem__"),
         ("backend", "torch.Tensor.__float__"),
+        ("backend", "torch.Tensor.__len__"),
     ]
 
 

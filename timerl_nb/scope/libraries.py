@@ -6,6 +6,7 @@ Nothing is imported here: a library that a program does without is not there.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ from timerl_nb.scope import handing, native, pytorch
 from timerl_nb.scope.edges import JOINS, SENDS, STARTS, Library
 from timerl_nb.scope.recorder import known_thread, this_lane
 from timerl_nb.scope.shapes import cause
-from timerl_nb.scope.taps import Taps
+from timerl_nb.scope.taps import Taps, is_native, untapped
 
 SIMULATION: Final = "simulation"  # the operation that a step or reset of an environment is
 _RECEIVES: Final = (
@@ -39,6 +40,16 @@ _SELECTORS: Final = (
     "EpollSelector",
     "DevpollSelector",
     "KqueueSelector",
+)
+_OPERATOR: Final = re.compile(
+    "__[ri]?(add|and|divmod|floordiv|lshift|matmul|mod|mul|or|pow|rshift|sub|truediv|xor)__"
+    "|__(abs|eq|ge|getitem|gt|invert|le|lt|ne|neg|pos|round)__"
+)
+# Objects of JAX that call jitted functions which no module binds.
+_CALLED: Final = (
+    ("jax._src.numpy.ufunc_api", "ufunc"),
+    ("jax._src.custom_derivatives", "custom_jvp"),
+    ("jax._src.custom_derivatives", "custom_vjp"),
 )
 _STEPS: Final = ("step", "reset", "step_async", "step_wait", "reset_async", "reset_wait")
 
@@ -145,6 +156,7 @@ def _jax(taps: Taps, module: ModuleType) -> None:
     _waits(("block_until_ready", "device_get"), taps, module)
     array = sys.modules["jaxlib._jax"].ArrayImpl
     taps.method(array, "block_until_ready", Library.WAITING)
+    _eager(taps, array)
     jit = module.jit
 
     def named(jitted: Any) -> tuple[str, str | None]:
@@ -173,6 +185,32 @@ def _jax(taps: Taps, module: ModuleType) -> None:
         return taps.made(thing, name, Library.BACKEND, guessed=guessed)
 
     taps.matchers.append(bound)
+
+
+def _eager(taps: Taps, array: Any) -> None:
+    """Operations outside of jitted functions; arrays that are copied to the host, which wait for their values."""
+    dispatch = sys.modules.get("jax._src.dispatch")
+    find = getattr(dispatch, "xla_primitive_callable", None)
+    if find is not None:  # of a primitive and its parameters: a jitted function that JAX keeps
+
+        @wraps(find)
+        def finding(primitive: Any, **parameters: Any) -> Any:
+            found = find(primitive, **parameters)
+            return taps.made(untapped(found), f"jax {primitive}", Library.BACKEND)
+
+        taps.replace(dispatch, "xla_primitive_callable", finding)
+    if is_native(function := getattr(sys.modules["jaxlib._jax"], "batched_device_put", None)):
+        taps.made(function, "jax batched_device_put", Library.BACKEND)
+    for name, method in list(vars(array).items()):
+        if _is_jitted(method) or (_OPERATOR.fullmatch(name) and callable(method)):
+            taps.method(array, name, Library.BACKEND)
+    for module, name in _CALLED:
+        if (cls := getattr(sys.modules.get(module), name, None)) is not None:
+            taps.method(cls, "__call__", Library.BACKEND)
+    values = vars(array).get("_value")
+    if isinstance(values, property) and values.fget is not None:
+        read = taps.made(values.fget, "jax.Array._value", Library.WAITING)
+        taps.replace(array, "_value", property(read, values.fset, values.fdel, values.__doc__))
 
 
 def _is_jitted(thing: Any) -> bool:

@@ -1,4 +1,5 @@
-"""What is tapped of PyTorch: functions, methods and operators of tensors, the autograd engine, modules, optimizers.
+"""Wrapped functions of PyTorch: functions, methods, operators and properties of tensors, constructors, random
+generators, gradient modes, the autograd engine, modules, optimizers.
 
 RL-Scope (paper 002, section 3.2) wraps a module's public functions; most of PyTorch's time is in methods and operators.
 """
@@ -10,7 +11,7 @@ import sys
 import types
 from threading import local
 from types import FrameType, ModuleType
-from typing import Final
+from typing import Any, Final
 
 from timerl_nb.scope.annotations import guess, operation
 from timerl_nb.scope.edges import Library
@@ -24,18 +25,32 @@ LEARN: Final = "learn"
 
 _PARTS: Final = ("_fft", "_linalg", "_nested", "_nn", "_sparse", "_special")
 _DESCRIPTORS: Final = (types.MethodDescriptorType, types.WrapperDescriptorType)
-# What makes instances, and what only says what a tensor is: a tap would cost more than the call.
+# Functions that only report what a tensor is: a wrapper would cost more than the call.
 _ASKED: Final = """
-    __delattr__ __getattribute__ __init__ __len__ __new__ __setattr__ __torch_dispatch__ __torch_function__
+    __delattr__ __getattribute__ __init__ __new__ __setattr__ __torch_dispatch__ __torch_function__
     _has_compatible_shallow_copy_type _is_view as_subclass data_ptr dim element_size get_device has_names
     is_complex is_conj is_contiguous is_floating_point is_grad_enabled is_inference is_inference_mode_enabled
     is_neg is_signed ndimension numel set_grad_enabled size storage_offset stride typename
 """
 _LEFT: Final = frozenset(_ASKED.split())
+# Operators of tensors that PyTorch writes in Python around native functions that are looked up nowhere.
+_OPERATORS: Final = """
+    __rsub__ __rdiv__ __rtruediv__ __pow__ __ipow__ __rmod__ __rpow__ __floordiv__ __rfloordiv__ __rlshift__
+    __rrshift__ __rmatmul__ __len__
+"""
+# Properties that make a tensor or change one; the others report what a tensor is.
+_PROPERTIES: Final = ("H", "T", "data", "grad", "imag", "mH", "mT", "real", "requires_grad")
+_RANDOM: Final = ("fork_rng", "get_rng_state", "initial_seed", "seed", "set_rng_state")
+_MODES: Final = """
+    _set_default_dtype _set_default_tensor_type _set_deterministic_algorithms _set_grad_enabled
+    autocast_decrement_nesting autocast_increment_nesting clear_autocast_cache set_anomaly_enabled
+    set_autocast_cache_enabled set_autocast_dtype set_autocast_enabled set_flush_denormal set_num_interop_threads
+    set_num_threads
+"""
 
 
 def tapped(taps: Taps, torch: ModuleType) -> None:
-    """All of it: `torch` was imported."""
+    """Wrap the functions of `torch`, which was imported."""
     functions = torch._C._VariableFunctions
     for name in dir(functions):
         function = getattr(functions, name)
@@ -50,6 +65,7 @@ def tapped(taps: Taps, torch: ModuleType) -> None:
             called = f"torch.Tensor.{name}"
             tap = taps.made(method, called, Library.BACKEND)
             taps.replace(torch.Tensor, name, tap)
+    _forms(taps, torch)
     engine, called = torch.autograd.graph._engine_run_backward, "torch.autograd.run_backward"
     taps.made(engine, called, Library.BACKEND, guessed=BACKWARD)
     for scripted in (torch._C.ScriptFunction, torch._C.ScriptMethod):
@@ -57,6 +73,37 @@ def tapped(taps: Taps, torch: ModuleType) -> None:
     _script(taps, sys.modules["torch.jit._builtins"])
     _modules(taps, torch)
     _optimizers(taps, sys.modules["torch.optim.optimizer"])
+
+
+def _forms(taps: Taps, torch: ModuleType) -> None:
+    """Forms that are no native methods or functions of tensors: operators in Python, properties, constructors, modes."""
+    cls, base = torch.Tensor, vars(torch._C.TensorBase)
+    for name in _OPERATORS.split():
+        taps.method(cls, name, Library.BACKEND)
+    for name in _PROPERTIES:
+        descriptor = vars(cls).get(name, base.get(name))
+        if type(descriptor) is types.GetSetDescriptorType:
+            taps.replace(cls, name, _property(taps, f"torch.Tensor.{name}", descriptor))
+    for name in ("__new__", "_make_subclass"):  # of `torch.Tensor(...)`, and of parameters
+        tap = taps.made(getattr(cls, name), f"torch.Tensor.{name}", Library.BACKEND)
+        taps.replace(cls, name, staticmethod(tap))
+    # `torch._dynamo` wraps `manual_seed` for good as it is imported, and would keep a wrapper of ours
+    seed = "_manual_seed_impl" if hasattr(torch.random, "_manual_seed_impl") else "manual_seed"
+    for name in (*_RANDOM, seed):
+        taps.method(torch.random, name, Library.BACKEND)
+    for name in _MODES.split():
+        if is_native(function := getattr(torch._C, name, None)):
+            tap = taps.made(function, f"torch._C.{name}", Library.BACKEND)
+            taps.replace(torch._C, name, tap)
+    for name in ("__enter__", "__exit__"):
+        taps.method(torch.inference_mode, name, Library.BACKEND)
+
+
+def _property(taps: Taps, name: str, descriptor: Any) -> property:
+    """A property that does what a native one does."""
+    parts = (descriptor.__get__, descriptor.__set__, descriptor.__delete__)
+    read, write, delete = (taps.tap(part, name, Library.BACKEND) for part in parts)
+    return property(read, write, delete, descriptor.__doc__)
 
 
 def _script(taps: Taps, builtins: ModuleType) -> None:

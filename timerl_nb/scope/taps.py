@@ -18,7 +18,15 @@ from timerl_nb.scope.edges import Library
 # What is native by its type, and by the name of its type, where that is some library's own.
 _NATIVE: Final = (types.BuiltinFunctionType, types.MethodDescriptorType)
 _NATIVE_BY_NAME: Final = frozenset(
-    ("instancemethod", "nb_func", "nb_method", "cython_function_or_method", "PjitFunction")
+    (
+        "PjitFunction",
+        "_ArrayFunctionDispatcher",  # NumPy's functions, and
+        "ufunc",
+        "cython_function_or_method",
+        "instancemethod",
+        "nb_func",
+        "nb_method",
+    )
 )
 _MISSING: Final = object()
 
