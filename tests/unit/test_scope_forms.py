@@ -1,7 +1,7 @@
 """Forms in which programs call native code of PyTorch, JAX and NumPy: each of them is a call of a library.
 
-A form is a line of Python. Those that only report what an array is (`x.shape`, `x.dtype`) are left out on purpose: a
-wrapper would cost more than the call.
+A form is a line of Python. Properties that only report (`x.shape`, `x.dtype`) are missing on purpose: a wrapper
+would cost more than the call.
 """
 
 from __future__ import annotations

@@ -206,11 +206,23 @@ def _eager(taps: Taps, array: Any) -> None:
             taps.method(array, name, Library.BACKEND)
     for module, name in _CALLED:
         if (cls := getattr(sys.modules.get(module), name, None)) is not None:
-            taps.method(cls, "__call__", Library.BACKEND)
+            _when_eager(taps, cls)
     values = vars(array).get("_value")
     if isinstance(values, property) and values.fget is not None:
         read = taps.made(values.fget, "jax.Array._value", Library.WAITING)
         taps.replace(array, "_value", property(read, values.fset, values.fdel, values.__doc__))
+
+
+def _when_eager(taps: Taps, cls: Any) -> None:
+    """Wrap calls of objects of JAX, but not as JAX traces them."""
+    call, is_eager = cls.__call__, sys.modules["jax._src.core"].trace_state_clean
+    tap = taps.made(call, f"{cls.__module__}.{cls.__name__}.__call__", Library.BACKEND)
+
+    @wraps(call)
+    def calling(self: Any, *args: Any, **named: Any) -> Any:
+        return (tap if is_eager() else call)(self, *args, **named)
+
+    taps.replace(cls, "__call__", calling)
 
 
 def _is_jitted(thing: Any) -> bool:

@@ -100,7 +100,7 @@ def _forms(taps: Taps, torch: ModuleType) -> None:
 
 
 def _property(taps: Taps, name: str, descriptor: Any) -> property:
-    """A property that does what a native one does."""
+    """A property around a native one."""
     parts = (descriptor.__get__, descriptor.__set__, descriptor.__delete__)
     read, write, delete = (taps.tap(part, name, Library.BACKEND) for part in parts)
     return property(read, write, delete, descriptor.__doc__)
