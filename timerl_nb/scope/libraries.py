@@ -167,6 +167,8 @@ def _jax(taps: Taps, module: ModuleType) -> None:
 
     def to_come(jitted: Any) -> Any:  # which goes when its user lets go of it
         name, guessed = named(jitted)
+        if guessed is None:  # JAX's own, which it caches: a wrapper would outlive the recording
+            return jitted
         return taps.tap(jitted, name, Library.BACKEND, guessed=guessed)
 
     @wraps(jit)
