@@ -443,6 +443,17 @@ def test_what_takes_no_rows_is_refused(given: Any, error: type[TimeRLError], tex
             run(log=given)
 
 
+@pytest.mark.parametrize("name", ["turn", "seconds", "turns_per_second"])
+def test_a_dimension_called_as_a_column(tmp_path: Path, name: str) -> None:
+    with trl.Context(name) as ctx:
+        ((i, I),) = ctx.dims
+        ctx.output("y", trl.value(i) * 2)
+    compiled = ctx.compile({I: 3})
+    with pytest.raises(OptionError, match=f"the dimension '{name}' has the name of another column"):
+        compiled.execute(log=tmp_path)
+    assert compiled.execute(progress=False)["y"].tolist() == [0, 2, 4]
+
+
 def test_columns_have_names_of_their_own(tmp_path: Path) -> None:
     with trl.Context("i") as ctx:
         ((i, I),) = ctx.dims

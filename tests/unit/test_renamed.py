@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from pathlib import Path
 
 import islpy as isl
 import numpy as np
@@ -128,3 +129,14 @@ def test_a_generated_program_uses_no_variable_of_a_symbol_for_anything_else(
         others = names - symbols - counters
         assert {"rt", "range", "program"} <= others
         assert not [name for name in others if variable(name) == name]
+
+
+def test_an_array_that_no_checkpoint_could_name(tmp_path: Path) -> None:
+    with trl.Context("i") as ctx:
+        ((i, I),) = ctx.dims
+        w = trl.parameter((2,), domain=(i,), name="__metadata__")
+        w.checkpoint(tmp_path)
+        ctx.output("w", w)
+    with pytest.raises(trl.errors.DomainError, match="called '__metadata__'") as caught:
+        ctx.compile({I: 3})
+    assert "w.checkpoint(tmp_path)" in str(caught.value)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import count
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from timerl_nb.errors import (
     BranchError,
@@ -42,6 +42,7 @@ from timerl_nb.ir.type_rules import TypeRuleError
 from timerl_nb.symbolic.domain import Dim, Dims, Domain
 from timerl_nb.symbolic.expr import TRUE, Cond, all_of, lin, negate, sym
 
+_OF_FILES: Final = "__metadata__"
 _CURRENT: ContextVar[Context | None] = ContextVar("timerl_context", default=None)
 
 
@@ -280,13 +281,20 @@ class Context:
         """Append a checkpoint that writes the named reads at the points where `where` holds.
 
         Raises:
-            DomainError: nothing to write, nowhere to write to, or something else is written there.
+            DomainError: nothing to write, nowhere to write to, a name that no file can have, or something
+                else is written there.
         """
         if not path:
             raise DomainError("a checkpoint needs a folder to write to.", origin=origin)
         if not reads:
             raise DomainError(
                 "there is nothing to save: the module has no parameters.", origin=origin
+            )
+        if _OF_FILES in names:
+            raise DomainError(
+                f"no array of a checkpoint can be called {_OF_FILES!r}.",
+                origin=origin,
+                hint="give it another name: safetensors files have something else under this one.",
             )
         for op in self._ops.values():
             if isinstance(op.attrs, CheckpointAttrs) and op.attrs.path == path:

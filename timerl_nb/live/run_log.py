@@ -157,6 +157,16 @@ class RunLog:
         return pdg.dims[self._along].count(bounds)
 
     def _check_names(self) -> None:
+        """Refuse names that two columns would have.
+
+        Raises:
+            OptionError: an output or the outermost dimension has the name of another column.
+        """
+        if self._along in TIMES:
+            raise OptionError(
+                f"the dimension {self._along!r} has the name of another column of the log.",
+                hint=f"give the dimension another name: {', '.join(TIMES)} are columns of every log.",
+            )
         for name in (*TIMES, self._along):
             if name in self._columns:
                 raise OptionError(

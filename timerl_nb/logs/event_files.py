@@ -82,14 +82,17 @@ class EventFiles:
         if self._writer is not None:
             for row in late:
                 self._scalars(row[self._along], row)
-            self._scalars(self._last, last.get("outputs", {}))
+            self._add_scalars(self._last, last.get("outputs", {}))
             self._writer.close()
 
     def _scalars(self, step: int, found: Mapping[str, Any]) -> None:
+        others = (self._along, "turn", "seconds")
+        self._add_scalars(step, {n: x for n, x in found.items() if n not in others})
+
+    def _add_scalars(self, step: int, found: Mapping[str, Any]) -> None:
         values = [
             self._summaries.Summary.Value(tag=name, simple_value=float(value))
             for name, value in found.items()
-            if name not in (self._along, "turn", "seconds")
         ]
         if values:
             self._last = max(self._last, step)
