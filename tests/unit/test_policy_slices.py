@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -26,6 +27,8 @@ SCALE = np.array([1.0, 0.5, 3.0, -2.0], np.float32)
 
 class Writing:
     """A program that is being written: dimensions, the environment, and a network that hardly learns."""
+
+    statistics: tuple[Any, ...] = ()
 
     def __init__(self, ctx: Any, env: Any, **options: Any) -> None:
         (self.b, _), (self.i, self.I), (self.t, self.T) = ctx.dims
@@ -70,7 +73,7 @@ def normalised(w: Writing) -> None:
     mean = trl.tensor((4,), domain=(w.i,)).named("mean")
     var = trl.tensor((4,), domain=(w.i,)).named("var")
     n = ((w.o - mean) / (var + 1e-4).sqrt()).clip(-2.0, 2.0)
-    a = w.dnn.sample(n)
+    a, w.statistics = w.dnn.sample(n), (mean, var)
     mean[0], var[0] = trl.full((4,), 0.1), trl.ones((4,))
     off = (w.o - mean).square()
     mean[w.i + 1] = 0.5 * mean + 0.5 * w.o.mean(over=(w.b, w.t))
@@ -457,3 +460,25 @@ def test_a_collector_acts_as_the_program(name: str, how: str) -> None:
         state = dict(zip(state, after, strict=True))
         ends = seen["terminated"][t] | seen["truncated"][t]
         begins, reward = ends, seen["reward"][t]
+
+
+def test_checkpoints_hold_the_statistics_of_their_iteration(tmp_path: Path) -> None:
+    with trl.Context("b", "i", "t") as ctx:
+        w = Writing(ctx, trl.env.make("CartPole-v1", max_steps=40))
+        normalised(w)
+        w.dnn.checkpoint(tmp_path)
+        ctx.output("mean", w.statistics[0])
+    result = ctx.compile({"B": B, "I": I, "T": T}).execute(seed=5, progress=False)
+    for k in range(I):
+        policy = result.policy(step=k)
+        np.testing.assert_array_equal(policy.frozen["mean"], result["mean"][k])
+    np.testing.assert_array_equal(policy.frozen["mean"], result.policy().frozen["mean"])
+    seen = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    np.testing.assert_array_equal(policy(seen), result.policy()(seen))
+    with trl.Context("i") as other:
+        ((i, _),) = other.dims
+        dnn = trl.DNNBuilder(domain=(i,)).from_env(w.env.anew(), hidden=[8]).build()
+        dnn.load(tmp_path / "i=2.safetensors")  # the network alone
+        other.output("w", dnn.actor.weight)
+    loaded = other.compile({"I": 1}).execute(progress=False)
+    np.testing.assert_array_equal(loaded["w"][0], policy.weights["actor.weight"])

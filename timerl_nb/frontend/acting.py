@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from timerl_nb.errors import OptionError, Origin, TimeRLError
-from timerl_nb.frontend.actor import Actor, Draw, Played, called
+from timerl_nb.frontend.actor import FROZEN, Actor, Draw, Played, called
 from timerl_nb.frontend.context import Context
 from timerl_nb.frontend.recurrences import initial_branch, previous_branches
 from timerl_nb.frontend.tensor import (
@@ -30,6 +30,7 @@ from timerl_nb.frontend.tensor import (
 from timerl_nb.ir.attrs import (
     AxesAttrs,
     AxisAttrs,
+    CheckpointAttrs,
     ConstArray,
     ConstAttrs,
     OutputAttrs,
@@ -1201,14 +1202,32 @@ def weights_of(ctx: Context, played: Played) -> set[str]:
 
 
 def return_frozen(ctx: Context) -> None:
-    """Let the run return the values that its policy needs beside the parameters."""
+    """Let the run return, and save in checkpoints, the values that its policy needs beside parameters."""
     try:
         found = policy_of(ctx)
         if isinstance(found, Actor):
             return
-        frozen = found.frozen(found.graph("explore"))
+        graph = found.graph("explore")
+        frozen = found.frozen(graph)
     except TimeRLError:
         return  # said where somebody asks for the policy
+    if frozen:
+        _save_frozen(ctx, set(graph.weights), frozen, found.passing)
     for name, x in frozen.items():
         last = x.at({d: ctx.space[d].size - 1 for d in x.domain if d in found.passing})
         ctx.add("output", [last.read], OutputAttrs(name, "policy", last.domain))
+
+
+def _save_frozen(ctx: Context, weights: set[str], frozen: Arrays, passing: set[str]) -> None:
+    """Let the checkpoints of a policy's weights save what else it acts by."""
+    for op_id in ctx.op_ids:
+        op = ctx[op_id]
+        if not isinstance(op.attrs, CheckpointAttrs) or not weights <= set(op.attrs.names):
+            continue
+        named: dict[str, Read] = {}
+        for name, x in frozen.items():
+            outside = [d for d in x.domain if d not in op.domain and d in passing]
+            last = x.at({d: ctx.space[d].size - 1 for d in outside}).settled()
+            if set(last.domain) <= set(op.domain):
+                named[f"{FROZEN}{name}"] = last.read
+        ctx.save_beside(op_id, named)

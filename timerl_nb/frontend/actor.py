@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from timerl_nb.errors import Origin
 from timerl_nb.ir.ops import Read, Tensor
 from timerl_nb.ir.shapes import DType
 from timerl_nb.symbolic.domain import Domain
+
+# Begins the names of values in a checkpoint that a policy needs beside its parameters.
+FROZEN: Final = "policy: "
 
 
 def called(network: Any, o: Any) -> Any:

@@ -320,6 +320,12 @@ class Context:
         op = self.add(kind, reads, attrs, label=label, where=where)
         self._ops[op.id] = op.with_(origin=origin or op.origin)
 
+    def save_beside(self, op_id: int, named: Mapping[str, Read]) -> None:
+        """Let a checkpoint that was written before save more tensors."""
+        op = self._ops[op_id]
+        attrs = replace(op.attrs, names=(*op.attrs.names, *named))
+        self._ops[op_id] = op.with_(inputs=(*op.inputs, *named.values()), attrs=attrs)
+
     def open_merge(
         self, kind: TensorType, domain: Domain, label: str = "", *, turns: bool = False
     ) -> Op:

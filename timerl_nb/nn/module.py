@@ -12,6 +12,7 @@ import numpy as np
 
 from timerl_nb.arrays import as_array
 from timerl_nb.errors import IndexExpressionError, ShapeError, user_origin
+from timerl_nb.frontend.actor import FROZEN
 from timerl_nb.frontend.arguments import folder
 from timerl_nb.frontend.context import current
 from timerl_nb.frontend.foreign import MODULES, all_asked, missing, taken
@@ -95,7 +96,7 @@ class Module:
             ExecutionError: the file cannot be read, or is damaged.
         """
         given = values if isinstance(values, Mapping) else load(values)
-        arrays = {name: as_array(x) for name, x in given.items()}
+        arrays = {n: as_array(x) for n, x in given.items() if not str(n).startswith(FROZEN)}
         whose = "what is given" if isinstance(values, Mapping) else f"the checkpoint {values}"
         self._check(whose, arrays, lambda p, x: _starts(p, x) and _are_numbers(x), _AS_IT_WAS)
         for p in self.saved:

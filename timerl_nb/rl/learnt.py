@@ -28,7 +28,7 @@ from timerl_nb.errors import (
     point_text,
 )
 from timerl_nb.frontend.acting import How, InProgram, PolicyGraph, Slicer, policy_of
-from timerl_nb.frontend.actor import Actor
+from timerl_nb.frontend.actor import FROZEN, Actor
 from timerl_nb.frontend.arguments import integer
 from timerl_nb.frontend.context import Context as Frontend
 from timerl_nb.frontend.foreign import LEARNT, all_asked, missing
@@ -517,18 +517,15 @@ def learnt(
             hint="checkpoint one of them, as in dnn[k == 0].checkpoint(folder), and give its step.",
         )
     others = {n: one for one in there for n in one.frozen}
-    if step is not None and others:
-        missing_here = [n for n in others if n not in values]
-        if missing_here:
-            raise OptionError(
-                f"the checkpoint of step {step!r} does not hold {', '.join(missing_here)}, by which the "
-                "policy acts, too.",
-                hint="result.policy() is that of the last iteration.",
-            )
-        frozen = values
+    if step is not None:
+        frozen = {n: values[f"{FROZEN}{n}"] for n in others if f"{FROZEN}{n}" in values}
     lost = [n for n in others if n not in frozen]
     if lost:
-        raise ExecutionError(f"the run has no last value of {', '.join(lost)}.")
+        raise ExecutionError(
+            f"{'the run' if step is None else 'the checkpoint'} has no value of {', '.join(lost)}, "
+            "by which the policy acts, too.",
+            hint="" if step is None else "result.policy() is that of the last iteration.",
+        )
     last = {n: frozen[n] for n in others} | indices(ctx, bounds, there)
     return LearntPolicy(
         graphs, {n: values[n] for n in named}, name, policy.shape, policy.dtype, last
